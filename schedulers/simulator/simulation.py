@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import Generic, TypeVar
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import (
@@ -50,6 +51,7 @@ from presage.schedulers.simulator.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.traffic import GangRun
 
+T = TypeVar("T")
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended
@@ -157,48 +159,46 @@ class Simulation:
             self._run(progress)
 
     def _run(self, progress: Callable[[int], None]) -> None:
-        arrivals, faults = iter(self._jobs), iter(self._faults)
-        job, fault = next(arrivals, None), next(faults, None)
+        arrivals = _Upcoming((job.submit_s, job) for job in self._jobs)
+        faults = _Upcoming((fault.at_s, fault) for fault in self._faults)
         idle_wakes = told = 0
         while True:
             self._drop_outdated()
-            now_s = min(
-                math.inf if job is None else job.submit_s,
-                math.inf if fault is None else fault.at_s,
-                self._heap[0][0] if self._heap else math.inf,
-                self._wakes[0] if self._wakes else math.inf,
-            )
-            if now_s == math.inf or (job is None and not self._runs):
+            next_end_s = self._heap[0][0] if self._heap else math.inf
+            next_wake_s = self._wakes[0] if self._wakes else math.inf
+            now_s = min(arrivals.at_s, faults.at_s, next_end_s, next_wake_s)
+            if now_s == math.inf or (arrivals.at_s == math.inf and not self._runs):
                 break
-            self._held_s += self.ledger.busy * (now_s - self._now_s)
-            self._now_s = now_s
-            self._end_runs()
-            is_fault = fault is not None and fault.at_s == now_s
-            while fault is not None and fault.at_s == now_s:
-                self._fault(fault)
-                fault = next(faults, None)
-            came = []
-            while job is not None and job.submit_s == now_s:
-                came.append(job)
-                job = next(arrivals, None)
-            if came:
-                self._submit(came)
-            while self._wakes and self._wakes[0] == now_s:
-                heapq.heappop(self._wakes)
-            for change in self.ledger.expire(now_s):
-                self.log.entries.append((now_s, "expire", change.job.job_id, None))
+            is_changed = self._happen(now_s, arrivals, faults)
             self._decide()
             # Where nothing runs, only an arrival or a repair can change what wakes and decisions
             # have not: a policy that goes on and on does not put it off for ever.
-            idle_wakes = 0 if self.ledger.running or came or is_fault else idle_wakes + 1
+            idle_wakes = 0 if is_changed or self.ledger.running else idle_wakes + 1
             if idle_wakes > IDLE_WAKES:
-                if job is None and fault is None:
+                if arrivals.at_s == faults.at_s == math.inf:
                     break
                 self._wakes.clear()
                 idle_wakes = 0
             if len(self.ended) >= told + _TOLD_EVERY:
                 told = len(self.ended)
                 progress(told)
+
+    def _happen(self, now_s: float, arrivals: _Upcoming[Job], faults: _Upcoming[Fault]) -> bool:
+        """Let all events of a moment happen; return whether a job arrived or a node changed."""
+        self._held_s += self.ledger.busy * (now_s - self._now_s)
+        self._now_s = now_s
+        self._end_runs()
+        is_changed = faults.at_s == now_s
+        for fault in faults.due(now_s):
+            self._fault(fault)
+        if came := arrivals.due(now_s):
+            self._submit(came)
+            is_changed = True
+        while self._wakes and self._wakes[0] == now_s:
+            heapq.heappop(self._wakes)
+        for change in self.ledger.expire(now_s):
+            self.log.entries.append((now_s, "expire", change.job.job_id, None))
+        return is_changed
 
     # What happens ---------------------------------------------------------------------------
 
@@ -494,6 +494,32 @@ class Simulation:
             if len(there) == 1:
                 fits.add(node.kind)
         return False
+
+
+class _Upcoming(Generic[T]):
+    """Events that are known in advance, by time.
+
+    Attributes
+    ----------
+    at_s : float
+        Time of the next event; infinite if there is none.
+    """
+
+    __slots__ = ("_events", "_next", "at_s")
+
+    def __init__(self, events: Iterable[tuple[float, T]]) -> None:
+        self._events = iter(events)
+        self._next = next(self._events, None)
+        self.at_s = math.inf if self._next is None else self._next[0]
+
+    def due(self, now_s: float) -> list[T]:
+        """Remove and return the events of a moment."""
+        found: list[T] = []
+        while self._next is not None and self.at_s == now_s:
+            found.append(self._next[1])
+            self._next = next(self._events, None)
+            self.at_s = math.inf if self._next is None else self._next[0]
+        return found
 
 
 @contextmanager

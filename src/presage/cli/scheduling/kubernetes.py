@@ -39,8 +39,8 @@ PolicyName = Annotated[
     str,
     typer.Option(
         "--policy",
-        metavar="NAME|MODULE:CLASS",
-        help="Policy that plans gangs, with parameters: gang:alpha=2:near=rack "
+        metavar="POLICY",
+        help="NAME or MODULE:CLASS of a policy that plans gangs: gang:alpha=2:near=rack "
         "(docs/gang_scheduling.md).",
     ),
 ]

@@ -54,8 +54,8 @@ Forecast = Annotated[
 Policy = Annotated[
     str,
     typer.Option(
-        metavar="NAME|MODULE:CLASS",
-        help=f"Scheduling policy, with parameters: sharing:check_s=10. Policies: {policy_list()}; "
+        metavar="POLICY",
+        help=f"NAME or MODULE:CLASS, with parameters: sharing:check_s=10. Policies: {policy_list()}; "
         "not those that plan gangs over several nodes.",
     ),
 ]
