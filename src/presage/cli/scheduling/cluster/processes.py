@@ -55,7 +55,7 @@ Policy = Annotated[
     str,
     typer.Option(
         metavar="POLICY",
-        help=f"NAME or MODULE:CLASS, with parameters: sharing:check_s=10. Policies: {policy_list()}; "
+        help=f"NAME or MODULE:CLASS and parameters, sharing:check_s=10. Policies: {policy_list()}; "
         "not those that plan gangs over several nodes.",
     ),
 ]
