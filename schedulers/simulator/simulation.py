@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import (
@@ -51,6 +52,7 @@ from presage.schedulers.simulator.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.traffic import GangRun
 
+T = TypeVar("T")
 OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
 MOST_OVERFLOWS = 8  # of a job, then it has failed
 _TOLD_EVERY = 500  # jobs that ended

@@ -1,4 +1,4 @@
-"""Devices that a gang's member can go to, and what it does there to whom it meets."""
+"""Candidate devices for members of a gang, and the interference on each."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Needs = Mapping[str, tuple[int, int]]  # compute_milli and memory_bytes of a dev
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """For one job.
+    """Candidates of one job.
 
     Attributes
     ----------
     devices : ndarray of int of shape (candidates, gpus_per_task)
-        That a task can have; in depth-first order of the topology.
+        Devices that a task can have, in depth-first order of the topology.
     degradation : ndarray of shape (candidates,)
         SD (requirement B4): of all who would be on a device, the job among them, the mean of the
         performance that each loses, 1 - 1 / slowdown; the mean of a task's devices.
     with_capacity : int
-        Devices on which it fits; on some of them others, or it, would become too slow.
+        Number of devices with enough capacity; on some of them jobs would become too slow.
     """
 
     devices: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Candidates:
     with_capacity: int
 
     def allocations(self, places: NDArray[np.int64], cluster: Cluster) -> tuple[Allocation, ...]:
-        """Of the devices at these places, by their numbers."""
+        """Return the allocations at some places, by device number."""
         devices = sorted(self.devices[places].ravel().tolist())
         return tuple(Allocation(device, *self.needs[cluster.kind_of(device)]) for device in devices)
 
@@ -48,7 +48,7 @@ class Candidates:
 def needs_of(
     job: Job, cluster: Cluster, forecasts: Forecasts, limits: Limits, *, alone: bool
 ) -> Needs:
-    """What a member takes by what is foretold; whole devices if it is to be ``alone``."""
+    """Return the predicted needs of a member by kind; exclusive devices if ``alone``."""
     return {
         kind: (FULL_DEVICE_MILLI, cluster.memory_of[kind])
         if alone
@@ -66,10 +66,10 @@ def candidates_of(
     forecasts: Forecasts,
     limits: Limits,
 ) -> Candidates:
-    """Where a job's member fits, and nobody becomes too slow.
+    """Return the devices where a member fits and no job becomes too slow.
 
-    What is foretold of neighbours is asked for at once, and of those that are alike once: for the
-    candidate and its victims (B1 and B2).
+    All slowdowns, of the candidate and of the jobs there, are requested in one batch, once for each
+    occupancy (B1 and B2).
     """
     fits = np.zeros(cluster.devices, bool)
     for kind, (compute_milli, memory_bytes) in needs.items():

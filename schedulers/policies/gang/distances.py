@@ -1,4 +1,4 @@
-"""Distances of some devices in a topology, each in two lookups."""
+"""Distances between devices of a topology, by two look-ups each."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Distances:
     Attributes
     ----------
     devices : int
-        How many.
+        Number of devices.
     most : float
-        What the dearest level of the topology costs; 1 if no level costs anything.
+        Cost of the most expensive level of the topology; 1 if all levels are free.
     """
 
     def __init__(self, topology: Topology, devices: NDArray[np.int64]) -> None:
@@ -42,20 +42,20 @@ class Distances:
             self._table[power, :-half] = np.maximum(before[:-half], before[half:])
 
     def widest(self, first: int, end: int) -> float:
-        """The largest distance of places from ``first`` to before ``end``; 0 of a single one."""
+        """Return the largest distance within a range of places; 0 for a single place."""
         return float(self._gaps[first : end - 1].max(initial=0.0))
 
     def parts(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The places below each child of the vertex that joins those between ``first`` and ``end``.
+        """Return the range of places below each child of the vertex that joins a range.
 
-        Each as its first place and that after its last one.
+        Each range is its first place and the place after its last one.
         """
         gaps = self._gaps[first : end - 1]
         ends = np.flatnonzero(gaps == gaps.max(initial=0.0)) + first + 1
         return list(pairwise([first, *ends.tolist(), end]))
 
     def __call__(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Of places in the order, of shapes that broadcast; 0 from one to itself."""
+        """Return distances of places, of shapes that broadcast; 0 from a place to itself."""
         first, last = np.minimum(a, b), np.maximum(a, b)
         # Of an interval of n gaps, two of the largest power of two <= n cover it.
         power = np.frexp(np.maximum(last - first, 1))[1] - 1

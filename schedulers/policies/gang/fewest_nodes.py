@@ -1,4 +1,4 @@
-"""What a vertex of the topology can hold is not spread over several."""
+"""Restriction of gangs to one vertex of the topology, where one can hold them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def kept_near(
     *,
     down: Collection[int] = (),
 ) -> Iterator[NDArray[np.int64]]:
-    """Places among devices that a gang may be spread over, one choice after the other.
+    """Yield the sets of places that a gang may use, one choice after the other.
 
-    If any vertex of the level has devices for as many tasks as the gang asks for, of kinds and on
-    nodes that will do, those below each vertex that has enough for it to start; else all.
+    If a vertex of the level has suitable devices for all tasks of the gang, each set lies below one
+    vertex with enough devices for the gang to start; otherwise the only set is all places.
 
     Parameters
     ----------
     devices : ndarray of int of shape (candidates,)
-        One of each task that a candidate is of.
+        One device of each candidate task.
     down : collection of int
-        Nodes that nobody waits for.
+        Nodes that no gang waits for.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Shuffled frog leaping: plans that learn from better ones, in groups that are mixed again."""
+"""Shuffled frog leaping: a population search over plans."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from presage.schedulers.policies.gang.swaps import descended
 
 @dataclass(frozen=True, slots=True)
 class FrogLeaping:
-    """A frog is a plan, its fitness what it costs, less being better (requirements D2 to D5).
+    """Optimiser by shuffled frog leaping; a frog is a plan (requirements D2 to D5).
 
-    All frogs of an iteration leap at once, and are evaluated in one operation on arrays: towards
-    the best of their memeplex; who does not get better by that, towards the best of all; who still
-    does not, to a random plan. Then they are sorted and dealt into memeplexes anew. In a leap each
-    member goes where it is in the better frog, with a probability that is drawn for the frog; of
-    members that meet on a device the first stays, and the others go to random ones.
+    All frogs of an iteration leap at once, in array operations: towards the best of their memeplex;
+    if that is no improvement, towards the best of all; if that is none either, to a random plan.
+    Then the frogs are sorted and dealt into memeplexes again. In a leap each member takes its place
+    in the better frog with a probability that is drawn for the frog. If members meet on a device,
+    the first stays and the others move to random devices.
 
     Parameters
     ----------
     frogs_per_member, fewest_frogs : int
-        There are as many frogs as the larger of the two says.
+        The number of frogs is the larger of ``frogs_per_member * members`` and the latter.
     memeplexes : int
-        At most one a frog.
+        Number of memeplexes; at most one for each frog.
     iterations : int
-        At most.
+        Largest number of iterations.
     convergence : float
-        It ends when an iteration betters the best plan by less.
+        The search ends when an iteration improves the best plan by less.
     from_greedy : bool
-        Whether a frog begins as the greedy plan, and it ends with a descent by swaps from the best
-        frog, and from the greedy plan: then it is never worse than those swaps (D6).
+        Whether one frog starts as the greedy plan, and the search ends with descents by swaps from
+        the best frog and from the greedy plan; then it is never worse than these (D6).
 
     References
     ----------
@@ -54,11 +54,11 @@ class FrogLeaping:
 
     @classmethod
     def as_published(cls) -> Self:
-        """With the defaults of CN114253693A: as many frogs as members, from random plans."""
+        """Return an optimiser with the defaults of CN114253693A: one random plan a member."""
         return cls(frogs_per_member=1, fewest_frogs=1, memeplexes=2, from_greedy=False)
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """The best that was found."""
+        """Return the best plan that was found."""
         problem.check()
         count = max(self.frogs_per_member * problem.members, self.fewest_frogs)
         frogs = _random(problem, count, rng)
@@ -85,10 +85,10 @@ class FrogLeaping:
     def _leap(
         self, problem: Problem, frogs: Plans, costs: NDArray[np.float64], rng: np.random.Generator
     ) -> None:
-        """An iteration, in place, of frogs that are sorted.
+        """Perform an iteration in place on sorted frogs.
 
-        They are dealt like cards: the first ones are the best of a memeplex each, which never give
-        their plan up for a random one.
+        They are dealt like cards, so the first ones lead a memeplex each; leaders never take a
+        random plan.
         """
         count = len(frogs)
         best_of_mine = frogs[np.arange(count) % self.memeplexes]
@@ -111,13 +111,13 @@ def _random(problem: Problem, count: int, rng: np.random.Generator) -> Plans:
 
 
 def _towards(problem: Problem, frogs: Plans, leaders: Plans, rng: np.random.Generator) -> Plans:
-    """Frogs that took each member's place from a leader with a probability of their own."""
+    """Return frogs that took members' places from their leaders, each with its own probability."""
     taken = rng.random(frogs.shape) < rng.random((len(frogs), 1))
     return _repaired(problem, np.where(taken, leaders, frogs), rng)
 
 
 def _repaired(problem: Problem, plans: Plans, rng: np.random.Generator) -> Plans:
-    """Of members on the same device the first stays, the others go where nobody is."""
+    """Move all but the first of the members on a device to unused devices."""
     order = plans.argsort(axis=1, kind="stable")
     in_order = np.take_along_axis(plans, order, axis=1)
     again = np.zeros(plans.shape, bool)

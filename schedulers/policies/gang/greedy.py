@@ -1,4 +1,4 @@
-"""One member after the other, each where the gang so far costs least (requirement A4)."""
+"""Greedy plan: one member after the other, each at the least cost (requirement A4)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from presage.schedulers.policies.gang.ring import Ring
 
 
 class Greedy:
-    """Score the devices that are left, take the best; of equal scores the first candidate."""
+    """Optimiser that takes the best remaining device for each member; ties go to the first."""
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Draws nothing."""
+        """Return a plan; draws no random numbers."""
         problem.check()
         weights, members = problem.weights, problem.members
         chosen = np.empty(members, np.int64)

@@ -1,4 +1,4 @@
-"""Who is on each device, and what is left of it, while a decision puts more there."""
+"""Occupancy and free capacity of devices, as a decision goes on to change them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOT_LOOKED_AT = -1
 
 
 class Tenants:
-    """As a state says, and as a decision that looks at it changes it.
+    """Jobs and free capacity of each device after the actions of a decision so far.
 
     Attributes
     ----------
     capacity : FreeCapacity
-        What is left of every device.
+        Free capacity of every device.
     count : ndarray of int of shape (devices,)
-        How many are on each.
+        Number of jobs on each device.
     """
 
     def __init__(self, state: State) -> None:
@@ -38,7 +38,7 @@ class Tenants:
         self._number: dict[tuple[str, ...], int] = {}
 
     def occupancies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of who is on each device: the same where kinds are, and jobs alike."""
+        """Return occupancy numbers of devices; equal for equal kinds and jobs that are alike."""
         for device in devices[self._occupancy_of[devices] == _NOT_LOOKED_AT].tolist():
             kind, jobs = self._state.cluster.kind_of(device), self.on(device)
             key = kind, *sorted(str(job.equivalence_class) for job in jobs)
@@ -50,25 +50,25 @@ class Tenants:
         return found
 
     def occupancy(self, number: int) -> Occupancy:
-        """Of a number: a kind of device, and jobs like those that are there."""
+        """Return the kind of device and the jobs of an occupancy number."""
         return self._occupancies[number]
 
     def on(self, device: int) -> tuple[Job, ...]:
-        """Jobs that have a part of a device, or keep one."""
+        """Return the jobs that hold or reserve a part of a device."""
         there = self._state.on(device)
         jobs = tuple(self._state.job(job_id) for job_id in there if job_id not in self._gone)
         return jobs + self._came.get(device, ())
 
     @property
     def nobody(self) -> NDArray[np.bool_]:
-        """Devices that are whole: of shape (devices,)."""
+        """Devices of which nothing is held, of shape (devices,)."""
         memory_bytes = self._state.cluster.columns.memory_bytes
         whole: NDArray[np.bool_] = self.capacity.compute_milli == FULL_DEVICE_MILLI
         whole &= self.capacity.memory_bytes == memory_bytes
         return whole
 
     def leave(self, job_id: str) -> None:
-        """A job gives up what it reserved."""
+        """Release the devices of a job."""
         self._gone.add(job_id)
         allocations = self._state.status(job_id).allocations
         self.capacity.give(allocations)
@@ -77,7 +77,7 @@ class Tenants:
             self._occupancy_of[allocation.device] = _NOT_LOOKED_AT
 
     def come(self, job: Job, allocations: Iterable[Allocation]) -> None:
-        """A job has, or keeps, this from now on."""
+        """Allocate devices to a job."""
         allocations = tuple(allocations)
         self.capacity.take(allocations)
         for allocation in allocations:

@@ -1,4 +1,4 @@
-"""The one signature of whoever plans a gang."""
+"""Interface of the optimisers that plan gangs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from presage.schedulers.policies.gang.problem import Plan, Problem
 
 
 class Optimiser(Protocol):
-    """Equal problems and generators of equal seeds, equal plans."""
+    """Optimiser of plans; equal problems and equal seeds give equal plans."""
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Places of the members among the candidates, each another.
+        """Return the places of the members among the candidates, all distinct.
 
         Raises
         ------

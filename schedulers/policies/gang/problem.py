@@ -1,4 +1,4 @@
-"""Where a gang's members may go, and what that costs."""
+"""Placement problem of a gang: candidates and costs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Reduce = Literal["mean", "max"]
 
 @dataclass(frozen=True)
 class Weights:
-    """What is minimised: ``alpha * I + beta * C`` (requirement D1).
+    """Weights of the minimised cost ``alpha * I + beta * C`` (requirement D1).
 
     Attributes
     ----------
     alpha, beta : float
-        Of interference and of communication; at least 0, and one of them more.
+        Weights of interference and communication; at least 0, and not both 0.
     reduce : str
         A gang's interference is the "mean" of its members' (B5), or the "max": in synchronous
         training the slowest member sets the pace.
@@ -36,7 +36,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Problem:
-    """Which devices a gang's members go to, one a device.
+    """Choice of devices for the members of a gang, one member for each device.
 
     A plan is an array of the members' places among the candidates. Both terms are within [0, 1]:
 
@@ -61,26 +61,26 @@ class Problem:
 
     @property
     def members(self) -> int:
-        """How many there are."""
+        """Number of members."""
         return len(self.degradation)
 
     @property
     def candidates(self) -> int:
-        """Devices that there are to choose from."""
+        """Number of candidate devices."""
         return len(self.degradation[0])
 
     @cached_property
     def alike(self) -> bool:
-        """Whether it is the same which member is where."""
+        """Whether the members are interchangeable."""
         return bool((self.degradation == self.degradation[0]).all())
 
     def check(self) -> None:
-        """There are enough candidates.
+        """Raise an error if there are too few candidates.
 
         Raises
         ------
         ValueError
-            There are fewer than members.
+            There are fewer candidates than members.
         """
         if self.candidates < self.members:
             raise ValueError(
@@ -88,7 +88,7 @@ class Problem:
             )
 
     def costs(self, plans: Plans) -> NDArray[np.float64]:
-        """Of plans of shape (plans, members), each of different candidates: of shape (plans,)."""
+        """Return the cost of each plan; plans have shape (plans, members), costs (plans,)."""
         weights = self.weights
         found = np.zeros(len(plans))
         if weights.alpha:
@@ -98,7 +98,7 @@ class Problem:
         return found
 
     def interference(self, plans: Plans) -> NDArray[np.float64]:
-        """I of each plan (B5)."""
+        """Return the interference I of each plan (B5)."""
         of_members = self.degradation[np.arange(self.members), plans]
         level: NDArray[np.float64] = (
             of_members.max(axis=1) if self.weights.reduce == "max" else of_members.mean(axis=1)
@@ -106,7 +106,7 @@ class Problem:
         return level
 
     def communication(self, plans: Plans) -> NDArray[np.float64]:
-        """C of each plan, within [0, 1]; 0 for a gang of one."""
+        """Return the communication cost C of each plan, within [0, 1]; 0 for a single member."""
         if self.members == 1:
             return np.zeros(len(plans))
         ring = np.sort(plans, axis=1)

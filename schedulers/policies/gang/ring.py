@@ -1,4 +1,4 @@
-"""A ring through some devices, and what it costs to put others in."""
+"""Ring through devices, and the cost of inserting or replacing devices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SharedCapacity = NDArray[np.int64]
 
 
 class Ring:
-    """Devices in depth-first order, the last one next to the first.
+    """Ring of devices in depth-first order.
 
-    Lengths are sums over edges, an edge of the dearest level being 1.
+    Lengths are sums over edges; an edge of the most expensive level counts 1.
 
     Parameters
     ----------
@@ -29,14 +29,14 @@ class Ring:
         self.places = places[self._order]
 
     def insertions(self) -> NDArray[np.float64]:
-        """How much longer it gets by each candidate: of shape (candidates,)."""
+        """Return the added length by each candidate, of shape (candidates,)."""
         if not len(self.places):
             return np.zeros(self._distances.devices)
         before, after = self.places[self._before], self.places[self._after]
         return self._detour(before, self._all, after)
 
     def replacements(self) -> NDArray[np.float64]:
-        """How much longer it gets if a candidate takes a member's place.
+        """Return the added length if a candidate takes a member's place.
 
         Returns
         -------
@@ -62,7 +62,7 @@ class Ring:
     def _detour(
         self, a: SharedCapacity, by: SharedCapacity, b: SharedCapacity
     ) -> NDArray[np.float64]:
-        """How much longer the way from a to b is by another device."""
+        """Return the added length of the way from a to b by another device."""
         distances = self._distances
         return (distances(a, by) + distances(by, b) - distances(a, b)) / distances.most
 
@@ -72,7 +72,7 @@ class Ring:
 
     @cached_property
     def _after(self) -> SharedCapacity:
-        """Which member would be after each candidate."""
+        """Return the member that would follow each candidate."""
         return np.searchsorted(self.places, self._all) % len(self.places)
 
     @cached_property

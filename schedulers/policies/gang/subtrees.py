@@ -1,4 +1,4 @@
-"""The least interference below each vertex of the tree: plans that a search can begin with."""
+"""Plans of least interference below each vertex of the tree, as starts of a search."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from presage.schedulers.policies.gang.swaps import descended
 
 
 class Subtrees:
-    """Of every subtree that has enough devices those where members do least harm; the best of these
-    plans, bettered by swaps.
+    """Optimiser that improves the best subtree's plan of least interference by swaps.
 
-    A search that moves members one by one does not come from one rack into another.
+    A search that moves single members does not leave a rack.
     """
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Draws nothing."""
+        """Return a plan; draws no random numbers."""
         problem.check()
         plans = below_each(problem)
         return descended(problem, plans[problem.costs(plans).argmin()])
 
 
 def below_each(problem: Problem) -> Plans:
-    """A plan of each subtree that has enough candidates, of all of them at least.
+    """Return a plan for each subtree with enough candidates.
 
-    Members take in turn the device that suits them best of those that are left.
+    Each member takes the remaining device with its least degradation.
     """
     found, places = [], [(0, problem.candidates)]
     for first, end in places:  # which grows

@@ -1,4 +1,4 @@
-"""Descent by swaps: as long as the plan gets better by one, the best of them is made."""
+"""Descent by swaps: the best swap is made for as long as one improves the plan."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LEAST_GAIN = 1e-12  # below it is rounding
 
 
 class Swaps:
-    """Greedy, then descent: never worse than greedy."""
+    """Optimiser that improves the greedy plan by swaps."""
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Draws nothing."""
+        """Return a plan; draws no random numbers."""
         return descended(problem, Greedy().plan(problem, rng))
 
 
 def descended(problem: Problem, plan: Plan) -> Plan:
-    """A plan that no swap betters.
+    """Return a plan that no swap improves.
 
     A swap gives a member's place to a device that is not in the plan, or lets two members change
     theirs. It ends, for every swap costs less than the one before, and plans are finitely many.
@@ -41,7 +41,7 @@ def descended(problem: Problem, plan: Plan) -> Plan:
 
 
 def _replacements(problem: Problem, plan: Plan) -> NDArray[np.float64]:
-    """What a plan costs more with another device for a member: of shape (members, candidates)."""
+    """Return the added cost of another device for a member, of shape (members, candidates)."""
     weights, members = problem.weights, problem.members
     now = problem.degradation[np.arange(members), plan]
     if weights.reduce == "max":
@@ -57,9 +57,9 @@ def _replacements(problem: Problem, plan: Plan) -> NDArray[np.float64]:
 
 
 def _exchanges(problem: Problem, plan: Plan) -> NDArray[np.float64]:
-    """What a plan costs more if two members change places: of shape (members, members).
+    """Return the added cost if two members change places, of shape (members, members).
 
-    Only who slows whom changes; nothing does if all members are alike.
+    Only interference changes, and it does not if all members are interchangeable.
     """
     weights = problem.weights
     if problem.alike:
@@ -79,7 +79,7 @@ def _exchanges(problem: Problem, plan: Plan) -> NDArray[np.float64]:
 
 
 def _largest_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each the largest of all but it; 0 if there is no other."""
+    """Return, for each value, the largest of all others; 0 if there is no other."""
     if len(values) < 2:
         return np.zeros(len(values))
     first, second = np.sort(values)[[-1, -2]]

@@ -1,4 +1,4 @@
-"""The best plan of members that are alike, by dynamic programming over the tree."""
+"""Optimal plan for interchangeable members, by dynamic programming over the topology tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Costs = NDArray[np.float64]
 
 
 class TreeOptimum:
-    """No plan is better.
+    """Optimiser whose plans are optimal.
 
     The ring through some devices is as long as the tree that spans them and an edge more, which
     closes it; and that tree has, at each vertex, an edge of the vertex's cost for every child but
@@ -26,12 +26,12 @@ class TreeOptimum:
     """
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Draws nothing.
+        """Return an optimal plan; draws no random numbers.
 
         Raises
         ------
         ValueError
-            Members differ in what harm they do where: then a plan's cost is no such sum.
+            Members differ in their degradation: then the cost of a plan is no such sum.
         """
         problem.check()
         if not problem.alike:
@@ -42,7 +42,7 @@ class TreeOptimum:
 
 
 def _least_sum(problem: Problem, costs: Costs) -> Plan:
-    """Where the mean of what members cost and ``beta`` times the ring are least."""
+    """Return the plan with the least mean degradation plus ``beta`` times the ring."""
     beta, members = problem.weights.beta, problem.members
     if members == 1:
         return np.array([costs.argmin()])
@@ -71,7 +71,7 @@ def _least_maximum(problem: Problem) -> Plan:
     thresholds = np.unique(np.sort(degradation)[problem.members - 1 :])
 
     def tried(number: int) -> tuple[float, float, Plan]:
-        """What a plan of devices up to a threshold costs, what its ring does, and the plan."""
+        """Return the cost, the ring cost and the plan of devices up to a threshold."""
         plan = _least_sum(problem, np.where(degradation <= thresholds[number], 0.0, np.inf))
         ring = weights.beta * float(problem.communication(plan[None])[0])
         return weights.alpha * float(degradation[plan].max()) + ring, ring, plan
@@ -93,7 +93,7 @@ def _least_maximum(problem: Problem) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """What 0, 1, ... members below a vertex cost at least, without the closing edge.
+    """Least costs of 0, 1, ... members below a vertex, without the closing edge.
 
     Of two parts joined, ``right`` says how many are in the second one; of devices, ``order`` which
     come first.
@@ -105,7 +105,7 @@ class _Below:
     right: Plan | None = None
 
     def chosen(self, members: int) -> list[int]:
-        """Places of so many; parts may be joined as deep as there are nodes."""
+        """Return the places of a number of members, without recursion."""
         found: list[int] = []
         left = [(self, members)]
         while left:
@@ -126,7 +126,7 @@ def _of_devices(first: int, costs: Costs, edge: float, members: int) -> _Below:
 
 
 def _joined(left: _Below, right: _Below, edge: float, members: int) -> _Below:
-    """Where both have members there is an edge between them."""
+    """Join two parts; an edge is added where both have members."""
     most = min(members, len(left.costs) + len(right.costs) - 2)
     beside = np.concatenate([left.costs[:1], left.costs[1:] + edge / members])[: most + 1]
     padded = np.full(most + len(right.costs), np.inf)

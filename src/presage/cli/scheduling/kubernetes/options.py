@@ -44,8 +44,9 @@ class PlanningOptions:
     policy: Annotated[
         str,
         typer.Option(
-            metavar="NAME|MODULE:CLASS",
-            help="Policy that plans gangs, with parameters, as in gang:alpha=2:near=rack.",
+            metavar="POLICY",
+            help="NAME or MODULE:CLASS of a policy that plans gangs, with parameters, as in "
+            "gang:alpha=2:near=rack.",
         ),
     ] = "gang"
     risk: Risk = 0.1

@@ -25,8 +25,8 @@ _PREDICTIONS = "Predictions"
 Policy = Annotated[
     str,
     typer.Option(
-        metavar="NAME|MODULE:CLASS",
-        help="Scheduling policy, with parameters, as in sharing:check_s=10. Policies: "
+        metavar="POLICY",
+        help="NAME or MODULE:CLASS of a policy, with parameters, as in sharing:check_s=10. Policies: "
         f"{policy_list()}; not those that plan gangs over several nodes.",
     ),
 ]
