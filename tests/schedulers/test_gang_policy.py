@@ -123,7 +123,7 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
     anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
     assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
     with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
-        simulated(cluster(2), Gang(near="capacity"), [job("gang", gpus=2)], {"gang": 1.0})
+        simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
 def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
