@@ -372,7 +372,7 @@ class Simulation:
     # How fast jobs run ----------------------------------------------------------------------
 
     def _time(self, changes: Sequence[Change]) -> None:
-        """Time the jobs that a decision changed, and whoever is beside them."""
+        """Time the jobs that a decision changed, and jobs co-located with them."""
         began: list[tuple[Run, JobStatus]] = []
         let_go = {change.job.job_id for change in changes if change.after.phase in WAITING}
         for job, before, after in _net(changes):
@@ -391,22 +391,27 @@ class Simulation:
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
-            if job.latency_sensitive and job.job_id not in self._promised_s:
-                kind = self._cluster.kind_of(after.allocations[0].device)
-                self._promised_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
-            if moved:
-                if not run.arrival:
-                    self._count_part(job, after.allocations[0])
-                self._arrived += 1
-                run.arrival = self._arrived
-            run.begin(self._now_s)
+            self._begin(run, after.allocations[0], moved=moved)
             began.append((run, after))
         for run, status in began:
             self._set_pace(run, status)
         self._time_others(changes)
 
+    def _begin(self, run: Run, first: Allocation, *, moved: bool) -> None:
+        """Let a job run on; with ``moved`` from now on devices that it did not have."""
+        job = run.job
+        if job.latency_sensitive and job.job_id not in self._promised_s:
+            kind = self._cluster.kind_of(first.device)
+            self._promised_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
+        if moved:
+            if not run.arrival:
+                self._count_part(job, first)
+            self._arrived += 1
+            run.arrival = self._arrived
+        run.begin(self._now_s)
+
     def _time_others(self, changes: Iterable[Change]) -> None:
-        """Time whoever shares a device with a job that came or went."""
+        """Time the jobs that share a device with a job that came or went."""
         if not self.ledger.was_shared:
             return
         changed = {change.job.job_id for change in changes}

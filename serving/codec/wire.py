@@ -144,19 +144,8 @@ def check_job(row: pb.Job) -> tuple[int, ...]:
     InvalidJobError
         What is wrong, beginning with its place in the job: ".batch_size=0, must be >= 1".
     """
-    if max(map(len, _texts(row))) > MAX_TEXT:
-        for name in _TEXTS:
-            check_text(getattr(row, name), f".{name}")
-    if row.precision not in PRECISIONS:
-        check_known(row.precision, PRECISIONS, ".precision")
-    if row.memory_format not in _FORMATS:
-        check_known(row.memory_format, _FORMATS, ".memory_format")
-    version, op_rows, parameters = row.framework_version, len(row.op_stats), row.parameters
-    if version and not known_version(version):
-        raise InvalidJobError(
-            ".framework_version must begin with two numbers, as 2.13.0 does; leave it out "
-            "when it is not known"
-        )
+    _check_texts(row)
+    op_rows, parameters = len(row.op_stats), row.parameters
     if op_rows > MAX_OP_ROWS:
         raise InvalidJobError(
             f".op_stats has {op_rows} rows, at most {MAX_OP_ROWS} are taken; "
@@ -175,6 +164,22 @@ def check_job(row: pb.Job) -> tuple[int, ...]:
     except InvalidJobError as error:
         raise _located(error, "", f"job {row.job_id!r}: ") from error
     return held
+
+
+def _check_texts(row: pb.Job) -> None:
+    if max(map(len, _texts(row))) > MAX_TEXT:
+        for name in _TEXTS:
+            check_text(getattr(row, name), f".{name}")
+    if row.precision not in PRECISIONS:
+        check_known(row.precision, PRECISIONS, ".precision")
+    if row.memory_format not in _FORMATS:
+        check_known(row.memory_format, _FORMATS, ".memory_format")
+    version = row.framework_version
+    if version and not known_version(version):
+        raise InvalidJobError(
+            ".framework_version must begin with two numbers, as 2.13.0 does; leave it out "
+            "when it is not known"
+        )
 
 
 def read_op_stats(row: pb.Job) -> tuple[OpStats, ...]:

@@ -20,7 +20,7 @@ from presage.models.gate.paired_bootstrap import changes
 from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
 from presage.models.registry.registry import Registry
 from presage.models.registry.stored_releases import StoredReleases
-from presage.models.release import release
+from presage.models.release import release, release_content
 from presage.models.release.manifest import job_digest
 from presage.pipelines.stages import promote as stage
 
@@ -425,7 +425,8 @@ def test_a_champion_of_another_schema_is_no_measure(
     run, registry, releases, make_release, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as other:
-        other.setattr(release, "schema_hash", lambda feature_set: "another")
+        for module in (release, release_content):
+            other.setattr(module, "schema_hash", lambda feature_set: "another")
         foreign = make_release(tmp_path / "foreign")
     registry.promote(registry.register(foreign, {}))
     content = json.loads(run(releases["poor"]))
@@ -470,7 +471,8 @@ def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
         (folder / "memory.onnx").unlink()
     else:
         with monkeypatch.context() as other:
-            other.setattr(release, "schema_hash", lambda feature_set: "another")
+            for module in (release, release_content):
+                other.setattr(module, "schema_hash", lambda feature_set: "another")
             foreign = make_release(tmp_path / "foreign")
         shutil.copytree(foreign.folder, folder, dirs_exist_ok=True)
 
