@@ -26,8 +26,8 @@ Policy = Annotated[
     str,
     typer.Option(
         metavar="POLICY",
-        help="NAME or MODULE:CLASS of a policy, with parameters, as in sharing:check_s=10. Policies: "
-        f"{policy_list()}; not those that plan gangs over several nodes.",
+        help="NAME or MODULE:CLASS of a policy, with parameters, as in sharing:check_s=10. "
+        f"Policies: {policy_list()}; not those that plan gangs over several nodes.",
     ),
 ]
 HardShares = Annotated[
