@@ -41,7 +41,7 @@ class LeastAttainedService(Policy):
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """Return priority, then queue, then arrival."""
-        return self._rank(job, status, status.since_s)
+        return self._rank(job, status, status.since_s)[1:]
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
         """Start jobs by queue, preempting those of the second; wake when a job changes queues."""
@@ -67,5 +67,6 @@ class LeastAttainedService(Policy):
         return actions
 
     def _rank(self, job: Job, status: JobStatus, now_s: float) -> Key:
+        """Return the class, then the key."""
         is_old = status.attained_at(now_s) >= self._threshold_s * (1 - 1e-9)
-        return (-job.priority, is_old, job.submit_s)
+        return (not job.latency_sensitive, -job.priority, is_old, job.submit_s)

@@ -20,15 +20,11 @@ Rank = Callable[[Job, JobStatus], Key]
 def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
     """Return starts on exclusive devices in order of rank, until a job does not fit.
 
-    ``rank`` orders running and pending jobs of one class, smallest first; the rank of a pending job
-    is its key in the queue. Latency-sensitive jobs rank before best-effort jobs. A job that does
-    not fit may take the devices of running jobs that rank behind it, the last one first. Only jobs
-    whose devices it gets are preempted; they wait in the queue in order of their rank.
+    ``rank`` orders running and pending jobs, smallest first; the rank of a pending job is its class
+    and its key, as in the queue. A job that does not fit may take the devices of running jobs that
+    rank behind it, the last one first. Only jobs whose devices it gets are preempted; they wait in
+    the queue in order of their rank.
     """
-
-    def ranked(job: Job, status: JobStatus) -> Key:
-        return (not job.latency_sensitive, *rank(job, status))
-
     actions: list[Preempt | Start] = []
     worst: list[tuple[Key, str]] | None = None  # running jobs behind the first that does not fit
     again: list[tuple[Key, str]] = []  # heap of preempted jobs
@@ -36,15 +32,15 @@ def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
     next_pending = next(pending, None)
     while again or next_pending is not None:
         job = next_pending
-        if job is None or (again and again[0][0] < ranked(job, state.status(job.job_id))):
+        if job is None or (again and again[0][0] < rank(job, state.status(job.job_id))):
             job = state.job(heapq.heappop(again)[1])
         else:
             next_pending = next(pending, None)
         allocations = consolidated(job, state.cluster, idle)
         if allocations is None:
-            mine = ranked(job, state.status(job.job_id))
+            mine = rank(job, state.status(job.job_id))
             if worst is None:
-                worst = sorted(_behind(mine, state, ranked), reverse=True)
+                worst = sorted(_behind(mine, state, rank), reverse=True)
             allocations, out = _in_place_of(worst, mine, job, state, idle)
             if allocations is None:
                 break

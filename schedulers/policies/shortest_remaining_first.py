@@ -25,7 +25,7 @@ class ShortestRemainingFirst(Policy):
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """Return priority, then predicted remaining time."""
-        return self._rank(job, status, forecasts, status.since_s)
+        return self._rank(job, status, forecasts, status.since_s)[1:]
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Preempt | Start]:
         """Start the jobs with the least remaining time; preempt those with more where needed."""
@@ -36,6 +36,7 @@ class ShortestRemainingFirst(Policy):
         return start_by_rank(state, rank)
 
     def _rank(self, job: Job, status: JobStatus, forecasts: Forecasts, now_s: float) -> Key:
+        """Return the class, then the key."""
         ran_s = status.attained_at(now_s) / job.gpus
         left_s = max(0.0, forecasts.runtime_s(job) - ran_s)
-        return (-job.priority, left_s, job.submit_s)
+        return (not job.latency_sensitive, -job.priority, left_s, job.submit_s)
