@@ -220,7 +220,7 @@ def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(fo
     assert pq.read_table(folder / "out" / "outcomes.parquet").num_rows == 2
     lines = told.stderr.splitlines()
     assert len(lines) == 7
-    assert lines[0].startswith("policy=fifo predictor=oracel: predictor 'oracel' is unknown; near")
+    assert lines[0].startswith("policy=fifo predictor=oracel: predictor 'oracel' is unknown; did ")
     assert lines[1].startswith("policy=fifo predictor=127.0.0.1:1: ")
     assert "there:99999': port 99999 is out of range" in lines[2]
     assert lines[-1] == "error: 6 of 8 simulations failed; see the lines above"
