@@ -79,7 +79,7 @@ def test_a_sweep_takes_a_class_and_simulates_anew_when_its_file_changes(folder):
     (folder / "sweep.yaml").write_text(
         f"trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, '{NAME}:depth=9']\n"
     )
-    done = run(folder, "simulate", "--sweep", "sweep.yaml", "--workers", "2", "--json")
+    done = run(folder, "sweep", "sweep.yaml", "--workers", "2", "--json")
     assert done.returncode == 0, done.stderr
     outcomes = json.loads(done.stdout)["outcomes"]
     assert [one["scenario"]["policy"] for one in outcomes] == ["fifo", f"{NAME}:depth=9"]
@@ -287,7 +287,7 @@ def test_simulate_says_what_is_wrong(folder):
         simulate(trace, devices)
     with pytest.raises(ConfigError, match="Fifo is a class; make an object of it"):
         as_policy(Fifo)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="forecast 'oracel' is not known"):
+    with pytest.raises(ConfigError, match="predictor 'oracel' is unknown"):
         simulate("trace.csv", "cluster.yaml", "fifo", "oracel")
     with pytest.raises(ConfigError, match="load=0, must be a finite number > 0"):
         simulate("trace.csv", "cluster.yaml", load=0)
