@@ -1,4 +1,4 @@
-"""JSON objects as files: whole or not there, whatever dies while they are written."""
+"""Atomic reading and writing of JSON files."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ from typing import NoReturn
 
 from presage.system.regular_file import open_regular, read_small
 
-MOST_BYTES = 64 * 1024  # of a file that says how things stand; a spec has more
+MAX_BYTES = 64 * 1024  # of a state file; a spec may be larger
 
 
 def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False) -> None:
-    """Put an object in a file's place; a reader sees the one before or this one, whole.
+    """Replace a file atomically: a reader sees the previous or the new object, complete.
 
     Parameters
     ----------
     durable : bool
-        Whether it is also found there after a loss of power that follows the return. If not, that
-        may leave nothing; it does not wait for the disk.
+        Whether to flush to the disk, so that the file survives a loss of power after the return.
 
     Raises
     ------
     OSError
-        As on a full disk: then the file is what it was.
+        It cannot be written, as on a full disk; the file is unchanged.
     TypeError, ValueError
-        It is not JSON; so too.
+        The value is not JSON; the file is unchanged.
     """
     replace_text(path, json.dumps(value, allow_nan=False), durable=durable)
 
 
 def replace_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """As :func:`write_json`, any text. Raises OSError."""
+    """Replace a file by a text, as :func:`write_json` does. Raises OSError."""
     replace_bytes(path, text.encode(), durable=durable)
 
 
 def replace_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """As :func:`write_json`, any content; readable by this process' user alone. Raises OSError."""
-    # A name that no job can guess, and so put something in the way of.
+    """Replace a file by bytes that only this user can read; see :func:`write_json`."""
+    # A job cannot guess this name, and so cannot block it.
     partial = path.with_name(f".{os.urandom(8).hex()}")
     opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -49,7 +48,7 @@ def replace_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        _put(partial, path)
+        _rename(partial, path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
@@ -58,15 +57,15 @@ def replace_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def overwrite_json(path: Path, value: Mapping[str, object]) -> None:
-    """As :func:`write_json`, and on a full disk too, if the file is there and as large.
+    """Replace a file as :func:`write_json` does; on a full disk, overwrite it in place.
 
-    Then it is overwritten where it is, byte by byte; a reader that comes in between finds none, and
-    a newer file a moment later.
+    An existing file is overwritten if it is large enough. A concurrent reader may find no valid
+    object, and finds the new one a moment later.
 
     Raises
     ------
     OSError
-        Nor that can be done: then the file is what it was.
+        Neither is possible; the file is unchanged.
     """
     try:
         write_json(path, value)
@@ -77,17 +76,17 @@ def overwrite_json(path: Path, value: Mapping[str, object]) -> None:
             os.utime(file.fileno())
 
 
-def read_json(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, object] | None:
-    """The object in a file; None where there is none, or anything else, or it is larger."""
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, object] | None:
+    """Return the object in a file; None if it is missing, not an object, or too large."""
     try:
-        value = json.loads(read_small(path, most_bytes), parse_constant=_refuse)
+        value = json.loads(read_small(path, max_bytes), parse_constant=_reject_constant)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def sync_folder(folder: Path) -> None:
-    """Make durable which files a folder has."""
+    """Flush the directory entries of a folder to the disk."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -95,8 +94,8 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def _put(partial: Path, path: Path) -> None:
-    """Rename a file; a folder that a job has put in its place is moved out of the way."""
+def _rename(partial: Path, path: Path) -> None:
+    """Rename a file; move a folder that a job has put in its place out of the way."""
     try:
         partial.replace(path)
     except OSError as error:
@@ -106,5 +105,5 @@ def _put(partial: Path, path: Path) -> None:
         partial.replace(path)
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")

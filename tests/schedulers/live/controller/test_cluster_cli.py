@@ -199,7 +199,7 @@ def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tm
     status, out, said = run(*ask.words("ps"))
 
     assert (status, out) == (1, "")
-    assert "asks who calls; pass --token-file" in said
+    assert "requires authentication; pass --token-file" in said
 
 
 def test_explain_says_who_submitted_a_job(ask, here):
@@ -419,19 +419,19 @@ def test_where_no_controller_is_the_command_says_so():
         (("controller", "--policy", "shairng"), "nearest is 'sharing'"),
         (("controller", "--policy", "sharing:step_milli=0"), "sharing: step_milli=0"),
         (("controller", "--policy", "gan"), "best-fit, bin-packing, packing, sharing\n"),
-        (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; name none, "),
+        (("controller", "--forecast", "oracle"), "--forecast 'oracle' is not known; give none, "),
         (("controller", "--forecast", "a:99999"), "--forecast 'a:99999': port 99999 is out of"),
         (("controller", "--forecast-ca", "absent.pem"), "absent.pem: no such file"),
         (("controller", "--risk", "7"), "risk=7.0, must be above 0"),
         (("agent", "--risk", "7"), "risk=7.0, must be above 0"),
-        (("agent", "--report", "none"), "--report 'none' is not known; name HOST:PORT"),
+        (("agent", "--report", "none"), "--report 'none' is not known; give HOST:PORT"),
         (("agent", "--controller", "head"), "--controller (or PRESAGE_CLUSTER) 'head' is no HOST"),
         (("ui", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
         (("ps", "--controller", "head"), "'head' is no HOST:PORT; write it like 127.0.0.1:50061"),
         (("up", "--forecast", "oracle"), "--forecast 'oracle' is not known"),
         (("controller", "--tls-cert", "a.pem"), "--tls-cert and --tls-key go together"),
         (("agent", "--device", "cpu-1"), "write KIND=0,1 of processors"),
-        (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
+        (("agent", "--device", "cpu-1=0,0"), "duplicate processor number"),
         (("agent", "--device", "cpu-1=99999"), "may not use processor 99999"),
         (("up", "--agents", "4096"), "give each one"),
     ],

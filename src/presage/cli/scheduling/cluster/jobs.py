@@ -122,7 +122,7 @@ def submit(
     import secrets
 
     from presage.cli.scheduling.cluster.tables import phase_of
-    from presage.schedulers.live.client.waiting import OVER
+    from presage.schedulers.live.client.waiting import TERMINAL_PHASES
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     _check_numbers(
@@ -164,7 +164,7 @@ def submit(
         if client.submit([job]):
             (before,) = client.list([job.job_id]).jobs
             said = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
-            if before.phase in OVER:
+            if before.phase in TERMINAL_PHASES:
                 raise InvalidJobError(f"{said}: nothing was started; give another --name")
             say(f"{said}: nothing else was started", err=True)
     say(job.job_id)
@@ -252,7 +252,7 @@ def wait(
 ) -> None:
     """Wait until jobs are over; the exit status is 1 if one of them did not finish."""
     from presage.cli.scheduling.cluster.tables import phase_of
-    from presage.schedulers.live.client.waiting import each_when_over
+    from presage.schedulers.live.client.waiting import jobs_as_completed
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     def away(error: ServiceError) -> None:
@@ -260,7 +260,7 @@ def wait(
 
     all_finished = True
     with connected(controller, token_file, ca, cert, key) as client:
-        for row in each_when_over(client, jobs, on_away=away):
+        for row in jobs_as_completed(client, jobs, on_away=away):
             if row.phase != pb.FINISHED:
                 all_finished = False
                 say(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)

@@ -18,10 +18,10 @@ from presage.cli.scheduling.cluster.options import check_controller
 from presage.cli.scheduling.cluster.tokens import make_tokens, own_state
 from presage.errors import ConfigError, ServiceError
 from presage.schedulers.live.forecast_source import (
-    check_forecast,
-    is_service,
+    check_forecast_source,
+    is_service_address,
     live_forecaster,
-    service_of,
+    make_service_client,
 )
 from presage.schedulers.live.process_supervisor import ProcessSpec, supervising
 from presage.serving.client.credentials import read_credentials
@@ -272,7 +272,7 @@ def agent(
     outbox = None
     if report is not None:
         shown = read_credentials(forecast_token_file, forecast_ca)
-        outbox = Outbox(state, service_of(report, "--report", shown))
+        outbox = Outbox(state, make_service_client(report, "--report", shown))
     options = AgentOptions(
         node,
         _slots(device, memory_gib),
@@ -339,7 +339,7 @@ def up(
     from presage.serving.server_options import Options
 
     nodes = _nodes(agents, memory_gib)
-    check_forecast(forecast, risk)
+    check_forecast_source(forecast, risk)
     _policy(policy)
     presage = [sys.executable, "-m", "presage", "cluster"]
     target = f"{HOST}:{port}"
@@ -365,7 +365,7 @@ def up(
                     "--state", str(state / name), "--checkpoints", str(state / "checkpoints"),
                     "--token-file", str(tokens.of_node[name]),
                     *devices, "--forecast", forecast, "--risk", str(risk),
-                    *(("--report", forecast) if is_service(forecast) else ()),
+                    *(("--report", forecast) if is_service_address(forecast) else ()),
                     *(("--hard-shares",) if hard_shares else ()),
                     *(("--allow-root-jobs",) if os.geteuid() == 0 else ()),
                 ]
