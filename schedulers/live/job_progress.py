@@ -6,7 +6,7 @@
     for done in range(run.first, 1000):
         train_one_step()
         run.step(done + 1)
-        if run.checkpoint_wanted:
+        if run.checkpoint_requested:
             save(run.checkpoint_folder)  # under another name, fsynced, then renamed
             run.saved(done + 1)
 

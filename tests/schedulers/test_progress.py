@@ -150,7 +150,7 @@ def test_sigusr1_asks_until_something_is_saved(places):
     assert not run.checkpoint_requested
 
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert vars(run)["checkpoint_wanted"]
+    assert vars(run)["checkpoint_requested"]
     assert run.checkpoint_folder == places / "checkpoints"
 
     run.saved(5)
@@ -196,7 +196,7 @@ def test_several_who_write_never_leave_half_a_report(places):
 def test_it_imports_pythons_own_library_alone():
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
-        "from presage.schedulers import progress\n"
+        "from presage.schedulers.live import job_progress as progress\n"
         "progress.begin(iterations=5).step(5)\n"
         "print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
     )
@@ -214,7 +214,7 @@ def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, not
         "import sys\n"
         "class OutOfMemoryError(RuntimeError): ...\n"
         "sys.excepthook = lambda kind, value, trace: print('former hook', kind.__name__)\n"
-        "from presage.schedulers import progress\n"
+        "from presage.schedulers.live import job_progress as progress\n"
         "progress.begin(iterations=5).step(2)\n"
         f"raise {name}('of what was wanted')\n"
     )
@@ -338,7 +338,7 @@ def _no_space(_: int) -> None:
 
 def test_a_job_that_is_asked_for_a_checkpoint_as_it_ends_ends_well(places):
     code = (
-        "import os, signal\nfrom presage.schedulers import progress\n"
+        "import os, signal\nfrom presage.schedulers.live import job_progress as progress\n"
         "run, job = progress.begin(1), os.getpid()\n"
         "if os.fork() == 0:\n"
         "    try:\n"

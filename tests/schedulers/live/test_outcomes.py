@@ -26,7 +26,7 @@ RELEASE = Path(__file__).parents[3] / "data/pretrained/release"
 SOURCE = str(Path(presage.__file__).parent.parent)
 STEPS = """
 import time
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 run = progress.begin(400)
 end_s = time.monotonic() + 8
 for done in range(1, 401):

@@ -28,7 +28,7 @@ from presage.schedulers.live.agent.tasks.task_process import (
 
 SOURCE = str(Path(presage.__file__).parent.parent)
 COUNTS = """
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 run = progress.begin(iterations=10**9)
 done = run.first
 while True:

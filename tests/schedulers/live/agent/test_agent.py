@@ -151,7 +151,7 @@ def state(node: Node) -> Path:
 
 def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(state):
     code = (
-        "from presage.schedulers import progress\n"
+        "from presage.schedulers.live import job_progress as progress\n"
         "run = progress.begin(10)\n"
         "print(run.first, run.checkpoint_folder.name)\n"
         "run.saved(7)\n"
@@ -219,13 +219,13 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
 
 STEPS = """
 import time
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 run = progress.begin({iterations})
 print("from", run.first, flush=True)
 for done in range(run.first + 1, {iterations} + 1):
     time.sleep(0.05)
     run.step(done)
-    if run.checkpoint_wanted:
+    if run.checkpoint_requested:
         run.saved(done)
 """
 
@@ -277,7 +277,7 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
         working = asyncio.create_task(agent.run())
         counts = (
             "import time\n"
-            "from presage.schedulers import progress\n"
+            "from presage.schedulers.live import job_progress as progress\n"
             "run = progress.begin(60)\n"
             "for done in range(1, 61): time.sleep(0.1); run.step(done)\n"
         )

@@ -241,7 +241,7 @@ def hostile(seed: int, seconds: float, victim: Path, program: Path = PROGRAM, **
 
 
 HONEST = """
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 import time
 run = progress.begin(iterations=20)
 for done in range(20):

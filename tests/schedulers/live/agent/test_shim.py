@@ -44,8 +44,8 @@ from tests.schedulers.live.agent.node import (
 
 CHECKPOINT = DesiredState(end=End(checkpoint=True, why="preempted"))
 AT_ONCE = DesiredState(end=End(checkpoint=False))
-SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_wanted: run.saved(done); raise SystemExit(0)\n"
-SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_wanted: run.saved(done)\n"
+SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_requested: run.saved(done); raise SystemExit(0)\n"
+SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_requested: run.saved(done)\n"
 DEAF = """
 import signal, time
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -183,7 +183,7 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
 
 
 OVERFLOWS = """
-from presage.schedulers import progress
+from presage.schedulers.live import job_progress as progress
 class OutOfMemoryError(RuntimeError): ...
 progress.begin(iterations=10).step(1)
 raise OutOfMemoryError("CUDA out of memory")
@@ -228,9 +228,9 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
 
 def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
     code = (
-        "import time\nfrom presage.schedulers import progress\n"
+        "import time\nfrom presage.schedulers.live import job_progress as progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\n"
-        "while not run.checkpoint_wanted:\n    time.sleep(0.001)\n"
+        "while not run.checkpoint_requested:\n    time.sleep(0.001)\n"
         "began_s = time.process_time()\n"
         "while time.process_time() - began_s < 1:\n    pass\n"  # to save takes a second's work
         "run.saved(5)\n"
@@ -257,9 +257,9 @@ def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_ov
 
 def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
     code = (
-        "import time\nfrom presage.schedulers import progress\n"
+        "import time\nfrom presage.schedulers.live import job_progress as progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\nrun.saved(5)\n"
-        "while True:\n    time.sleep(0.01)\n    if run.checkpoint_wanted: run.saved(5)\n"
+        "while True:\n    time.sleep(0.01)\n    if run.checkpoint_requested: run.saved(5)\n"
     )
     folder = node.start(code, grace_s=600.0)
     until(lambda: (report := folder.progress()) and report.saved == 5)

@@ -303,7 +303,7 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_loses_no_job_and_no_end(small_disk):
     node = Node(small_disk)
-    code = COUNTS + "    if run.checkpoint_wanted: break\n"
+    code = COUNTS + "    if run.checkpoint_requested: break\n"
     folder = node.start(code, grace_s=600.0)
     counts(folder)
     filling = small_disk / "filling"
