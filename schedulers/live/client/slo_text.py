@@ -18,6 +18,6 @@ def slo_text(row: pb.JobStatus, kind: str = "") -> str:
         return ""
     if row.late:
         return "SLO violated"
-    predictions = [told for told in row.told if told.kind == kind] or row.told
-    has_slo = any(math.isfinite(told.promised_s) for told in predictions)
+    predictions = [prediction for prediction in row.told if prediction.kind == kind] or row.told
+    has_slo = any(math.isfinite(prediction.promised_s) for prediction in predictions)
     return "SLO met" if has_slo else "no SLO"

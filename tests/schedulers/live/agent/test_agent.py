@@ -601,7 +601,7 @@ def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written)
 @pytest.mark.parametrize("written", [b"\xff\xfe of a broken disk", b"half an i"])
 def test_an_agent_whose_name_is_damaged_says_where_and_what_to_do(state, written):
     (state / "agent.id").write_bytes(written)
-    with pytest.raises(ConfigError, match=r"agent\.id: is damaged.* remove it"):
+    with pytest.raises(ConfigError, match=r"agent\.id: damaged.* remove it"):
         Played(state)
 
 

@@ -316,7 +316,7 @@ def test_an_account_is_in_a_spec_as_it_was():
     for damage in ({"uid": -1}, {"groups": [True]}, {"name": None, "gid": "0"}):
         said = json.loads(json.dumps(spec.to_json()))
         said["account"].update(damage)
-        with pytest.raises(InvalidJobError, match="not the spec of a task"):
+        with pytest.raises(InvalidJobError, match="not a valid task spec"):
             TaskSpec.from_json(said)
 
 

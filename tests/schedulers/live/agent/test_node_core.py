@@ -431,10 +431,10 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
         node.runs(now_s, slow=now_s / 200, even=now_s / 100, tardy=now_s / 200)
 
     slow, even, tardy = (reported(node, name) for name in ("slow", "even", "tardy"))
-    assert slow.slo_violated
-    assert 50.0 + slow.remaining_s > 120.0  # the promise: both say that it will be broken
-    assert even.remaining_s == pytest.approx(50.0)
-    assert tardy.remaining_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
+    assert slow.late
+    assert 50.0 + slow.rest_s > 120.0  # the promise: both say that it will be broken
+    assert even.rest_s == pytest.approx(50.0)
+    assert tardy.rest_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
 
     node.core.apply(pb.NodeOrders(version=2, tasks=node._orders.values()), 51.0)
     node.core.decide(51.0)

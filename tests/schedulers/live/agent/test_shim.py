@@ -109,8 +109,8 @@ def test_what_cannot_start_is_called_what_its_user_called_it(node):
         "nosuchprogram": "no program 'nosuchprogram' on the PATH",
         "/no/such": "no program '/no/such' on this node",
         "./train.sh": f"no program './train.sh' in folder {node.state}",
-        str(script): f"program '{script}' begins with the name of an interpreter that is not on "
-        "this node",
+        str(script): f"program '{script}' names an interpreter in its first line that is not "
+        "on this node",
         str(text): f"program '{text}': Permission denied",
     }
     for number, (program, why) in enumerate(said.items()):
