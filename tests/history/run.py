@@ -165,7 +165,7 @@ class _Run:
     def _undrained(self, client: ClusterClient) -> bool:
         """Whether no node is drained any more; recorded, as it changes what others read."""
         try:
-            drained = [node.name for node in client.list([], most=1).nodes if node.drained]
+            drained = [node.name for node in client.list([], limit=1).nodes if node.drained]
         except ServiceError:
             return False
         undone = [self._operator.drain(node, undo=True) for node in drained]

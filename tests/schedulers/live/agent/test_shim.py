@@ -118,7 +118,7 @@ def test_what_cannot_start_is_called_what_its_user_called_it(node):
         assert ended(folder).why == f"could not start: {why}"
 
     folder = node.start(SLEEPS, folder="/nowhere", job_id="elsewhere")
-    assert ended(folder).why == "could not start: folder /nowhere is not on this node"
+    assert ended(folder).why == "could not start: folder /nowhere does not exist on this node"
     folder = node.start(SLEEPS, folder=str(text), job_id="within")
     assert ended(folder).why == f"could not start: folder {text}: Not a directory"
 
