@@ -45,7 +45,7 @@ def main() -> None:
             time.sleep(args.input_wait_s)
         job.run()
         run.step(done)
-        due = run.checkpoint_wanted or time.monotonic() - saved_s > SAVE_EVERY_S
+        due = run.checkpoint_requested or time.monotonic() - saved_s > SAVE_EVERY_S
         if due and run.checkpoint_folder is not None:
             save(job, run.checkpoint_folder / "model.pt")
             run.saved(done)

@@ -22,7 +22,7 @@ from presage.schedulers.live.process_supervisor import (
 )
 
 WITHIN_S = 60.0
-QUICK = RestartPolicy(first_delay_s=0.05, most_delay_s=0.2, stable_s=WITHIN_S)
+QUICK = RestartPolicy(first_delay_s=0.05, max_delay_s=0.2, stable_s=WITHIN_S)
 SLEEPS = "import time; print('ready', flush=True); time.sleep(600)"
 
 
@@ -60,7 +60,7 @@ def running(pid: int) -> bool:
 
 
 def test_delays_double_with_each_failure_up_to_the_longest():
-    policy = RestartPolicy(first_delay_s=1.0, most_delay_s=60.0)
+    policy = RestartPolicy(first_delay_s=1.0, max_delay_s=60.0)
     delays = [policy.delay_s(failures) for failures in (1, 2, 3, 6, 7, 10_000)]
     assert delays == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
 
@@ -73,20 +73,18 @@ def test_a_process_that_fails_is_started_again_ever_later_and_the_others_go_on(f
         run_until(supervisor, lambda: len(said) >= 4)
 
     for line, delay, times in zip(said, ("0.05", "0.1", "0.2", "0.2"), (1, 2, 3, 4), strict=False):
-        row = f", {times} times in a row" if times > 1 else ""
-        assert line == (
-            f"bad ended with 1: error: no such option; it is started again in {delay} s{row}"
-        )
+        row = f", {times} failures in a row" if times > 1 else ""
+        assert line == (f"bad ended with 1: error: no such option; restarting in {delay} s{row}")
 
 
 def test_a_process_that_ran_well_for_a_while_is_started_again_after_the_first_delay(folder):
     said: list[str] = []
-    policy = RestartPolicy(first_delay_s=0.05, most_delay_s=100.0, stable_s=0.0)
+    policy = RestartPolicy(first_delay_s=0.05, max_delay_s=100.0, stable_s=0.0)
     with supervising(said.append, policy) as supervisor:
         supervisor.start(python(folder, "one", "exit(1)"))
         run_until(supervisor, lambda: len(said) >= 4)
 
-    assert set(said) == {"one ended with 1: it wrote nothing; it is started again in 0.05 s"}
+    assert set(said) == {"one ended with 1: it wrote nothing; restarting in 0.05 s"}
 
 
 def test_a_process_that_was_killed_is_said_to_be_and_started_again(folder):
@@ -95,7 +93,7 @@ def test_a_process_that_was_killed_is_said_to_be_and_started_again(folder):
         supervisor.start(python(folder, "one", "import os; os.kill(os.getpid(), 9)"))
         run_until(supervisor, lambda: said)
 
-    assert said[0] == "one was ended by SIGKILL; it is started again in 0.05 s"
+    assert said[0] == "one was ended by SIGKILL; restarting in 0.05 s"
 
 
 def test_the_error_line_is_the_last_one_of_this_start_wherever_it_stands(folder):
@@ -138,7 +136,7 @@ def test_logs_stay_bounded_and_end_with_what_was_written_last(folder):
         supervisor.start(spec)
         run_until(supervisor, lambda: said and spec.log.stat().st_size <= most_bytes)
 
-    assert said == ["one ended with 1: error: the end; it is started again in 60 s"]
+    assert said == ["one ended with 1: error: the end; restarting in 60 s"]
     kept = [path for path in folder.iterdir() if path.name.startswith("one.log")]
     assert sum(path.stat().st_size for path in kept) <= 2 * most_bytes + 100
     assert b"error: the end" in b"".join(path.read_bytes() for path in kept)

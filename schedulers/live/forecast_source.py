@@ -1,4 +1,4 @@
-"""Who foretells for a live cluster, as the command line names them."""
+"""Forecasters of a live cluster, by the source that is named on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT_S = 1.0  # of each question: others wait meanwhile
+TIMEOUT_S = 1.0  # per request: scheduling waits for it
 
 _OPTION = "--predictor"
 
@@ -24,20 +24,23 @@ _OPTION = "--predictor"
 def live_forecaster(
     text: str, risk: float, token_file: Path | None, ca: Path | None
 ) -> Callable[[], Forecaster]:
-    """A forecaster that remembers nothing yet.
+    """Return a function that makes a forecaster with an empty cache.
 
-    ``text`` is HOST:PORT of a service, a release's folder, that of a campaign's tables, where each
-    job is foretold what was measured of its model, or "none".
+    Parameters
+    ----------
+    text : str
+        HOST:PORT of a prediction service, the folder of a release, the folder of a campaign's
+        tables (predicts what was measured for the job's model), or "none".
 
     Raises
     ------
     ConfigError, ReleaseError, ServiceError
-        The risk, a file, the folder or the address is of no use.
+        The risk, a file, the folder or the address is not valid.
     """
     from presage.schedulers.forecasters.no_forecasts import NoForecasts
     from presage.schedulers.forecasters.predicted import Predicted
 
-    check_forecast(text, risk)
+    check_forecast_source(text, risk)
     credentials = read_credentials(token_file, ca)
     if text == "none":
         return NoForecasts
@@ -51,33 +54,33 @@ def live_forecaster(
     return lambda: Predicted(predictor, risk=risk)
 
 
-def check_forecast(text: str, risk: float) -> None:
-    """They can be asked for; a folder is not read, nor is a service asked.
+def check_forecast_source(text: str, risk: float) -> None:
+    """Check the settings, without reading a folder or connecting to a service.
 
     Raises
     ------
     ConfigError
-        The risk is none, or the text no folder that there is, and no address either.
+        The risk is not valid, or the text is neither an existing folder nor an address.
     """
     from presage.schedulers.forecasters.predicted import check_risk
 
     check_risk(risk)
-    if is_service(text):
+    if is_service_address(text):
         _check_service(text, _OPTION)
 
 
-def is_service(text: str) -> bool:
-    """Whether that is an address, and no folder."""
+def is_service_address(text: str) -> bool:
+    """Return whether a source is an address, and not a folder."""
     return text != "none" and not Path(text).is_dir()
 
 
-def service_of(text: str, option: str, credentials: Credentials) -> PresageClient:
-    """The client of the service at HOST:PORT, which need not be up yet.
+def make_service_client(text: str, option: str, credentials: Credentials) -> PresageClient:
+    """Return a client of the service at HOST:PORT, which need not be running yet.
 
     Raises
     ------
     ConfigError
-        It is no address; the error names the ``option`` that it was given by.
+        It is not an address; the error names the ``option``.
     """
     from presage.serving.client.client import PresageClient
 
@@ -87,14 +90,14 @@ def service_of(text: str, option: str, credentials: Credentials) -> PresageClien
 
 def _check_service(text: str, option: str) -> None:
     named = f"{option} {text!r}"
-    known = "none, a release folder, a folder of tables, or " if option == _OPTION else ""
-    check_address(text, named, f"{named} is unknown; give {known}HOST:PORT of a prediction server")
+    others = "none, a release folder, a folder of tables, or " if option == _OPTION else ""
+    check_address(text, named, f"{named} is unknown; give {others}HOST:PORT of a prediction server")
 
 
 def _predictor(text: str, credentials: Credentials) -> Any:
-    """A release in this process, or the client of a service, which need not be up yet."""
+    """Return a predictor: a release in this process, or the client of a service."""
     if Path(text).is_dir():
         from presage.serving.predictor.predictor import load_predictor
 
         return load_predictor(Path(text))
-    return service_of(text, _OPTION, credentials)
+    return make_service_client(text, _OPTION, credentials)

@@ -1,4 +1,4 @@
-"""What a job says of itself while it runs: how far it is, and what of it is on disk.
+"""Progress reports of a running job: completed iterations and saved checkpoints.
 
     run = progress.begin(iterations=1000)
     if run.first:
@@ -6,26 +6,27 @@
     for done in range(run.first, 1000):
         train_one_step()
         run.step(done + 1)
-        if run.checkpoint_wanted:
+        if run.checkpoint_requested:
             save(run.checkpoint_folder)  # under another name, fsynced, then renamed
             run.saved(done + 1)
 
-Outside Presage all of it does nothing: ``first`` is 0 and ``checkpoint_folder`` None.
+Outside Presage these calls do nothing: ``first`` is 0 and ``checkpoint_folder`` is None.
 
-A job in any other language keeps its checkpoints, and how far they go, in the folder that
-``PRESAGE_CHECKPOINT`` names, and writes the file that ``PRESAGE_PROGRESS`` names, whole: under
-another name in the same folder, which it then renames. It is one JSON object, such as
+A job in another language keeps its checkpoints, and a record of their iterations, in the folder
+``PRESAGE_CHECKPOINT``, and replaces the file ``PRESAGE_PROGRESS`` atomically: it writes another
+file in the same folder and renames it. The file contains one JSON object, such as
 ``{"iterations": 1000, "done": 250, "saved": 200, "at": 5123.4, "saved_at": 5101.9}``:
 
-- ``iterations``, ``done``, ``saved``: of the whole job, not of this attempt; ``saved`` is how many
-  are in the checkpoint on disk, 0 or left out while there is none;
-- ``at``, ``saved_at``: when it was so, when that checkpoint was complete, in seconds of
-  ``CLOCK_BOOTTIME`` (the first number in ``/proc/uptime``). ``saved_at`` may be left out; then
-  only a larger ``saved`` says that there is a new checkpoint;
-- ``out_of_memory``: true once the job fails because its device has no more memory. From Python it
-  is noted when an exception that nobody caught is an ``OutOfMemoryError``, as torch has it.
+- ``iterations``, ``done``, ``saved``: of the whole job, not of this attempt; ``saved`` is the
+  number in the checkpoint on disk, 0 or left out if there is none;
+- ``at``, ``saved_at``: when ``done`` was reached and when that checkpoint was complete, in seconds
+  of ``CLOCK_BOOTTIME`` (the first number in ``/proc/uptime``). ``saved_at`` may be left out; then
+  only a larger ``saved`` indicates a new checkpoint;
+- ``out_of_memory``: true once the job fails because its device is out of memory. In Python it is
+  set for an uncaught ``OutOfMemoryError``, as raised by torch.
 
-``SIGUSR1`` asks the job's first process for a checkpoint; Presage ends it once that is reported.
+``SIGUSR1`` requests a checkpoint from the job's first process; Presage ends the job once the
+checkpoint is reported.
 """
 
 from __future__ import annotations
@@ -47,46 +48,46 @@ from presage.system.atomic_file import replace_text
 from presage.system.regular_file import read_small
 
 FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"
-SAVED = "presage-saved.json"  # in the checkpoint folder: what attempts before have saved
+SAVED = "presage-saved.json"  # in the checkpoint folder: iterations saved by earlier attempts
 
 _EVERY_S = 0.5
 _MODE = 0o666  # the umask of the job decides who reads its reports
-_OUT_OF_MEMORY = "OutOfMemoryError"  # how torch's and others' class names end
-_MOST = 2**53  # beyond it not every JSON reader tells whole numbers apart
-_MOST_BYTES = 4096
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # a script runs anywhere
+_OUT_OF_MEMORY = "OutOfMemoryError"  # suffix of the class name in torch and others
+_MAX = 2**53  # larger integers are not exact in every JSON reader
+_MAX_BYTES = 4096
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # scripts also run on other systems
 
 
 class Report(NamedTuple):
-    """What a progress file says: 0 <= saved <= done <= iterations; times by ``CLOCK_BOOTTIME``."""
+    """Content of a progress file: 0 <= saved <= done <= iterations; times by ``CLOCK_BOOTTIME``."""
 
     iterations: int
     done: int
     saved: int
     at_s: float
-    saved_at_s: float  # 0 where the job does not say
-    out_of_memory: bool = False  # of its device, when it failed
+    saved_at_s: float  # 0 if the job does not report it
+    out_of_memory: bool = False  # the job failed for lack of device memory
 
 
 class Run:
-    """An attempt at a job, by the job itself; from :func:`begin`.
+    """Attempt of a job, as seen by the job itself; returned by :func:`begin`.
 
     Attributes
     ----------
     iterations : int
-        That the whole job is to do.
+        Number of iterations of the whole job.
     first : int
-        Iterations in the checkpoint that earlier attempts have left; 0 if there is none.
+        Iterations in the checkpoint of earlier attempts; 0 if there is none.
     checkpoint_folder : Path or None
-        For the job's checkpoints, kept from attempt to attempt.
-    checkpoint_wanted : bool
-        Whether somebody waits for a checkpoint; until :meth:`saved`.
+        Folder of the job's checkpoints, shared by its attempts.
+    checkpoint_requested : bool
+        Whether a checkpoint is requested; reset by :meth:`saved`.
     """
 
     def __init__(self, iterations: int, file: Path | None, folder: Path | None) -> None:
         self.iterations = iterations
         self.checkpoint_folder = folder
-        self.checkpoint_wanted = False
+        self.checkpoint_requested = False
         self.first = 0 if folder is None else min(iterations, _saved_before(folder))
         self._file = file
         self._done = self._saved = self.first
@@ -96,9 +97,9 @@ class Run:
         self._out_of_memory = False
 
     def step(self, done: int) -> None:
-        """So many iterations of the whole job are done; written twice a second at most.
+        """Report the completed iterations of the whole job; written at most twice a second.
 
-        The first and the last one are written at once. No fault of the disk is the job's.
+        The first and the last iteration are written at once. Errors of the disk are ignored.
         """
         now_s = time.monotonic()
         if now_s < self._next_s and (done < self.iterations or done == self._written):
@@ -108,15 +109,15 @@ class Run:
         self._write()
 
     def saved(self, done: int) -> bool:
-        """The job's state with so many iterations done is on disk; durable on return.
+        """Report a complete checkpoint with a number of iterations; durable on return.
 
         Returns
         -------
         bool
-            Whether that could be noted down. If not, as on a full disk, the next attempt's
-            ``first`` is that of the checkpoint before.
+            Whether the report was written. If not, as on a full disk, the next attempt's ``first``
+            is that of the previous checkpoint.
         """
-        self.checkpoint_wanted = False
+        self.checkpoint_requested = False
         done = index(done)
         folder = self.checkpoint_folder
         if folder is not None:
@@ -132,7 +133,7 @@ class Run:
     def _write(self) -> None:
         if self._file is None:
             return
-        said = {
+        report = {
             "iterations": self.iterations,
             "done": self._done,
             "saved": self._saved,
@@ -140,16 +141,16 @@ class Run:
             "saved_at": self._saved_at_s,
             "out_of_memory": self._out_of_memory,
         }
-        with suppress(OSError):  # of a full disk: the next one may find room
-            replace_text(self._file, json.dumps(said), mode=_MODE)
+        with suppress(OSError):  # full disk: a later report may succeed
+            replace_text(self._file, json.dumps(report), mode=_MODE)
             self._written = self._done
 
-    def _want_checkpoint(self, _signal: int, _frame: FrameType | None) -> None:
-        self.checkpoint_wanted = True
+    def _request_checkpoint(self, _signal: int, _frame: FrameType | None) -> None:
+        self.checkpoint_requested = True
 
     def _watch_memory(self) -> None:
-        """Note an exception that nobody catches, if it says that the device's memory is full."""
-        before = sys.excepthook
+        """Report an uncaught exception that means that the device is out of memory."""
+        previous = sys.excepthook
 
         def hook(
             kind: type[BaseException], value: BaseException, trace: TracebackType | None
@@ -158,34 +159,34 @@ class Run:
                 self._out_of_memory = True
                 with suppress(Exception):
                     self._write()
-            before(kind, value, trace)
+            previous(kind, value, trace)
 
         sys.excepthook = hook
 
 
 def begin(iterations: int) -> Run:
-    """Say that the job runs; once, at its start, in its main thread.
+    """Report the start of the job; call once, at its start, in the main thread.
 
-    Sets a handler for ``SIGUSR1`` and the most that torch may take of each GPU's memory, where
-    Presage says so; and ``sys.excepthook``, which then calls the one before.
+    Sets a handler for ``SIGUSR1``, torch's memory limit on each GPU if Presage limits it, and
+    ``sys.excepthook``, which then calls the previous hook.
 
     Raises
     ------
     ValueError
-        No iterations.
+        ``iterations`` is less than 1.
     """
-    if not 1 <= iterations <= _MOST:
+    if not 1 <= iterations <= _MAX:
         raise ValueError(
-            f"iterations={iterations}, must be >= 1: all that the job is to do, also those that "
-            "earlier attempts have done"
+            f"iterations={iterations}, must be >= 1; count the whole job, including the iterations "
+            "of earlier attempts"
         )
     file, folder = os.environ.get(FILE), os.environ.get(FOLDER)
     run = Run(index(iterations), Path(file) if file else None, Path(folder) if folder else None)
     if file:
-        with suppress(ValueError):  # not the main thread: then there is no checkpoint when asked
-            signal.signal(signal.SIGUSR1, run._want_checkpoint)
-            # Python takes its handlers away before it ends: the signal would kill a job that is
-            # done, and whoever asked would have it run again.
+        with suppress(ValueError):  # not the main thread: checkpoint requests are not possible
+            signal.signal(signal.SIGUSR1, run._request_checkpoint)
+            # Python removes its handlers before it ends: the signal would kill a job that is done,
+            # and the job would be run again.
             atexit.register(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
         run._watch_memory()
         run._write()
@@ -194,35 +195,35 @@ def begin(iterations: int) -> Run:
 
 
 def read_progress(path: Path) -> Report | None:
-    """What a job reports; None where there is no such file, or nothing that can be true."""
-    said = _read(path)
+    """Read the progress of a job; None if there is no such file, or its content is not valid."""
+    row = _read(path)
     try:
-        iterations, done = _count(said["iterations"]), _count(said["done"])
-        saved = _count(said.get("saved", 0))
-        at_s, saved_at_s = _second(said["at"]), _second(said.get("saved_at", 0.0))
+        iterations, done = _count(row["iterations"]), _count(row["done"])
+        saved = _count(row.get("saved", 0))
+        at_s, saved_at_s = _second(row["at"]), _second(row.get("saved_at", 0.0))
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     if iterations < 1:
         return None
-    # Jobs do overshoot; what is saved was done.
+    # Some jobs overshoot; saved iterations are done.
     done = min(iterations, max(done, saved))
-    full = said.get("out_of_memory") is True
+    full = row.get("out_of_memory") is True
     return Report(iterations, done, min(done, saved), at_s, saved_at_s, full)
 
 
 def _read(path: Path) -> dict[str, object]:
-    """The JSON object in a small file; empty for anything else."""
+    """Return the JSON object in a small file; empty for anything else."""
     try:
-        said = json.loads(read_small(path, _MOST_BYTES))
+        row = json.loads(read_small(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return row if isinstance(row, dict) else {}
 
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise TypeError
-    if not 0 <= value <= _MOST:
+    if not 0 <= value <= _MAX:
         raise ValueError
     return int(value)
 
@@ -232,7 +233,7 @@ def _second(value: object) -> float:
         raise TypeError
     if not (math.isfinite(value) and value >= 0):
         raise ValueError
-    return min(float(value), time.clock_gettime(_CLOCK))  # nothing has been after now
+    return min(float(value), time.clock_gettime(_CLOCK))  # no report is from the future
 
 
 def _saved_before(folder: Path) -> int:
@@ -243,7 +244,7 @@ def _saved_before(folder: Path) -> int:
 
 
 def _limit_memory(limit: str) -> None:
-    """Of each GPU; the one that is current stays so, though torch makes another one current."""
+    """Limit torch's memory on each GPU, and restore the current GPU, which torch changes."""
     try:
         most_bytes = int(limit)
         if most_bytes <= 0:

@@ -62,7 +62,7 @@ def main() -> None:
         time.sleep(float(step_s))
         run.step(done)
         write("tick", done)
-        due = run.checkpoint_wanted or (int(every) and done % int(every) == 0)
+        due = run.checkpoint_requested or (int(every) and done % int(every) == 0)
         if due and run.saved(done):
             write("saved", done)
     write("end", run.iterations)

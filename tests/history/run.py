@@ -12,7 +12,7 @@ from pathlib import Path
 
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.client.waiting import OVER
+from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 from tests.history.clients import Client, Jobs, Process, Watcher, watched_to
 from tests.history.faults import Faults, Spans
 from tests.history.laws import SLACK_S
@@ -165,7 +165,7 @@ class _Run:
     def _undrained(self, client: ClusterClient) -> bool:
         """Whether no node is drained any more; recorded, as it changes what others read."""
         try:
-            drained = [node.name for node in client.list([], most=1).nodes if node.drained]
+            drained = [node.name for node in client.list([], limit=1).nodes if node.drained]
         except ServiceError:
             return False
         undone = [self._operator.drain(node, undo=True) for node in drained]
@@ -195,6 +195,6 @@ class _Run:
 
 def _all_over(client: ClusterClient) -> bool:
     try:
-        return all(row.phase in OVER for row in client.list(ended=True).jobs)
+        return all(row.phase in TERMINAL_PHASES for row in client.list(ended=True).jobs)
     except ServiceError:
         return False

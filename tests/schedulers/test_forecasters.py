@@ -20,7 +20,7 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, PredictionCache
 from presage.schedulers.live.forecast_source import live_forecaster
-from presage.schedulers.live.protocol.wire import read_told, write_told
+from presage.schedulers.live.protocol.wire import read_predictions, write_prediction
 from presage.schedulers.simulator.measured_truth import Measured
 from presage.schedulers.simulator.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
@@ -89,10 +89,10 @@ def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
     name = request.node.callspec.params["forecaster"]
     of_release = load_release(ROOT / "data/pretrained/release").release_id
     forecasts = Forecasts(forecaster, DEVICES)
-    sent = write_told("cpu-2", forecasts.prediction(jobs[0], "cpu-2"))
+    sent = write_prediction("cpu-2", forecasts.prediction(jobs[0], "cpu-2"))
 
     assert sent.release_id == (of_release if name.endswith("release") else "")
-    assert read_told([sent])["cpu-2"].release_id == sent.release_id
+    assert read_predictions([sent])["cpu-2"].release_id == sent.release_id
 
 
 def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):

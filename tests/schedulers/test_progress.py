@@ -53,7 +53,7 @@ def test_outside_presage_nothing_is_done(tmp_path, monkeypatch):
     run.step(10)
 
     assert run.saved(10)
-    assert (run.first, run.checkpoint_folder, run.checkpoint_wanted) == (0, None, False)
+    assert (run.first, run.checkpoint_folder, run.checkpoint_requested) == (0, None, False)
     assert signal.getsignal(signal.SIGUSR1) == before
     assert list(tmp_path.iterdir()) == []
 
@@ -147,14 +147,14 @@ def test_a_progress_file_that_cannot_be_written_is_not_the_jobs_fault(places, mo
 
 def test_sigusr1_asks_until_something_is_saved(places):
     run = begin(iterations=10)
-    assert not run.checkpoint_wanted
+    assert not run.checkpoint_requested
 
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert vars(run)["checkpoint_wanted"]
+    assert vars(run)["checkpoint_requested"]
     assert run.checkpoint_folder == places / "checkpoints"
 
     run.saved(5)
-    assert not run.checkpoint_wanted
+    assert not run.checkpoint_requested
 
 
 def test_a_job_may_begin_in_a_thread(places):

@@ -29,7 +29,7 @@ from presage.schedulers.core.queue import Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.live.protocol.wire import read_told, write_told
+from presage.schedulers.live.protocol.wire import read_predictions, write_prediction
 from presage.schedulers.policies.sharing.demand import Needs, needs_of
 from presage.schedulers.policies.sharing.device_choice import choose_device
 from presage.schedulers.policies.sharing.node_choice import choose_node
@@ -468,8 +468,8 @@ def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_ever
     by_kind = {"v100": prediction(300, 50.0, 2), "k80": prediction(800, 190.0, 3)}
     forecasts = Forecasts(Told(some=by_kind.get), has)
     kinds = ("v100", "k80")
-    told = read_told(
-        [write_told(k, forecasts.prediction(job("1", model="some"), k)) for k in kinds]
+    told = read_predictions(
+        [write_prediction(k, forecasts.prediction(job("1", model="some"), k)) for k in kinds]
     )
 
     assert needs_of(job("1", model="some"), kinds, forecasts, 1.0) == (

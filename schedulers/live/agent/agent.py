@@ -1,6 +1,6 @@
-"""A node's agent: it brings to the node what the controller wants there, and says what there is.
+"""Node agent: applies the controller's orders to its node and reports the state of its tasks.
 
-It can be killed at any moment: what it knows is in its state folder, and its tasks run on. Each
+It can be killed at any moment: its state is in its state folder, and its tasks keep running. Each
 acknowledged report extends the lease that they run under.
 """
 
@@ -18,191 +18,195 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.live.agent.agent_options import AgentOptions
-from presage.schedulers.live.agent.agent_state import agent_id_of, lock_state
+from presage.schedulers.live.agent.agent_state import load_agent_id, lock_state
+from presage.schedulers.live.agent.cluster_membership import ClusterMembership
 from presage.schedulers.live.agent.controller_forecasts import (
-    SecondForecasts,
-    ToldForecasts,
-    ToldJobs,
+    ControllerForecaster,
+    LocalForecaster,
+    ReceivedForecasts,
 )
-from presage.schedulers.live.agent.isolation.task_usage import Meter, meter_of
+from presage.schedulers.live.agent.isolation.task_usage import Meter, make_meter
 from presage.schedulers.live.agent.lease import boottime_s
-from presage.schedulers.live.agent.lease_renewal import Renewal
+from presage.schedulers.live.agent.lease_renewal import LeaseRenewal
 from presage.schedulers.live.agent.node_core import NodeCore
-from presage.schedulers.live.agent.node_task import Name, NodeTask, Seen, Step
+from presage.schedulers.live.agent.node_task import Name, NodeTask, Observation, Step
 from presage.schedulers.live.agent.observation import observe
-from presage.schedulers.live.agent.outcome_outbox import Outbox, outcome_of
-from presage.schedulers.live.agent.own_cluster import OwnCluster
-from presage.schedulers.live.agent.task_specs import spec_of, wanted_of
+from presage.schedulers.live.agent.outcome_outbox import Outbox, make_outcome
+from presage.schedulers.live.agent.task_specs import desired_state, make_spec
 from presage.schedulers.live.agent.tasks.file_names import task_name
-from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
 from presage.schedulers.live.agent.tasks.leftovers import sweep
+from presage.schedulers.live.agent.tasks.log_archive import archive_log, archived_log
 from presage.schedulers.live.agent.tasks.log_file import read_log
 from presage.schedulers.live.agent.tasks.overdue import end_overdue
-from presage.schedulers.live.agent.tasks.task import End, Wanted
+from presage.schedulers.live.agent.tasks.task import DesiredState, End
 from presage.schedulers.live.agent.tasks.task_folder import TASKS, TaskFolder
 from presage.schedulers.live.agent.tasks.task_process import (
     Task,
     TaskState,
     adopt,
-    cannot_launch,
-    cannot_make,
     create,
+    is_disk_fault,
     launch,
-    no_capacity,
     remove,
     remove_leftovers,
-    state_of,
-    want,
+    set_desired_state,
+    task_state,
+    why_cannot_create,
+    why_cannot_launch,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb_outcome
 
-LOOK_S = 0.5  # from one look at the tasks to the next
-OWN_FAULT_S = 30.0  # that others could be made and one could not: then it is not the node's
-NEEDED_S = 60.0  # that a node is given nothing for a task that found too little room
-PROBE_S = 10.0  # until it is tried again whether there is room for tasks
-RUNNING_S = 1.0  # from one report to the next at most, while a task runs
-_OF_A_LEASE = 4  # reports are sent within each, so that some may be lost
-_STALLED_S = 30.0  # that one look at the tasks may take: the launch of a shim has 20
-_TIDY_S = 10.0  # from one removal of what is left of tasks to the next
-_TIDYING_S = 5.0  # that it takes at most
+POLL_S = 0.5  # between checks of the tasks
+TASK_FAULT_S = 30.0  # a task that cannot be started for so long while others can is at fault
+NO_SPACE_S = 60.0  # a node gets no tasks for so long after a task found too little disk space
+PROBE_S = 10.0  # between tests of whether tasks can be started again
+RUNNING_REPORT_S = 1.0  # at most between reports while a task runs
+_REPORTS_PER_LEASE = 4  # so that some may be lost
+_STALLED_S = 30.0  # limit of one check of the tasks; the launch of a shim may take 20
+_CLEAN_UP_S = 10.0  # between removals of leftovers of tasks
+_CLEAN_UP_LIMIT_S = 5.0  # limit of one of them
 
 
 class Agent:
-    """The agent of a node, in the running event loop.
+    """Agent of a node, in the running event loop.
 
     Parameters
     ----------
-    second : callable or None
-        A forecaster of its own, which remembers nothing yet.
+    local_forecaster : callable or None
+        Returns a new local forecaster, with an empty cache; None to use the controller's forecasts.
     outbox : Outbox or None
-        For how its tasks ended; None where nobody is told.
+        Receives the outcomes of ended tasks; None to report no outcomes.
 
     Raises
     ------
     ConfigError
-        Another agent has the state folder, or it cannot be written.
+        Another agent uses the state folder, or it cannot be written.
     """
 
     def __init__(
         self,
         options: AgentOptions,
-        second: Callable[[], Forecaster] | None = None,
+        local_forecaster: Callable[[], Forecaster] | None = None,
         outbox: Outbox | None = None,
     ) -> None:
         self._options = options
         self._lock = lock_state(options.state)
-        self._agent_id = agent_id_of(options.state)
+        self._agent_id = load_agent_id(options.state)
         devices = [(slot.kind, slot.memory_bytes) for slot in options.slots]
-        told = ToldJobs()
-        first = ToldForecasts(told)
-        forecasts = PredictionCache(
-            lambda: SecondForecasts(told, second()) if second else first, otherwise=first
-        )
-        self.core = NodeCore(options.node, devices, forecasts.of, told)
-        self._forecasts, self._missing = forecasts, ""  # and what was last said to be wrong of them
+        received = ReceivedForecasts()
+        controller = ControllerForecaster(received)
+
+        def make_forecaster() -> Forecaster:
+            if local_forecaster is None:
+                return controller
+            return LocalForecaster(received, local_forecaster())
+
+        forecasts = PredictionCache(make_forecaster, otherwise=controller)
+        self.core = NodeCore(options.node, devices, forecasts.of, received)
+        self._forecasts, self._forecast_failure = forecasts, ""  # the last one that was logged
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
-        self._orders: tuple[int, pb.NodeOrders] | None = None  # not yet obeyed
-        self._lease = Renewal(options.state)
-        self._looked_s = boottime_s()  # when all tasks were last checked
+        self._orders: tuple[int, pb.NodeOrders] | None = None  # not applied yet
+        self._lease = LeaseRenewal(options.state)
+        self._checked_s = boottime_s()  # when all tasks were last checked
         self._stalled = False
-        self._cluster = OwnCluster(options.state)
-        self._refused: pb.NodeOrders | None = None  # of another cluster; those that follow say less
-        self._said: tuple[int, list[pb.Task]] = (0, [])  # after orders of a version, what there is
-        self._problem = ""  # why no task can be made here
+        self._cluster = ClusterMembership(options.state)
+        self._rejected: pb.NodeOrders | None = None  # of another cluster
+        self._reported: tuple[int, list[pb.Task]] = (0, [])  # version of the orders applied, tasks
+        self._problem = ""  # why no task can be started here
         self._probe_s = 0.0  # when to try again
-        self._needed_bytes = 0  # on the disk, by a task that found no room a while ago
+        self._needed_bytes = 0  # on the disk, by a task that recently found too little
         self._needed_s = 0.0  # when it did
         self._number = 0
-        self._sent_s: dict[int, float] = {}  # when a report was, by its number
+        self._sent_s: dict[int, float] = {}  # when each report was sent, by its number
         self._lease_s = 0.0
-        self.heard = 0  # orders, of whatever content
+        self.orders_received = 0
         self.outbox = outbox
         self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
 
-    def begin(self) -> None:
-        """Find the tasks of an agent before this one; what nobody answers for is ended."""
+    def adopt_tasks(self) -> None:
+        """Take over the tasks of an earlier agent; end processes that have no shim."""
         found = adopt(self._options.state)
-        # By attempt, as they came: the last one of a job is the one that may be wanted.
+        # In the order of attempts: the controller may still want the last attempt of a job.
         for task in sorted(found.tasks, key=lambda task: task.spec.attempt):
             try:
                 self._adopt(task)
             except (KeyError, TypeError, ValueError, ParseError, InvalidJobError) as error:
-                self._give_up(task.folder, str(error))
+                self._end_unreadable(task.folder, str(error))
         for folder in found.damaged:
-            self._give_up(folder, "its spec.json cannot be read")
+            self._end_unreadable(folder, "its spec.json cannot be read")
         sweep(self._options.state)
         self._step()
 
     async def run(self) -> None:
-        """Look at the tasks, decide, and do what follows, again and again."""
-        tidying = asyncio.create_task(self._tidy())
+        """Check the tasks, decide and act, periodically, until cancelled."""
+        cleaning = asyncio.create_task(self._clean_up())
         try:
-            await self._look()
+            await self._poll()
         finally:
-            tidying.cancel()
+            cleaning.cancel()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             self._woken.clear()
-            before = _news(*self._said), self._problem
+            before = _significant_state(*self._reported), self._problem
             await asyncio.to_thread(self._step)
-            if (_news(*self._said), self._problem) != before:
+            if (_significant_state(*self._reported), self._problem) != before:
                 self._changed.set()
             try:
-                await asyncio.wait_for(self._woken.wait(), LOOK_S)
+                await asyncio.wait_for(self._woken.wait(), POLL_S)
             except TimeoutError:
                 continue
 
-    async def _tidy(self) -> None:
-        """Remove what is left of tasks that are over, however much that is."""
+    async def _clean_up(self) -> None:
+        """Remove leftovers of ended tasks, periodically."""
         while True:
-            await asyncio.to_thread(remove_leftovers, self._options.state, _TIDYING_S)
-            await asyncio.sleep(_TIDY_S)
+            await asyncio.to_thread(remove_leftovers, self._options.state, _CLEAN_UP_LIMIT_S)
+            await asyncio.sleep(_CLEAN_UP_S)
 
-    def hear(self, orders: pb.NodeOrders) -> None:
-        """What the controller says; it is obeyed with the next look.
+    def receive(self, orders: pb.NodeOrders) -> None:
+        """Take orders from the controller, to apply them at the next check.
 
-        Nothing of it is where it is another cluster's, and tasks of this one's are not over.
+        Orders of another cluster are ignored while tasks of this cluster have not ended.
         """
-        self.heard += 1
-        full = self._refused if orders.unchanged else orders
-        if full is not None and not self._obeys(full):
-            self._refused = full
+        self.orders_received += 1
+        full = self._rejected if orders.unchanged else orders
+        if full is not None and not self._accepts(full):
+            self._rejected = full
             return
-        self._refused = None
+        self._rejected = None
         if full is not None:
-            self._orders = self._lease.order(), full
+            self._orders = self._lease.count_orders(), full
             self._woken.set()
-        # Also of orders that answer nothing yet.
+        # Also from orders that acknowledge no report.
         self._lease_s = (full or orders).lease_s or self._lease_s
         sent_s = self._sent_s.get(orders.answers)
         if sent_s is not None:
             self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
-            # Tasks that were not checked for so long run no longer than their lease.
-            self._lease.until(min(sent_s, self._looked_s + _STALLED_S) + self._lease_s)
-        for wanted in orders.logs:
-            self.logs.put_nowait(wanted)
+            # A stalled check does not extend the lease of the tasks.
+            self._lease.extend(min(sent_s, self._checked_s + _STALLED_S) + self._lease_s)
+        for request in orders.logs:
+            self.logs.put_nowait(request)
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
-        """What to say on a new stream: at once, after each change, and with each heartbeat.
+        """Yield the reports for a new stream: at once, after each change, and at each heartbeat.
 
-        That is each second while a task runs: what it does and uses is no change. While a check of
-        the tasks does not end, the problem says so for as long as their lease is; then there is
-        nothing to say, and the controller takes the node for lost.
+        While a task runs, the heartbeat is one second; its progress and usage do not count as a
+        change. While a check of the tasks does not end, the report contains that problem until
+        the lease is over; then no reports follow, and the controller treats the node as lost.
         """
         self._sent_s.clear()
         while True:
             if self.has_stalled() and boottime_s() > self._lease.until_s:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 continue
             self._changed.clear()
             self._number += 1
             self._sent_s[self._number] = boottime_s()
-            version, tasks = self._said
+            version, tasks = self._reported
             yield pb.NodeReport(
                 node=self._options.node,
                 agent_id=self._agent_id,
@@ -223,26 +227,26 @@ class Agent:
 
     @property
     def heartbeat_s(self) -> float:
-        """From one report to the next at most, and from one try to reach the controller."""
-        lease_s = self._lease_s or _OF_A_LEASE * self._options.heartbeat_s
-        return min(self._options.heartbeat_s, lease_s / _OF_A_LEASE)
+        """Interval of reports and of attempts to connect to the controller, at most."""
+        lease_s = self._lease_s or _REPORTS_PER_LEASE * self._options.heartbeat_s
+        return min(self._options.heartbeat_s, lease_s / _REPORTS_PER_LEASE)
 
-    def log_part(self, wanted: pb.LogWanted, most_bytes: int) -> pb.LogPart:
+    def log_part(self, request: pb.LogWanted, max_bytes: int) -> pb.LogPart:
         """Return a part of a task's log, as ``tasks.log_file.read_log`` does."""
-        name = wanted.task.job_id, wanted.task.attempt
+        name = request.task.job_id, request.task.attempt
         task = self._processes.get(name)
-        kept = log_of(self._options.state, task_name(*name))
+        archived = archived_log(self._options.state, task_name(*name))
         ended = name not in self.core.tasks or (
-            task is not None and state_of(task.folder) not in (TaskState.NEW, TaskState.RUNNING)
+            task is not None and task_state(task.folder) not in (TaskState.NEW, TaskState.RUNNING)
         )
-        part = pb.LogPart(request_id=wanted.request_id, offset=max(0, wanted.offset), ended=ended)
-        for log_file in (kept,) if task is None else (task.folder.log, kept):
+        part = pb.LogPart(request_id=request.request_id, offset=max(0, request.offset), ended=ended)
+        for log_file in (archived,) if task is None else (task.folder.log, archived):
             try:
-                read = read_log(log_file, wanted.offset, most_bytes)
+                read = read_log(log_file, request.offset, max_bytes)
                 part.offset, part.content = read.offset, read.content
-            except (OSError, ValueError):  # not there, or of a size that no message can say
+            except (OSError, ValueError):  # no file, or larger than the message allows
                 continue
-            part.ended = ended and read.whole
+            part.ended = ended and read.is_complete
             break
         return part
 
@@ -260,139 +264,148 @@ class Agent:
 
     def has_stalled(self) -> bool:
         """Return whether the last check of the tasks has not ended for too long."""
-        stalled = boottime_s() > self._looked_s + _STALLED_S
+        stalled = boottime_s() > self._checked_s + _STALLED_S
         if stalled != self._stalled:
             self._stalled = stalled
-            said = "check of the tasks does not end" if stalled else "tasks are checked again"
-            log(logging.ERROR if stalled else logging.INFO, said)
+            text = "check of the tasks does not end" if stalled else "tasks are checked again"
+            log(logging.ERROR if stalled else logging.INFO, text)
         return stalled
 
     @property
     def _report_s(self) -> float:
-        runs = any(task.phase == pb.TASK_RUNNING for task in self._said[1])
-        return min(self.heartbeat_s, RUNNING_S) if runs else self.heartbeat_s
+        runs = any(task.phase == pb.TASK_RUNNING for task in self._reported[1])
+        return min(self.heartbeat_s, RUNNING_REPORT_S) if runs else self.heartbeat_s
 
     @property
     def _has_tasks(self) -> bool:
         return any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
 
-    def _obeys(self, orders: pb.NodeOrders) -> bool:
-        return self._cluster.obeys(orders.cluster_id, has_tasks=self._has_tasks)
+    def _accepts(self, orders: pb.NodeOrders) -> bool:
+        return self._cluster.accepts(orders.cluster_id, has_tasks=self._has_tasks)
 
     def _step(self) -> None:
-        """One look; in a thread of its own, and never two at once."""
-        heard, self._orders = self._orders, None
-        if heard is not None:
-            for over in self.core.obey(heard[1], boottime_s()):
-                self._drop(over)
+        """Run one check, in a separate thread; calls do not overlap."""
+        received, self._orders = self._orders, None
+        if received is not None:
+            for ended in self.core.apply(received[1], boottime_s()):
+                self._remove(ended)
         self._observe()
         self.core.decide(boottime_s())
-        if self._forecasts.failure != self._missing:
-            self._missing = self._forecasts.failure
-            if self._missing:
-                log(logging.WARNING, "nobody but the controller foretells", error=self._missing)
+        if self._forecasts.failure != self._forecast_failure:
+            self._forecast_failure = self._forecasts.failure
+            if self._forecast_failure:
+                text = "local forecaster failed; using the controller's forecasts"
+                log(logging.WARNING, text, error=self._forecast_failure)
         for process, known in self._started():
-            self._want(process, known)
-        if heard is not None:
-            self._lease.obey(heard[0])
+            self._write_desired_state(process, known)
+        if received is not None:
+            self._lease.apply(received[0])
         self._probe()
-        self._begin_tasks()
-        self._said = self._said[0] if heard is None else heard[1].version, self.core.report()
-        self._looked_s = boottime_s()
+        self._start_tasks()
+        version = self._reported[0] if received is None else received[1].version
+        self._reported = version, self.core.report()
+        self._checked_s = boottime_s()
 
     def _observe(self) -> None:
-        """See what the tasks' processes do."""
+        """Observe the processes of the tasks."""
         end_overdue(self._options.state, self._processes.values(), boottime_s())
         for name, task in tuple(self._processes.items()):
             known = self.core.tasks.get(name)
             if known is None or known.step is Step.ENDED:
                 continue
-            seen = observe(task, self._meters[name], known.seen)
-            if seen is None:  # also where a shim died before it noted that it starts the job:
-                known.seen = None  # nothing was started, and the task is launched again
+            observation = observe(task, self._meters[name], known.observation)
+            # Also if a shim died before it recorded the start of the job: it is launched again.
+            if observation is None:
+                known.observation = None
                 continue
-            # A shim that was killed leaves processes behind; until they are gone, the task is not.
-            if seen.exit is not None and seen.exit.lost and sweep(self._options.state):
+            # A killed shim leaves processes behind; the task ends when they are gone.
+            task_exit = observation.exit
+            if task_exit is not None and task_exit.lost and sweep(self._options.state):
                 continue
-            self.core.see(name, seen, boottime_s())
+            self.core.observe(name, observation, boottime_s())
 
-    def _begin_tasks(self) -> None:
-        """Make those that are to begin, and launch all that have not begun."""
+    def _start_tasks(self) -> None:
+        """Create the tasks that are ready, and launch those that are not running."""
         if boottime_s() < self._lease.until_s:
             for ready in tuple(self.core.ready()):
-                self._make(ready)
-        if self._lease.obeyed:  # what an earlier agent made, nobody may want any more
+                self._create(ready)
+        if self._lease.has_applied:  # until then, orders may end what an earlier agent created
             failed: TaskFolderError | None = None
             for process, known in tuple(self._started()):
-                if known.seen is None:
+                if known.observation is None:
                     failed = self._launch(process, known, failed)
 
     def _started(self) -> Iterator[tuple[Task, NodeTask]]:
-        """Tasks that have a folder, and are not over."""
+        """Yield the tasks that have a folder and have not ended."""
         for name, known in tuple(self.core.tasks.items()):
             process = self._processes.get(name)
             if process is not None and known.step is Step.STARTED:
                 yield process, known
 
-    def _make(self, task: NodeTask) -> None:
-        """Make a task's folder: from then on its shim alone says what becomes of it.
+    def _create(self, task: NodeTask) -> None:
+        """Create a task's folder; from then on its shim records its state.
 
-        Where the disk is full it goes back to the controller, and no other comes until there is
-        room.
+        If the disk is full, the task returns to the controller, and the node gets no other task
+        until there is space.
         """
         path = self._options.state.resolve() / TASKS / task_name(*task.name)
         try:
-            process = create(self._options.state, spec_of(task, self._options), wanted_of(task))
+            process = create(
+                self._options.state, make_spec(task, self._options), desired_state(task)
+            )
         except (TaskFolderError, InvalidJobError) as error:
             if str(error) != task.why:
                 log(logging.ERROR, "not started", job=task.name[0], error=str(error))
             task.why = str(error)
-            if TaskFolder(path).holder() is not None:  # an earlier agent's, that is being ended
+            if TaskFolder(path).holder() is not None:  # created by an earlier agent, being ended
                 return
             now_s = boottime_s()
-            task.unmade_s = task.unmade_s or now_s
-            self._problem = self._cannot_make()
-            if not self._problem and no_capacity(error):  # there may be, but not for this one
+            task.create_failed_s = task.create_failed_s or now_s
+            self._problem = self._why_cannot_create()
+            # There may be some space, but not enough for this task.
+            if not self._problem and is_disk_fault(error):
                 self._problem = str(error)
                 self._needed_bytes = max(2 * self._needed_bytes, 2 * task.order.ByteSize())
                 self._needed_s = now_s
             self._probe_s = now_s + PROBE_S
-            its_own = not self._problem and now_s - task.unmade_s > OWN_FAULT_S
-            if isinstance(error, InvalidJobError) or path.exists() or its_own:
-                over = pb.Exit(lost=path.exists(), how=str(error))
-                self.core.see(task.name, Seen(0.0, None, task.order.done, None, 0, 0, over), now_s)
+            is_task_fault = not self._problem and now_s - task.create_failed_s > TASK_FAULT_S
+            if isinstance(error, InvalidJobError) or path.exists() or is_task_fault:
+                task_exit = pb.Exit(lost=path.exists(), how=str(error))
+                failed = Observation(0.0, None, task.order.done, None, 0, 0, task_exit)
+                self.core.observe(task.name, failed, now_s)
             elif self._problem:
-                self.core.hand_back(task.name, self._problem)
+                self.core.return_to_controller(task.name, self._problem)
             return
-        self._processes[task.name], self._meters[task.name] = process, meter_of(process)
-        self.core.made(task.name)
+        self._processes[task.name], self._meters[task.name] = process, make_meter(process)
+        self.core.mark_started(task.name)
 
     def _probe(self) -> None:
-        """Whether tasks can be made and launched again."""
+        """Test whether tasks can be created and launched again, if it is time to."""
         if self._problem and boottime_s() >= self._probe_s:
-            self._problem = self._cannot_make() or cannot_launch()
+            self._problem = self._why_cannot_create() or why_cannot_launch()
             self._probe_s = boottime_s() + PROBE_S
 
-    def _cannot_make(self) -> str:
-        if boottime_s() - self._needed_s > NEEDED_S:  # small ones may have what there is
+    def _why_cannot_create(self) -> str:
+        if boottime_s() - self._needed_s > NO_SPACE_S:  # small tasks may fit
             self._needed_bytes = 0
-        return cannot_make(self._options.state, self._options.checkpoints, self._needed_bytes)
+        return why_cannot_create(self._options.state, self._options.checkpoints, self._needed_bytes)
 
-    def _want(self, process: Task, task: NodeTask) -> None:
-        """Tell a task's shim what is wanted."""
+    def _write_desired_state(self, process: Task, task: NodeTask) -> None:
+        """Pass the desired state of a task to its shim."""
         try:
-            want(process.folder, wanted_of(task))
+            set_desired_state(process.folder, desired_state(task))
         except TaskFolderError as error:
             if str(error) != task.why:
-                log(logging.ERROR, "not told", job=task.name[0], error=str(error))
+                log(logging.ERROR, "desired state not written", job=task.name[0], error=str(error))
             task.why = str(error)
 
     def _launch(
         self, process: Task, task: NodeTask, failed: TaskFolderError | None
     ) -> TaskFolderError | None:
-        """Let a task's shim begin; why none can, if that is so: then it is not tried for others.
+        """Launch a task's shim; return the error, after which no others are tried in this check.
 
-        If none can for a while the task goes back to the controller, and no other comes.
+        If the launch fails for ``TASK_FAULT_S``, the task returns to the controller, and the node
+        gets no other task.
         """
         if failed is None:
             try:
@@ -405,14 +418,14 @@ class Agent:
         now_s = boottime_s()
         if str(failed) != task.why:
             log(logging.ERROR, "not launched", job=task.name[0], error=str(failed))
-        task.why, task.unlaunched_s = str(failed), task.unlaunched_s or now_s
-        if task.end or now_s - task.unlaunched_s > OWN_FAULT_S:
-            self._unmake(process, task, str(failed))
+        task.why, task.launch_failed_s = str(failed), task.launch_failed_s or now_s
+        if task.end or now_s - task.launch_failed_s > TASK_FAULT_S:
+            self._return_task(process, task, str(failed))
         return failed
 
-    def _unmake(self, process: Task, task: NodeTask, why: str) -> None:
-        """Give a task back whose shim never began; its job was never started, and now cannot be."""
-        if state_of(process.folder) is not TaskState.NEW:
+    def _return_task(self, process: Task, task: NodeTask, why: str) -> None:
+        """Return a task to the controller whose shim, and so whose job, was never started."""
+        if task_state(process.folder) is not TaskState.NEW:
             return
         try:
             remove(process.folder)
@@ -422,72 +435,79 @@ class Agent:
         del self._processes[task.name], self._meters[task.name]
         if not task.end:
             self._problem, self._probe_s = why, boottime_s() + PROBE_S
-        self.core.unmade(task.name, why)
+        self.core.mark_not_started(task.name, why)
 
     def _adopt(self, task: Task) -> None:
         order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
         allocations = tuple(Allocation(*row) for row in task.spec.more["allocations"])
-        # Unless its file is damaged, which says less than what it was first given.
-        wanted = task.folder.wanted() or Wanted(
+        # The first allocations, if the file is damaged.
+        desired = task.folder.desired_state() or DesiredState(
             allocations[0].compute_milli if allocations else FULL_DEVICE_MILLI
         )
         allocations = tuple(
-            allocation._replace(compute_milli=wanted.compute_milli)
+            allocation._replace(compute_milli=desired.compute_milli)
             if len(allocations) == 1
             else allocation
             for allocation in allocations
         )
         name = task.spec.job_id, task.spec.attempt
-        end = wanted.end.why if wanted.end is not None else ""
-        meter = meter_of(task)
-        seen = observe(task, meter, None)
-        ran_s = 0.0 if seen is None else seen.ran_s
+        end = desired.end.why if desired.end is not None else ""
+        meter = make_meter(task)
+        observation = observe(task, meter, None)
+        ran_s = 0.0 if observation is None else observation.ran_s
         self.core.restore(
-            order, allocations, boottime_s(), end=end, paused=wanted.paused, ran_s=ran_s
+            order, allocations, boottime_s(), end=end, paused=desired.paused, ran_s=ran_s
         )
         self._processes[name], self._meters[name] = task, meter
 
-    def _give_up(self, folder: TaskFolder, why: str) -> None:
-        """End a task of which nobody can tell what it is; its folder is left to the operator."""
-        log(logging.ERROR, "a task that cannot be read", folder=str(folder.path), error=why)
+    def _end_unreadable(self, folder: TaskFolder, why: str) -> None:
+        """End a task whose spec cannot be read; its folder remains for the operator to remove."""
+        log(logging.ERROR, "a task cannot be read", folder=str(folder.path), error=why)
         if folder.holder() is None:
             return
         try:
-            want(folder, Wanted(end=End(checkpoint=True, why="its agent cannot read it")))
+            set_desired_state(
+                folder, DesiredState(end=End(checkpoint=True, why="its agent cannot read it"))
+            )
         except TaskFolderError as error:
-            log(logging.ERROR, "not told", folder=str(folder.path), error=str(error))
+            log(
+                logging.ERROR,
+                "desired state not written",
+                folder=str(folder.path),
+                error=str(error),
+            )
 
-    def _drop(self, over: NodeTask) -> None:
-        """A task that is over, and on the controller's disk."""
-        task = self._processes.get(over.name)
+    def _remove(self, ended: NodeTask) -> None:
+        """Remove an ended task that the controller has recorded."""
+        task = self._processes.get(ended.name)
         if task is None:
             return
-        if self.outbox is not None and (outcome := self._outcome(over, task.folder)) is not None:
+        if self.outbox is not None and (outcome := self._outcome(ended, task.folder)) is not None:
             self.outbox.put(outcome, task.folder.name)
-        keep_log(task.folder)
-        del self._processes[over.name], self._meters[over.name]
+        archive_log(task.folder)
+        del self._processes[ended.name], self._meters[ended.name]
         try:
             remove(task.folder)
         except TaskFolderError as error:
             log(logging.ERROR, "not removed", error=str(error))
 
-    def _outcome(self, over: NodeTask, folder: TaskFolder) -> pb_outcome.Outcome | None:
-        if not over.allocations:
+    def _outcome(self, ended: NodeTask, folder: TaskFolder) -> pb_outcome.Outcome | None:
+        if not ended.allocations:
             return None
-        slot, shim = self._options.slots[over.allocations[0].device], folder.shim_state()
-        held, ended = "" if shim is None else shim.compute, folder.exit()
-        ended_s = time.time() if ended is None else ended.ended_at_unix_s
-        return outcome_of(over, slot, self.core.tasks, self._agent_id, held, ended_s)
+        slot, shim = self._options.slots[ended.allocations[0].device], folder.shim_state()
+        enforcement, task_exit = "" if shim is None else shim.compute, folder.exit()
+        ended_s = time.time() if task_exit is None else task_exit.ended_at_unix_s
+        return make_outcome(ended, slot, self.core.tasks, self._agent_id, enforcement, ended_s)
 
 
-def _news(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
-    """What of a report others wait for: all but what moves while a task runs."""
-    kept = []
+def _significant_state(version: int, tasks: Sequence[pb.Task]) -> tuple[int, list[pb.Task]]:
+    """Return what is reported at once when it changes: all but the progress and use of tasks."""
+    rows = []
     for task in tasks:
-        one = pb.Task()
-        one.CopyFrom(task)
-        one.ran_s = float(task.ran_s > 0)  # that it has begun
+        row = pb.Task()
+        row.CopyFrom(task)
+        row.ran_s = float(task.ran_s > 0)  # whether it has started
         for name in ("done", "rest_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
-            one.ClearField(name)
-        kept.append(one)
-    return version, kept
+            row.ClearField(name)
+        rows.append(row)
+    return version, rows

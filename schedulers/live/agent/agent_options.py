@@ -1,4 +1,4 @@
-"""Options of a node's agent."""
+"""Settings of a node agent."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from presage.schedulers.live.agent.slot import Slot
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of an agent.
+    """Settings of a node agent.
 
     Attributes
     ----------
     state : Path
-        Folder of the agent alone, on a local disk.
+        State folder, on a local disk; each agent needs its own.
     checkpoints : Path
-        Folder of jobs' checkpoints, the same on all nodes that a job may move between.
+        Folder of the jobs' checkpoints, shared by all nodes that a job may move between.
     heartbeat_s : float
-        Longest time between two reports without a change; shorter if leases are short.
+        Between reports if nothing has changed; less if leases are short.
     allow_root_jobs : bool
-        Whether an agent of root runs jobs as root: those whose account is root or missing.
+        Whether an agent that is root runs jobs whose account is root, or that have no account.
     limits : JobLimits
         Limits of each job on the node.
     pass_env : tuple of str

@@ -14,13 +14,13 @@ from presage.system.atomic_file import replace_text
 from presage.system.regular_file import open_regular, read_small
 
 _AGENT_ID = re.compile(rb"[0-9a-f]{32}")
-_MOST_ID_BYTES = 4096
+_MAX_ID_BYTES = 4096
 
 
 def lock_state(state: Path) -> int:
-    """Lock a state folder for the life of this process, and close it to other users.
+    """Lock a state folder for the life of this process, and restrict access to it.
 
-    Jobs of other accounts reach their own parts of it, and see nothing else.
+    Jobs of other accounts can reach their own folders in it, and list or read nothing else.
 
     Raises
     ------
@@ -36,36 +36,36 @@ def lock_state(state: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(
-            f"state folder {state}: another agent runs on it; give each agent one of its own"
+            f"state folder {state}: another agent uses it; give each agent its own folder"
         ) from None
     except OSError as error:
         raise ConfigError(
-            f"state folder {state}: cannot be used ({error.strerror}); name another"
+            f"state folder {state}: cannot be used ({error.strerror}); choose another folder"
         ) from None
     return lock
 
 
-def agent_id_of(state: Path) -> str:
-    """Return the id of a state folder, which is created once.
+def load_agent_id(state: Path) -> str:
+    """Return the id of a state folder; create it at first use.
 
     Raises
     ------
     ConfigError
-        The file that holds it is damaged.
+        The file of the id is damaged.
     """
     path = state / "agent.id"
     try:
-        found = read_small(path, _MOST_ID_BYTES).strip()
+        found = read_small(path, _MAX_ID_BYTES).strip()
     except FileNotFoundError:
         found = b""
-    except (OSError, ValueError):  # no regular file, or a large one
+    except (OSError, ValueError):  # not a regular file, or too large
         found = b"?"
     if not found:
         found = secrets.token_hex(16).encode()
         replace_text(path, found.decode(), durable=True)
     if _AGENT_ID.fullmatch(found) is None:
         raise ConfigError(
-            f"{path}: is damaged, it has to hold 32 hexadecimal digits; restore it, or remove it: "
-            "the node is then let in again after one lease"
+            f"{path}: damaged, must contain 32 hexadecimal digits; restore it, or remove it: the "
+            "controller then accepts the node again after one lease"
         )
     return found.decode()

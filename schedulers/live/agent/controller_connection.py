@@ -1,4 +1,4 @@
-"""An agent's stream to its controller: opened again whenever it breaks."""
+"""Stream of an agent to its controller, reopened whenever it breaks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import grpc
 from presage.errors import ConfigError, PresageError, RefusedAgentError
 from presage.schedulers.live.agent.agent import Agent
 from presage.schedulers.live.agent.outcome_outbox import Outbox
-from presage.schedulers.live.protocol.pieces import whole_orders
-from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
+from presage.schedulers.live.protocol.pieces import merge_orders
+from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.local_token import found_token
 from presage.serving.client.credentials import Credentials
 from presage.serving.server.log import log
 
-LOG_BYTES = 256 * 1024  # of a log, at once
+LOG_BYTES = 256 * 1024  # of a log, per message
 _FIRST_RETRY_S = 0.2
-_TELL_S = 5.0  # from one try to tell outcomes to the next
-_REFUSED = frozenset((grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT))
-_NOT_LET_IN = frozenset((grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED))
+_OUTCOMES_S = 5.0  # between attempts to report outcomes
+_REJECTED = frozenset((grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT))
+_UNAUTHORIZED = frozenset((grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED))
 _OPTIONS = (
-    ("grpc.max_receive_message_length", 2 * MOST_MESSAGE_BYTES),  # a piece of its orders
-    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", 2 * MAX_MESSAGE_BYTES),  # a part of its orders
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -41,91 +41,98 @@ _OPTIONS = (
 
 
 async def serve_node(agent: Agent, target: str, credentials: Callable[[], Credentials]) -> None:
-    """Keep an agent's node as its controller wants it, until cancelled.
+    """Run an agent and connect it to its controller, until cancelled.
 
     Parameters
     ----------
     credentials : callable
-        Reads what is shown to the controller, for each stream anew. One that was let in before is
-        not sent away for what it reads or for a token that is not known: somebody may be changing
-        these files.
+        Reads the agent's credentials, once per stream. After the first successful connection,
+        unreadable credentials and an unknown token are retried: the files may be being replaced.
 
     Raises
     ------
     RefusedAgentError
-        Another agent has the node's name, or this one's token is not let in.
+        Another agent has the node's name, or the controller rejects this agent's token.
     ConfigError, OSError
-        Its credentials cannot be read.
+        The credentials cannot be read.
     """
-    await asyncio.to_thread(agent.begin)
+    await asyncio.to_thread(agent.adopt_tasks)
     working = asyncio.create_task(agent.run())
-    telling = None if agent.outbox is None else asyncio.create_task(_tell(agent.outbox))
+    reporting = None
+    if agent.outbox is not None:
+        reporting = asyncio.create_task(_report_outcomes(agent.outbox))
     retry_s = _FIRST_RETRY_S
     try:
         while True:
-            heard = agent.heard
+            received = agent.orders_received
             try:
-                given = credentials()
-                shown = _with_found_token(given, target)
+                own = credentials()
+                sent = _with_found_token(own, target)
             except (ConfigError, OSError) as error:
-                if not agent.heard:
+                if not agent.orders_received:
                     raise
-                log(logging.WARNING, "no credentials", error=str(error))
+                log(logging.WARNING, "credentials cannot be read", error=str(error))
                 await asyncio.sleep(agent.heartbeat_s)
                 continue
             try:
-                await _attached(agent, target, shown, working)
+                await _attach(agent, target, sent, working)
             except grpc.aio.AioRpcError as error:
-                refused = _REFUSED if agent.heard else _REFUSED | _NOT_LET_IN
-                is_stale = shown != _with_found_token(given, target)
-                if error.code() in refused and not is_stale:
+                fatal = _REJECTED if agent.orders_received else _REJECTED | _UNAUTHORIZED
+                is_stale = sent != _with_found_token(own, target)
+                if error.code() in fatal and not is_stale:
                     raise RefusedAgentError(error.details()) from error
-                log(logging.WARNING, "no controller", target=target, error=error.details())
-            retry_s = _FIRST_RETRY_S if agent.heard > heard else min(2 * retry_s, agent.heartbeat_s)
+                log(
+                    logging.WARNING,
+                    "controller cannot be reached",
+                    target=target,
+                    error=error.details(),
+                )
+            has_connected = agent.orders_received > received
+            retry_s = _FIRST_RETRY_S if has_connected else min(2 * retry_s, agent.heartbeat_s)
             await asyncio.sleep(retry_s)
     finally:
         working.cancel()
-        if telling is not None:
-            telling.cancel()
+        if reporting is not None:
+            reporting.cancel()
 
 
-def _with_found_token(shown: Credentials, target: str) -> Credentials:
-    """Return credentials with the local token of the target, where they have none of their own.
+def _with_found_token(own: Credentials, target: str) -> Credentials:
+    """Return credentials with the local token of the target, unless they have their own.
 
-    It is read each time: a controller that restarts makes another one.
+    The token is read each time: a controller that restarts creates another one.
     """
-    if shown.token or shown.certificate:
-        return shown
-    return replace(shown, token=found_token(target)())
+    if own.token or own.certificate:
+        return own
+    return replace(own, token=found_token(target)())
 
 
-async def _tell(outbox: Outbox) -> None:
-    """Tell outcomes, again and again until they are taken."""
+async def _report_outcomes(outbox: Outbox) -> None:
+    """Send outcomes, periodically, until they are accepted."""
     while True:
         try:
-            told = await asyncio.to_thread(outbox.send)
-            if told:
-                log(logging.INFO, "outcomes told", outcomes=told)
+            sent = await asyncio.to_thread(outbox.send)
+            if sent:
+                log(logging.INFO, "outcomes reported", outcomes=sent)
         except (PresageError, OSError) as error:
-            log(logging.WARNING, "outcomes not told", error=str(error))
-        await asyncio.sleep(_TELL_S)
+            log(logging.WARNING, "outcomes not reported", error=str(error))
+        await asyncio.sleep(_OUTCOMES_S)
 
 
-async def _attached(
+async def _attach(
     agent: Agent, target: str, credentials: Credentials, working: asyncio.Task[None]
 ) -> None:
-    """One stream, to its end."""
-    of_channel = credentials.of_channel()
+    """Open one stream and serve it until it ends."""
+    channel_credentials = credentials.of_channel()
     channel = (
         grpc.aio.insecure_channel(target, options=_OPTIONS)
-        if of_channel is None
-        else grpc.aio.secure_channel(target, of_channel, options=_OPTIONS)
+        if channel_credentials is None
+        else grpc.aio.secure_channel(target, channel_credentials, options=_OPTIONS)
     )
     async with channel:
         stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
         call = stub.Attach(_reports(agent), metadata=credentials.metadata)
         sending = asyncio.create_task(_send_logs(agent, stub, credentials))
-        reading = asyncio.create_task(_obey(agent, call, target))
+        reading = asyncio.create_task(_receive(agent, call, target))
         try:
             await asyncio.wait((reading, working), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -143,23 +150,23 @@ async def _reports(agent: Agent) -> AsyncIterator[pb.NodeReport]:
         yield report
 
 
-async def _obey(agent: Agent, call: Any, target: str) -> None:
-    before, orders = agent.heard, None
+async def _receive(agent: Agent, call: Any, target: str) -> None:
+    before, orders = agent.orders_received, None
     async for piece in call:
-        orders = whole_orders(orders, piece)
+        orders = merge_orders(orders, piece)
         if orders.more:
             continue
-        if agent.heard == before:
+        if agent.orders_received == before:
             log(logging.INFO, "attached", target=target)
-        agent.hear(orders)
+        agent.receive(orders)
         orders = None
 
 
 async def _send_logs(agent: Agent, stub: Any, credentials: Credentials) -> None:
     while True:
-        wanted: pb.LogWanted = await agent.logs.get()
-        part = await asyncio.to_thread(agent.log_part, wanted, LOG_BYTES)
+        request: pb.LogWanted = await agent.logs.get()
+        part = await asyncio.to_thread(agent.log_part, request, LOG_BYTES)
         try:
             await stub.SendLog(part, metadata=credentials.metadata, timeout=10.0)
         except grpc.aio.AioRpcError as error:
-            log(logging.WARNING, "a log was not sent", error=error.details())
+            log(logging.WARNING, "log not sent", error=error.details())

@@ -1,4 +1,4 @@
-"""The agent's forecasts: what the controller sent with each task (C7), and a service's own."""
+"""Forecasters of a node agent: the controller's forecasts (C7) and a local predictor's."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Job
 
 
-class ToldJobs:
-    """What the controller said of the jobs on a node.
+class ReceivedForecasts:
+    """Forecasts that the controller sent for the jobs on a node.
 
     Attributes
     ----------
     by_job : dict of str to mapping of str to RuntimePrediction
         By job and kind of device.
     binding : set of str
-        Jobs of which nobody else is asked.
+        Jobs for which only the controller's forecasts are used.
     """
 
     def __init__(self) -> None:
@@ -24,62 +24,67 @@ class ToldJobs:
         self.binding: set[str] = set()
 
     def forget(self, job_id: str) -> None:
-        """A job that is not here any more."""
+        """Remove a job that has left the node."""
         self.by_job.pop(job_id, None)
         self.binding.discard(job_id)
 
 
-class ToldForecasts:
-    """The controller's words."""
+class ControllerForecaster:
+    """Forecaster that returns what the controller sent."""
 
-    def __init__(self, told: ToldJobs) -> None:
-        self._told = told
+    def __init__(self, received: ReceivedForecasts) -> None:
+        self._received = received
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
-        """Of each, as it was sent."""
-        return [self._told.by_job.get(job.job_id, {}).get(kind) for job, kind in asked]
+    def predictions(self, pairs: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
+        """Return the received prediction of each job on each kind of device."""
+        by_job = self._received.by_job
+        return [by_job.get(job.job_id, {}).get(kind) for job, kind in pairs]
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, colocations: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> Sequence[Sequence[float] | None]:
-        """The controller sends none."""
-        return [None] * len(asked)
+        """Return no slowdowns: the controller sends none."""
+        return [None] * len(colocations)
 
 
-class SecondForecasts:
-    """A second predictor (N8), which is asked first; what it does not know, the controller does.
+class LocalForecaster:
+    """Local predictor (N8); the controller's forecasts fill in what it does not know.
 
-    Where it fails, :class:`presage.schedulers.core.forecasts.Forecasts` goes by the controller's
-    words.
+    If it fails, :class:`presage.schedulers.core.forecasts.Forecasts` uses the controller's
+    forecasts.
 
     Parameters
     ----------
-    told : ToldJobs
-        Looked at when something is asked. What was promised stays what it was when the controller
-        sent the task, and of jobs that are ``binding`` all of it.
+    received : ReceivedForecasts
+        Read at each request. The SLO stays what it was when the controller sent the task; for jobs
+        that are ``binding``, so does the whole prediction.
     """
 
-    def __init__(self, told: ToldJobs, second: Forecaster) -> None:
-        self._told, self._second, self._first = told, second, ToldForecasts(told)
+    def __init__(self, received: ReceivedForecasts, local: Forecaster) -> None:
+        self._received, self._local = received, local
+        self._controller = ControllerForecaster(received)
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
-        """Of each."""
-        told = list(self._first.predictions(asked))
-        free = [i for i, (job, _) in enumerate(asked) if job.job_id not in self._told.binding]
-        anew = self._second.predictions([asked[i] for i in free]) if free else []
-        for i, new in zip(free, anew, strict=True):
-            told[i] = _kept(new, told[i])
-        return told
+    def predictions(self, pairs: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
+        """Return the prediction of each job on each kind of device."""
+        found = list(self._controller.predictions(pairs))
+        binding = self._received.binding
+        free = [i for i, (job, _) in enumerate(pairs) if job.job_id not in binding]
+        local = self._local.predictions([pairs[i] for i in free]) if free else []
+        for i, prediction in zip(free, local, strict=True):
+            found[i] = _with_received_slo(prediction, found[i])
+        return found
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, colocations: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> Sequence[Sequence[float] | None]:
-        """Of each, by the second predictor alone."""
-        return self._second.slowdowns(asked)
+        """Return the slowdowns of each co-location, from the local predictor only."""
+        return self._local.slowdowns(colocations)
 
 
-def _kept(new: RuntimePrediction | None, old: RuntimePrediction | None) -> RuntimePrediction | None:
-    """What is foretold anew, by the promise of old."""
-    if new is None or old is None:
-        return new or old
-    return new._replace(high_s=old.promised_s)
+def _with_received_slo(
+    local: RuntimePrediction | None, received: RuntimePrediction | None
+) -> RuntimePrediction | None:
+    """Return the local prediction with the run time bound that the controller sent."""
+    if local is None or received is None:
+        return local or received
+    return local._replace(high_s=received.promised_s)

@@ -1,4 +1,4 @@
-"""Until when a node's tasks may run: by a clock that nobody sets, and of this boot alone."""
+"""Lease file of a node: how long its tasks may run, by the boot-time clock and for one boot."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from pathlib import Path
 
 from presage.schedulers.live.agent.tasks.json_file import overwrite_json, read_json
 
-LEASE = "lease"  # the file's name, in the state folder
-_MOST_S = 1e15
+LEASE = "lease"  # name of the file in the state folder
+_MAX_S = 1e15
 
 
 def boottime_s() -> float:
-    """Seconds since the machine was started, also those it slept."""
+    """Return the seconds since the machine was started, including those in suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def boot_id() -> str:
-    """Of this start of the machine: after another one its seconds mean nothing."""
+    """Return the id of this boot; boot times of another boot are not comparable."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def write_lease(state: Path, until_s: float) -> None:
     """Let the tasks of a state folder run until a second of :func:`boottime_s`.
 
-    One that has passed ends them. A lease is of one boot, so nobody waits for the disk; on a full
-    one tasks run on.
+    A time in the past ends them. The lease holds for one boot, so it is not flushed to the disk;
+    on a full disk it is overwritten in place.
 
     Raises
     ------
     OSError
-        It cannot be written; the one before holds.
+        It cannot be written; the previous lease remains.
     ValueError
-        Not a finite number.
+        ``until_s`` is not a finite number.
     """
     state.mkdir(parents=True, exist_ok=True)
     overwrite_json(state / LEASE, {"until_boottime_s": until_s, "boot_id": boot_id()})
 
 
 def read_lease(state: Path) -> float | None:
-    """Until when tasks may run; None where nobody has said so since the machine was started."""
-    said = read_json(state / LEASE)
-    if said is None or said.get("boot_id") != boot_id():
+    """Return when the lease ends; None if no lease was written since the machine was started."""
+    stored = read_json(state / LEASE)
+    if stored is None or stored.get("boot_id") != boot_id():
         return None
-    until_s = said.get("until_boottime_s")
+    until_s = stored.get("until_boottime_s")
     if isinstance(until_s, bool) or not isinstance(until_s, int | float):
         return None
-    return float(until_s) if abs(until_s) < _MOST_S else None  # nor if it is NaN
+    return float(until_s) if abs(until_s) < _MAX_S else None  # None for NaN, too

@@ -1,4 +1,4 @@
-"""When a node's lease is renewed: not before the orders that came with it are obeyed."""
+"""Renewal of a node's lease, after the orders that arrived with it are applied."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from presage.schedulers.live.agent.lease import write_lease
 from presage.serving.server.log import log
 
 
-class Renewal:
-    """The lease of a node, by what its controller says; for two threads.
+class LeaseRenewal:
+    """Lease of a node, as its controller extends it; safe for two threads.
 
-    A task that orders do not have any more may run elsewhere: it is to end before a new lease lets
-    it begin here.
+    A task that is missing from new orders may run on another node: it must be ended here before a
+    new lease lets it start.
 
     Attributes
     ----------
     until_s : float
-        As it was last granted; 0 before. Its file says less where it cannot be written: then tasks
-        are tried all the same, and go back for want of room.
+        End of the last lease; 0 before the first. The lease file may end earlier if it cannot be
+        written: tasks are then started anyway, and fail for lack of disk space.
     """
 
     def __init__(self, state: Path) -> None:
         self.until_s = 0.0
         self._state, self._lock = state, Lock()
-        self._heard = self._obeyed = 0  # orders, counted
-        self._waiting: list[tuple[int, float]] = []  # once so many are obeyed, until when
+        self._received = self._applied = 0  # orders, counted
+        self._pending: list[tuple[int, float]] = []  # number of orders to apply first, end
 
     @property
-    def obeyed(self) -> bool:
-        """Whether any orders ever were."""
-        return self._obeyed > 0
+    def has_applied(self) -> bool:
+        """Whether any orders have been applied."""
+        return self._applied > 0
 
-    def order(self) -> int:
-        """Orders came: their number, to say when they are obeyed."""
+    def count_orders(self) -> int:
+        """Count orders that arrived, and return their number for :meth:`apply`."""
         with self._lock:
-            self._heard += 1
-            return self._heard
+            self._received += 1
+            return self._received
 
-    def until(self, until_s: float) -> None:
-        """Renew it, once all orders that have come are obeyed."""
+    def extend(self, until_s: float) -> None:
+        """Extend the lease, as soon as all orders that have arrived are applied."""
         with self._lock:
-            self._waiting.append((self._heard, until_s))
+            self._pending.append((self._received, until_s))
             self._write()
 
-    def obey(self, number: int) -> None:
-        """So many orders are obeyed, the last of them and so all before."""
+    def apply(self, number: int) -> None:
+        """Note that the orders with this number, and all before them, are applied."""
         with self._lock:
-            self._obeyed = number
+            self._applied = number
             self._write()
 
     def _write(self) -> None:
-        due = [until_s for number, until_s in self._waiting if number <= self._obeyed]
-        self._waiting = [one for one in self._waiting if one[0] > self._obeyed]
+        due = [until_s for number, until_s in self._pending if number <= self._applied]
+        self._pending = [entry for entry in self._pending if entry[0] > self._applied]
         if not due:
             return
-        self.until_s = due[-1]  # of the newest answer, also if shorter
+        self.until_s = due[-1]  # of the newest response, also if it is shorter
         try:
             write_lease(self._state, self.until_s)
         except OSError as error:

@@ -1,8 +1,8 @@
-"""What an agent decides about its node: which device, how much of it, who is paused or ended.
+"""Decisions of an agent about its node: devices, shares, pauses and ends of its tasks.
 
-Pure: it is told the controller's orders, what was seen of processes, and the time; it says what is
-wanted of each task. Rules are those of :mod:`presage.schedulers.policies.sharing`, on a ledger of
-this node.
+Pure: the inputs are the controller's orders, observations of processes and the time; the output is
+the desired state of each task. The rules are those of :mod:`presage.schedulers.policies.sharing`,
+on a ledger of this node.
 """
 
 from __future__ import annotations
@@ -24,37 +24,47 @@ from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
-from presage.schedulers.live.agent.controller_forecasts import ToldJobs
-from presage.schedulers.live.agent.node_task import LEAST_MARKS, PACE_S, Name, NodeTask, Seen, Step
-from presage.schedulers.live.protocol.node_devices import cluster_of
+from presage.schedulers.live.agent.controller_forecasts import ReceivedForecasts
+from presage.schedulers.live.agent.node_task import (
+    MIN_SAMPLES,
+    RATE_WINDOW_S,
+    Name,
+    NodeTask,
+    Observation,
+    Step,
+)
+from presage.schedulers.live.protocol.node_devices import make_cluster
 from presage.schedulers.live.protocol.wire import (
     read_allocations,
     read_job,
-    read_told,
+    read_predictions,
     write_allocations,
 )
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.sharing.slo import rest_s, violated
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-PATIENCE_S = 5.0  # for room that was there when the controller chose this node
-BY_TOLD_S = 2.0  # for what the second predictor says of it; then the controller's words count
-_SURE = 1.02  # more than a device's memory by less is how it is counted
-_PHASES = {Step.WAITING: pb.TASK_WAITING, Step.GRANTED: pb.TASK_WAITING, Step.ENDED: pb.TASK_ENDED}
+PATIENCE_S = 5.0  # for free capacity, which there was when the controller chose this node
+LOCAL_PATIENCE_S = 2.0  # with the local forecasts; then only the controller's count
+_TOLERANCE = 1.02  # a smaller excess of a device's memory is a matter of how it is counted
+_PHASES = {
+    Step.WAITING: pb.TASK_WAITING,
+    Step.ALLOCATED: pb.TASK_WAITING,
+    Step.ENDED: pb.TASK_ENDED,
+}
 
 
 class NodeCore:
-    """A node's tasks, from the orders that bring them to when the controller lets them go.
+    """Tasks of a node, from their first order until the controller removes them.
 
     Parameters
     ----------
     devices : sequence of (str, int)
         Kind and bytes of memory of each.
     forecasts : callable
-        Fresh forecasts, for a cluster at a time.
-
-    told : ToldJobs
-        What the controller foretells of each job; kept up here.
+        Returns current forecasts for a cluster, at a time in seconds.
+    received : ReceivedForecasts
+        The controller's forecasts; this class adds and removes jobs.
 
     Attributes
     ----------
@@ -66,43 +76,43 @@ class NodeCore:
         node: str,
         devices: Sequence[tuple[str, int]],
         forecasts: Callable[[Cluster, float], Forecasts],
-        told: ToldJobs,
+        received: ReceivedForecasts,
     ) -> None:
-        self.cluster = cluster_of([(node, devices)])
-        self._forecasts, self.told = forecasts, told
+        self.cluster = make_cluster([(node, devices)])
+        self._forecasts, self.received = forecasts, received
         self.tasks: dict[Name, NodeTask] = {}
         self._policy: Sharing | None = None
         self._settings: pb.Sharing | None = None
         self._usage, self._progress = Usage(), Progress()
         self._ledger = Ledger(self.cluster, Queue(self._key))
         self._attempts: dict[str, int] = {}  # of the jobs in the ledger
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._now_s = 0.0
 
-    # What it is told ------------------------------------------------------------------------
+    # Inputs ---------------------------------------------------------------------------------
 
-    def obey(self, orders: pb.NodeOrders, now_s: float) -> list[NodeTask]:
-        """Take all that the node is to have; the tasks that are forgotten with that."""
+    def apply(self, orders: pb.NodeOrders, now_s: float) -> list[NodeTask]:
+        """Take over the controller's orders; return the ended tasks that are removed by them."""
         self._set_policy(orders)
-        wanted = {(one.job.job_id, one.attempt): one for one in orders.tasks}
-        for name, order in wanted.items():
+        assigned = {(row.job.job_id, row.attempt): row for row in orders.tasks}
+        for name, order in assigned.items():
             if name not in self.tasks:
                 self._add(order, now_s)
             task = self.tasks[name]
-            task.ordered = True
+            task.is_assigned = True
             if order.end:
                 self._end(task, order.end, checkpoint=not order.discard)
         for name, task in self.tasks.items():
-            if name not in wanted:
-                task.ordered = False
-                self._end(task, "the controller does not know it any more", checkpoint=True)
-        forgotten = []
-        for one in orders.forget:
-            known = self.tasks.get((one.job_id, one.attempt))
-            if known is not None and known.step is Step.ENDED and not known.ordered:
-                forgotten.append(known)
-                self._forget(known)
-        return forgotten
+            if name not in assigned:
+                task.is_assigned = False
+                self._end(task, "the controller does not list it any more", checkpoint=True)
+        removed = []
+        for row in orders.forget:
+            ended = self.tasks.get((row.job_id, row.attempt))
+            if ended is not None and ended.step is Step.ENDED and not ended.is_assigned:
+                removed.append(ended)
+                self._forget(ended)
+        return removed
 
     def restore(
         self,
@@ -114,62 +124,63 @@ class NodeCore:
         paused: bool,
         ran_s: float,
     ) -> None:
-        """A task of which an earlier agent has made the folder; of a job's attempts in order."""
+        """Add a task whose folder an earlier agent created; attempts of a job go in order."""
         task = self._add(order, now_s)
         fits = task.step is not Step.ENDED
-        task.allocations, task.step, task.seen = allocations, Step.STARTED, None
-        task.end, task.paused, task.in_part = end, paused, True
+        task.allocations, task.step, task.observation = allocations, Step.STARTED, None
+        task.end, task.paused, task.is_partly_observed = end, paused, True
         if not fits or any(allocation.device >= self.cluster.devices for allocation in allocations):
-            self._end(task, "the node has not its devices any more", checkpoint=True)
+            self._end(task, "the node does not have its devices any more", checkpoint=True)
             task.allocations = ()
         elif end:
-            self._leave(task)
+            self._release(task)
         else:
             self._hold(task, Phase.PAUSED if paused else Phase.RUNNING, now_s, ran_s)
 
-    def made(self, name: Name) -> None:
-        """A task's folder is there: its process may be at any moment."""
+    def mark_started(self, name: Name) -> None:
+        """Note that a task's folder exists: its process may start at any moment."""
         task = self.tasks[name]
         task.step, task.why = Step.STARTED, ""
 
-    def see(self, name: Name, seen: Seen, now_s: float) -> None:
-        """What was seen of a task's process."""
+    def observe(self, name: Name, observation: Observation, now_s: float) -> None:
+        """Record an observation of a task's process."""
         task = self.tasks[name]
-        self._note(task, seen)
-        task.seen = seen
-        if seen.exit is not None:
+        self._record(task, observation)
+        task.observation = observation
+        if observation.exit is not None:
             task.step = Step.ENDED
-            self._leave(task)
+            self._release(task)
             return
         task.step = Step.STARTED
         job_id = name[0]
-        if self._current(job_id) is task and not task.begun and seen.ran_s > 0:
-            task.begun = True
+        if self._current(job_id) is task and not task.has_run and observation.ran_s > 0:
+            task.has_run = True
             if not task.order.elapsed_s:
-                self._restand(job_id, first_start_s=now_s - seen.ran_s)
-        done = self._done(task, seen)
-        self._progress.report(job_id, done, now_s, task.per_s, seen.saved, task.most_per_s)
-        # What it does before its first iteration is no part of what was foretold of its compute.
-        # A paused task counts always: its mean has to fall, or it would stay paused for good.
-        counts = seen.done is None or task.last != task.first or task.paused
-        if seen.usage_milli is not None and counts:
-            self._usage.report(job_id, now_s, seen.usage_milli)
+                self._change_status(job_id, first_start_s=now_s - observation.ran_s)
+        done = self._done(task, observation)
+        rate, max_rate = task.progress_per_s, task.max_progress_per_s
+        self._progress.report(job_id, done, now_s, rate, observation.saved, max_rate)
+        # Its use before the first iteration is not part of the predicted compute use. A paused
+        # task always counts: its mean has to fall, or it would stay paused for good.
+        counts = observation.done is None or task.last_sample != task.first_sample or task.paused
+        if observation.usage_milli is not None and counts:
+            self._usage.report(job_id, now_s, observation.usage_milli)
 
-    # What it decides ------------------------------------------------------------------------
+    # Decisions ------------------------------------------------------------------------------
 
     def decide(self, now_s: float) -> None:
-        """Place who waits, and adjust who runs."""
+        """Place waiting tasks, and adjust running ones."""
         self._now_s = now_s
         self._end_overflows()
         if self._policy is None:
-            self._as_bound(now_s)
+            self._follow_controller(now_s)
         else:
-            self._by_policy(self._policy, now_s)
-        self._hand_back(now_s)
-        self._note_occupancy()
+            self._follow_policy(self._policy, now_s)
+        self._return_unplaced(now_s)
+        self._update_occupancy()
 
     def ready(self) -> Iterator[NodeTask]:
-        """Tasks whose processes are to be started: they have devices that nobody is leaving."""
+        """Yield the tasks to start: those with devices that no ending task still occupies."""
         leaving = {
             allocation.device
             for task in self.tasks.values()
@@ -177,28 +188,28 @@ class NodeCore:
             for allocation in task.allocations
         }
         for task in self.tasks.values():
-            clear = leaving.isdisjoint(allocation.device for allocation in task.allocations)
-            if task.step is Step.GRANTED and clear and not task.end:
+            is_free = leaving.isdisjoint(allocation.device for allocation in task.allocations)
+            if task.step is Step.ALLOCATED and is_free and not task.end:
                 yield task
 
     def report(self) -> list[pb.Task]:
-        """All that the node has."""
+        """Return the state of all tasks of the node, for the controller."""
         return [self._task(task) for task in self.tasks.values()]
 
     # ----------------------------------------------------------------------------------------
 
     def _set_policy(self, orders: pb.NodeOrders) -> None:
-        given = orders.sharing if orders.HasField("sharing") else None
-        if given == self._settings:
+        settings = orders.sharing if orders.HasField("sharing") else None
+        if settings == self._settings:
             return
-        self._settings = given
+        self._settings = settings
         self._policy = None
-        for task in self.tasks.values():  # another one judges by itself, or nobody does
-            task.late, task.rest_s = False, None
-        if given is not None:
+        for task in self.tasks.values():  # the next policy predicts them anew, if there is one
+            task.slo_violated, task.remaining_s = False, None
+        if settings is not None:
             self._policy = Sharing(
-                given.step_milli, given.least_milli, given.check_s, given.overcommit, home_s=0.0,
-                reserve=given.reserve,
+                settings.step_milli, settings.least_milli, settings.check_s, settings.overcommit,
+                home_s=0.0, reserve=settings.reserve,
             ).agent_policy()  # fmt: skip
 
     def _key(self, job: Job, status: JobStatus) -> Key:
@@ -207,13 +218,13 @@ class NodeCore:
     def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
         submitted = read_job(order.job, now_s, "job")
         task = NodeTask(order, submitted, now_s)
-        earlier = [one for one in self.tasks.values() if one.name[0] == task.name[0]]
-        for one in earlier:  # of an attempt before: it is over, or is to be
-            self._leave(one)
-            self._end(one, "another attempt of its job is here", checkpoint=False)
+        earlier = [other for other in self.tasks.values() if other.name[0] == task.name[0]]
+        for attempt in earlier:  # it has ended, or is to end
+            self._release(attempt)
+            self._end(attempt, "another attempt of its job is on this node", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
-        self.told.by_job[job.job_id] = read_told(order.told)
+        self.received.by_job[job.job_id] = read_predictions(order.told)
         self._forecasts(self.cluster, now_s).forget(job)
         first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
         status = JobStatus(
@@ -226,83 +237,87 @@ class NodeCore:
         self._attempts[job.job_id] = order.attempt
         if why := self._ledger.adopt(job, status):
             task.step, task.why = Step.ENDED, why
-            task.seen = Seen(0.0, None, order.done, None, 0, 0, pb.Exit(how=why, lost=True))
-            self._leave(task)
+            lost = pb.Exit(how=why, lost=True)
+            task.observation = Observation(0.0, None, order.done, None, 0, 0, lost)
+            self._release(task)
         return task
 
     def _end(self, task: NodeTask, why: str, *, checkpoint: bool) -> None:
         if task.step is Step.ENDED or (task.end and (checkpoint or not task.checkpoint)):
             return
         task.end, task.checkpoint, task.why = why, checkpoint, why
-        self._leave(task)
-        if task.step in (Step.WAITING, Step.GRANTED):
+        self._release(task)
+        if task.step in (Step.WAITING, Step.ALLOCATED):
             task.step = Step.ENDED
-            task.seen = Seen(
+            task.observation = Observation(
                 0.0, None, task.order.done, None, 0, 0, pb.Exit(asked=True, how="never started")
             )
 
-    def _leave(self, task: NodeTask) -> None:
-        """Nothing is decided about a task any more."""
+    def _release(self, task: NodeTask) -> None:
+        """Stop deciding about a task."""
         job_id, attempt = task.name
-        if self._attempts.get(job_id) == attempt:  # not one that came after it
+        if self._attempts.get(job_id) == attempt:  # not a later attempt
             self._ledger.forget(job_id)
             del self._attempts[job_id]
 
     def _forget(self, task: NodeTask) -> None:
-        self._leave(task)
+        self._release(task)
         del self.tasks[task.name]
         job_id = task.name[0]
         if all(name[0] != job_id for name in self.tasks):
-            self.told.forget(job_id)
+            self.received.forget(job_id)
             self._progress.forget(job_id)
             self._usage.forget(job_id)
 
     def _hold(self, task: NodeTask, phase: Phase, now_s: float, ran_s: float) -> None:
-        """A task that had devices before has them in the ledger, if it can."""
+        """Enter a task of an earlier agent into the ledger with its devices, if they fit."""
         job_id = task.name[0]
         status = self._ledger.status(job_id)
         job = self._ledger.jobs[job_id]
         self._ledger.forget(job_id)
         first_s = min(status.first_start_s, now_s) - ran_s
-        stands = status._replace(
+        held = status._replace(
             phase=phase,
             allocations=task.allocations,
             first_start_s=first_s,
             attained_s=ran_s * len(task.allocations),
         )
         try:
-            self._ledger.adopt(job, stands)
-        except ImpossibleActionError:  # it runs, though nobody knows how: it may end in peace
-            task.why = "there is no room for what it was given"
+            self._ledger.adopt(job, held)
+        except ImpossibleActionError:  # it runs all the same: let it run to its end
+            task.why = "its allocation exceeds the free capacity of its devices"
             del self._attempts[job_id]
 
-    def _restand(self, job_id: str, **changes: Any) -> None:
-        """Let a job that is in the ledger stand otherwise, with what it has."""
+    def _change_status(self, job_id: str, **changes: Any) -> None:
+        """Change fields of the status of a job, if it is in the ledger."""
         if job_id in self._ledger.jobs:
             job, status = self._ledger.jobs[job_id], self._ledger.status(job_id)
             self._ledger.forget(job_id)
             self._ledger.adopt(job, status._replace(**changes))
 
-    def _note(self, task: NodeTask, seen: Seen) -> None:
-        """Add what was seen of a task to what will be told of it."""
-        more_s = max(0.0, seen.ran_s - task.runtime_s)
-        task.busy_s += more_s * (seen.usage_milli or 0.0) / FULL_DEVICE_MILLI
-        if seen.done and (task.last is None or seen.done > task.last[1]):
-            task.last = seen.ran_s, seen.done
-            task.first = task.first or task.last
-            task.marks.append(task.last)
-            while len(task.marks) > LEAST_MARKS and task.marks[1][0] < seen.ran_s - PACE_S:
-                task.marks.popleft()
+    def _record(self, task: NodeTask, observation: Observation) -> None:
+        """Add an observation to the totals and samples of a task."""
+        more_s = max(0.0, observation.ran_s - task.runtime_s)
+        task.busy_s += more_s * (observation.usage_milli or 0.0) / FULL_DEVICE_MILLI
+        if observation.done and (
+            task.last_sample is None or observation.done > task.last_sample[1]
+        ):
+            task.last_sample = observation.ran_s, observation.done
+            task.first_sample = task.first_sample or task.last_sample
+            task.samples.append(task.last_sample)
+            window_s = observation.ran_s - RATE_WINDOW_S
+            while len(task.samples) > MIN_SAMPLES and task.samples[1][0] < window_s:
+                task.samples.popleft()
         devices = {allocation.device for allocation in task.allocations}
         for name, other in self.tasks.items():
-            there = other.step is Step.STARTED and other is not task
-            if there and not devices.isdisjoint(
+            is_other = other.step is Step.STARTED and other is not task
+            if is_other and not devices.isdisjoint(
                 allocation.device for allocation in other.allocations
             ):
-                task.beside[name] = task.beside.get(name, 0.0) + more_s
+                task.colocated_s[name] = task.colocated_s.get(name, 0.0) + more_s
 
-    def _note_occupancy(self) -> None:
-        """Tasks that have another share, or other company, go at another pace from now on."""
+    def _update_occupancy(self) -> None:
+        """Reset the rate of each task whose share or co-location has changed."""
         started = [task for task in self.tasks.values() if task.step is Step.STARTED]
         for task in self.tasks.values():
             devices = {allocation.device for allocation in task.allocations}
@@ -312,29 +327,29 @@ class NodeCore:
                 if other is not task and not devices.isdisjoint(g.device for g in other.allocations)
             ]
             if task.occupancy != occupancy:
-                task.begin_anew(occupancy)
+                task.reset_rate(occupancy)
 
-    def _done(self, task: NodeTask, seen: Seen) -> float:
-        """Part of a job that is done; of one that does not say, as was foretold."""
-        if seen.done is not None:
-            return seen.done
+    def _done(self, task: NodeTask, observation: Observation) -> float:
+        """Return the fraction of a job that is done; predicted, if the job does not report it."""
+        if observation.done is not None:
+            return observation.done
         kind = self.cluster.kind_of(task.allocations[0].device) if task.allocations else ""
-        prediction = self.told.by_job[task.name[0]].get(kind)
+        prediction = self.received.by_job[task.name[0]].get(kind)
         if prediction is None or not 0 < prediction.runtime_s < math.inf:
             return task.order.done
-        return min(1.0, task.order.done + seen.ran_s / prediction.runtime_s)
+        return min(1.0, task.order.done + observation.ran_s / prediction.runtime_s)
 
-    def _at_look(self, now_s: float) -> float:
-        """The time to decide at: a look at quality of service, if one is due, else now."""
+    def _decision_s(self, now_s: float) -> float:
+        """Return the time to decide at: the start of an SLO check if one is due, else now."""
         assert self._policy is not None
         check_s = self._policy.settings.check_s
         last = math.floor(now_s / check_s) * check_s
-        if last > self._looked_s:
-            self._looked_s = last
+        if last > self._checked_s:
+            self._checked_s = last
             return last
         return now_s
 
-    def _applied(self, action: Action, now_s: float) -> bool:
+    def _is_applied(self, action: Action, now_s: float) -> bool:
         try:
             self._ledger.apply([action], now_s)
         except ImpossibleActionError:
@@ -347,21 +362,27 @@ class NodeCore:
             return
         match action:
             case Start():
-                task.allocations, task.step = action.allocations, Step.GRANTED
+                task.allocations, task.step = action.allocations, Step.ALLOCATED
                 task.why = ""
-                if not task.order.elapsed_s:  # until there is a process, nobody can be late
-                    self._restand(action.job_id, first_start_s=math.inf)
+                if not task.order.elapsed_s:  # its SLO counts from when there is a process
+                    self._change_status(action.job_id, first_start_s=math.inf)
             case Resize():
-                before, task.allocations, task.steady = task.allocations, action.allocations, False
+                before, task.allocations, task.has_constant_share = (
+                    task.allocations,
+                    action.allocations,
+                    False,
+                )
                 more = action.allocations[0].compute_milli - before[0].compute_milli
-                task.why = f"{'given' if more > 0 else 'left with'} {_share(action.allocations)}"
+                verb = "raised" if more > 0 else "reduced"
+                task.why = f"its share was {verb} to {_share(action.allocations)}"
             case Pause():
-                task.steady, task.paused = False, True
-                task.why = "paused: busier than foretold, and in time"
+                task.has_constant_share, task.paused = False, True
+                task.why = "paused: it uses more compute than predicted, and meets its SLO"
             case Resume():
                 task.paused, task.why = False, ""
             case Preempt():
-                self._end(task, "too little is left beside latency-sensitive jobs", checkpoint=True)
+                why = "latency-sensitive jobs on its device leave too little compute"
+                self._end(task, why, checkpoint=True)
 
     def _current(self, job_id: str) -> NodeTask | None:
         return next(
@@ -370,106 +391,106 @@ class NodeCore:
             None,
         )  # fmt: skip
 
-    def _as_bound(self, now_s: float) -> None:
-        """Give tasks the very devices that the controller chose, as they come free.
+    def _follow_controller(self, now_s: float) -> None:
+        """Allocate the devices that the controller chose to each task, as they become free.
 
-        What an earlier policy gave otherwise, or paused, comes back to that, but to no other
-        device: a process stays where it is.
+        Shares that an earlier policy changed, and paused tasks, return to the controller's choice,
+        but on their current devices: a process cannot move.
         """
-        for action in self._to_bounds():
-            if self._applied(action, now_s):
+        for action in self._restoring_actions():
+            if self._is_applied(action, now_s):
                 self._carry_out(action)
         for task in self.tasks.values():
             if task.step is Step.WAITING and not task.end:
                 allocations = read_allocations(task.order.allocations)
-                if self._applied(Start(task.name[0], allocations), now_s):
-                    task.allocations, task.step = allocations, Step.GRANTED
+                if self._is_applied(Start(task.name[0], allocations), now_s):
+                    task.allocations, task.step = allocations, Step.ALLOCATED
 
-    def _to_bounds(self) -> list[Action]:
-        """Those first that make room."""
-        less, resumed, more = list[Action](), list[Action](), list[Action]()
+    def _restoring_actions(self) -> list[Action]:
+        """Return actions that restore the controller's choice; reductions first."""
+        reduced, resumed, raised = list[Action](), list[Action](), list[Action]()
         for (job_id, _), task in self.tasks.items():
-            if task.end or task.step not in (Step.GRANTED, Step.STARTED):
+            if task.end or task.step not in (Step.ALLOCATED, Step.STARTED):
                 continue
             if task.paused:
                 resumed.append(Resume(job_id))
                 continue
-            bound = _at_devices(read_allocations(task.order.allocations), task.allocations)
-            if bound != task.allocations:
-                falls = bound[0].compute_milli < task.allocations[0].compute_milli
-                (less if falls else more).append(Resize(job_id, bound))
-        return [*less, *resumed, *more]
+            chosen = _on_current_devices(read_allocations(task.order.allocations), task.allocations)
+            if chosen != task.allocations:
+                is_less = chosen[0].compute_milli < task.allocations[0].compute_milli
+                (reduced if is_less else raised).append(Resize(job_id, chosen))
+        return [*reduced, *resumed, *raised]
 
-    def _judge(self, forecasts: Forecasts, now_s: float) -> None:
-        """Note what tasks still take, and who will not be done as promised."""
+    def _check_slos(self, forecasts: Forecasts, now_s: float) -> None:
+        """Predict the remaining run time of running tasks, and which SLOs are violated."""
         for task in self.tasks.values():
             job = task.submitted.job
-            task.rest_s = None
+            task.remaining_s = None
             if task.step is not Step.STARTED or task.end or job.job_id not in self._ledger.jobs:
                 continue
             prediction = forecasts.prediction(job, self.cluster.kind_of(task.allocations[0].device))
             elapsed_s = max(0.0, now_s - self._ledger.status(job.job_id).first_start_s)
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
-            task.rest_s = rest_s(done, elapsed_s, prediction, pace_s)
+            task.remaining_s = rest_s(done, elapsed_s, prediction, pace_s)
             if job.latency_sensitive:
-                task.late = violated(elapsed_s, done, prediction, pace_s)
+                task.slo_violated = violated(elapsed_s, done, prediction, pace_s)
 
-    def _by_policy(self, policy: Sharing, now_s: float) -> None:
-        state = State(self._ledger, self._at_look(now_s), self._progress, self._usage)
+    def _follow_policy(self, policy: Sharing, now_s: float) -> None:
+        state = State(self._ledger, self._decision_s(now_s), self._progress, self._usage)
         forecasts = self._forecasts(self.cluster, now_s)
-        # At once: where the second predictor is away, each question is waited for.
+        # In one request: each request to a predictor that does not respond costs its timeout.
         forecasts.expect(job for job in self._ledger.jobs.values() if not forecasts.knows(job))
         actions = policy.decide(state, forecasts, Random(0))  # noqa: S311
         try:
             self._ledger.apply(actions, now_s)
-        except ImpossibleActionError:  # of one; the others need not suffer
-            actions = [action for action in actions if self._applied(action, now_s)]
+        except ImpossibleActionError:  # apply those that are possible
+            actions = [action for action in actions if self._is_applied(action, now_s)]
         for action in actions:
             self._carry_out(action)
-        self._judge(forecasts, now_s)
+        self._check_slos(forecasts, now_s)
 
-    def _hand_back(self, now_s: float) -> None:
-        """Let the controller choose again for who finds no room: it was given away meanwhile."""
+    def _return_unplaced(self, now_s: float) -> None:
+        """Return tasks to the controller whose capacity was allocated to others meanwhile."""
         for task in tuple(self.tasks.values()):
-            waits_s = now_s - task.came_s if task.step is Step.WAITING else 0.0
+            waits_s = now_s - task.received_s if task.step is Step.WAITING else 0.0
             if waits_s > PATIENCE_S:
-                self._end(task, "there was no room left for it on its node", checkpoint=False)
-            elif waits_s > BY_TOLD_S and task.name[0] not in self.told.binding:
-                # Or it would come back here for as long as the two predictors disagree.
-                self.told.binding.add(task.name[0])
+                self._end(task, "its node had no free capacity for it", checkpoint=False)
+            elif waits_s > LOCAL_PATIENCE_S and task.name[0] not in self.received.binding:
+                # Else it would come back here for as long as the two predictors disagree.
+                self.received.binding.add(task.name[0])
                 self._forecasts(self.cluster, now_s).forget(task.submitted.job)
 
-    def hand_back(self, name: Name, why: str) -> None:
-        """Let the controller choose again for a task of which no process can be made here."""
+    def return_to_controller(self, name: Name, why: str) -> None:
+        """Return a task to the controller, because no process can be created for it here."""
         self._end(self.tasks[name], why, checkpoint=False)
 
-    def unmade(self, name: Name, why: str) -> None:
-        """A task's folder is gone, and its process never was: the controller chooses again."""
+    def mark_not_started(self, name: Name, why: str) -> None:
+        """Return a task whose folder was removed before its process started."""
         task = self.tasks[name]
-        why, task.end, task.step = task.end or why, "", Step.GRANTED
+        why, task.end, task.step = task.end or why, "", Step.ALLOCATED
         self._end(task, why, checkpoint=False)
 
     def _end_overflows(self) -> None:
-        """Who came last to a device whose memory is exceeded has run out of it."""
+        """End the task that started last on each device whose memory is exceeded."""
         for device in range(self.cluster.devices):
-            there = [
+            tasks = [
                 task for task in self.tasks.values()
                 if task.step is Step.STARTED
                 and any(allocation.device == device for allocation in task.allocations)
             ]  # fmt: skip
-            # What a gang has taken is of all its devices, and about the same of each.
-            taken = sum(
-                task.seen.memory_bytes / len(task.allocations)
-                for task in there
-                if task.seen is not None
+            # The memory of a gang is spread about evenly over its devices.
+            used_bytes = sum(
+                task.observation.memory_bytes / len(task.allocations)
+                for task in tasks
+                if task.observation is not None
             )
-            if taken > _SURE * self.cluster.whole[device].memory_bytes:
-                last = min(there, key=lambda task: task.runtime_s)
+            if used_bytes > _TOLERANCE * self.cluster.whole[device].memory_bytes:
+                last = min(tasks, key=lambda task: task.runtime_s)
                 self._end(last, OVERFLOW, checkpoint=False)
 
     def _task(self, task: NodeTask) -> pb.Task:
-        seen = task.seen
+        observation = task.observation
         phase = _PHASES.get(task.step, pb.TASK_RUNNING)
         if task.step is Step.STARTED and (task.end or task.paused):
             phase = pb.TASK_ENDING if task.end else pb.TASK_PAUSED
@@ -478,36 +499,42 @@ class NodeCore:
             attempt=task.order.attempt,
             phase=phase,
             allocations=write_allocations(task.allocations),
-            late=task.late,
+            late=task.slo_violated,
             why=task.why,
             saved=task.order.done,
         )
-        if seen is not None:
-            row.done = self._done(task, seen)
-            row.done_guessed = seen.done is None and row.done > 0
-            row.saved = max(row.saved, seen.saved)
-            row.ran_s = seen.ran_s
-            if task.rest_s is not None and seen.exit is None:
-                row.rest_s = task.rest_s
-            row.memory_bytes, row.peak_memory_bytes = seen.memory_bytes, seen.peak_memory_bytes
+        if observation is not None:
+            row.done = self._done(task, observation)
+            row.done_guessed = observation.done is None and row.done > 0
+            row.saved = max(row.saved, observation.saved)
+            row.ran_s = observation.ran_s
+            if task.remaining_s is not None and observation.exit is None:
+                row.rest_s = task.remaining_s
+            row.memory_bytes, row.peak_memory_bytes = (
+                observation.memory_bytes,
+                observation.peak_memory_bytes,
+            )
             row.usage_milli = self._usage.at(task.name[0], self._now_s)
-            if seen.exit is not None:
-                row.exit.CopyFrom(seen.exit)
+            if observation.exit is not None:
+                row.exit.CopyFrom(observation.exit)
                 if task.end == OVERFLOW:
                     row.exit.out_of_memory, row.exit.asked = True, False
         return row
 
 
-OVERFLOW = "the device's memory was exceeded, and it came last"
+OVERFLOW = "the device's memory was exceeded, and it started last"
 
 
-def _at_devices(
-    bound: tuple[Allocation, ...], had: tuple[Allocation, ...]
+def _on_current_devices(
+    chosen: tuple[Allocation, ...], current: tuple[Allocation, ...]
 ) -> tuple[Allocation, ...]:
-    """What was chosen, on the devices that a task has; what it has, if those are not as many."""
-    if len(bound) != len(had):
-        return had
-    return tuple(one._replace(device=has.device) for one, has in zip(bound, had, strict=True))
+    """Return the chosen allocations on a task's current devices.
+
+    If the numbers of devices differ, return the current allocations.
+    """
+    if len(chosen) != len(current):
+        return current
+    return tuple(new._replace(device=old.device) for new, old in zip(chosen, current, strict=True))
 
 
 def _share(allocations: Sequence[Allocation]) -> str:

@@ -1,4 +1,4 @@
-"""A task as its node's agent sees it."""
+"""State of a task in the agent of its node."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-Name = tuple[str, int]  # of a job's attempt
+Name = tuple[str, int]  # job id and attempt
 Occupancy = list[tuple[Name, tuple[Allocation, ...], bool]]
-PACE_S = 60.0  # a pace is that of the last so many seconds, if nothing has changed
-LEAST_PACE_S = 3.0  # of fewer it cannot be told
-LEAST_MARKS = 4  # of fewer nobody can tell how they scatter
+RATE_WINDOW_S = 60.0  # the rate of progress is measured over this time, if nothing changes
+MIN_RATE_WINDOW_S = 3.0  # a shorter window gives no rate
+MIN_SAMPLES = 4  # fewer samples give no standard error
 
 
 class Step(Enum):
-    """How far a task is, by what the agent knows of its process."""
+    """Step of a task's life, from what the agent knows of its process."""
 
-    WAITING = "waiting"  # for room; there is no process
-    GRANTED = "allocated"  # it has devices; its folder is made once they are clear
-    STARTED = "started"  # it has a folder: its process comes, runs, or is being ended
+    WAITING = "waiting"  # for free capacity; there is no process
+    ALLOCATED = "allocated"  # it has devices; its folder is created once they are free
+    STARTED = "started"  # it has a folder: its process starts, runs, or is being ended
     ENDED = "ended"
 
 
-class Seen(NamedTuple):
-    """What was seen of a task's process.
+class Observation(NamedTuple):
+    """Measured state of a task's process.
 
     Attributes
     ----------
     ran_s : float
         Since its process was started.
     done, saved : float or None
-        Parts of the job's iterations, as it reports them; None if it does not.
+        Fraction of the job's iterations, as the job reports it; None if it reports nothing.
     usage_milli : float or None
-        Thousandths of its device since it was last looked at.
+        Compute used since the previous observation, in milli-devices.
     exit : Exit or None
         How it ended.
     """
@@ -55,120 +55,123 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class NodeTask:
-    """A task that is to run here, runs, or ran.
+    """Task that is assigned to this node, runs on it, or has ended on it.
 
     Attributes
     ----------
-    came_s : float
-        When it was ordered.
-    ordered : bool
-        Whether the controller's last orders have it.
-    allocations : tuple of Grant
-        By the numbers of the node's devices; what it has of them, or had.
+    received_s : float
+        When its order arrived.
+    is_assigned : bool
+        Whether the controller's last orders contain it.
+    allocations : tuple of Allocation
+        Its current or last allocations, by the numbers of the node's devices.
     end : str
         Why it is to end; "" while it is not.
     checkpoint : bool
-        Whether it is to save its state first.
-    rest_s : float or None
-        Seconds that it still takes, as was judged at the last look; None of one nobody looked at.
+        Whether it may save its state before it ends.
+    slo_violated : bool
+        Whether it is predicted to miss its SLO.
+    remaining_s : float or None
+        Predicted remaining run time at the last check; None if there was no check.
     why : str
-        What was last done about it, in a sentence.
-    unmade_s : float
-        Since when its folder cannot be made; 0 if it could, or nobody has tried.
-    unlaunched_s : float
-        As ``unmade_s``, of its shim.
-    begun : bool
-        Whether its process was seen to run.
-    in_part : bool
-        Whether an earlier agent saw a part of it, of which nothing below is known.
-    steady : bool
-        Whether it has had one share all the time, and was never paused.
+        Last action on it, in a sentence.
+    create_failed_s : float
+        Since when its folder cannot be created; 0 if it could, or was not tried.
+    launch_failed_s : float
+        Since when its shim cannot be launched; 0 if it could, or was not tried.
+    has_run : bool
+        Whether its process was observed to run.
+    is_partly_observed : bool
+        Whether an earlier agent observed a part of it, which the fields below do not cover.
+    has_constant_share : bool
+        Whether its share never changed and it was never paused.
     busy_s : float
         Device-seconds that it kept its device busy.
-    first, last : tuple of (float, float), or None
-        When it was first seen to have done something, and last: seconds since its start, and the
-        part that was done.
-    occupancy : list of (Name, tuple of Grant, bool)
-        Itself and who is on its devices, with what, and whether paused.
-    earlier_per_s : float
-        Its pace before others came or went, with the same share; 0 for none.
-    beside : dict of (str, int) to float
-        Seconds that others were on its device.
-    marks : deque of (float, float)
-        As ``last``, of the last ``PACE_S``, or the last four, with the same company.
+    first_sample, last_sample : tuple of (float, float), or None
+        First and last observation with progress: seconds since its start, fraction done.
+    occupancy : list of (Name, tuple of Allocation, bool)
+        The task and its co-located tasks: name, allocations, whether paused.
+    previous_progress_per_s : float
+        Its rate under the previous co-location, with the same share; 0 for none.
+    colocated_s : dict of (str, int) to float
+        Seconds that each other task ran on its devices.
+    samples : deque of (float, float)
+        As ``last_sample``: those of the last ``RATE_WINDOW_S``, or the last four, since the share
+        or the co-location changed.
     """
 
     order: pb.TaskOrder
     submitted: SubmittedJob
-    came_s: float
-    ordered: bool = True
+    received_s: float
+    is_assigned: bool = True
     step: Step = Step.WAITING
     allocations: tuple[Allocation, ...] = ()
     paused: bool = False
     end: str = ""
     checkpoint: bool = True
-    late: bool = False
-    rest_s: float | None = None
+    slo_violated: bool = False
+    remaining_s: float | None = None
     why: str = ""
-    seen: Seen | None = None
-    unmade_s: float = 0.0
-    unlaunched_s: float = 0.0
-    begun: bool = False
-    in_part: bool = False
-    steady: bool = True
+    observation: Observation | None = None
+    create_failed_s: float = 0.0
+    launch_failed_s: float = 0.0
+    has_run: bool = False
+    is_partly_observed: bool = False
+    has_constant_share: bool = True
     busy_s: float = 0.0
-    first: tuple[float, float] | None = None
-    last: tuple[float, float] | None = None
+    first_sample: tuple[float, float] | None = None
+    last_sample: tuple[float, float] | None = None
     occupancy: Occupancy = field(default_factory=list)
-    earlier_per_s: float = 0.0
-    beside: dict[Name, float] = field(default_factory=dict)
-    marks: deque[tuple[float, float]] = field(default_factory=deque)
+    previous_progress_per_s: float = 0.0
+    colocated_s: dict[Name, float] = field(default_factory=dict)
+    samples: deque[tuple[float, float]] = field(default_factory=deque)
 
     @property
     def name(self) -> Name:
-        """Job and attempt."""
+        """Job id and attempt."""
         return self.submitted.job.job_id, self.order.attempt
 
     @property
-    def per_s(self) -> float:
-        """Part of the job that it does each second, of late; 0 where that cannot be told yet.
+    def progress_per_s(self) -> float:
+        """Fraction of the job done per second, recently; 0 if it cannot be measured yet.
 
-        Where others came or went a moment ago it is what it was with those who were there.
+        Right after co-located tasks change it is the rate from before the change.
         """
-        return self._measured_per_s or self.earlier_per_s
+        return self._measured_progress_per_s or self.previous_progress_per_s
 
     @property
-    def most_per_s(self) -> float:
-        """The fastest that it may be: two standard errors above ``per_s``; infinite if unknown.
+    def max_progress_per_s(self) -> float:
+        """Upper bound of the rate: two standard errors above ``progress_per_s``; inf if unknown.
 
-        A pace is a sum of strides from mark to mark, and each is off by chance.
+        The rate is the sum of the differences between samples, each with a random error.
         """
-        per_s = self._measured_per_s
-        if not per_s or len(self.marks) < LEAST_MARKS:
+        per_s = self._measured_progress_per_s
+        if not per_s or len(self.samples) < MIN_SAMPLES:
             return math.inf
-        off = [
-            later - done - per_s * (later_s - at_s)
-            for (at_s, done), (later_s, later) in pairwise(self.marks)
+        errors = [
+            next_done - done - per_s * (next_s - at_s)
+            for (at_s, done), (next_s, next_done) in pairwise(self.samples)
         ]
-        strides = len(off)
-        error = math.sqrt(sum(one * one for one in off) * strides / (strides - 1))
-        return per_s + 2 * error / (self.marks[-1][0] - self.marks[0][0])
+        n = len(errors)
+        deviation = math.sqrt(sum(error * error for error in errors) * n / (n - 1))
+        return per_s + 2 * deviation / (self.samples[-1][0] - self.samples[0][0])
 
     @property
-    def _measured_per_s(self) -> float:
-        if not self.marks:
+    def _measured_progress_per_s(self) -> float:
+        if not self.samples:
             return 0.0
-        (first_s, first), (last_s, last) = self.marks[0], self.marks[-1]
-        return (last - first) / (last_s - first_s) if last_s - first_s >= LEAST_PACE_S else 0.0
+        (first_s, first), (last_s, last) = self.samples[0], self.samples[-1]
+        span_s = last_s - first_s
+        return (last - first) / span_s if span_s >= MIN_RATE_WINDOW_S else 0.0
 
-    def begin_anew(self, occupancy: Occupancy) -> None:
-        """It has another share, or other company: from now on it goes at another pace."""
+    def reset_rate(self, occupancy: Occupancy) -> None:
+        """Measure the rate anew, because the share or the co-location has changed."""
         same_share = bool(self.occupancy) and self.occupancy[0] == occupancy[0]
-        self.earlier_per_s = self.per_s if same_share else 0.0
+        self.previous_progress_per_s = self.progress_per_s if same_share else 0.0
         self.occupancy = occupancy
-        self.marks.clear()
+        self.samples.clear()
 
     @property
     def runtime_s(self) -> float:
-        """Since its process was started; 0 before."""
-        return 0.0 if self.seen is None else self.seen.ran_s
+        """Seconds since its process was started; 0 before."""
+        return 0.0 if self.observation is None else self.observation.ran_s

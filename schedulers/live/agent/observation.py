@@ -1,4 +1,4 @@
-"""What an agent sees of a task: its folder, its processes, what they use."""
+"""Observation of a task from its folder, its processes and what they use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 from presage.schedulers.live.agent.isolation.task_usage import Meter
 from presage.schedulers.live.agent.lease import boot_id, boottime_s
-from presage.schedulers.live.agent.node_task import Seen
+from presage.schedulers.live.agent.node_task import Observation
 from presage.schedulers.live.agent.tasks.task import (
     ENDED,
     LEASE_OVER,
@@ -16,55 +16,58 @@ from presage.schedulers.live.agent.tasks.task import (
     TaskExit,
 )
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.schedulers.live.agent.tasks.task_process import Task, TaskState, state_of
+from presage.schedulers.live.agent.tasks.task_process import Task, TaskState, task_state
 from presage.schedulers.live.job_progress import Report
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-# Through no fault of the job's: its node's lease was over, the machine shut down.
+# Ends that are no fault of the job.
 _LOST = {
     LEASE_OVER: "its node's lease was over",
     TERMINATED: "its node was shut down",
 }
 
 
-def observe(task: Task, meter: Meter, before: Seen | None) -> Seen | None:
-    """What there is of a task now; None of one whose process was never started."""
-    state, folder = state_of(task.folder), task.folder
+def observe(task: Task, meter: Meter, previous: Observation | None) -> Observation | None:
+    """Return the current state of a task; None if its process was never started."""
+    state, folder = task_state(task.folder), task.folder
     if state is TaskState.NEW:
         return None
-    told = folder.progress()
-    done = told.done / told.iterations if told else None
-    saved = max(told.saved / told.iterations if told else 0.0, before.saved if before else 0.0)
-    peak = before.peak_memory_bytes if before else 0
+    report = folder.progress()
+    done = report.done / report.iterations if report else None
+    saved = max(
+        report.saved / report.iterations if report else 0.0, previous.saved if previous else 0.0
+    )
+    peak = previous.peak_memory_bytes if previous else 0
     if state is TaskState.RUNNING:
         used = meter.read()
         now_bytes = used.memory_bytes or 0
         ran_s = _ran_s(folder, boottime_s())
-        return Seen(ran_s, done, saved, used.compute_milli, now_bytes, max(peak, now_bytes))
+        return Observation(ran_s, done, saved, used.compute_milli, now_bytes, max(peak, now_bytes))
     ended = folder.exit() if state is TaskState.ENDED else None
     if ended is None:
-        ran_s = before.ran_s if before else 0.0
-        return Seen(ran_s, done, saved, None, 0, peak, pb.Exit(lost=True, how="its shim died"))
+        ran_s = previous.ran_s if previous else 0.0
+        lost = pb.Exit(lost=True, how="its shim died")
+        return Observation(ran_s, done, saved, None, 0, peak, lost)
     ran_s = _ran_s(folder, ended.ended_boottime_s)
-    if task.spec.cuda is None:  # else it would be the host's
+    if task.spec.cuda is None:  # the peak of a GPU task would be that of the host's memory
         peak = max(peak, ended.peak_memory_bytes)
-    return Seen(ran_s, done, saved, None, 0, peak, exit_of(ended, told))
+    return Observation(ran_s, done, saved, None, 0, peak, make_exit(ended, report))
 
 
-def exit_of(ended: TaskExit, told: Report | None) -> pb.Exit:
-    """How a task ended, as the controller is told.
+def make_exit(ended: TaskExit, report: Report | None) -> pb.Exit:
+    """Return the exit of a task, as it is reported to the controller.
 
-    One that was to end and came to its end just then has finished.
+    A task that completed its iterations while it was being ended has finished.
     """
-    complete = told is not None and told.done >= told.iterations
+    complete = report is not None and report.done >= report.iterations
     finished = ended.code == 0 and (not ended.why or complete)
     how = _how(ended)
     if finished:
         return pb.Exit(finished=True, how=how)
-    # By its group's limit, or by its own word; not if it was already to end.
-    full = ended.why == OUT_OF_MEMORY or (not ended.why and told is not None and told.out_of_memory)
+    # By the limit of its control group, or by its own report; not if it was already being ended.
+    reported_oom = report is not None and report.out_of_memory
     return pb.Exit(
-        out_of_memory=full,
+        out_of_memory=ended.why == OUT_OF_MEMORY or (not ended.why and reported_oom),
         asked=ended.why == ENDED,
         lost=ended.why in _LOST,
         how=_LOST.get(ended.why, how),
@@ -83,7 +86,7 @@ def _how(ended: TaskExit) -> str:
 
 
 def _ran_s(folder: TaskFolder, until_s: float) -> float:
-    began = folder.shim_state()
-    if began is None or began.boot_id != boot_id():
+    shim = folder.shim_state()
+    if shim is None or shim.boot_id != boot_id():
         return 0.0
-    return max(1e-3, until_s - began.started_boottime_s)
+    return max(1e-3, until_s - shim.started_boottime_s)

@@ -1,4 +1,4 @@
-"""What jobs really did, told to the prediction service: kept on disk until it has taken it."""
+"""Measured outcomes of tasks, stored on disk until the prediction service accepts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from presage.schedulers.live.agent.node_task import Name, NodeTask
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.file_names import task_name
 from presage.schedulers.live.agent.tasks.task import BY_WEIGHT, FREE
-from presage.schedulers.live.protocol.wire import features_of
+from presage.schedulers.live.protocol.wire import write_features
 from presage.schedulers.v1 import cluster_pb2 as cluster_pb
 from presage.serving.outcomes.outcome import Reported
 from presage.serving.server.log import log
@@ -24,95 +24,102 @@ from presage.system.atomic_file import replace_bytes
 from presage.system.regular_file import read_small
 
 OUTCOMES = "outcomes"  # in the agent's state folder
-LEAST_S = 5.0  # that steps are timed for
-MOST_UNSAID = 0.1  # of a task's time, beside tasks that its outcome does not name
-MOST_TOGETHER, MOST_BYTES = 256, 2 * 1024 * 1024  # half of what a message may have
-MOST_KEPT = 10_000  # of a service that is away: the newest say most
+MIN_TIMED_S = 5.0  # steps are timed over at least this time
+MAX_UNNAMED = 0.1  # fraction of a run co-located with tasks that its outcome cannot name
+MAX_BATCH, MAX_BYTES = 256, 2 * 1024 * 1024  # half of the size limit of a message
+MAX_STORED = 10_000  # while the service is away; the newest are the most informative
 _MODES = {"cgroup v1": "cpu-quota", "cgroup v2": "cpu-quota", "mps": "mps"}
 
 
 class Service(Protocol):
-    """What :class:`presage.serving.client.client.PresageClient` is here."""
+    """Part of :class:`presage.serving.client.client.PresageClient` that is used here."""
 
     def report_rows(self, rows: list[pb.Outcome]) -> Reported:
-        """Tell what happened; what was accepted is on the server's disk."""
+        """Report outcomes; those that are accepted are on the server's disk."""
         ...
 
 
-def outcome_of(
+def make_outcome(
     task: NodeTask,
     device: Slot,
     tasks: Mapping[Name, NodeTask],
     agent_id: str,
-    held: str,
+    enforcement: str,
     ended_at_unix_s: float,
 ) -> pb.Outcome | None:
-    """Return the outcome to report of a task that ended, or None if there is nothing to report.
+    """Return the outcome to report for a task that ended, or None if there is nothing to report.
 
-    Nothing is reported of a job without features, which cannot be predicted, nor of a task that was
-    ended early. ``release_id`` is the release whose forecast, for this kind of device, the
-    controller placed this attempt by; "" where that forecast came from no release.
+    Nothing is reported for a job without features, which cannot be predicted, nor for a task that
+    was ended early. ``release_id`` is the release whose forecast, for this kind of device, the
+    controller used to place this attempt; "" if that forecast came from no release.
 
-    The outcome is judged as one share and one set of co-located jobs. Step time, run time and
-    utilization are therefore left out if that does not describe the whole run: the share changed,
-    the task was paused, co-located tasks that the outcome cannot name ran for more than
-    ``MOST_UNSAID`` of the time, or an earlier agent saw a part of the run. Peak memory is always
-    reported.
+    An outcome describes one share and one set of co-located jobs. Step time, run time and
+    utilization are therefore left out if these do not cover the whole run: the share changed, the
+    task was paused, co-located tasks that the outcome cannot name ran for more than
+    ``MAX_UNNAMED`` of the time, or an earlier agent observed a part of the run. Peak memory is
+    always reported.
 
     Parameters
     ----------
     tasks : mapping
-        All that are on the node.
-    held : str
-        What held it to its share, as :class:`presage.schedulers.live.agent.tasks.task.ShimState`
-        has it.
+        All tasks of the node.
+    enforcement : str
+        How its share was enforced: ``compute`` of
+        :class:`presage.schedulers.live.agent.tasks.task.ShimState`.
     """
-    seen, job = task.seen, features_of(task.submitted)
-    if seen is None or seen.exit is None or job is None or not task.allocations:
+    observation, job = task.observation, write_features(task.submitted)
+    if observation is None or observation.exit is None or job is None or not task.allocations:
         return None
-    failure = _failure(seen.exit)
+    failure = _failure(observation.exit)
     if failure is None:
         return None
-    beside = _beside(task, tasks, seen.ran_s)
+    colocated = _named_colocated(task, tasks, observation.ran_s)
     row = pb.Outcome(
         job=job,
         device=pb.Device(kind=device.kind),
-        share=_share(task, held),
+        share=_share(task, enforcement),
         release_id=_release_id(task, device.kind),
         finished_at_unix_s=ended_at_unix_s,
         failure=failure,
         idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
         neighbours=[
-            pb.Outcome.Neighbour(job=features_of(of.submitted), share=_share(of, held))
-            for of in beside
+            pb.Outcome.Neighbour(
+                job=write_features(other.submitted), share=_share(other, enforcement)
+            )
+            for other in colocated
         ],
     )
-    if seen.peak_memory_bytes:
-        row.memory_peak_bytes = seen.peak_memory_bytes // len(task.allocations)
-    unsaid_s = sum(task.beside.values()) - sum(task.beside[of.name] for of in beside)
-    if task.steady and not task.in_part and unsaid_s <= MOST_UNSAID * seen.ran_s:
-        _add_use(row, task, seen.ran_s)
+    if observation.peak_memory_bytes:
+        row.memory_peak_bytes = observation.peak_memory_bytes // len(task.allocations)
+    named_s = sum(task.colocated_s[other.name] for other in colocated)
+    unnamed_s = sum(task.colocated_s.values()) - named_s
+    is_described = unnamed_s <= MAX_UNNAMED * observation.ran_s
+    if task.has_constant_share and not task.is_partly_observed and is_described:
+        _add_use(row, task, observation.ran_s)
     return row
 
 
 def _release_id(task: NodeTask, kind: str) -> str:
-    """Release that predicted a task on a kind of device, as the controller sent with its order."""
-    return next((told.release_id for told in task.order.told if told.kind == kind), "")
+    """Return the release that predicted a task on a kind of device, from the task's order."""
+    return next((row.release_id for row in task.order.told if row.kind == kind), "")
 
 
-def _beside(task: NodeTask, tasks: Mapping[Name, NodeTask], ran_s: float) -> list[NodeTask]:
+def _named_colocated(
+    task: NodeTask, tasks: Mapping[Name, NodeTask], ran_s: float
+) -> list[NodeTask]:
     """Return the co-located tasks that an outcome names: with features, for most of the time."""
-    if task.in_part:
+    if task.is_partly_observed:
         return []
     return [
-        of
-        for of in tasks.values()
-        if task.beside.get(of.name, 0.0) > ran_s / 2 and of.submitted.job.features is not None
+        other
+        for other in tasks.values()
+        if task.colocated_s.get(other.name, 0.0) > ran_s / 2
+        and other.submitted.job.features is not None
     ]
 
 
 def _add_use(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
-    if task.busy_s and ran_s > LEAST_S:
+    if task.busy_s and ran_s > MIN_TIMED_S:
         row.compute_utilization = min(1.0, task.busy_s / ran_s)
     if not row.failure:
         _add_times(row, task, ran_s)
@@ -121,83 +128,87 @@ def _add_use(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
 def _add_times(row: pb.Outcome, task: NodeTask, ran_s: float) -> None:
     if not task.order.elapsed_s and not task.order.done:  # no other attempt has run
         row.runtime_s = ran_s
-    if task.first is None or task.last is None:
+    if task.first_sample is None or task.last_sample is None:
         return
-    (first_s, first), (last_s, last) = task.first, task.last
+    (first_s, first), (last_s, last) = task.first_sample, task.last_sample
     steps = (last - first) * task.submitted.job.iterations
-    if steps >= 1 and last_s - first_s >= LEAST_S:
+    if steps >= 1 and last_s - first_s >= MIN_TIMED_S:
         row.step_time_median_s = (last_s - first_s) / steps
 
 
-def _failure(how: cluster_pb.Exit) -> str | None:
-    """As outcomes have it; None of a task that was ended, and of one that nobody ended."""
-    if how.finished:
+def _failure(task_exit: cluster_pb.Exit) -> str | None:
+    """Return the failure kind for an outcome; None if the task was ended early or lost."""
+    if task_exit.finished:
         return ""
-    if how.out_of_memory:
+    if task_exit.out_of_memory:
         return "out-of-memory"
-    return None if how.asked or how.lost else "crash"
+    return None if task_exit.asked or task_exit.lost else "crash"
 
 
-def _share(task: NodeTask, held: str) -> pb.Share:
-    """By weights a task has all that its neighbours leave: its share is no part of the device."""
-    held_to_it = held != FREE and not held.endswith(BY_WEIGHT)
-    milli = task.allocations[0].compute_milli if held_to_it else FULL_DEVICE_MILLI
-    if milli == FULL_DEVICE_MILLI and not task.beside and not task.in_part:
+def _share(task: NodeTask, enforcement: str) -> pb.Share:
+    """Return a task's share for an outcome: the full device unless a hard limit was enforced.
+
+    Under weights a task may use all that co-located tasks leave.
+    """
+    is_limited = enforcement != FREE and not enforcement.endswith(BY_WEIGHT)
+    milli = task.allocations[0].compute_milli if is_limited else FULL_DEVICE_MILLI
+    if milli == FULL_DEVICE_MILLI and not task.colocated_s and not task.is_partly_observed:
         return pb.Share(fraction=1.0, mode="exclusive")
-    return pb.Share(fraction=milli / FULL_DEVICE_MILLI, mode=_MODES.get(held, "time-slice"))
+    return pb.Share(fraction=milli / FULL_DEVICE_MILLI, mode=_MODES.get(enforcement, "time-slice"))
 
 
 class Outbox:
-    """Outcomes that the service has not taken yet, a file each.
+    """Queue on disk of outcomes that the service has not accepted yet, one file each.
 
     Parameters
     ----------
     state : Path
-        The agent's folder.
+        State folder of the agent.
     service : Service
-        Who is told.
+        Receiver of the outcomes.
     """
 
     def __init__(self, state: Path, service: Service) -> None:
         self._folder, self._service = state / OUTCOMES, service
 
     def put(self, outcome: pb.Outcome, name: str) -> None:
-        """Keep one; a disk that is full keeps none, nor is one kept that no message can hold."""
+        """Store an outcome, unless the disk is full or it is too large for a message."""
         raw = outcome.SerializeToString()
-        if len(raw) > MOST_BYTES:
-            log(logging.WARNING, "an outcome is too large to be told", name=name, bytes=len(raw))
+        if len(raw) > MAX_BYTES:
+            log(logging.WARNING, "an outcome is too large to report", name=name, bytes=len(raw))
             return
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             replace_bytes(self._folder / name, raw)
         except OSError as error:
-            log(logging.WARNING, "an outcome was not kept", error=str(error))
+            log(logging.WARNING, "an outcome was not stored", error=str(error))
 
     def send(self) -> int:
-        """Tell those that are kept, oldest first; how many it took, or will never take.
+        """Send a batch of stored outcomes, oldest first; return how many were removed.
 
-        Of too many the newest are kept, whether they can be told or not.
+        Outcomes are removed once accepted or rejected for good. Beyond ``MAX_STORED`` the oldest
+        are dropped, whether they can be sent or not.
 
         Raises
         ------
         PresageError
-            It cannot be told now.
+            They cannot be sent now.
         """
         paths = sorted(self._folder.glob("[!.]*"), key=lambda path: path.lstat().st_mtime_ns)
-        for path in paths[:-MOST_KEPT]:
+        for path in paths[:-MAX_STORED]:
             path.unlink(missing_ok=True)
         rows: list[pb.Outcome] = []
         sent: list[Path] = []
         size = 0
-        for path in paths[-MOST_KEPT:][:MOST_TOGETHER]:
+        for path in paths[-MAX_STORED:][:MAX_BATCH]:
             try:
-                raw = read_small(path, MOST_BYTES)
-            except OSError as error:  # no file of ours: a job of this account has put it there
+                raw = read_small(path, MAX_BYTES)
+            except OSError as error:  # a job of this account has put something else there
                 log(logging.WARNING, "an outcome cannot be read", name=path.name, error=str(error))
                 with suppress(OSError):
                     path.unlink()
                 continue
-            if sent and size + len(raw) > MOST_BYTES:
+            if sent and size + len(raw) > MAX_BYTES:
                 break
             try:
                 rows.append(pb.Outcome.FromString(raw))
@@ -207,9 +218,9 @@ class Outbox:
                 path.unlink(missing_ok=True)
         if not rows:
             return 0
-        told = self._service.report_rows(rows)
-        for position, why in told.refused.items():
-            log(logging.WARNING, "an outcome was refused", name=sent[position].name, why=str(why))
+        reported = self._service.report_rows(rows)
+        for position, why in reported.refused.items():
+            log(logging.WARNING, "an outcome was rejected", name=sent[position].name, why=str(why))
         for path in sent:
             path.unlink(missing_ok=True)
         return len(sent)

@@ -1,4 +1,4 @@
-"""A device as an agent gives it to tasks: a GPU, or some of the machine's processors."""
+"""Device that an agent allocates to tasks: a GPU, or some processors of the machine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from presage.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A device of a node.
+    """Device of a node.
 
     Attributes
     ----------
     kind : str
         As in the catalogue of :mod:`presage.features.device.device`, such as "h100".
     cpus : tuple of int or None
-        Numbers of the processors that it is; None of a GPU: its tasks may use any.
+        Processor numbers of the device; None for a GPU, whose tasks may use any processor.
     cuda : int or None
-        Number of the GPU by its place on the bus.
+        Number of the GPU in the order of the PCI bus.
     """
 
     kind: str
@@ -29,9 +29,10 @@ class Slot:
     def __post_init__(self) -> None:
         if not self.kind or self.memory_bytes < 1:
             raise ConfigError(
-                f"device {self.kind!r} with {self.memory_bytes} bytes: give a kind, and its memory"
+                f"device {self.kind!r} with {self.memory_bytes} bytes of memory: the kind must not "
+                "be empty, and the memory must be >= 1 byte"
             )
         if (self.cpus is None) == (self.cuda is None):
-            raise ConfigError(f"device {self.kind!r}: it is either processors or a GPU")
+            raise ConfigError(f"device {self.kind!r}: give either processors or a GPU")
         if self.cpus is not None and len(set(self.cpus)) != len(self.cpus):
-            raise ConfigError(f"device {self.kind!r}: a processor twice among {self.cpus}")
+            raise ConfigError(f"device {self.kind!r}: duplicate processor number in {self.cpus}")

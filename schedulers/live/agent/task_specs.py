@@ -1,4 +1,4 @@
-"""How an agent runs a task that its controller ordered: its spec, and its desired state."""
+"""Specs and desired states of tasks, made from the orders of the controller."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict
 
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.agent.agent_options import AgentOptions
-from presage.schedulers.live.agent.isolation.account import account_of
+from presage.schedulers.live.agent.isolation.account import find_account
 from presage.schedulers.live.agent.isolation.inherited_environment import inherited_environment
 from presage.schedulers.live.agent.node_task import NodeTask
 from presage.schedulers.live.agent.tasks.file_names import safe_name
-from presage.schedulers.live.agent.tasks.task import End, TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task import DesiredState, End, TaskSpec
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
-def spec_of(task: NodeTask, options: AgentOptions) -> TaskSpec:
+def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
     """Return how a task of a job is run: account, processors, GPUs, limits and environment."""
     submitted, limits = task.submitted, options.limits
-    account = account_of(task.order.run_as, options.node, allow_root=options.allow_root_jobs)
+    account = find_account(task.order.run_as, options.node, allow_root=options.allow_root_jobs)
     slots = [options.slots[allocation.device] for allocation in task.allocations]
     cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
     cuda = [slot.cuda for slot in slots if slot.cuda is not None]
-    # Of a GPU no more than was predicted: co-located jobs have the rest.
+    # A job gets at most its predicted memory of a GPU: co-located tasks have the rest.
     parts = [
         allocation.memory_bytes
         for allocation, slot in zip(task.allocations, slots, strict=True)
@@ -31,7 +32,7 @@ def spec_of(task: NodeTask, options: AgentOptions) -> TaskSpec:
     ]
     checkpoint = options.checkpoints.resolve() / checkpoint_name(task.order)
     home = options.state if account is None else Path(account.home)
-    # On processors no more than all its devices have; a job on a GPU may use the node's memory.
+    # A CPU job has at most the memory of its devices; a GPU job is not limited in host memory.
     memory_bytes = 0 if cuda else sum(slot.memory_bytes for slot in slots)
     return TaskSpec(
         task.name[0],
@@ -59,13 +60,13 @@ def spec_of(task: NodeTask, options: AgentOptions) -> TaskSpec:
 
 
 def checkpoint_name(order: pb.TaskOrder) -> str:
-    """Return the name of a job's checkpoint folder; another job of its name has another one."""
+    """Return the name of a job's checkpoint folder; other jobs of the same name have others."""
     name = safe_name(order.job.job_id)
     return f"{name}.{safe_name(order.submission)}" if order.submission else name
 
 
-def wanted_of(task: NodeTask) -> Wanted:
+def desired_state(task: NodeTask) -> DesiredState:
     """Return the desired state of a task, for its shim."""
-    share = task.allocations[0].compute_milli if task.allocations else 1000
+    milli = task.allocations[0].compute_milli if task.allocations else FULL_DEVICE_MILLI
     end = End(task.checkpoint, task.end) if task.end else None
-    return Wanted(share, task.paused, end)
+    return DesiredState(milli, task.paused, end)

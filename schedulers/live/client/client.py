@@ -1,4 +1,4 @@
-"""The client of a live cluster's controller."""
+"""Client of a live cluster's controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from presage.errors import (
     UnknownJobError,
 )
 from presage.schedulers.live.protocol.pieces import submit_requests
-from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
+from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.local_token import found_token
@@ -27,16 +27,16 @@ from presage.serving.client.credentials import Credentials
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.enable_http_proxy", 0),
-    # Not the usual two minutes: whoever watches a cluster sees it come back.
+    # Instead of the default two minutes, so that a watching client reconnects quickly.
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Who follows what nothing happens to is to hear that the controller is gone.
+    # A stream without events has to notice that the controller is gone.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-_REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_REJECTED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidJobError,
     grpc.StatusCode.NOT_FOUND: UnknownJobError,
@@ -49,21 +49,22 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class ClusterClient:
-    """A controller at ``target`` ("host:port"); a context manager.
+    """Client of the controller at ``target`` ("host:port"); a context manager.
 
-    Without a token or a certificate, the token of a controller on this machine that the same user
-    started is found by itself.
+    Without a token or a certificate, it uses the token of a controller that the same user started
+    on this machine.
 
     Raises
     ------
     InvalidJobError, UnknownJobError, UnauthenticatedError, ForbiddenError
-        By the calls: the controller refused, with the reason it gave.
+        From all methods: the controller rejected the request, for the reason in the message.
     NotYetError
-        By ``logs``: the job has not run yet.
+        From ``logs``: the job has not run yet.
     OverloadedError
-        By ``submit``: a quota of the token is reached, or too many jobs are known.
+        From ``submit``: a quota of the token is reached, or the controller has too many jobs.
     ServiceError
-        By the calls: none is there, it cannot do it now, or it did not answer in time.
+        From all methods: the controller is not reachable, cannot serve the request now, or did not
+        respond in time.
     """
 
     def __init__(
@@ -72,64 +73,65 @@ class ClusterClient:
         self._target, self._timeout_s = target, timeout_s
         self._credentials = credentials or Credentials()
         self._find_token = found_token(target)
-        of_channel = self._credentials.of_channel()
+        channel_credentials = self._credentials.of_channel()
         self._channel = (
             grpc.insecure_channel(target, options=_OPTIONS)
-            if of_channel is None
-            else grpc.secure_channel(target, of_channel, options=_OPTIONS)
+            if channel_credentials is None
+            else grpc.secure_channel(target, channel_credentials, options=_OPTIONS)
         )
         self._stub: Any = pb_grpc.ClusterServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def submit(self, jobs: Sequence[pb.Job]) -> list[str]:
-        """Submit jobs; once this returns they are on the controller's disk.
+        """Submit jobs; return the ids of those that the controller knew already.
 
-        Up to 1,000 jobs of 4 MiB together go in one call, of which all are taken or none. More go
-        in several calls, one after another: where one fails, those before it are taken. Jobs that
-        were submitted before, and so are known, are returned: it may be done again.
+        On return the jobs are on the controller's disk. Up to 1,000 jobs of at most 4 MiB are
+        submitted in one request, which is accepted or rejected as a whole. More take several
+        requests in a row; if one fails, the ones before it remain accepted. It is safe to submit
+        the same jobs again.
         """
         known: list[str] = []
         for request in submit_requests(jobs):
-            known += self._ask("Submit", request).known
+            known += self._call("Submit", request).known
         return known
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """End jobs for good."""
-        self._ask("Cancel", pb.CancelRequest(job_ids=job_ids))
+        """Cancel jobs."""
+        self._call("Cancel", pb.CancelRequest(job_ids=job_ids))
 
     def list(
         self,
         job_ids: Sequence[str] = (),
         *,
         ended: bool = False,
-        most: int = 0,
+        limit: int = 0,
         failed_s: float = 0.0,
     ) -> pb.ListResponse:
-        """Jobs and nodes as they are; ``most`` jobs, or as many as the controller lists.
+        """Return the jobs and nodes; at most ``limit`` jobs, or the controller's maximum.
 
-        Those that failed within ``failed_s`` are in ``failed``.
+        Jobs that failed within the last ``failed_s`` seconds are in ``failed``.
         """
-        request = pb.ListRequest(ended=ended, job_ids=job_ids, most=most, failed_s=failed_s)
-        found: pb.ListResponse = self._ask("List", request)
+        request = pb.ListRequest(ended=ended, job_ids=job_ids, most=limit, failed_s=failed_s)
+        found: pb.ListResponse = self._call("List", request)
         return found
 
     def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> Sequence[str]:
-        """Give a node no jobs any more; those that are still there."""
-        answer = self._ask("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
-        return list(answer.job_ids)
+        """Stop scheduling jobs on a node; return the jobs that are still on it."""
+        response = self._call("Drain", pb.DrainRequest(node=node, undo=undo, evict=evict))
+        return list(response.job_ids)
 
     def explain(self, job_id: str) -> pb.Explanation:
-        """Why a job is where it is."""
-        found: pb.Explanation = self._ask("Explain", pb.ExplainRequest(job_id=job_id))
+        """Explain the state of a job."""
+        found: pb.Explanation = self._call("Explain", pb.ExplainRequest(job_id=job_id))
         return found
 
     def watch(self, job_ids: Sequence[str] = (), *, after: int = -1) -> Iterator[pb.Event]:
-        """What happens, for as long as it is looked at."""
-        return self._follow("Watch", pb.WatchRequest(after=after, job_ids=job_ids))
+        """Yield events, for as long as the iterator is used."""
+        return self._stream("Watch", pb.WatchRequest(after=after, job_ids=job_ids))
 
     def logs(self, job_id: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """What a job wrote."""
+        """Yield the log of a job in chunks."""
         request = pb.LogsRequest(job_id=job_id, offset=offset, follow=follow)
-        return (chunk.content for chunk in self._follow("Logs", request))
+        return (chunk.content for chunk in self._stream("Logs", request))
 
     def close(self) -> None:
         """Close the connection."""
@@ -141,35 +143,35 @@ class ClusterClient:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _ask(self, method: str, request: Any) -> Any:
-        def ask(metadata: Metadata) -> Any:
+    def _call(self, method: str, request: Any) -> Any:
+        def call(metadata: Metadata) -> Any:
             return getattr(self._stub, method)(request, timeout=self._timeout_s, metadata=metadata)
 
         token = self._token()
         try:
             try:
-                return ask(Credentials(token).metadata)
+                return call(Credentials(token).metadata)
             except grpc.RpcError as error:
                 if not self._is_stale(error, token):
                     raise
             token = self._token()
-            return ask(Credentials(token).metadata)
+            return call(Credentials(token).metadata)
         except grpc.RpcError as error:
             raise self._error(error, token) from error
 
-    def _follow(self, method: str, request: Any) -> Iterator[Any]:
-        follow, token = getattr(self._stub, method), self._token()
+    def _stream(self, method: str, request: Any) -> Iterator[Any]:
+        stream, token = getattr(self._stub, method), self._token()
         try:
             has_begun = False
             try:
-                for part in follow(request, metadata=Credentials(token).metadata):
+                for part in stream(request, metadata=Credentials(token).metadata):
                     has_begun = True
                     yield part
             except grpc.RpcError as error:
                 if has_begun or not self._is_stale(error, token):
                     raise
                 token = self._token()
-                yield from follow(request, metadata=Credentials(token).metadata)
+                yield from stream(request, metadata=Credentials(token).metadata)
         except grpc.RpcError as error:
             raise self._error(error, token) from error
 
@@ -177,23 +179,23 @@ class ClusterClient:
         return self._credentials.token or self._find_token()
 
     def _is_stale(self, error: Any, token: str) -> bool:
-        """Whether the refused token is an earlier controller's: each that starts makes another.
+        """Return whether the rejected token is an earlier controller's: each creates its own.
 
-        A call is refused for its token before it does anything, so it may be repeated.
+        A rejected request has no effect, so it may be repeated.
         """
-        if self._credentials.token or error.code() not in _REFUSED:
+        if self._credentials.token or error.code() not in _REJECTED:
             return False
         self._find_token = found_token(self._target)
         return self._token() != token
 
     def _error(self, error: Any, token: str) -> Exception:
         code, details = error.code(), error.details()
-        is_known = token or (self._credentials.certificate and code is not _REFUSED[0])
-        if code in _REFUSED and not is_known:
+        is_known = token or (self._credentials.certificate and code is not _REJECTED[0])
+        if code in _REJECTED and not is_known:
             details = (
-                f"{self._target} asks who calls; pass --token-file FILE with a token that `presage "
-                "token` made, or set PRESAGE_CLUSTER_TOKEN_FILE (of a controller without "
-                "--tokens, only the user that started it has all roles)"
+                f"{self._target} requires authentication; pass --token-file FILE with a token from "
+                "`presage token`, or set PRESAGE_CLUSTER_TOKEN_FILE (without --tokens, only the "
+                "user that started the controller has access)"
             )
         if code in _ERRORS:
             raised: Exception = _ERRORS[code](details)
@@ -204,16 +206,16 @@ class ClusterClient:
         if why or code is grpc.StatusCode.UNAVAILABLE:
             return ServiceError(
                 f"no controller at {self._target}: {why or problem(details)}; start one with "
-                "`presage cluster controller`, or give the address of one that runs, and --ca if "
+                "`presage cluster controller`, or give the address of a running one, and --ca if "
                 "it is encrypted"
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return ServiceError(
-                f"no controller of a cluster listens at {self._target}, but another service; give "
-                "the controller's address by --controller, or PRESAGE_CLUSTER"
+                f"the service at {self._target} is no controller of a cluster; give the "
+                "controller's address by --controller or PRESAGE_CLUSTER"
             )
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return ServiceError(
-                f"{self._target} did not answer within {self._timeout_s:g} s; ask again"
+                f"{self._target} did not respond within {self._timeout_s:g} s; try again"
             )
         return ServiceError(f"{self._target} failed with {code.name}: {details}")

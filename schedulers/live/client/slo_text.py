@@ -1,4 +1,4 @@
-"""How a job keeps what it was promised, in a word for people."""
+"""Text that says whether a job meets its SLO."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-_BEGUN = (pb.RUNNING, pb.PAUSED, pb.LEAVING, pb.FINISHED)
+_STARTED = (pb.RUNNING, pb.PAUSED, pb.LEAVING, pb.FINISHED)
 
 
-def promise_of(row: pb.JobStatus, kind: str = "") -> str:
-    """Of a latency-sensitive job that runs or is done, on a kind of device where that is known.
+def slo_text(row: pb.JobStatus, kind: str = "") -> str:
+    """Return "SLO met", "SLO violated" or "no SLO" for a latency-sensitive job that has started.
 
-    "" of any other.
+    Returns "" for any other job. ``kind`` is the kind of its device, if it is known.
     """
-    if not row.job.latency_sensitive or row.phase not in _BEGUN or not row.started_unix_s:
+    if not row.job.latency_sensitive or row.phase not in _STARTED or not row.started_unix_s:
         return ""
     if row.late:
-        return "late"
-    here = [told for told in row.told if told.kind == kind] or row.told
-    promised = any(math.isfinite(told.promised_s) for told in here)
-    return "in time" if promised else "nothing promised"
+        return "SLO violated"
+    predictions = [prediction for prediction in row.told if prediction.kind == kind] or row.told
+    has_slo = any(math.isfinite(prediction.promised_s) for prediction in predictions)
+    return "SLO met" if has_slo else "no SLO"

@@ -1,4 +1,4 @@
-"""Waiting for jobs of a live cluster, whatever becomes of its controller meanwhile."""
+"""Waiting for jobs of a live cluster, also while its controller is unavailable."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-OVER = frozenset((pb.FINISHED, pb.FAILED, pb.CANCELLED, pb.REJECTED))
-EVERY_S = 1.0  # the controller is asked
+TERMINAL_PHASES = frozenset((pb.FINISHED, pb.FAILED, pb.CANCELLED, pb.REJECTED))
+POLL_S = 1.0
 
 
-def each_when_over(
+def jobs_as_completed(
     client: ClusterClient, job_ids: Sequence[str], *, on_away: Callable[[ServiceError], None]
 ) -> Iterator[pb.JobStatus]:
-    """Each of these jobs, as soon as it is over.
+    """Yield each of the jobs as soon as it has ended.
 
-    A controller that has answered once may be away for as long as it likes: ``on_away`` is told
-    when it begins to be.
+    After the first response the controller may be unavailable for any time; ``on_away`` is called
+    each time it becomes unavailable.
 
     Raises
     ------
     ServiceError
-        None answers to the first question.
+        The controller does not respond to the first request.
     UnknownJobError
-        One of the jobs is not known, or any more.
+        A job is unknown, or has been removed.
     """
     left = dict.fromkeys(job_ids)
     found = client.list(list(left))
     while True:
         for row in found.jobs:
-            if row.phase in OVER:
+            if row.phase in TERMINAL_PHASES:
                 del left[row.job.job_id]
                 yield row
         if not left:
             return
-        time.sleep(EVERY_S)
-        found = _heard(client, list(left), on_away)
+        time.sleep(POLL_S)
+        found = _list(client, list(left), on_away)
 
 
-def _heard(
+def _list(
     client: ClusterClient, job_ids: Sequence[str], on_away: Callable[[ServiceError], None]
 ) -> pb.ListResponse:
-    told = False
+    is_away = False
     while True:
         try:
             return client.list(job_ids)
         except ServiceError as error:
-            if not told:
+            if not is_away:
                 on_away(error)
-            told = True
-            time.sleep(EVERY_S)
+            is_away = True
+            time.sleep(POLL_S)

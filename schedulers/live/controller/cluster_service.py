@@ -26,8 +26,8 @@ from presage.schedulers.live.controller.journal.records import Record, of_json
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import OVER, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.status_messages import node_status, public_part, status_of
-from presage.schedulers.live.protocol.submitted_job import MOST_NAME
-from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES, MOST_JOBS, read_job
+from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
+from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES, MAX_JOBS, read_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.call import Call, Calls
 
@@ -66,8 +66,8 @@ class ClusterService:
     async def submit(self, content: bytes, call: Call) -> bytes:
         """Take jobs in, in the caller's name."""
         request = parsed(pb.SubmitRequest, content)
-        if not 0 < len(request.jobs) <= MOST_JOBS:
-            raise InvalidRequestError(f"jobs: 1 to {MOST_JOBS} at once, not {len(request.jobs)}")
+        if not 0 < len(request.jobs) <= MAX_JOBS:
+            raise InvalidRequestError(f"jobs: 1 to {MAX_JOBS} at once, not {len(request.jobs)}")
         for row in request.jobs:
             row.user = call.caller.name
             _check_size(row)
@@ -198,10 +198,10 @@ class ClusterService:
 
 
 def _check_size(row: pb.Job) -> None:
-    if row.ByteSize() > MOST_JOB_BYTES:
+    if row.ByteSize() > MAX_JOB_BYTES:
         raise InvalidRequestError(
-            f"job {row.job_id[:MOST_NAME]!r} has {row.ByteSize()} bytes with its command, "
-            f"environment and features, at most {MOST_JOB_BYTES} are taken; put what is large "
+            f"job {row.job_id[:MAX_NAME_LENGTH]!r} has {row.ByteSize()} bytes with its command, "
+            f"environment and features, at most {MAX_JOB_BYTES} are taken; put what is large "
             "into files that it reads"
         )
 

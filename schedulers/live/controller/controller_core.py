@@ -42,7 +42,7 @@ from presage.schedulers.live.controller.replayed_state import (
     Stage,
 )
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
-from presage.schedulers.live.protocol.node_devices import cluster_of
+from presage.schedulers.live.protocol.node_devices import make_cluster
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import to_json, write_allocations, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -402,7 +402,7 @@ class Core:
         if not up:
             self._view = None
         elif self._view is None or not self._same(self._view, up, now_s):
-            cluster = cluster_of((node.name, node.kinds) for node in up)
+            cluster = make_cluster((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
             self._view = SchedulingView(cluster, up, self.policy, forecasts)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
@@ -584,7 +584,7 @@ class Core:
             part.memory_bytes > memory_bytes
             and part.devices >= wanted.gpus
             and (not wanted.kinds or part.kind in wanted.kinds)
-            for part in (cluster_of(there).nodes if there else ())
+            for part in (make_cluster(there).nodes if there else ())
         )
 
 

@@ -11,7 +11,7 @@ import grpc
 from presage.schedulers.live.controller import cluster_service, node_service
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.job_logs import Logs
-from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
+from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.serving.admission.backlog import Backlog, servers
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
@@ -32,7 +32,7 @@ SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
 # As many as a dozen connections can begin at once: users of a controller are refused by no burst.
 _MOST_WAITING = 4_000
 _OPTIONS: ChannelOptions = (
-    *bounded_options(MOST_MESSAGE_BYTES),
+    *bounded_options(MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),  # a list of all jobs
     ("grpc.keepalive_time_ms", 10_000),

@@ -14,7 +14,7 @@ from presage.errors import ForbiddenError, InvalidRequestError
 from presage.schedulers.live.controller.cluster_service import parsed
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.job_logs import Logs
-from presage.schedulers.live.protocol.pieces import orders_in_pieces
+from presage.schedulers.live.protocol.pieces import split_orders
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 from presage.serving.server.call import Call, Calls
@@ -22,7 +22,7 @@ from presage.serving.server.log import log
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["NodeService"].full_name
 MOST_DEVICES = 1024  # of a node
-MOST_NAME = 128
+MAX_NAME_LENGTH = 128
 
 
 class NodeService:
@@ -69,7 +69,7 @@ class NodeService:
         try:
             async for orders in stream.orders(reading):
                 # An agent of an earlier version takes each message for all of its orders.
-                pieces = orders_in_pieces(orders) if first.takes_pieces else (orders,)
+                pieces = split_orders(orders) if first.takes_pieces else (orders,)
                 for piece in pieces:
                     yield piece.SerializeToString()
         finally:
@@ -168,7 +168,7 @@ def _check_node(caller: Caller, report: pb.NodeReport) -> None:
 
 
 def _checked(report: pb.NodeReport) -> pb.NodeReport:
-    if not 0 < len(report.node) <= MOST_NAME or not report.agent_id:
+    if not 0 < len(report.node) <= MAX_NAME_LENGTH or not report.agent_id:
         raise InvalidRequestError(f"a report of no node: name {report.node!r}")
     if not 0 < len(report.devices) <= MOST_DEVICES:
         raise InvalidRequestError(

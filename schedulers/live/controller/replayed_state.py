@@ -27,7 +27,7 @@ from presage.schedulers.live.controller.journal.records import (
     Withdrawn,
 )
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import job_of_json
+from presage.schedulers.live.protocol.wire import job_from_json
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -149,7 +149,7 @@ class LiveJob:
     def submitted(self) -> SubmittedJob:
         """As its user submitted it."""
         if self._submitted is None:
-            self._submitted = job_of_json(self.row, self.submit_s)
+            self._submitted = job_from_json(self.row, self.submit_s)
         return self._submitted
 
 

@@ -33,8 +33,8 @@ from presage.schedulers.live.controller.replayed_state import (
     ReplayedState,
     Stage,
 )
-from presage.schedulers.live.protocol.node_devices import name_of
-from presage.schedulers.live.protocol.wire import write_told
+from presage.schedulers.live.protocol.node_devices import node_name
+from presage.schedulers.live.protocol.wire import write_prediction
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -44,7 +44,7 @@ class SchedulingView:
     Parameters
     ----------
     cluster : Cluster
-        That :func:`presage.schedulers.live.protocol.node_devices.cluster_of` makes of the nodes.
+        That :func:`presage.schedulers.live.protocol.node_devices.make_cluster` makes of the nodes.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class SchedulingView:
 
     def node_of(self, device: int) -> str:
         """The node that a device is in."""
-        return name_of(self.cluster.nodes[self.cluster.node_of[device]])
+        return node_name(self.cluster.nodes[self.cluster.node_of[device]])
 
     def number_in_node(self, device: int) -> int:
         """A device's number in its node, from 0."""
@@ -114,7 +114,7 @@ class SchedulingView:
     def told_of(self, job: Job) -> list[pb.Told]:
         """What is foretold of a job now, on each kind that its user allows."""
         kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
-        return [write_told(kind, self.forecasts.prediction(job, kind)) for kind in kinds]
+        return [write_prediction(kind, self.forecasts.prediction(job, kind)) for kind in kinds]
 
     def allocations_of(self, job_id: str) -> tuple[Allocation, ...]:
         """What a job holds of the cluster's devices; nothing of one that is not in the ledger."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
-from presage.schedulers.live.protocol.wire import read_told, write_allocations
+from presage.schedulers.live.protocol.wire import read_predictions, write_allocations
 from presage.schedulers.policies.sharing.slo import ROUNDED
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -62,7 +62,7 @@ def status_of(
     if task is not None:
         _add_task(status, task)
         kind = _kind(core, job, status)
-        prediction = read_told(told).get(kind)
+        prediction = read_predictions(told).get(kind)
         if task.HasField("rest_s"):
             status.remaining_s = task.rest_s
         elif prediction is not None:
@@ -139,7 +139,7 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
 
 def _was_late(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
     """Whether a job that is done took longer than it was promised on its kind of device."""
-    told = read_told(job.told_messages)
+    told = read_predictions(job.told_messages)
     here = told.get(_kind(core, job, status))
     promises_s = [one.promised_s for one in ([here] if here is not None else told.values())]
     return status.elapsed_s > max(promises_s, default=math.inf) * ROUNDED

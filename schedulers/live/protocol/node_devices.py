@@ -1,4 +1,4 @@
-"""A node of a live cluster, as policies know nodes: of devices of one kind each."""
+"""Conversion of a live node to the nodes of policies, which have devices of one kind each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from itertools import groupby
 
 from presage.schedulers.core.cluster import Cluster, Node
 
-PART = "/"  # between a node's name and the number of a run of devices of one kind
+PART = "/"  # between the name of a node and the number of a part with one kind of device
 
 
-def cluster_of(nodes: Iterable[tuple[str, Iterable[tuple[str, int]]]]) -> Cluster:
-    """Nodes, by name and the kind and memory of each of their devices."""
+def make_cluster(nodes: Iterable[tuple[str, Iterable[tuple[str, int]]]]) -> Cluster:
+    """Return the cluster of nodes, given by name and the kind and memory of each device."""
     return Cluster(tuple(part for name, devices in nodes for part in _parts(name, devices)))
 
 
-def name_of(part: Node) -> str:
-    """The name of the node that a part is of."""
+def node_name(part: Node) -> str:
+    """Return the name of the live node that a part belongs to."""
     return part.name.rpartition(PART)[0]
 
 

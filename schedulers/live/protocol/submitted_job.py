@@ -1,4 +1,4 @@
-"""A job that a user submits to a live cluster: what it is, and how it is run."""
+"""Job that a user submits to a live cluster: its features and its command."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from types import MappingProxyType
 from presage.errors import InvalidJobError
 from presage.schedulers.core.job import Job
 
-GRACE_S = 30.0  # that a job may take to save its state
-MOST_GRACE_S = 3600.0
-MOST_RETRIES = 1000
-MOST_NAME = 128
+GRACE_S = 30.0  # default time to save a checkpoint before the end
+MAX_GRACE_S = 3600.0
+MAX_RETRIES = 1000
+MAX_NAME_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """A job and its command.
+    """Job and its command.
 
     Attributes
     ----------
     command : tuple of str
-        Run without a shell.
+        Program and arguments, run without a shell.
     folder : str
-        That it runs in, on every node; "" for the agent's own.
+        Working directory on every node; "" for the agent's default.
     environment : mapping of str to str
-        Added to the agent's.
+        Added to the variables that the agent passes on.
     grace_s : float
-        That it may take to save its state when it is asked to.
+        Time to save a checkpoint before it is ended.
     retries : int
-        How often it is run again after it failed by itself.
+        Number of restarts after failures of the job itself.
     features_id : str
-        What its user calls its features; theirs is what tells them from others.
+        The user's name for its features; their digest identifies them.
     """
 
     job: Job
@@ -46,27 +46,28 @@ class SubmittedJob:
 
     def __post_init__(self) -> None:
         job_id = self.job.job_id
-        if not job_id or len(job_id) > MOST_NAME or not job_id.isprintable():
+        if not job_id or len(job_id) > MAX_NAME_LENGTH or not job_id.isprintable():
             raise InvalidJobError(
-                f"job {job_id!r}: the name must be 1 to {MOST_NAME} printable characters"
+                f"job {job_id!r}: the name must be 1 to {MAX_NAME_LENGTH} printable characters"
             )
         if not self.command or not self.command[0]:
-            raise InvalidJobError(f"job {job_id!r}: no command; name a program to run")
+            raise InvalidJobError(f"job {job_id!r}: no command; give a program to run")
         texts = (*self.command, self.folder, *self.environment, *self.environment.values())
         if any("\0" in text for text in texts):
             raise InvalidJobError(
-                f"job {job_id!r}: a null character in its command, folder or environment"
+                f"job {job_id!r}: its command, folder and environment must not contain a null "
+                "character"
             )
         for name in self.environment:
             if not name or "=" in name:
                 raise InvalidJobError(
-                    f"job {job_id!r}: {name!r} is no name of an environment variable"
+                    f"job {job_id!r}: {name!r} is not a valid name of an environment variable"
                 )
-        if not (math.isfinite(self.grace_s) and 0 <= self.grace_s <= MOST_GRACE_S):
+        if not (math.isfinite(self.grace_s) and 0 <= self.grace_s <= MAX_GRACE_S):
             raise InvalidJobError(
-                f"job {job_id!r}: grace_s={self.grace_s}, must be within 0 and {MOST_GRACE_S:g}"
+                f"job {job_id!r}: grace_s={self.grace_s}, must be between 0 and {MAX_GRACE_S:g}"
             )
-        if not 0 <= self.retries <= MOST_RETRIES:
+        if not 0 <= self.retries <= MAX_RETRIES:
             raise InvalidJobError(
-                f"job {job_id!r}: retries={self.retries}, must be within 0 and {MOST_RETRIES}"
+                f"job {job_id!r}: retries={self.retries}, must be between 0 and {MAX_RETRIES}"
             )

@@ -1,4 +1,4 @@
-"""Between the protocol's messages and values."""
+"""Conversion between messages of the protocol and domain values."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.codec import wire as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
-MOST_GPUS = 1024  # of one job, on one node
-# Of one message to the controller, and of one piece of a node's orders: small, because a server
-# holds it before it knows who sends it. What is larger goes in pieces.
-MOST_MESSAGE_BYTES = 4 * 1024 * 1024
-MOST_JOB_BYTES = 1024 * 1024  # of one job, as it travels
-MOST_JOBS = 1_000  # of one Submit
+MAX_GPUS = 1024  # per job; all on one node
+# Limit of a message to the controller, and of a piece of a node's orders. Small, because a server
+# holds a message before it has authenticated the sender. Larger content is sent in pieces.
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+MAX_JOB_BYTES = 1024 * 1024  # per job, serialized
+MAX_JOBS = 1_000  # per Submit request
 
 
 def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
-    """A job that came in at a time of the cluster's.
+    """Return the job in a message, submitted at a time of the cluster's clock.
 
     Raises
     ------
     InvalidJobError
-        Says what of it cannot be; ``where`` is what the message is called.
+        A field is not valid; ``where`` is the name of the message in the error.
     """
-    if row.gpus > MOST_GPUS:
-        raise InvalidJobError(f"{where}.gpus={row.gpus}, at most {MOST_GPUS} are taken")
+    if row.gpus > MAX_GPUS:
+        raise InvalidJobError(f"{where}.gpus={row.gpus}, must be <= {MAX_GPUS}")
     features = _features(row.features, f"{where}.features") if row.HasField("features") else None
     checkpointing = NO_COST
     if row.checkpoint_every_s:
@@ -70,17 +70,17 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
 
 def _features(row: pb_serving.Job, where: str) -> JobFeatures:
     found = serving_wire.read_job(row, where)
-    # Users name models as they like: what does the same has the same id, and nothing else has.
-    alike = pb_serving.Job()
-    alike.CopyFrom(row)
-    alike.ClearField("job_id")
-    alike.ClearField("iterations")
-    digest = sha256(alike.SerializeToString(deterministic=True)).hexdigest()
+    # Users name models freely: equal features get the same id, and different ones do not.
+    anonymous = pb_serving.Job()
+    anonymous.CopyFrom(row)
+    anonymous.ClearField("job_id")
+    anonymous.ClearField("iterations")
+    digest = sha256(anonymous.SerializeToString(deterministic=True)).hexdigest()
     return replace(found, job=replace(found.job, job_id=digest))
 
 
-def features_of(submitted: SubmittedJob) -> pb_serving.Job | None:
-    """As its user calls them; None of a job without any."""
+def write_features(submitted: SubmittedJob) -> pb_serving.Job | None:
+    """Return the features with the user's name for them; None for a job without features."""
     if submitted.job.features is None:
         return None
     row = serving_wire.write_job(submitted.job.features)
@@ -89,7 +89,7 @@ def features_of(submitted: SubmittedJob) -> pb_serving.Job | None:
 
 
 def write_job(submitted: SubmittedJob) -> pb.Job:
-    """A job as it travels."""
+    """Return the message for a job."""
     job = submitted.job
     every_s = job.checkpointing.interval_s
     return pb.Job(
@@ -104,7 +104,7 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
         user=job.user,
         model=job.model,
         iterations=job.iterations,
-        features=features_of(submitted),
+        features=write_features(submitted),
         compute_milli=job.compute_milli,
         memory_bytes=job.memory_bytes,
         checkpoint_every_s=every_s if math.isfinite(every_s) else 0.0,
@@ -114,18 +114,18 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
 
 
 def to_json(message: Any) -> dict[str, Any]:
-    """A message as a JSON object."""
+    """Return a message as a JSON object."""
     found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
     return found
 
 
-def job_of_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
-    """A job that was written by :func:`to_json`."""
+def job_from_json(row: Mapping[str, Any], submit_s: float) -> SubmittedJob:
+    """Return the job that :func:`to_json` wrote."""
     return read_job(ParseDict(dict(row), pb.Job()), submit_s, "job")
 
 
 def write_allocations(allocations: Iterable[Sequence[int]]) -> list[pb.Allocation]:
-    """Grants of one node, or rows of such: device, thousandths, bytes."""
+    """Return messages for allocations on one node: rows of device, milli-devices, bytes."""
     return [
         pb.Allocation(device=device, compute_milli=milli, memory_bytes=memory)
         for device, milli, memory in allocations
@@ -133,13 +133,15 @@ def write_allocations(allocations: Iterable[Sequence[int]]) -> list[pb.Allocatio
 
 
 def read_allocations(rows: Iterable[pb.Allocation]) -> tuple[Allocation, ...]:
-    """As they were written."""
+    """Return the allocations in messages."""
     return tuple(Allocation(row.device, row.compute_milli, row.memory_bytes) for row in rows)
 
 
-def write_told(kind: str, prediction: RuntimePrediction) -> pb.Told:
-    """What is foretold of a job on a kind of device."""
-    foretold = math.isfinite(prediction.runtime_s) or prediction.compute_milli < FULL_DEVICE_MILLI
+def write_prediction(kind: str, prediction: RuntimePrediction) -> pb.Told:
+    """Return the message for the prediction of a job on a kind of device."""
+    is_predicted = (
+        math.isfinite(prediction.runtime_s) or prediction.compute_milli < FULL_DEVICE_MILLI
+    )
     return pb.Told(
         kind=kind,
         compute_milli=prediction.compute_milli,
@@ -147,14 +149,14 @@ def write_told(kind: str, prediction: RuntimePrediction) -> pb.Told:
         runtime_s=prediction.runtime_s,
         promised_s=prediction.promised_s,
         setup_s=prediction.setup_s,
-        in_domain=foretold and prediction.in_domain,
-        foretold=foretold,
+        in_domain=is_predicted and prediction.in_domain,
+        foretold=is_predicted,
         release_id=prediction.release_id,
     )
 
 
-def read_told(rows: Sequence[pb.Told]) -> dict[str, RuntimePrediction]:
-    """Of each kind."""
+def read_predictions(rows: Sequence[pb.Told]) -> dict[str, RuntimePrediction]:
+    """Return the predictions in messages, by kind of device."""
     return {
         row.kind: RuntimePrediction(
             row.runtime_s,

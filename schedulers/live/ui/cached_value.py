@@ -1,4 +1,4 @@
-"""An answer that is kept for all who look, and asked for again once it is old."""
+"""Rate-limited caches of values from the controller, shared by all page viewers."""
 
 from __future__ import annotations
 
@@ -13,88 +13,88 @@ from presage.errors import InvalidJobError, PresageError, UnknownJobError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-_REST = 3.0  # times as long as an answer took
+_PAUSE_FACTOR = 3.0  # pause between fetches, relative to the duration of a fetch
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
-    """What was answered last.
+class Snapshot(Generic[T]):
+    """Last fetched value, and why there is no newer one.
 
     Attributes
     ----------
-    found : T or None
-        None as long as nobody ever answered.
+    value : T or None
+        None if no fetch has succeeded yet.
     at_unix_s : float
-        When that was.
+        When it was fetched.
     failure : str
-        Why there is nothing newer; "" if there need not be.
-    since_unix_s : float
-        Since when it fails; 0 while it does not.
+        Why the last fetch failed; "" if it succeeded.
+    failing_since_unix_s : float
+        When the fetches began to fail; 0 while they succeed.
     """
 
-    found: T | None = None
+    value: T | None = None
     at_unix_s: float = 0.0
     failure: str = ""
-    since_unix_s: float = 0.0
+    failing_since_unix_s: float = 0.0
 
 
 class CachedValue(Generic[T]):
-    """Asks when it is read and the last answer is older than ``fresh_s``; several threads may.
+    """Cached value that is fetched anew when it is read after ``max_age_s``; thread-safe.
 
-    What takes long to answer is asked for less often: most of the time it is not being answered.
+    A slow fetch is repeated less often: at least three times its duration passes between fetches.
     """
 
-    def __init__(self, ask: Callable[[], T], fresh_s: float) -> None:
-        self._ask, self._fresh_s = ask, fresh_s
+    def __init__(self, fetch: Callable[[], T], max_age_s: float) -> None:
+        self._fetch, self._max_age_s = fetch, max_age_s
         self._lock = threading.Lock()
-        self._again_s = -float("inf")
-        self._seen: Seen[T] = Seen()
+        self._next_s = -float("inf")
+        self._snapshot: Snapshot[T] = Snapshot()
 
-    def read(self) -> Seen[T]:
-        """The answer, or the last one and why there is no other.
+    def read(self) -> Snapshot[T]:
+        """Return the value, fetched anew if it is due; on failure the last value with the reason.
 
         Raises
         ------
         UnknownJobError, InvalidJobError
-            It was asked for a job that is not there.
+            The value is of a job that does not exist.
         """
         with self._lock:
-            if time.monotonic() > self._again_s:
+            if time.monotonic() > self._next_s:
                 self._renew()
-            return self._seen
+            return self._snapshot
 
-    def last(self) -> Seen[T]:
-        """The last answer, however old."""
-        return self._seen
+    def last(self) -> Snapshot[T]:
+        """Return the last value, of any age."""
+        return self._snapshot
 
     def _renew(self) -> None:
         began_s = time.monotonic()
         try:
-            self._seen = Seen(self._ask(), time.time())
+            self._snapshot = Snapshot(self._fetch(), time.time())
         except (UnknownJobError, InvalidJobError):
             raise
         except PresageError as error:
-            since = self._seen.since_unix_s or time.time()
-            self._seen = replace(self._seen, failure=str(error), since_unix_s=since)
+            since = self._snapshot.failing_since_unix_s or time.time()
+            self._snapshot = replace(self._snapshot, failure=str(error), failing_since_unix_s=since)
         ended_s = time.monotonic()
-        self._again_s = ended_s + max(self._fresh_s, _REST * (ended_s - began_s))
+        self._next_s = ended_s + max(self._max_age_s, _PAUSE_FACTOR * (ended_s - began_s))
 
 
 class BoundedCache(Generic[K, T]):
-    """What is kept of each key, for the keys that were asked for last."""
+    """Cache of the values of the most recently used keys; thread-safe."""
 
-    def __init__(self, make: Callable[[K], T], most: int) -> None:
-        self._make, self._most = make, most
+    def __init__(self, make: Callable[[K], T], capacity: int) -> None:
+        self._make, self._capacity = make, capacity
         self._lock = threading.Lock()
-        self._kept: OrderedDict[K, T] = OrderedDict()
+        self._values: OrderedDict[K, T] = OrderedDict()
 
-    def of(self, key: K) -> T:
-        """That of a key, made where there is none yet."""
+    def get(self, key: K) -> T:
+        """Return the value of a key; make it if there is none."""
         with self._lock:
-            found = self._kept.pop(key, None)
-            if found is None:
-                found = self._make(key)
-            self._kept[key] = found
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-            return found
+            value = self._values.pop(key, None)
+            if value is None:
+                value = self._make(key)
+            self._values[key] = value
+            if len(self._values) > self._capacity:
+                self._values.popitem(last=False)
+            return value

@@ -1,4 +1,4 @@
-"""Numbers, times and states as an operator reads them."""
+"""Formatting of numbers, times and job states for operators."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from urllib.parse import quote, urlencode
 from presage.schedulers.report.figures import span
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-_MINUTES_S = 600  # from here on seconds are not told
+_MINUTES_S = 600  # longer durations are shown without seconds
 ON_NODE = frozenset({pb.PLACED, pb.RUNNING, pb.PAUSED, pb.LEAVING})
-# From the state that an operator is to see first to the one that needs nobody.
-STATES = ("late", "paused", "leaving", "placed", "running")
+# In the order in which they need an operator's attention.
+SLO_VIOLATED = "SLO violated"
+STATES = (SLO_VIOLATED, "paused", "leaving", "placed", "running")
 
 
-def how_long(seconds: float) -> str:
-    """A duration, no finer than one looks; a dash for one that nobody knows."""
+def format_duration(seconds: float) -> str:
+    """Format a duration, rounded for reading; "-" if it is unknown."""
     if not math.isfinite(seconds):
         return "-"
     if seconds >= _MINUTES_S:
@@ -25,7 +26,7 @@ def how_long(seconds: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in few letters, with their unit; what is less than a MiB counts as one."""
+    """Format bytes briefly, with their unit; less than a MiB counts as 1 MiB."""
     if value < 2**30:
         return f"{value / 2**20:,.0f} MiB" if value >= 2**20 or not value else "1 MiB"
     large, unit = (value / 2**30, "GiB") if value < 2**40 else (value / 2**40, "TiB")
@@ -33,56 +34,59 @@ def size(value: float) -> str:
 
 
 def percent(milli: float) -> str:
-    """Thousandths as a percentage."""
+    """Format thousandths as a percentage."""
     return f"{milli / 10:.0f} %"
 
 
-def done_of(row: pb.JobStatus) -> str:
-    """What of a job is done; "~40 %" where that is what was foretold, and nobody said it."""
+def done_text(row: pb.JobStatus) -> str:
+    """Format the completed part of a job; "~40 %" if it is predicted and not reported."""
     if not row.done:
         return "-"
     return f"{'~' if row.done_guessed else ''}{percent(1000 * row.done)}"
 
 
 def share(milli: float) -> str:
-    """A share that was given, which is exact."""
+    """Format an allocated share, which is exact."""
     return f"{milli / 10:g} %"
 
 
 def clock(unix_s: float, *, day: bool = False) -> str:
-    """A time of this machine's day; a dash for one that is not yet."""
+    """Format a time in this machine's time zone; "-" if it has not come yet."""
     if not unix_s:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S", time.localtime(unix_s))
 
 
-def state_of(row: pb.JobStatus) -> str:
-    """What an operator calls it: its phase, or "late" for one that breaks its promise."""
+def display_state(row: pb.JobStatus) -> str:
+    """Return the displayed state of a job: its phase, or that its SLO is violated."""
     if row.late and row.phase in (pb.RUNNING, pb.PAUSED):
-        return "late"
+        return SLO_VIOLATED
     return str(pb.Phase.Name(row.phase)).lower()
 
 
-def told_here(row: pb.JobStatus, kind: str) -> pb.Told | None:
-    """What is foretold of a job on a kind of device; of its only kind where that is not known."""
-    for told in row.told:
-        if told.kind == kind or (not kind and len(row.told) == 1):
-            return told
+def prediction_for(row: pb.JobStatus, kind: str) -> pb.Told | None:
+    """Return the prediction of a job for a kind of device, or the only one if the kind is ""."""
+    for prediction in row.told:
+        if prediction.kind == kind or (not kind and len(row.told) == 1):
+            return prediction
     return None
 
 
-def known(told: pb.Told) -> str:
-    """How much a forecast is worth."""
-    if not told.foretold:
-        return "nothing is known: a whole device"
-    return "in domain" if told.in_domain else "out of domain"
+def forecast_quality(prediction: pb.Told) -> str:
+    """Return whether a forecast exists and is in the domain of the training data."""
+    if not prediction.foretold:
+        return "no forecast: exclusive device"
+    return "in domain" if prediction.in_domain else "out of domain"
 
 
-query = urlencode  # what stands behind the ? of an address
+query_string = urlencode
 
 
 def job_url(job_id: str) -> str:
-    """Of a job's page. Browsers take a name of dots for a folder, so those are no path."""
+    """Return the address of a job's page.
+
+    Browsers resolve paths of dots, so such names are passed as a parameter.
+    """
     if job_id in (".", ".."):
         return f"/jobs/?name={quote(job_id)}"
     return f"/jobs/{quote(job_id, safe='')}"

@@ -1,4 +1,4 @@
-"""What the page of the cluster shows, of what the controller said."""
+"""Content of the overview page, from the controller's listing."""
 
 from __future__ import annotations
 
@@ -10,175 +10,178 @@ from typing import NamedTuple
 from presage.schedulers.live.ui.bars import FULL_DEVICE_MILLI
 from presage.schedulers.live.ui.figures import (
     ON_NODE,
+    SLO_VIOLATED,
     STATES,
     clock,
-    how_long,
+    display_state,
+    format_duration,
     share,
     size,
-    state_of,
 )
 from presage.schedulers.live.ui.page_rows import (
     Node,
+    QueuedJob,
     Row,
-    Waiting,
-    kinds_of,
-    natural,
-    node_of,
-    row_of,
-    waiting_of,
+    device_kinds,
+    make_node,
+    make_queued_job,
+    make_row,
+    natural_key,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-# More than this is summarised, unless all of it is asked for.
-MOST_DEVICES = 200
-MOST_ROWS = 250
-MOST_QUEUE = 200
-MOST_TROUBLE = 50
-WHYS = 20  # from the head of the queue on: each is a question of its own
+# Longer lists are cut, unless all of them are requested.
+MAX_DEVICES = 200
+MAX_ROWS = 250
+MAX_QUEUE = 200
+MAX_ISSUES = 50
+MAX_EXPLANATIONS = 20  # from the head of the queue: each takes a request
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of the cluster is to be seen.
+class Query:
+    """Filter of the jobs and nodes to show.
 
     Attributes
     ----------
     words : str
-        In the name of a job, its user or model, or of a node.
+        Text in the name, user or model of a job, or in the name of a node.
     state : str
-        Of jobs: one of ``STATES``, or "waiting"; "" for any.
-    everything : bool
-        However much it is.
+        State of jobs: one of ``STATES``, or "waiting"; "" for any.
+    show_all : bool
+        Whether to show lists of any length in full.
     """
 
     words: str = ""
     state: str = ""
-    everything: bool = False
+    show_all: bool = False
 
-    def job(self, row: pb.JobStatus) -> bool:
-        """Whether a job is."""
-        if self.state and state_of(row) != self.state:
+    def matches_job(self, row: pb.JobStatus) -> bool:
+        """Return whether a job matches."""
+        if self.state and display_state(row) != self.state:
             return False
         job = row.job
-        return self._in(job.job_id, job.user, job.model, row.node)
+        return self._is_in(job.job_id, job.user, job.model, row.node)
 
-    def node(self, node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> bool:
-        """Whether a node is: for its name, its devices' or its jobs'."""
+    def matches_node(self, node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> bool:
+        """Return whether a node matches, by its name, devices or jobs."""
         if self.state:
-            return any(self.job(row) for row in jobs)
+            return any(self.matches_job(row) for row in jobs)
         kinds = (device.kind for device in node.devices)
-        return self._in(node.name, *kinds) or any(self.job(row) for row in jobs)
+        return self._is_in(node.name, *kinds) or any(self.matches_job(row) for row in jobs)
 
-    def _in(self, *texts: str) -> bool:
+    def _is_in(self, *texts: str) -> bool:
         words = self.words.casefold()
         return not words or any(words in text.casefold() for text in texts)
 
 
-class Trouble(NamedTuple):
-    """Something that an operator is to look at."""
+class Issue(NamedTuple):
+    """Problem that needs an operator's attention."""
 
     name: str
     is_job: bool
-    what: str
-    said: str
+    kind: str
+    detail: str
 
 
 class Totals(NamedTuple):
-    """Of the whole cluster; amounts are of devices, or bytes.
+    """Totals of the whole cluster; amounts in devices or bytes.
 
     Attributes
     ----------
     used, used_bytes
-        Of listed jobs alone, as ``states`` is, save that those which wait are all counted.
+        Of listed jobs only. So is ``states``, except that it counts all pending jobs.
     unlisted : int
-        Jobs that are not listed.
+        Number of unlisted jobs.
     """
 
     nodes: int
     up: int
     devices: int
-    given: float
+    allocated: float
     used: float
     memory_bytes: int
-    given_bytes: int
+    allocated_bytes: int
     used_bytes: int
     states: Mapping[str, int]
     unlisted: int
 
 
 class Overview(NamedTuple):
-    """All that the page shows; ``n_`` is how many there are of what may be cut short."""
+    """Content of the page; ``n_`` fields are the full lengths of lists that may be cut."""
 
     totals: Totals
-    trouble: list[Trouble]
+    issues: list[Issue]
     nodes: list[Node]
     n_nodes: int
     n_devices: int
     rows: list[Row]
     n_rows: int
-    queue: list[Waiting]
+    queue: list[QueuedJob]
     n_queue: int
 
 
-def head_of_queue(found: pb.ListResponse, wanted: Wanted) -> list[str]:
-    """Jobs whose reasons to wait are shown."""
-    return [row.job.job_id for row in _queue(found, wanted)[:WHYS]]
+def head_of_queue(found: pb.ListResponse, query: Query) -> list[str]:
+    """Return the jobs at the head of the queue, whose explanations are shown."""
+    return [row.job.job_id for row in _queue(found, query)[:MAX_EXPLANATIONS]]
 
 
-def overview_of(
-    found: pb.ListResponse, wanted: Wanted, whys: Mapping[str, pb.Explanation]
+def make_overview(
+    found: pb.ListResponse, query: Query, explanations: Mapping[str, pb.Explanation]
 ) -> Overview:
-    """What is shown; ``whys`` are explanations of jobs that wait, as far as there are any."""
-    on: dict[str, list[pb.JobStatus]] = {node.name: [] for node in found.nodes}
-    in_order = sorted(found.nodes, key=lambda node: natural(node.name))
+    """Return the content of the page; pending jobs need not have an explanation."""
+    by_node: dict[str, list[pb.JobStatus]] = {node.name: [] for node in found.nodes}
+    in_order = sorted(found.nodes, key=lambda node: natural_key(node.name))
     for row in found.jobs:
         if row.phase in ON_NODE:
-            on.setdefault(row.node, []).append(row)
-    nodes = [node_of(node, on[node.name]) for node in in_order]
+            by_node.setdefault(row.node, []).append(row)
+    nodes = [make_node(node, by_node[node.name]) for node in in_order]
     shown = [
-        made for node, made in zip(in_order, nodes, strict=True) if wanted.node(node, on[node.name])
+        row
+        for node, row in zip(in_order, nodes, strict=True)
+        if query.matches_node(node, by_node[node.name])
     ]
-    kinds = kinds_of(found.nodes)
-    rows = [row_of(row, kinds.get(name, ())) for name, there in on.items() for row in there]
-    queue = _queue(found, wanted)
-    asked = sorted(
-        (row for row in rows if wanted.job(row.status)),
+    kinds = device_kinds(found.nodes)
+    rows = [make_row(row, kinds.get(name, ())) for name, jobs in by_node.items() for row in jobs]
+    queue = _queue(found, query)
+    matching = sorted(
+        (row for row in rows if query.matches_job(row.status)),
         key=lambda row: (STATES.index(row.state), -row.status.job.priority, row.status.job.job_id),
     )
-    most = len(found.jobs) if wanted.everything else None
+    limit = len(found.jobs) if query.show_all else None
     return Overview(
         _totals(found, nodes),
-        _trouble(nodes, rows, found.failed),
-        _first(shown, MOST_DEVICES if most is None else sum(len(n.devices) for n in shown)),
+        _issues(nodes, rows, found.failed),
+        _first(shown, MAX_DEVICES if limit is None else sum(len(n.devices) for n in shown)),
         len(shown),
         sum(len(node.devices) for node in shown),
-        asked[: MOST_ROWS if most is None else most],
-        len(asked),
+        matching[: MAX_ROWS if limit is None else limit],
+        len(matching),
         [
-            waiting_of(row, whys.get(row.job.job_id))
-            for row in queue[: MOST_QUEUE if most is None else most]
+            make_queued_job(row, explanations.get(row.job.job_id))
+            for row in queue[: MAX_QUEUE if limit is None else limit]
         ],
         len(queue),
     )
 
 
-def _queue(found: pb.ListResponse, wanted: Wanted) -> list[pb.JobStatus]:
-    """In its order; those without a place, which wait for other nodes, behind."""
-    rows = [row for row in found.jobs if row.phase not in ON_NODE and wanted.job(row)]
+def _queue(found: pb.ListResponse, query: Query) -> list[pb.JobStatus]:
+    """Return pending jobs in queue order; last those without a place, which wait for nodes."""
+    rows = [row for row in found.jobs if row.phase not in ON_NODE and query.matches_job(row)]
     return sorted(
         rows, key=lambda row: (not row.place_in_queue, row.place_in_queue, row.submitted_unix_s)
     )
 
 
-def _first(nodes: Sequence[Node], most_devices: int) -> list[Node]:
-    """Nodes with so many devices in all, those first that something is the matter with."""
-    if sum(len(node.devices) for node in nodes) <= most_devices:
+def _first(nodes: Sequence[Node], max_devices: int) -> list[Node]:
+    """Return nodes with a number of devices in total, nodes with a problem first."""
+    if sum(len(node.devices) for node in nodes) <= max_devices:
         return list(nodes)
     chosen: list[Node] = []
     devices = 0
     for node in sorted(nodes, key=lambda node: node.state == "up"):
         devices += len(node.devices)
-        if devices > most_devices and chosen:
+        if devices > max_devices and chosen:
             break
         chosen.append(node)
     return chosen
@@ -186,62 +189,69 @@ def _first(nodes: Sequence[Node], most_devices: int) -> list[Node]:
 
 def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
     devices = [device for node in nodes for device in node.devices]
-    states = Counter(state_of(row) for row in found.jobs)
-    if states["waiting"]:  # jobs at nodes are listed before them, so the others wait, too
+    states = Counter(display_state(row) for row in found.jobs)
+    if states["waiting"]:  # jobs on nodes are listed first, so all unlisted jobs are pending
         states["waiting"] += found.left_out
     return Totals(
         len(nodes),
         sum(node.state == "up" for node in nodes),
         len(devices),
-        sum(device.given_milli for device in devices) / FULL_DEVICE_MILLI,
+        sum(device.allocated_milli for device in devices) / FULL_DEVICE_MILLI,
         sum(device.used_milli for device in devices) / FULL_DEVICE_MILLI,
         sum(device.memory_bytes for device in devices),
-        sum(device.given_bytes for device in devices),
+        sum(device.allocated_bytes for device in devices),
         sum(device.used_bytes for device in devices),
         {name: states[name] for name in (*STATES, "waiting")},
         found.left_out,
     )
 
 
-def _trouble(
+def _issues(
     nodes: Sequence[Node], rows: Sequence[Row], failed: Iterable[pb.JobStatus]
-) -> list[Trouble]:
-    """Everything that needs attention, the worst first; each job at most once.
+) -> list[Issue]:
+    """Return everything that needs attention, by severity; each job at most once.
 
-    Nodes that are not up, jobs that are late, failed within the hour, or exceed their forecast or
-    allocation. Whatever the page draws in red is here (tests/schedulers/live/ui/test_overview.py).
+    Nodes that are not up; jobs that violate their SLO, failed within the hour, or exceed their
+    forecast or allocation. Everything that the page draws in red is included
+    (tests/schedulers/live/ui/test_overview.py).
     """
     found = [
-        Trouble(node.name, False, node.state, node.said)
+        Issue(node.name, False, node.state, node.problem)
         for state in ("away", "drained")
         for node in nodes
         if node.state == state
     ]
     for row in rows:
         if row.status.late:
-            said = row.status.why or "beyond what was promised"
-            found.append(Trouble(row.status.job.job_id, True, "late", said))
-    for one in failed:
-        said = f"{one.why}, at {clock(one.ended_unix_s)}".removeprefix(", ")
-        found.append(Trouble(one.job.job_id, True, "failed", said))
-    return [*found, *(_exceeded(row) for row in rows if not row.status.late and is_over(row))]
+            detail = row.status.why or "it takes longer than its SLO allows"
+            found.append(Issue(row.status.job.job_id, True, SLO_VIOLATED, detail))
+    for job in failed:
+        detail = f"{job.why}, at {clock(job.ended_unix_s)}".removeprefix(", ")
+        found.append(Issue(job.job.job_id, True, "failed", detail))
+    return [
+        *found,
+        *(_exceeded(row) for row in rows if not row.status.late and exceeds_bounds(row)),
+    ]
 
 
-def is_over(row: Row) -> bool:
-    """Whether a job exceeds its forecast or allocation: then a gauge of it is red."""
-    return row.memory.over or row.compute.over or (row.time is not None and row.time.over)
+def exceeds_bounds(row: Row) -> bool:
+    """Return whether a job exceeds its forecast or allocation, so that a gauge is red."""
+    return (
+        row.memory.exceeded or row.compute.exceeded or (row.time is not None and row.time.exceeded)
+    )
 
 
-def _exceeded(row: Row) -> Trouble:
-    """The worst that a job exceeds."""
+def _exceeded(row: Row) -> Issue:
+    """Return the most severe excess of a job."""
     job_id, status = row.status.job.job_id, row.status
-    if row.memory.over:
-        peak, bound = size(status.peak_memory_bytes), size(row.given_bytes)
-        return Trouble(job_id, True, "memory", f"took {peak}, it was given {bound}")
-    predicted = row.told or pb.Told()
-    if row.time is not None and row.time.over:
-        ends, most = how_long(status.elapsed_s + status.remaining_s), how_long(predicted.promised_s)
-        return Trouble(job_id, True, "slow", f"takes {ends}, at most {most} were predicted")
+    if row.memory.exceeded:
+        peak, bound = size(status.peak_memory_bytes), size(row.allocated_bytes)
+        return Issue(job_id, True, "memory", f"used {peak}, {bound} were allocated")
+    predicted = row.prediction or pb.Told()
+    if row.time is not None and row.time.exceeded:
+        ends = format_duration(status.elapsed_s + status.remaining_s)
+        bound = format_duration(predicted.promised_s)
+        return Issue(job_id, True, "slow", f"takes {ends}, at most {bound} were predicted")
     used = share(round(status.usage_milli, -1))
-    said = f"keeps {used} busy, {share(predicted.compute_milli)} were predicted"
-    return Trouble(job_id, True, "busy", said)
+    detail = f"uses {used} of its device, {share(predicted.compute_milli)} were predicted"
+    return Issue(job_id, True, "busy", detail)

@@ -1,4 +1,4 @@
-"""The pages' server: a bounded number of connections, a request on each."""
+"""HTTP server of the pages, with a limited number of connections."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def serve_pages(
     on_ready: Callable[[str], None],
     stopped: threading.Event,
 ) -> None:
-    """Serve until ``stopped`` is set.
+    """Serve the pages until ``stopped`` is set.
 
     Parameters
     ----------
     connect : callable
-        A new connection to the controller, which need not be there.
+        Returns a new connection to the controller, which need not be running.
     target : str
-        Where that is, to be shown.
+        Address of the controller, for display.
     on_ready : callable
-        Called with the address that lets a browser in.
+        Called with the address that contains the access token.
 
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave.
+        The host or port cannot be bound, or is not loopback and ``allow_remote`` is false.
     """
     address = address_of(Options(host=host, port=port, allow_remote=True))
     local = ipaddress.ip_address(address).is_loopback
@@ -60,7 +60,7 @@ def serve_pages(
         app = application(poller, target, access, hosts=hosts)
         try:
             server = WsgiServer((address, port), app, limits=_LIMITS)
-        except OSError as error:  # taken since it was looked at
+        except OSError as error:  # taken since the check
             raise ServiceError(in_use(host, port)) from error
         try:
             on_ready(access.link(f"http://{target_of(host, server.port)}/"))

@@ -1,4 +1,4 @@
-"""The pages as a WSGI application: what is asked of the lookout, as HTML."""
+"""WSGI application of the pages: renders the state in the poller as HTML."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
 from presage.errors import InvalidJobError, UnknownJobError
-from presage.schedulers.live.protocol.submitted_job import MOST_NAME
+from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
 from presage.schedulers.live.ui import figures
-from presage.schedulers.live.ui.cached_value import Seen
+from presage.schedulers.live.ui.cached_value import Snapshot
 from presage.schedulers.live.ui.overview import (
-    MOST_TROUBLE,
-    Wanted,
+    MAX_ISSUES,
+    Query,
     head_of_queue,
-    overview_of,
+    make_overview,
 )
 from presage.schedulers.live.ui.page_access import PageAccess
-from presage.schedulers.live.ui.page_rows import kinds_of, row_of
+from presage.schedulers.live.ui.page_rows import device_kinds, make_row
 from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.page_templates import page_environment
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILES = {"page.css": "text/css", "live.js": "text/javascript"}
-_MOST_WORDS = 200
+_MAX_WORDS = 200
 _HEADERS = {
-    # Nothing but what this server gives out, and nothing inline: a name that slipped through as
-    # HTML would still not run.
+    # Only files of this server, and nothing inline: a name that was not escaped could not run.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
@@ -50,7 +49,7 @@ _HEADERS = {
 
 
 class _Name(BaseConverter):
-    """A job's name, which may have slashes, also at its ends."""
+    """Converter for job names, which may contain slashes anywhere."""
 
     regex = ".+"
     part_isolating = False
@@ -59,24 +58,24 @@ class _Name(BaseConverter):
 def application(
     poller: Poller, target: str, access: PageAccess, *, hosts: frozenset[str] | None = None
 ) -> Flask:
-    """The pages of a cluster.
+    """Return the application with the pages of a cluster.
 
     Parameters
     ----------
     target : str
-        Where the controller is, to be shown.
+        Address of the controller, for display.
     access : PageAccess
-        Which browsers are let in; the others are answered 403.
+        Authentication of browsers; requests of others are answered with 403.
     hosts : frozenset of str, optional
-        Names that the server may be asked by; any if left out. On loopback a page elsewhere could
-        else have its own name lead here (DNS rebinding), and read what only this machine may.
+        Host names that requests may use; any if left out. It protects a server on loopback against
+        DNS rebinding by other websites.
     """
     app = Flask("presage-cluster", static_folder=None)
     app.url_map.merge_slashes = False
     app.url_map.converters["name"] = _Name
     files = {name: (_FOLDER / name).read_bytes() for name in _FILES}
     version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
-    render = partial(_rendered, _environment(), target=target, version=version)
+    render = partial(_render, _environment(), target=target, version=version)
 
     @app.before_request
     def check_host() -> Response | None:
@@ -84,7 +83,7 @@ def application(
             return None
         known = ", ".join(sorted(hosts))
         return Response(
-            f"this page answers to {known} alone; ask it by one of these names\n",
+            f"this page is served only under the names {known}; use one of them\n",
             HTTPStatus.MISDIRECTED_REQUEST,
             mimetype="text/plain",
         )
@@ -109,86 +108,90 @@ def application(
         return _job(poller, render, job_id or request.args.get("name", ""))
 
     def file(name: str) -> Response:
-        cached = {"Cache-Control": "private, max-age=86400"}  # its address has its version
+        cached = {"Cache-Control": "private, max-age=86400"}  # the address contains the version
         return Response(files[name], mimetype=_FILES[name], headers=cached)
 
     for name in _FILES:
         app.add_url_rule(f"/{name}", name, partial(file, name))
-    app.register_error_handler(HTTPException, _refused)
+    app.register_error_handler(HTTPException, _error_response)
     return app
 
 
 def _cluster(poller: Poller, render: Callable[..., Response]) -> Response:
-    asked = request.args
-    state = asked.get("state", "")
+    args = request.args
+    state = args.get("state", "")
     states = (*figures.STATES, "waiting")
-    wanted = Wanted(
-        asked.get("q", "")[:_MOST_WORDS].strip(),
+    query = Query(
+        args.get("q", "")[:_MAX_WORDS].strip(),
         state if state in states else "",
-        asked.get("all") == "1",
+        args.get("all") == "1",
     )
-    seen = poller.cluster()
-    found = seen.found
+    snapshot = poller.cluster()
+    found = snapshot.value
     view = None
     if found is not None:
-        view = overview_of(found, wanted, poller.whys(head_of_queue(found, wanted)))
-    kept = {"q": wanted.words, "state": wanted.state, "all": "1"}
+        view = make_overview(found, query, poller.explanations(head_of_queue(found, query)))
+    all_args = {"q": query.words, "state": query.state, "all": "1"}
     return render(
         "overview.html.j2",
-        seen,
+        snapshot,
         view=view,
-        wanted=wanted,
+        query=query,
         states=states,
+        slo_violated=figures.SLO_VIOLATED,
         events=poller.events(),
-        most_trouble=MOST_TROUBLE,
-        all_url=f"/?{figures.query({name: value for name, value in kept.items() if value})}",
+        max_issues=MAX_ISSUES,
+        all_url=f"/?{figures.query_string({k: v for k, v in all_args.items() if v})}",
         policy=found.policy if found else "",
         forecaster=found.forecaster if found else "",
     )
 
 
 def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Response:
-    seen: Seen[pb.Explanation] = Seen()
+    snapshot: Snapshot[pb.Explanation] = Snapshot()
     unknown, log, row = "", None, None
     try:
-        if len(job_id) > MOST_NAME:
+        if len(job_id) > MAX_NAME_LENGTH:
             raise UnknownJobError(f"no job has a name of {len(job_id)} characters")
-        seen = poller.job(job_id)
+        snapshot = poller.job(job_id)
     except (UnknownJobError, InvalidJobError) as error:
         unknown = f"{error}."
-    found = seen.found
+    found = snapshot.value
     if found is not None:
         if found.status.attempt:
             log = poller.log(found.status)
         if found.status.phase in figures.ON_NODE:
-            nodes = poller.cluster().found
-            kinds = kinds_of(nodes.nodes if nodes else ())
-            row = row_of(found.status, kinds.get(found.status.node, ()))
+            nodes = poller.cluster().value
+            kinds = device_kinds(nodes.nodes if nodes else ())
+            row = make_row(found.status, kinds.get(found.status.node, ()))
     return render(
         "job.html.j2",
-        seen,
+        snapshot,
         status=HTTPStatus.NOT_FOUND if unknown else HTTPStatus.OK,
-        name=job_id[:MOST_NAME],
+        name=job_id[:MAX_NAME_LENGTH],
         found=found,
         unknown=unknown,
         row=row,
-        state=figures.state_of(found.status) if found else "",
+        state=figures.display_state(found.status) if found else "",
         command=shlex.join(found.status.job.command) if found else "",
         log=log,
     )
 
 
-def _rendered(
+def _render(
     environment: jinja2.Environment,
     template: str,
-    seen: Seen[Any],
+    snapshot: Snapshot[Any],
     *,
     status: HTTPStatus = HTTPStatus.OK,
     **values: Any,
 ) -> Response:
     values = {"policy": "", "forecaster": "", **values}
     text = environment.get_template(template).render(
-        failure=seen.failure, since=seen.since_unix_s, at=seen.at_unix_s, **values
+        failure=snapshot.failure,
+        since=snapshot.failing_since_unix_s,
+        at=snapshot.at_unix_s,
+        **values,
     )
     return Response(text, status, mimetype="text/html")
 
@@ -198,12 +201,12 @@ def _environment() -> jinja2.Environment:
     filters: Mapping[str, Callable[..., str]] = {
         "clock": figures.clock,
         "moment": partial(figures.clock, day=True),
-        "how_long": figures.how_long,
+        "duration": figures.format_duration,
         "size": figures.size,
         "percent": figures.percent,
-        "done_of": figures.done_of,
+        "done_text": figures.done_text,
         "share": figures.share,
-        "known": figures.known,
+        "forecast_quality": figures.forecast_quality,
         "job_url": figures.job_url,
         "words": _words,
         "quoted": shlex.quote,
@@ -213,18 +216,18 @@ def _environment() -> jinja2.Environment:
 
 
 def _words(name: str) -> str:
-    """NodeJoined as "node joined"."""
+    """Format NodeJoined as "node joined"."""
     return re.sub("(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def _host_of(header: str) -> str:
-    """The host of a Host header, without its port; "" where it is none."""
+    """Return the host of a Host header without its port; "" if it is not valid."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return ""
 
 
-def _refused(error: HTTPException) -> Response:
-    said = f"{error.code} {error.name}: there is / and /jobs/NAME, to be read\n"
-    return Response(said, error.code, mimetype="text/plain")
+def _error_response(error: HTTPException) -> Response:
+    text = f"{error.code} {error.name}: the pages are / and /jobs/NAME, and only GET is allowed\n"
+    return Response(text, error.code, mimetype="text/plain")

@@ -1,4 +1,4 @@
-"""Looks at a controller, once for all who look at the page."""
+"""Shared, rate-limited cache of controller state for all page viewers."""
 
 from __future__ import annotations
 
@@ -8,73 +8,73 @@ from typing import Self
 
 from presage.errors import ForbiddenError, InvalidJobError, UnknownJobError
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.ui.cached_value import BoundedCache, CachedValue, Seen
+from presage.schedulers.live.ui.cached_value import BoundedCache, CachedValue, Snapshot
 from presage.schedulers.live.ui.log_tail import LogTail
 from presage.schedulers.live.ui.recent_events import RecentEvents
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-FRESH_S = 0.8
-WHY_S = 4.0  # a job in the queue seldom waits for something else
-FAILED_S = 3_600.0  # a job that failed so long ago needs a look no more
-MOST_SEEN = 5_000  # of the cluster's jobs; of others it is said how many there are
-MOST_JOBS = 256  # that are remembered
-_LOGS_AT_ONCE = 4
+MAX_AGE_S = 0.8
+EXPLANATION_MAX_AGE_S = 4.0  # the reason why a pending job waits rarely changes
+FAILED_S = 3_600.0  # failed jobs need attention for so long
+MAX_LISTED = 5_000  # jobs that are fetched; the others are only counted
+MAX_JOBS = 256  # in each cache of single jobs
+_LOG_THREADS = 4
 
 
 class Poller:
-    """A context manager.
+    """Cache of the state of a controller; a context manager.
 
     Parameters
     ----------
     connect : callable
-        A new connection to the controller.
+        Returns a new connection to the controller.
     """
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:
         self._client = connect()
-        self._threads = ThreadPoolExecutor(_LOGS_AT_ONCE, "log")
+        self._threads = ThreadPoolExecutor(_LOG_THREADS, "log")
         self._recent = RecentEvents(connect)
         self._cluster = CachedValue(
-            lambda: self._client.list(most=MOST_SEEN, failed_s=FAILED_S), FRESH_S
+            lambda: self._client.list(limit=MAX_LISTED, failed_s=FAILED_S), MAX_AGE_S
         )
-        self._jobs = BoundedCache(self._job_kept(FRESH_S), MOST_JOBS)
-        self._whys = BoundedCache(self._job_kept(WHY_S), MOST_JOBS)
-        self._tails = BoundedCache(self._tail, MOST_JOBS)
+        self._jobs = BoundedCache(self._make_cached_job(MAX_AGE_S), MAX_JOBS)
+        self._explanations = BoundedCache(self._make_cached_job(EXPLANATION_MAX_AGE_S), MAX_JOBS)
+        self._tails = BoundedCache(self._tail, MAX_JOBS)
 
-    def cluster(self) -> Seen[pb.ListResponse]:
-        """Jobs that are not over, or failed of late, and nodes."""
+    def cluster(self) -> Snapshot[pb.ListResponse]:
+        """Return the nodes, and the jobs that have not ended or failed recently."""
         return self._cluster.read()
 
-    def job(self, job_id: str) -> Seen[pb.Explanation]:
-        """A job and why it is where it is.
+    def job(self, job_id: str) -> Snapshot[pb.Explanation]:
+        """Return a job and the explanation of its state.
 
         Raises
         ------
         UnknownJobError
-            There is none of that name, or it is another user's.
+            There is no job of that name, or it belongs to another user.
         """
-        return self._jobs.of(job_id).read()
+        return self._jobs.get(job_id).read()
 
-    def whys(self, job_ids: Iterable[str]) -> dict[str, pb.Explanation]:
-        """Why jobs wait, as far as the controller says it."""
-        found, answers = {}, not self._cluster.last().failure
+    def explanations(self, job_ids: Iterable[str]) -> dict[str, pb.Explanation]:
+        """Return why jobs wait, as far as the controller responds."""
+        found, is_responding = {}, not self._cluster.last().failure
         for job_id in job_ids:
-            kept = self._whys.of(job_id)
+            cached = self._explanations.get(job_id)
             try:
-                seen = kept.read() if answers else kept.last()
+                snapshot = cached.read() if is_responding else cached.last()
             except (UnknownJobError, InvalidJobError):  # it ended in the meantime
                 continue
-            answers = answers and not seen.failure
-            if seen.found is not None:
-                found[job_id] = seen.found
+            is_responding = is_responding and not snapshot.failure
+            if snapshot.value is not None:
+                found[job_id] = snapshot.value
         return found
 
-    def log(self, row: pb.JobStatus) -> Seen[str]:
-        """The end of what a job wrote in its last attempt."""
-        return self._tails.of((row.job.job_id, row.submitted_unix_s, row.attempt)).read()
+    def log(self, row: pb.JobStatus) -> Snapshot[str]:
+        """Return the end of the log of a job's last attempt."""
+        return self._tails.get((row.job.job_id, row.submitted_unix_s, row.attempt)).read()
 
     def events(self) -> list[pb.Event]:
-        """What happened last, the newest first."""
+        """Return the recent events, newest first."""
         return self._recent.events()
 
     def __enter__(self) -> Self:
@@ -86,15 +86,15 @@ class Poller:
         self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _job_kept(self, fresh_s: float) -> Callable[[str], CachedValue[pb.Explanation]]:
-        return lambda job_id: CachedValue(lambda: self._explain(job_id), fresh_s)
+    def _make_cached_job(self, max_age_s: float) -> Callable[[str], CachedValue[pb.Explanation]]:
+        return lambda job_id: CachedValue(lambda: self._explain(job_id), max_age_s)
 
     def _explain(self, job_id: str) -> pb.Explanation:
         try:
             return self._client.explain(job_id)
-        except ForbiddenError as error:  # of this job alone: the controller does answer
+        except ForbiddenError as error:  # about this job only: the controller is responding
             raise UnknownJobError(str(error)) from error
 
     def _tail(self, key: tuple[str, float, int]) -> LogTail:
-        job_id = key[0]  # what another attempt wrote, or a job of its name before, is not its own
+        job_id = key[0]  # the rest of the key separates attempts, and jobs of the same name
         return LogTail(lambda offset: self._client.logs(job_id, offset=offset), self._threads)

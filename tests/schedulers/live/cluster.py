@@ -19,7 +19,7 @@ import presage
 from presage.errors import ServiceError
 from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.client.waiting import OVER
+from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account
@@ -234,7 +234,7 @@ class LiveCluster:
     def over(self, *names: str, within_s: float = 2 * WITHIN_S) -> dict[str, int]:
         """Wait until jobs are over; how all stand."""
         until(
-            lambda: all(self.phases().get(name) in OVER for name in names),
+            lambda: all(self.phases().get(name) in TERMINAL_PHASES for name in names),
             within_s,
             f"{names} over",
         )

@@ -31,7 +31,7 @@ def then_die(function: Any) -> Any:
 def main() -> None:
     moment, *options = sys.argv[1:]
     module: Any = agent
-    if moment in ("create", "launch", "want", "remove"):
+    if moment in ("create", "launch", "set_desired_state", "remove"):
         setattr(module, moment, die)
     elif moment == "renamed":  # a folder that is being removed
         vars(task_process)["remove_tree"] = die

@@ -85,7 +85,7 @@ def main() -> None:
             os.write(1, b"x" * 1024 * 1024)
         run.step(done)
         say("did", done)
-        if run.checkpoint_wanted or (int(every) and done % int(every) == 0):
+        if run.checkpoint_requested or (int(every) and done % int(every) == 0):
             run.saved(done)
             say("saved", done)
     say("end", run.iterations)

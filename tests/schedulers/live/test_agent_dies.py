@@ -15,7 +15,16 @@ from tests.schedulers.live.job import processes_of
 
 DYING = (sys.executable, HERE / "dying_agent.py")
 # Around what an agent does to a task's folder, and to its shim.
-MOMENTS = ("create", "created", "launch", "launched", "want", "remove", "renamed", "removed")
+MOMENTS = (
+    "create",
+    "created",
+    "launch",
+    "launched",
+    "set_desired_state",
+    "remove",
+    "renamed",
+    "removed",
+)
 
 
 @all_faults

@@ -91,7 +91,7 @@ def test_where_nobody_listens_no_controller_is_said_to_be_there():
 
 @pytest.mark.parametrize(
     ("token", "told"),
-    [("", "asks who calls; pass --token-file FILE"), ("wrong", "the token is not known")],
+    [("", "requires authentication; pass --token-file FILE"), ("wrong", "the token is not known")],
 )
 def test_who_shows_no_token_is_told_how_to_show_one(token, told):
     error = UnauthenticatedError("the token is not known to this server")
@@ -109,7 +109,9 @@ def test_a_service_that_is_no_controller_is_not_taken_for_one():
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    other = pytest.raises(ServiceError, match=f"no controller of a cluster listens at .*:{port},")
+    other = pytest.raises(
+        ServiceError, match=f"the service at .*:{port} is no controller of a cluster"
+    )
     try:
         with ClusterClient(f"127.0.0.1:{port}") as client, other:
             client.list()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.live.protocol.pieces import orders_in_pieces, submit_requests, whole_orders
-from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES, MOST_JOBS, MOST_MESSAGE_BYTES
+from presage.schedulers.live.protocol.pieces import merge_orders, split_orders, submit_requests
+from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES, MAX_JOBS, MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 SIZES = st.lists(st.integers(0, 60_000), max_size=60)
@@ -28,33 +28,33 @@ def orders_of(sizes):
 @given(SIZES)
 def test_orders_in_pieces_are_small_and_the_same_when_put_together(sizes):
     orders, whole = orders_of(sizes), None
-    for piece in orders_in_pieces(orders, LEAST_BYTES):
+    for piece in split_orders(orders, LEAST_BYTES):
         assert piece.ByteSize() <= LEAST_BYTES
         assert whole is None or whole.more
-        whole = whole_orders(whole, pb.NodeOrders.FromString(piece.SerializeToString()))
+        whole = merge_orders(whole, pb.NodeOrders.FromString(piece.SerializeToString()))
     assert whole == orders
 
 
 def test_small_orders_are_one_message():
-    assert [piece.more for piece in orders_in_pieces(orders_of([10] * 10))] == [False]
+    assert [piece.more for piece in split_orders(orders_of([10] * 10))] == [False]
 
 
-@pytest.mark.parametrize("count", [0, 1, MOST_JOBS, MOST_JOBS + 1, 3 * MOST_JOBS])
+@pytest.mark.parametrize("count", [0, 1, MAX_JOBS, MAX_JOBS + 1, 3 * MAX_JOBS])
 def test_many_jobs_are_several_requests(count):
     jobs = [pb.Job(job_id=str(number)) for number in range(count)]
     requests = list(submit_requests(jobs))
 
     assert [job for request in requests for job in request.jobs] == jobs
-    assert all(len(request.jobs) <= MOST_JOBS for request in requests)
-    assert len(requests) == max(1, -(-count // MOST_JOBS))
+    assert all(len(request.jobs) <= MAX_JOBS for request in requests)
+    assert len(requests) == max(1, -(-count // MAX_JOBS))
 
 
 def test_large_jobs_are_several_requests_that_each_fit():
-    jobs = [pb.Job(job_id=str(n), folder="x" * (MOST_JOB_BYTES - 100)) for n in range(10)]
+    jobs = [pb.Job(job_id=str(n), folder="x" * (MAX_JOB_BYTES - 100)) for n in range(10)]
     requests = list(submit_requests(jobs))
 
     assert [job.job_id for request in requests for job in request.jobs] == [j.job_id for j in jobs]
-    assert max(request.ByteSize() for request in requests) <= MOST_MESSAGE_BYTES
+    assert max(request.ByteSize() for request in requests) <= MAX_MESSAGE_BYTES
     assert len(requests) == 4
 
 
@@ -71,4 +71,4 @@ def test_the_report_of_a_full_node_fits_into_one_message():
         devices=[pb.Device(kind="k" * 128, memory_bytes=2**60)] * 1024,
     )  # fmt: skip
 
-    assert report.ByteSize() < MOST_MESSAGE_BYTES
+    assert report.ByteSize() < MAX_MESSAGE_BYTES

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from presage.schedulers.live.client.slo_text import promise_of
+from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -19,14 +19,14 @@ def row(phase: pb.Phase, promised_s: float, *, late: bool = False) -> pb.JobStat
 @pytest.mark.parametrize(
     ("status", "word"),
     [
-        (row(pb.RUNNING, 120.0), "in time"),
-        (row(pb.FINISHED, 120.0), "in time"),
-        (row(pb.FINISHED, 120.0, late=True), "late"),
-        (row(pb.PAUSED, math.inf), "nothing promised"),
-        (row(pb.FINISHED, math.inf), "nothing promised"),
+        (row(pb.RUNNING, 120.0), "SLO met"),
+        (row(pb.FINISHED, 120.0), "SLO met"),
+        (row(pb.FINISHED, 120.0, late=True), "SLO violated"),
+        (row(pb.PAUSED, math.inf), "no SLO"),
+        (row(pb.FINISHED, math.inf), "no SLO"),
         (row(pb.WAITING, 120.0), ""),
         (pb.JobStatus(phase=pb.RUNNING, started_unix_s=1.0), ""),
     ],
 )
 def test_a_latency_sensitive_job_is_in_time_late_or_was_promised_nothing(status, word):
-    assert promise_of(status) == word
+    assert slo_text(status) == word

@@ -54,7 +54,7 @@ def test_an_agent_on_the_state_of_another_is_sent_away(cluster):
     assert cluster.agent("n0").wait(60) != 0
 
     said = cluster.log("n0").read_text()  # the first one writes there, too
-    assert "another agent runs on it" in said
+    assert "another agent uses it" in said
     assert first.poll() is None
     cluster.running["first"] = first
 

@@ -88,8 +88,8 @@ def test_a_controller_and_an_agent_that_are_killed_are_started_again_and_a_job_r
     assert cluster.over("long", "next") == {"long": pb.FINISHED, "next": pb.FINISHED}
     assert {line.pid for line in cluster.lines() if line.job == "long"} == {pid}
     said = cluster.log("up").read_text()
-    assert "n0 was ended by SIGKILL; it is started again in 1 s\n" in said
-    assert "controller was ended by SIGKILL; it is started again in 1 s\n" in said
+    assert "n0 was ended by SIGKILL; restarting in 1 s\n" in said
+    assert "controller was ended by SIGKILL; restarting in 1 s\n" in said
     cluster.check(run_once=["long", "next"])
     assert cluster.kill("up", signal.SIGTERM) == 0
 
@@ -103,15 +103,15 @@ def test_while_one_agent_cannot_start_the_other_runs_jobs_and_it_joins_once_it_c
     if damage == "locked":
         lock = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        why = f"state folder {state}: another agent runs on it; give each agent one of its own"
+        why = f"state folder {state}: another agent uses it; give each agent its own folder"
     else:
         (state / "agent.id").write_bytes(b"\xff")
-        why = f"{state}/agent.id: is damaged, it has to hold 32 hexadecimal digits"
+        why = f"{state}/agent.id: damaged, must contain 32 hexadecimal digits"
     up_with(cluster, "--agents", 2)
     cluster.connected("n0")
     said = cluster.log("up")
     until(lambda: said.read_text().count(f"n1 ended with 1: error: {why}") >= 2, 120.0, "n1 fails")
-    assert "2 times in a row" in said.read_text()
+    assert "2 failures in a row" in said.read_text()
 
     cluster.submit(cluster.job("job", 5))
     assert cluster.over("job") == {"job": pb.FINISHED}

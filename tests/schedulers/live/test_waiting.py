@@ -35,9 +35,9 @@ AWAY = ServiceError("no controller")
 
 def waited(monkeypatch, told: Any, *names: str) -> tuple[list[str], list[ServiceError]]:
     """Jobs as they ended, and what was said of the controller."""
-    monkeypatch.setattr(waiting, "EVERY_S", 0.0)
+    monkeypatch.setattr(waiting, "POLL_S", 0.0)
     said: list[ServiceError] = []
-    rows = waiting.each_when_over(told, names, on_away=said.append)
+    rows = waiting.jobs_as_completed(told, names, on_away=said.append)
     return [row.job.job_id for row in rows], said
 
 

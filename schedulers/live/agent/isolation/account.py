@@ -1,4 +1,4 @@
-"""The account of this machine that a job runs as: found by the agent, taken on by the job."""
+"""Account of this machine that a job runs as: looked up by the agent, assumed by the job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from presage.errors import InvalidJobError
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An entry of the machine's user database, as it was when the task was made.
+    """Entry of the machine's user database, as of the creation of the task.
 
     Attributes
     ----------
     groups : tuple of int
-        All of the account's groups, the primary one included.
+        All groups of the account, including the primary group.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Account:
     shell: str
 
     def variables(self) -> dict[str, str]:
-        """What login(1) would set in the environment."""
+        """Return the environment variables that login(1) sets."""
         return {
             "HOME": self.home,
             "USER": self.name,
@@ -37,30 +37,31 @@ class Account:
         }
 
     def to_json(self) -> dict[str, object]:
-        """As a task's ``spec.json`` has it."""
+        """Return the JSON object for a task's ``spec.json``."""
         return {**asdict(self), "groups": list(self.groups)}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Account:
+    def from_json(cls, row: Mapping[str, Any]) -> Account:
         """Read what :meth:`to_json` wrote; raises KeyError, TypeError or ValueError."""
-        numbers = [said["uid"], said["gid"], *said["groups"]]
+        numbers = [row["uid"], row["gid"], *row["groups"]]
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError(f"{numbers!r} are not numbers of an account")
-        texts = {name: str(said[name]) for name in ("name", "home", "shell")}
-        return cls(uid=said["uid"], gid=said["gid"], groups=tuple(said["groups"]), **texts)
+            raise ValueError(f"{numbers!r} are not user and group ids")
+        texts = {name: str(row[name]) for name in ("name", "home", "shell")}
+        return cls(uid=row["uid"], gid=row["gid"], groups=tuple(row["groups"]), **texts)
 
 
-def account_of(run_as: str, node: str, *, allow_root: bool) -> Account | None:
-    """The account that a job is to run as; None for the agent's own.
+def find_account(run_as: str, node: str, *, allow_root: bool) -> Account | None:
+    """Return the account that a job runs as; None for the agent's own.
 
-    An agent that is not root cannot change its user: its jobs run as itself, whatever is asked for.
+    An agent that is not root cannot change its user: its jobs run as its own user, whatever
+    ``run_as`` is.
 
     Parameters
     ----------
     run_as : str
-        The account's name, as the controller has it from the submitter's token; "" for none.
+        Name of the account, which the controller takes from the submitter's token; "" for none.
     allow_root : bool
-        Whether a job may run as root: as account of uid 0, or as none in particular.
+        Whether a job may run as root: as an account with uid 0, or without an account.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def account_of(run_as: str, node: str, *, allow_root: bool) -> Account | None:
             f"no account to run as on node {node}, whose agent is root: give the token "
             "run-as=ACCOUNT, or start the agent with --allow-root-jobs"
         )
-    import pwd  # not on every machine that reads this module
+    import pwd  # not on every platform that imports this module
 
     try:
         found = pwd.getpwnam(run_as)
@@ -94,12 +95,12 @@ def account_of(run_as: str, node: str, *, allow_root: bool) -> Account | None:
 
 
 def own_variables() -> dict[str, str]:
-    """As :meth:`Account.variables`, of this process' own user."""
+    """Return :meth:`Account.variables` of the user of this process."""
     import pwd
 
     try:
         found = pwd.getpwuid(os.geteuid())
-    except KeyError:  # a container's user need not be in the database
+    except KeyError:  # the user of a container may be missing from the database
         names = ("HOME", "USER", "LOGNAME", "SHELL")
         return {name: os.environ[name] for name in names if name in os.environ}
     return Account(
@@ -108,12 +109,12 @@ def own_variables() -> dict[str, str]:
 
 
 def become(account: Account) -> None:
-    """Make this process the account's for good; there is no way back.
+    """Change the user of this process to an account, irreversibly.
 
     Raises
     ------
     OSError
-        The kernel refuses, as it does any process but root's.
+        The kernel refuses, as it does unless the process is root.
     """
     os.setgroups(account.groups)
     os.setresgid(account.gid, account.gid, account.gid)

@@ -1,4 +1,4 @@
-"""The environment that a job has from its node: nothing that the agent does not name."""
+"""Environment that a job inherits from its agent: an allow-list of variables."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _PREFIXES = ("LC_", "CUDA", "NVIDIA", "NCCL")
 
 
 def inherited_environment(account: Account | None, also: Collection[str]) -> dict[str, str]:
-    """Variables of the agent that its jobs have too, and those of a job's account.
+    """Return the variables that a job inherits from the agent, and those of its account.
 
-    All others are the agent's own: a token, a proxy with its password, a key of a cloud.
+    No others are inherited: they may hold a token, a proxy's password or a cloud key.
 
     Parameters
     ----------
     account : Account or None
-        That the job runs as; None for the agent's.
+        Account of the job; None for the agent's own.
     also : collection of str
-        Further names.
+        Names of further variables to inherit.
     """
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name in _NAMES or name in also or name.startswith(_PREFIXES)
     }
-    return {**kept, **(own_variables() if account is None else account.variables())}
+    return {**inherited, **(own_variables() if account is None else account.variables())}

@@ -1,4 +1,4 @@
-"""What a job finds in its environment, beside what its user put there."""
+"""Environment variables that a job gets in addition to those of its user."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI, TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 
 TASK, STATE = "PRESAGE_TASK", "PRESAGE_STATE"
-_MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108 where NVIDIA's daemon has it unless it is told
+_MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108 default folder of NVIDIA's daemon
 
 
 def job_environment(spec: TaskSpec, folder: TaskFolder, mps_percent: int | None) -> dict[str, str]:
-    """All variables of a job's first process."""
+    """Return all variables of a job's first process."""
     added = {
         TASK: folder.name,
         STATE: str(folder.state),
@@ -32,15 +32,15 @@ def job_environment(spec: TaskSpec, folder: TaskFolder, mps_percent: int | None)
 
 
 def cpu_count(spec: TaskSpec) -> int:
-    """Processors that a task may run on."""
+    """Return the number of processors that a task may run on."""
     return len(os.sched_getaffinity(0) if spec.cpus is None else set(spec.cpus))
 
 
 def mps_percent(spec: TaskSpec, compute_milli: int) -> int | None:
-    """Percentage of its GPUs' threads for a job that starts now; None where no MPS serves it."""
+    """Return the percentage of GPU threads for a job that starts now; None without MPS."""
     pipes = Path(spec.environment.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER))
     if spec.cuda is None or not (pipes / "control").exists():
         return None
-    if spec.grows:  # MPS never gives more than at first; time takes away what is not its share
+    if spec.grows:  # MPS cannot raise it later; a duty cycle reduces it to the share
         return 100
     return -(-compute_milli * 100 // FULL_DEVICE_MILLI)

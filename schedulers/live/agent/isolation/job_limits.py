@@ -1,4 +1,4 @@
-"""What a job may take of its node, beside its device."""
+"""Limits of a job on its node, apart from its devices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class JobLimits:
     Attributes
     ----------
     processes : int
-        Processes and threads. By a control group; where there is none the account may have so many
-        on the node (``RLIMIT_NPROC``), which root's jobs are not held to.
+        Processes and threads, limited by a control group. Without one, the limit holds for the
+        account on the node (``RLIMIT_NPROC``), which does not apply to root.
     open_files : int
-        Of each process (``RLIMIT_NOFILE``, the hard limit; the soft one is the agent's own).
+        Per process (``RLIMIT_NOFILE``, the hard limit; the soft limit is the agent's own).
     memory_bytes : int
-        Of the node's memory, by a control group alone: ``RLIMIT_AS`` would count the addresses that
-        CUDA reserves, and ``RLIMIT_DATA`` each process by itself. 0 for what the job's processors
-        have as devices, and for no limit of a job on GPUs.
+        Host memory, limited by a control group only: ``RLIMIT_AS`` would count the addresses that
+        CUDA reserves, and ``RLIMIT_DATA`` holds per process. 0 for the memory of the devices of a
+        CPU job, and for no limit of a GPU job.
     """
 
     processes: int = MAX_PROCESSES
@@ -31,7 +31,7 @@ class JobLimits:
 
 
 def set_limits(max_processes: int, max_open_files: int) -> None:
-    """Limit this process and all that come from it; 0 for what it has. Raises OSError."""
+    """Limit this process and its descendants; 0 for no change. Raises OSError."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if max_processes:
         _lower(resource.RLIMIT_NPROC, max_processes)
@@ -39,9 +39,9 @@ def set_limits(max_processes: int, max_open_files: int) -> None:
         _lower(resource.RLIMIT_NOFILE, max_open_files)
 
 
-def _lower(which: int, most: int) -> None:
+def _lower(which: int, limit: int) -> None:
     soft, hard = (
-        most if had == resource.RLIM_INFINITY else min(had, most)
-        for had in resource.getrlimit(which)
+        limit if current == resource.RLIM_INFINITY else min(current, limit)
+        for current in resource.getrlimit(which)
     )
     resource.setrlimit(which, (soft, hard))

@@ -1,4 +1,4 @@
-"""Folders that jobs write to: made where no link leads elsewhere, removed without following any."""
+"""Creation and removal of folders that jobs can write to, without following symbolic links."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 
 from presage.schedulers.live.agent.isolation.account import Account
 
-_TOGETHER = 10_000  # names that are held in memory at once
+_BATCH = 10_000  # names held in memory at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def make_own(path: Path, account: Account | None) -> None:
-    """Make a folder that an account alone may enter, unless it has it already.
+def make_private_folder(path: Path, account: Account | None) -> None:
+    """Create a folder that only an account may enter, unless it exists already.
 
     Parameters
     ----------
     account : Account or None
-        None for the account of this process; then a folder of any account's will do.
+        None for the account of this process; then a folder of any account is accepted.
 
     Raises
     ------
     OSError
-        It cannot be made; ``ENOTDIR`` where something else is there, as a symbolic link; ``EPERM``
-        where it is another account's.
+        It cannot be created; ``ENOTDIR`` if something else exists there, such as a symbolic link;
+        ``EPERM`` if it belongs to another account.
     """
-    made = False
+    is_new = False
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
-        made = True
+        is_new = True
     opened = os.open(path, _FOLDER)
     try:
         if account is None:
@@ -40,7 +40,7 @@ def make_own(path: Path, account: Account | None) -> None:
         owner = os.fstat(opened).st_uid
         if owner == account.uid:
             return
-        if not made or owner != os.geteuid():
+        if not is_new or owner != os.geteuid():
             raise OSError(errno.EPERM, f"it is of user {owner}, not of {account.name!r}", str(path))
         os.fchown(opened, account.uid, account.gid)
     finally:
@@ -48,10 +48,10 @@ def make_own(path: Path, account: Account | None) -> None:
 
 
 def remove_tree(path: Path, within_s: float) -> bool:
-    """Remove a folder, whatever a job has put into it; whether it is gone within a time.
+    """Remove a folder that a job has written to; return whether it is gone within a time.
 
-    However deep it is this takes two descriptors and no recursion: what is two levels down is moved
-    up first. Links are removed and not followed.
+    At any depth this takes two descriptors and no recursion: folders two levels down are moved up
+    first. Links are removed and not followed.
     """
     until_s = time.monotonic() + within_s
     try:
@@ -59,7 +59,7 @@ def remove_tree(path: Path, within_s: float) -> bool:
     except FileNotFoundError:
         return True
     try:
-        if not _emptied(top, until_s):
+        if not _empty(top, until_s):
             return False
     finally:
         os.close(top)
@@ -67,11 +67,11 @@ def remove_tree(path: Path, within_s: float) -> bool:
     return True
 
 
-def _emptied(top: int, until_s: float) -> bool:
-    """Whether an opened folder has nothing more. Raises OSError."""
+def _empty(top: int, until_s: float) -> bool:
+    """Remove the content of an opened folder; return whether it is empty. Raises OSError."""
     while True:
         with os.scandir(top) as entries:
-            names = [entry.name for entry, _ in zip(entries, range(_TOGETHER), strict=False)]
+            names = [entry.name for entry, _ in zip(entries, range(_BATCH), strict=False)]
         if not names:
             return True
         for name in names:
@@ -81,11 +81,11 @@ def _emptied(top: int, until_s: float) -> bool:
 
 
 def _remove(top: int, name: str, until_s: float) -> None:
-    """A file, or as much of a folder as there is time for; its folders go to the top."""
+    """Remove a file, or what time permits of a folder; move its subfolders to the top."""
     if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
         os.unlink(name, dir_fd=top)
         return
-    folder = _opened(top, name)
+    folder = _open_folder(top, name)
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -97,17 +97,17 @@ def _remove(top: int, name: str, until_s: float) -> None:
                     os.unlink(entry.name, dir_fd=folder)
     finally:
         os.close(folder)
-    with suppress(OSError):  # a process still writes there: the next time
+    with suppress(OSError):  # a process still writes there: retried in the next call
         os.rmdir(name, dir_fd=top)
 
 
 def _move_up(folder: int, name: str, top: int) -> None:
-    os.close(_opened(folder, name))  # its owner has to be able to write to what is moved
+    os.close(_open_folder(folder, name))  # its owner must have write permission to move it
     os.rename(name, os.urandom(16).hex(), src_dir_fd=folder, dst_dir_fd=top)
 
 
-def _opened(above: int, name: str) -> int:
-    """Open a folder that its job may have closed to its own account."""
+def _open_folder(above: int, name: str) -> int:
+    """Open a folder, also if its job has removed its own account's permissions."""
     try:
         folder = os.open(name, _FOLDER, dir_fd=above)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""A job's share of its device, by what this machine has for it."""
+"""Limit of a job to its share of its device, by the mechanisms of this machine."""
 
 from __future__ import annotations
 
@@ -9,60 +9,57 @@ from presage.schedulers.live.agent.tasks.task import BY_WEIGHT, FREE, FULL_DEVIC
 
 
 class ShareLimit:
-    """Processors by the task's group, a GPU by MPS; by a part of the time where there is neither.
+    """Share of a job: control groups for processors, MPS for a GPU, else a duty cycle.
 
     Parameters
     ----------
     percent : int or None
-        Of the GPU's threads that MPS gives the job, from its start to its end.
+        Percentage of the GPU's threads that MPS allows the job, from its start to its end.
 
     Attributes
     ----------
     how : str
-        "cgroup v1", "cgroup v1 weight" (or v2), "mps", "duty cycle", or "free" of one that nothing
-        holds; "" until a share is set.
+        "cgroup v1", "cgroup v1 weight" (or v2), "mps", "duty cycle", or "free" if nothing limits
+        the job; "" until a share is set.
     duty : DutyCycle
-        When the job is to run at all.
-    most_milli : int
-        The largest share that it can be given.
+        When the job runs.
+    max_milli : int
+        Largest share that MPS allows.
     """
 
     def __init__(self, spec: TaskSpec, isolation: Isolation, percent: int | None) -> None:
         self.how = ""
         self.duty = DutyCycle(FULL_DEVICE_MILLI, 0.0)
-        self.most_milli = FULL_DEVICE_MILLI if percent is None else 10 * percent
+        self.max_milli = FULL_DEVICE_MILLI if percent is None else 10 * percent
         self._spec = spec
         self._isolation = isolation
         self._by_mps = percent is not None
         self._milli: int | None = None
 
     def set(self, compute_milli: int, now_s: float) -> bool:
-        """Whether that is another share than before."""
+        """Set the share; return whether it changed."""
         if compute_milli == self._milli:
             return False
         self._milli = compute_milli
         if self._spec.cuda is None:
-            how = self._of_cpus(compute_milli)
-            of_time = FULL_DEVICE_MILLI if how else compute_milli
+            how = self._limit_cpus(compute_milli)
+            duty_milli = FULL_DEVICE_MILLI if how else compute_milli
         else:
-            how, of_time = "mps" if self._by_mps else "", self._of_gpu_time(compute_milli)
+            how, duty_milli = "mps" if self._by_mps else "", self._gpu_duty_milli(compute_milli)
         if self._spec.grows and not self._spec.hard and not how.endswith(BY_WEIGHT):
-            how, of_time = (
-                FREE,
-                FULL_DEVICE_MILLI,
-            )  # it waits for nobody, also where nothing can be weighed
+            how, duty_milli = FREE, FULL_DEVICE_MILLI  # never stopped, also without weights
         self.how = how or "duty cycle"
-        self.duty = DutyCycle(of_time, now_s)
+        self.duty = DutyCycle(duty_milli, now_s)
         return True
 
-    def _of_cpus(self, compute_milli: int) -> str:
+    def _limit_cpus(self, compute_milli: int) -> str:
         if not self._spec.hard:
             return self._isolation.weigh(compute_milli * self._spec.weight)
         cpus = cpu_count(self._spec) * compute_milli / FULL_DEVICE_MILLI
         return self._isolation.limit_cpus(None if compute_milli == FULL_DEVICE_MILLI else cpus)
 
-    def _of_gpu_time(self, compute_milli: int) -> int:
-        # MPS has whole hundredths, and never changes them: what is below is a matter of time.
-        if self._by_mps and compute_milli > self.most_milli - 10:
+    def _gpu_duty_milli(self, compute_milli: int) -> int:
+        # MPS percentages are whole numbers and cannot change: a duty cycle does the rest.
+        if self._by_mps and compute_milli > self.max_milli - 10:
             return FULL_DEVICE_MILLI
-        return compute_milli * FULL_DEVICE_MILLI // self.most_milli
+        return compute_milli * FULL_DEVICE_MILLI // self.max_milli

@@ -1,4 +1,4 @@
-"""What a task really uses: of its processors or its GPU, and of their memory."""
+"""Measured use of a task: of its processors or its GPUs, and of their memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from presage.schedulers.live.agent.tasks.task_process import Task
 
 
 class Usage(NamedTuple):
-    """Of all processes of a task; None where that cannot be told.
+    """Resource use of all processes of a task; None if it cannot be measured.
 
     Attributes
     ----------
     compute_milli : float or None
-        Thousandths of the task's processors, or of its GPUs, since it was last read.
+        Use of the task's processors or GPUs since the last reading, in milli-devices.
     memory_bytes : int or None
-        Now: of the machine, or of all its GPUs.
+        Current host memory, or memory on all its GPUs.
     """
 
     compute_milli: float | None
@@ -36,14 +36,14 @@ class Usage(NamedTuple):
 
 
 class Meter(Protocol):
-    """Reads what one task uses."""
+    """Meter of one task's resource use."""
 
     def read(self) -> Usage:
-        """Since the last time. Raises nothing: a task may end at any moment."""
+        """Return the use since the last call. Raises nothing: a task may end at any moment."""
 
 
-def meter_of(task: Task) -> Meter:
-    """The meter of the task's device."""
+def make_meter(task: Task) -> Meter:
+    """Return the meter for the kind of device of a task."""
     if task.spec.cuda is not None:
         return GpuMeter(task.folder, task.spec.cuda)
     return CpuMeter(task.folder, cpu_count(task.spec))
@@ -51,11 +51,11 @@ def meter_of(task: Task) -> Meter:
 
 @dataclass(slots=True)
 class CpuMeter:
-    """By the task's groups where it has any, else by its processes."""
+    """Meter that reads the task's control groups, or else its processes."""
 
     folder: TaskFolder
     cpus: int
-    _last: tuple[float, float] | None = None  # when, and how much it had used
+    _last: tuple[float, float] | None = None  # monotonic time, processor seconds
 
     def read(self) -> Usage:
         """See :class:`Meter`."""
@@ -73,28 +73,28 @@ class CpuMeter:
         before, self._last = self._last, (now_s, spent_s)
         if before is None or now_s <= before[0]:
             return None
-        # Less than before: a process ended between being counted itself and in its parent.
+        # A decrease: a process ended between being counted itself and in its parent.
         used = max(0.0, spent_s - before[1]) / (now_s - before[0])
         self._last = now_s, max(spent_s, before[1])
         return FULL_DEVICE_MILLI * used / self.cpus
 
 
 class GpuMeter:
-    """By NVIDIA's driver; it tells nothing where there is none, or nvidia-ml-py is missing.
+    """Meter that reads NVIDIA's driver; knows nothing without it, or without nvidia-ml-py.
 
     Parameters
     ----------
     cuda : tuple of int
-        The task's GPUs, by their places on the bus.
+        The task's GPUs, in the order of the PCI bus.
     nvml : module
-        With the functions of pynvml; that itself if None.
+        Replacement for pynvml; None for pynvml itself.
     """
 
     def __init__(self, folder: TaskFolder, cuda: tuple[int, ...], *, nvml: Any = None) -> None:
         self._folder = folder
         self._cuda = cuda
         self._nvml = _pynvml() if nvml is None else nvml
-        # The driver stamps its samples by this clock.
+        # The clock of the driver's timestamps.
         self._last_us = dict.fromkeys(cuda, time.time_ns() // 1000)
 
     def read(self) -> Usage:
@@ -108,13 +108,13 @@ class GpuMeter:
         except nvml.NVMLError:
             return Usage(None, None)
         try:
-            return _together([self._of_one(number, pids) for number in self._cuda])
+            return _combined([self._device_usage(number, pids) for number in self._cuda])
         except nvml.NVMLError:
             return Usage(None, None)
         finally:
             nvml.nvmlShutdown()
 
-    def _of_one(self, number: int, pids: set[int]) -> Usage:
+    def _device_usage(self, number: int, pids: set[int]) -> Usage:
         device = self._nvml.nvmlDeviceGetHandleByIndex(number)
         compute_milli = self._compute_milli(number, device, pids)
         return Usage(compute_milli, _memory(self._nvml, device, pids))
@@ -123,13 +123,13 @@ class GpuMeter:
         nvml = self._nvml
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(device, self._last_us[number])
-        except nvml.NVMLError_NotFound:  # nobody has used it since
+        except nvml.NVMLError_NotFound:  # no use since the last call
             return 0.0
         except nvml.NVMLError:
             return None
         stamps = [sample.timeStamp for sample in samples]
         self._last_us[number] = max([self._last_us[number], *stamps])
-        mine = ([s.smUtil for s in samples if s.pid == pid] for pid in pids)  # per cent
+        mine = ([s.smUtil for s in samples if s.pid == pid] for pid in pids)  # percent
         means = [FULL_DEVICE_MILLI / 100 * float(sum(u)) / len(u) for u in mine if u]
         return min(float(FULL_DEVICE_MILLI), sum(means))
 
@@ -142,13 +142,13 @@ def _pynvml() -> Any:
     return pynvml
 
 
-def _together(parts: list[Usage]) -> Usage:
-    """Of several GPUs: the mean of their compute, the sum of their memory."""
+def _combined(parts: list[Usage]) -> Usage:
+    """Return the mean of the compute and the sum of the memory of several GPUs."""
     milli = [part.compute_milli for part in parts if part.compute_milli is not None]
-    taken = [part.memory_bytes for part in parts if part.memory_bytes is not None]
+    memory = [part.memory_bytes for part in parts if part.memory_bytes is not None]
     return Usage(
         sum(milli) / len(milli) if len(milli) == len(parts) else None,
-        sum(taken) if len(taken) == len(parts) else None,
+        sum(memory) if len(memory) == len(parts) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The job's processes, as their shim has them: born, stopped, continued, killed."""
+"""Processes of a job, as children of its shim: started, stopped, continued, killed."""
 
 from __future__ import annotations
 
@@ -15,81 +15,81 @@ from typing import NoReturn
 from presage.schedulers.live.agent.isolation.account import become
 from presage.schedulers.live.agent.isolation.control_groups import Isolation
 from presage.schedulers.live.agent.isolation.job_limits import set_limits
-from presage.schedulers.live.agent.tasks.processes import Stat, descendants, listed, send
+from presage.schedulers.live.agent.tasks.processes import Stat, descendants, send, stat_listed
 from presage.schedulers.live.agent.tasks.task import TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 from presage.system.regular_file import open_regular
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 36, 38  # of <linux/prctl.h>
-_UMASK = 0o077  # what a job makes is its account's alone, until the job says otherwise
+_UMASK = 0o077  # files of a job are private to its account, unless the job changes the mask
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class NoStartError(Exception):
-    """The job's program could not be started; says why."""
+class JobStartError(Exception):
+    """The job's program could not be started; the message says why."""
 
 
 class JobProcess:
-    """The job's first process and all that descends from it, as children of this process.
+    """First process of a job and all its descendants.
 
     Attributes
     ----------
     pid : int
-        Of the first process; it leads a session and a group of that number.
+        Id of the first process, and of the session and process group that it leads.
     status : int or None
-        With which that process ended: a code, or the negative of a signal.
-    held_still : bool
-        Whether all of it was stopped, not only that group.
+        Exit of the first process: a code, or the negative number of a signal.
+    is_stopped : bool
+        Whether all processes are stopped, not only the process group.
     """
 
     def __init__(self, pid: int, isolation: Isolation) -> None:
         self.pid = pid
         self.status: int | None = None
-        self.held_still = False
+        self.is_stopped = False
         self._isolation = isolation
-        self._stopped = False
+        self._is_group_stopped = False
 
-    def run(self, wanted: bool) -> None:
-        """Stop the first process' group, or let it go on; said only when that changes."""
-        if wanted == self._stopped:
-            self._stopped = not wanted
-            self._signal_group(signal.SIGCONT if wanted else signal.SIGSTOP)
+    def set_running(self, running: bool) -> None:
+        """Stop or continue the process group of the first process, if that is a change."""
+        if running == self._is_group_stopped:
+            self._is_group_stopped = not running
+            self._signal_group(signal.SIGCONT if running else signal.SIGSTOP)
 
-    def hold_still(self) -> None:
+    def stop_all(self) -> None:
         """Stop every process of the job, also those that have left its group.
 
-        Said again, the group alone: of others none is born while all are stopped.
+        A repeated call signals only the group: no new process appears while all are stopped.
         """
         self._signal_group(signal.SIGSTOP)
-        if not self.held_still:
+        if not self.is_stopped:
             self._stop_each()
-        self._stopped = self.held_still = True
+        self._is_group_stopped = self.is_stopped = True
 
-    def let_all_go(self) -> None:
-        """Let every process of the job go on."""
-        self._stopped = self.held_still = False
+    def continue_all(self) -> None:
+        """Continue every process of the job."""
+        self._is_group_stopped = self.is_stopped = False
         self._signal_group(signal.SIGCONT)
         send(signal.SIGCONT, descendants(os.getpid()))
 
-    def ask_for_checkpoint(self) -> None:
-        """Only the first process is asked: its helpers seldom know what the signal means."""
+    def request_checkpoint(self) -> None:
+        """Signal the first process only: its helper processes rarely handle the signal."""
         if self.status is None:
-            with suppress(ProcessLookupError):  # it is not reaped: no other has its number
+            with suppress(ProcessLookupError):  # not reaped yet, so its id cannot be reused
                 os.kill(self.pid, signal.SIGUSR1)
 
     def terminate(self) -> None:
-        """Ask all of the group to end; a stopped process would not hear it."""
+        """Ask the process group to end, and continue it: a stopped process handles no signal."""
         self._signal_group(signal.SIGTERM)
-        self.let_all_go()
+        self.continue_all()
 
     def kill(self) -> None:
-        """Kill whatever is found, stopped first so that nothing escapes by a fork."""
+        """Kill all processes that are found; stop them first, so that none escapes by a fork."""
         self._isolation.kill()
         self._signal_group(signal.SIGKILL)
         send(signal.SIGKILL, self._stop_each())
 
     def kill_all(self) -> None:
-        """Until nothing of the job is left; a process that the kernel keeps is waited for."""
+        """Kill until no process of the job is left, also those that the kernel ends late."""
         wait_s = 0.001
         while self.reap() or self._isolation.pids():
             self.kill()
@@ -97,10 +97,10 @@ class JobProcess:
             wait_s = min(0.5, 1.5 * wait_s)
 
     def reap(self) -> bool:
-        """Take in what has ended; whether anything of the job is left.
+        """Reap the processes that have ended; return whether any process of the job is left.
 
-        As this process is the parent of all orphans among its descendants, it has some as long as
-        it has a child.
+        This process is the parent of all orphans among its descendants, so the job has processes
+        as long as this process has a child.
         """
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -111,18 +111,18 @@ class JobProcess:
         return True
 
     def _stop_each(self) -> dict[int, Stat]:
-        """Until a look finds none that was not stopped: one that forks may just have."""
-        seen: dict[int, Stat] = {}
-        while more := {pid: found for pid, found in self._each().items() if pid not in seen}:
+        """Stop processes until a scan finds no new ones; return all of them."""
+        stopped: dict[int, Stat] = {}
+        while more := {pid: found for pid, found in self._scan().items() if pid not in stopped}:
             send(signal.SIGSTOP, more)
-            seen |= more
-        return seen
+            stopped |= more
+        return stopped
 
-    def _each(self) -> dict[int, Stat]:
-        return {**listed(self._isolation.pids), **descendants(os.getpid())}
+    def _scan(self) -> dict[int, Stat]:
+        return {**stat_listed(self._isolation.pids), **descendants(os.getpid())}
 
     def _signal_group(self, signal_: signal.Signals) -> None:
-        if self.status is None:  # afterwards its number may be somebody else's
+        if self.status is None:  # afterwards its id may be reused
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal_)
 
@@ -143,40 +143,40 @@ def start_job(
     environment: Mapping[str, str],
     folder: TaskFolder,
     isolation: Isolation,
-    born: Callable[[int], None],
+    on_fork: Callable[[int], None],
 ) -> JobProcess:
-    """Start the job in a session of its own; it dies with this process.
+    """Start the job in its own session; it dies with this process.
 
     Parameters
     ----------
-    born : callable
-        Is told the process' number before it does anything of the job.
+    on_fork : callable
+        Called with the id of the process before that runs anything of the job.
 
     Raises
     ------
-    NoStartError
-        The program, its folder or its processors are not there; nothing runs.
+    JobStartError
+        The program, its folder or its processors do not exist; nothing runs.
     """
     shim = os.getpid()
-    may_go, let_go = os.pipe()
-    complaint, complain = os.pipe()
+    go_read, go_write = os.pipe()
+    error_read, error_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(let_go)
-        _become(spec, environment, folder, shim, may_go, complain)
-    os.close(may_go)
-    os.close(complain)
+        os.close(go_write)
+        _become(spec, environment, folder, shim, go_read, error_write)
+    os.close(go_read)
+    os.close(error_write)
     job = JobProcess(pid, isolation)
     isolation.enter(pid)
-    born(pid)
+    on_fork(pid)
     with suppress(BrokenPipeError):
-        os.write(let_go, b"!")
-    os.close(let_go)
-    with os.fdopen(complaint, "rb") as file:
-        said = file.read()  # to the end, which is when the program takes over
-    if said:
+        os.write(go_write, b"!")
+    os.close(go_write)
+    with os.fdopen(error_read, "rb") as file:
+        message = file.read()  # ends when the program replaces the child
+    if message:
         job.kill_all()
-        raise NoStartError(said.decode(errors="replace"))
+        raise JobStartError(message.decode(errors="replace"))
     return job
 
 
@@ -185,88 +185,88 @@ def _become(
     environment: Mapping[str, str],
     folder: TaskFolder,
     shim: int,
-    may_go: int,
-    complain: int,
+    go_read: int,
+    error_write: int,
 ) -> NoReturn:
-    """In the child: turn into the job, or say why not."""
+    """Turn the child process into the job, or write why it cannot."""
     try:
         os.setsid()
         _die_with(shim)
-        if not os.read(may_go, 1):
+        if not os.read(go_read, 1):
             os._exit(1)
         _prepare(spec, folder.log)
         _drop_privileges(spec)
-        _die_with(shim)  # a change of user takes that back
+        _die_with(shim)  # a change of user resets it
         _check_folders(spec, folder)
-        _enter(spec.folder)
-        _turn_into(spec, environment)
-    except BaseException as error:  # whatever it is: there is nobody above to tell
+        _change_folder(spec.folder)
+        _exec(spec, environment)
+    except BaseException as error:  # of any kind: no caller could handle it
         text = str(error)
         if isinstance(error, OSError) and error.filename is None:
             text = f"{error.strerror}: {spec.command[0]!r}"
-        os.write(complain, (text or repr(error)).encode(errors="replace")[:4096])
+        os.write(error_write, (text or repr(error)).encode(errors="replace")[:4096])
     os._exit(127)
 
 
-def _turn_into(spec: TaskSpec, environment: Mapping[str, str]) -> NoReturn:
+def _exec(spec: TaskSpec, environment: Mapping[str, str]) -> NoReturn:
     try:
-        os.execvpe(spec.command[0], spec.command, dict(environment))  # noqa: S606 what is asked for
+        os.execvpe(spec.command[0], spec.command, dict(environment))  # noqa: S606 the user's command
     except OSError as error:
-        raise NoStartError(_no_program(spec, environment, error)) from error
+        raise JobStartError(_no_program(spec, environment, error)) from error
 
 
 def _no_program(spec: TaskSpec, environment: Mapping[str, str], error: OSError) -> str:
-    """Why a program cannot be run, in the words of whoever wrote its name."""
-    import shutil  # and what it imports: few shims need it
+    """Return why a program cannot be run, in terms of the name that the user gave."""
+    import shutil  # not at the top: few shims need it
 
     name, path = spec.command[0], os.pathsep.join(os.get_exec_path(environment))
     found = shutil.which(name, os.F_OK, path)
     if found is None:
         if "/" not in name:
             return f"no program {name!r} on the PATH"
-        within = "on this node" if name.startswith("/") else f"in folder {spec.folder}"
-        return f"no program {name!r} {within}"
+        where = "on this node" if name.startswith("/") else f"in folder {spec.folder}"
+        return f"no program {name!r} {where}"
     if isinstance(error, FileNotFoundError):
-        return f"program {found!r} begins with the name of an interpreter that is not on this node"
+        return f"program {found!r} names an interpreter in its first line that is not on this node"
     return f"program {found!r}: {error.strerror}"
 
 
-def _enter(folder: str) -> None:
+def _change_folder(folder: str) -> None:
     try:
         os.chdir(folder)
     except FileNotFoundError:
-        raise NoStartError(f"folder {folder} is not on this node") from None
+        raise JobStartError(f"folder {folder} does not exist on this node") from None
     except OSError as error:
-        raise NoStartError(f"folder {folder}: {error.strerror}") from error
+        raise JobStartError(f"folder {folder}: {error.strerror}") from error
 
 
 def _prepare(spec: TaskSpec, log: Path) -> None:
-    # Python ignores some, and whoever started the agent perhaps others.
+    # Python ignores some signals, and the parent of the agent may have ignored others.
     for signal_ in signal.valid_signals():
         if signal.getsignal(signal_) == signal.SIG_IGN:
             signal.signal(signal_, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if spec.cpus is not None:
         os.sched_setaffinity(0, spec.cpus)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    written = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.set_blocking(written, True)
-    if spec.account is not None:  # so that the job can open /dev/stdout; its folder stays ours
-        os.fchown(written, spec.account.uid, spec.account.gid)
-    for opened, number in ((nothing, 0), (written, 1), (written, 2)):
+    null = os.open(os.devnull, os.O_RDONLY)
+    output = open_regular(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.set_blocking(output, True)
+    if spec.account is not None:  # so that the job can open /dev/stdout
+        os.fchown(output, spec.account.uid, spec.account.gid)
+    for opened, number in ((null, 0), (output, 1), (output, 2)):
         os.dup2(opened, number, inheritable=True)
     set_limits(spec.max_processes, spec.max_open_files)
     os.umask(_UMASK)
 
 
 def _drop_privileges(spec: TaskSpec) -> None:
-    """Become the job's account for good; no program that it runs gives it more than that has."""
+    """Become the job's account irreversibly, without a way to gain privileges."""
     if spec.account is not None:
         try:
             become(spec.account)
         except OSError as error:
-            raise NoStartError(
-                f"the agent cannot run it as account {spec.account.name!r} "
+            raise JobStartError(
+                f"the agent cannot run the job as account {spec.account.name!r} "
                 f"({error.strerror or error}): it needs CAP_SETUID and CAP_SETGID"
             ) from error
     _prctl(_SET_NO_NEW_PRIVS, 1)
@@ -275,24 +275,24 @@ def _drop_privileges(spec: TaskSpec) -> None:
 def _die_with(shim: int) -> None:
     """Have the kernel kill this process when its shim dies."""
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != shim:  # it died before that was asked for
+    if os.getppid() != shim:  # it died before the call
         os._exit(1)
 
 
 def _check_folders(spec: TaskSpec, folder: TaskFolder) -> None:
-    """Whether the job's account can reach what it is to write to."""
+    """Raise an error if the job's account cannot write to its folders."""
     if spec.account is None:
         return
     for path in (folder.job_folder, Path(spec.checkpoint)):
         if not os.access(path, os.W_OK | os.X_OK):
-            raise NoStartError(
-                f"account {spec.account.name!r} cannot write to {path}: all folders above it must "
-                "let others in (chmod o+x); see --state and --checkpoints of the agent"
+            raise JobStartError(
+                f"account {spec.account.name!r} cannot write to {path}: all parent folders must be "
+                "accessible (chmod o+x); see --state and --checkpoints of the agent"
             )
 
 
-def spent_by_reaped() -> tuple[float, int]:
-    """Processor seconds of all children that have ended, and the largest one's memory in bytes."""
+def children_usage() -> tuple[float, int]:
+    """Return the processor seconds of all reaped children and the largest one's peak bytes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 

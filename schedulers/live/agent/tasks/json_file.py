@@ -11,7 +11,7 @@ from typing import NoReturn
 from presage.system.atomic_file import replace_text
 from presage.system.regular_file import open_regular, read_small
 
-MOST_BYTES = 64 * 1024  # of a file that says how things stand; a spec has more
+MAX_BYTES = 64 * 1024  # of a state file; a spec may be larger
 
 
 def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False) -> None:
@@ -28,15 +28,15 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
 
 
 def overwrite_json(path: Path, value: Mapping[str, object]) -> None:
-    """As :func:`write_json`, and on a full disk too, if the file is there and as large.
+    """Replace a file as :func:`write_json` does; on a full disk, overwrite it in place.
 
-    Then it is overwritten where it is, byte by byte; a reader that comes in between finds none, and
-    a newer file a moment later.
+    An existing file is overwritten if it is large enough. A concurrent reader may find no valid
+    object, and finds the new one a moment later.
 
     Raises
     ------
     OSError
-        Nor that can be done: then the file is what it was.
+        Neither is possible; the file is unchanged.
     """
     try:
         write_json(path, value)
@@ -47,14 +47,14 @@ def overwrite_json(path: Path, value: Mapping[str, object]) -> None:
             os.utime(file.fileno())
 
 
-def read_json(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, object] | None:
-    """The object in a file; None where there is none, or anything else, or it is larger."""
+def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, object] | None:
+    """Return the object in a file; None if it is missing, not an object, or too large."""
     try:
-        value = json.loads(read_small(path, most_bytes), parse_constant=_refuse)
+        value = json.loads(read_small(path, max_bytes), parse_constant=_reject_constant)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")

@@ -1,4 +1,4 @@
-"""Tasks that outlive their node's lease because their shim is stopped: their agent ends them."""
+"""Termination, by the agent, of tasks that outlive the lease because their shim is stopped."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from presage.schedulers.live.agent.tasks.task import TERMINATE_S
 from presage.schedulers.live.agent.tasks.task_process import Task
 from presage.serving.server.log import log
 
-OVERDUE_S = 3.0  # beyond the lease and the time that a job may take to end; less than END_S
+OVERDUE_S = 3.0  # after the lease and the grace period; less than END_S
 _STOPPED = "T"
 
 
 def end_overdue(state: Path, tasks: Iterable[Task], now_s: float) -> None:
     """Kill stopped shims whose jobs should have ended with the lease by now.
 
-    A shim ends its job when the lease is over. One that was stopped (SIGSTOP) cannot, and the
+    A shim ends its job when the lease is over. A stopped shim (SIGSTOP) cannot, and the
     controller starts the next attempt elsewhere after a while. The job's first process dies with
-    its shim; :func:`presage.schedulers.live.agent.tasks.leftovers.sweep` ends the others.
+    its shim; :func:`presage.schedulers.live.agent.tasks.leftovers.sweep` kills the others.
 
     Parameters
     ----------
     now_s : float
-        By the clock of leases.
+        By the boot-time clock.
     """
     until_s = read_lease(state)
     if until_s is None:

@@ -1,4 +1,4 @@
-"""Processes of this machine, as /proc has them: of whom they descend, what they use, their end."""
+"""Processes of this machine from /proc: descendants, resource use, signals."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Stat(NamedTuple):
-    """Of ``/proc/PID/stat``, see proc(5): times in clock ticks."""
+    """Fields of ``/proc/PID/stat``, see proc(5); times in clock ticks."""
 
     state: str
     parent: int
     session: int
-    cpu: int  # its own
-    cpu_of_reaped: int  # of its children that ended, and of theirs
-    start: int  # since the machine was started
+    cpu: int  # of the process itself
+    cpu_of_reaped: int  # of its reaped descendants
+    start: int  # since boot
     resident_pages: int
 
 
 def stat(pid: int) -> Stat | None:
-    """None where there is no such process."""
+    """Return the fields of a process; None if there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
-    # Its name stands in brackets, and may hold any others.
+    # The name is in parentheses, and may contain parentheses.
     words = text[text.rindex(b")") + 2 :].split()
     user, system, reaped_user, reaped_system = map(int, words[11:15])
     return Stat(
@@ -42,7 +42,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def pids() -> Iterator[int]:
-    """Of all processes that are seen from here."""
+    """Yield the ids of all visible processes."""
     with os.scandir(_PROC) as entries:
         for entry in entries:
             if entry.name.isdecimal():
@@ -50,9 +50,9 @@ def pids() -> Iterator[int]:
 
 
 def descendants(ancestor: int) -> dict[int, Stat]:
-    """Children of a process, their children, and so on; also those that ended and are not reaped.
+    """Return all descendants of a process, including those that ended and are not reaped.
 
-    A process whose parent ended belongs to the next ancestor that takes in orphans, as a shim does.
+    A process whose parent ended belongs to the nearest ancestor that adopts orphans, as shims do.
     """
     children: dict[int, list[tuple[int, Stat]]] = {}
     for pid in pids():
@@ -69,7 +69,7 @@ def descendants(ancestor: int) -> dict[int, Stat]:
 
 
 def environment(pid: int) -> dict[bytes, bytes]:
-    """What a process was started with; empty where that may not be known."""
+    """Return the initial environment of a process; empty if it cannot be read."""
     try:
         text = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -78,7 +78,7 @@ def environment(pid: int) -> dict[bytes, bytes]:
 
 
 def resident_bytes(pid: int, found: Stat) -> int:
-    """Memory of a process; what it shares with others is divided among them, where that is told."""
+    """Return the memory of a process; if possible, shared memory counts proportionally."""
     with suppress(OSError, ValueError, IndexError):
         rollup = (_PROC / str(pid) / "smaps_rollup").read_bytes()
         return int(rollup[rollup.index(b"\nPss:") :].split()[1]) * 1024
@@ -86,30 +86,30 @@ def resident_bytes(pid: int, found: Stat) -> int:
 
 
 def seconds(ticks: int) -> float:
-    """Of clock ticks."""
+    """Convert clock ticks to seconds."""
     return ticks / _TICKS_PER_S
 
 
 def real_uid(pid: int) -> int | None:
-    """The user whose process it is; None where there is no such process."""
+    """Return the real user of a process; None if there is no such process."""
     try:
-        said = (_PROC / str(pid) / "status").read_bytes()
-        return int(said[said.index(b"\nUid:") + 5 :].split(maxsplit=1)[0])
+        text = (_PROC / str(pid) / "status").read_bytes()
+        return int(text[text.index(b"\nUid:") + 5 :].split(maxsplit=1)[0])
     except (OSError, ValueError, IndexError):
         return None
 
 
-def listed(list_pids: Callable[[], set[int]]) -> dict[int, Stat]:
-    """Processes that are listed before and after they are looked at: no number is another's."""
+def stat_listed(list_pids: Callable[[], set[int]]) -> dict[int, Stat]:
+    """Return processes that are listed before and after they are read: no id is reused."""
     found = {pid: now for pid in list_pids() if (now := stat(pid)) is not None}
     again = list_pids() if found else set()
     return {pid: now for pid, now in found.items() if pid in again}
 
 
 def send(signal_: signal.Signals, to: Mapping[int, Stat]) -> None:
-    """Signal processes; those that ended are left out, also where another has the number now.
+    """Signal processes; skip those that ended, also if their id is in use again.
 
-    A job that makes many processes could else have its agent kill those of others.
+    Else a job with many processes could make its agent kill processes of others.
     """
     for pid, known in to.items():
         with suppress(ProcessLookupError, PermissionError):
@@ -121,7 +121,7 @@ def _send(pid: int, start: int, signal_: signal.Signals) -> None:
         opened = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    except (OSError, AttributeError):  # an old kernel, or too many files are open
+    except (OSError, AttributeError):  # an old kernel, or too many open files
         if (now := stat(pid)) is not None and now.start == start:
             os.kill(pid, signal_)
         return

@@ -1,4 +1,4 @@
-"""What a task is, what is wanted of it, and what became of it: the files of its folder."""
+"""Records in a task's folder: its spec, desired state, shim state and exit."""
 
 from __future__ import annotations
 
@@ -11,55 +11,54 @@ from presage.errors import InvalidJobError
 from presage.schedulers.live.agent.isolation.account import Account
 
 FULL_DEVICE_MILLI = 1000
-BY_WEIGHT = " weight"  # how what holds a task ends, where that is no limit
-FREE = "free"  # of a task that nothing holds
-TERMINATE_S = 1.0  # that a task has to end when its grace is over; then it is killed
+BY_WEIGHT = " weight"  # suffix of an enforcement by weight, which is no hard limit
+FREE = "free"  # the share is not enforced
+TERMINATE_S = 1.0  # from SIGTERM, after the grace period, to SIGKILL
 _LIMITS = ("max_processes", "max_open_files", "max_host_memory_bytes")
 LOG_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """One attempt at a job on this node.
+    """One attempt of a job on this node.
 
     Attributes
     ----------
     command : tuple of str
-        Program and arguments; the program is looked for in the ``PATH`` of ``environment``.
+        Program and arguments; the program is searched in the ``PATH`` of ``environment``.
     folder : str
-        That it works in; an absolute path.
+        Working directory; an absolute path.
     environment : mapping of str to str
-        All that the job finds, but for the variables that Presage adds.
+        Environment of the job, without the variables that Presage adds.
     checkpoint : str
-        Folder of the job's checkpoints, the same for all of its attempts; an absolute path, made
-        where there is none.
+        Folder of the job's checkpoints, the same for all of its attempts; an absolute path,
+        created if it does not exist.
     cpus : tuple of int, or None
         Numbers of the processors that it may use; None for those of the agent.
     cuda : tuple of int, or None
-        Numbers of its GPUs by place on the bus; None for a task that has none, and sees none.
+        Numbers of its GPUs in the order of the PCI bus; None for no GPUs, which hides all.
     memory_bytes : int
-        That it may take of each of its GPUs; 0 for any amount.
+        Memory limit on each of its GPUs; 0 for no limit.
     grace_s : float
-        That it has to write a checkpoint, when it is ended with one.
+        Grace period to write a checkpoint before it ends.
     log_bytes : int
-        Above which its log is begun anew; the end of the one before is kept.
+        Size at which its log is rotated.
     hard : bool
-        Whether its share is all that it gets, or, where that can be had, what it gets when others
-        want more.
+        Whether its share is a hard limit; else, if possible, a share under contention.
     weight : int
-        Of one that is not hard: how many times its share counts beside others'.
+        Factor of its share under contention, if it is not ``hard``.
     grows : bool
-        Whether it may be given more than at its start: then MPS leaves it all of its GPUs' threads,
-        and unless it is hard nothing but a weight holds it.
+        Whether its share may exceed the one at its start. MPS then allows it all threads of its
+        GPUs, and unless it is ``hard``, only a weight limits it.
     account : Account or None
-        That the job's processes run as; None for the agent's own.
+        Account of the job's processes; None for the agent's own.
     max_processes, max_open_files, max_host_memory_bytes : int
-        As :class:`presage.schedulers.live.agent.isolation.job_limits.JobLimits` has them; 0 for no
-        limit.
+        Limits as in :class:`presage.schedulers.live.agent.isolation.job_limits.JobLimits`; 0 for
+        no limit.
     groups : bool
-        Whether control groups may hold it, where this machine has any for us.
+        Whether to use control groups, if the machine permits it.
     more : mapping
-        A JSON object of the agent's own.
+        JSON object with further state of the agent.
     """
 
     job_id: str
@@ -84,38 +83,38 @@ class TaskSpec:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for fault in (self._fault_of_job(), self._fault_of_process(), self._fault_of_limits()):
-            if fault:
-                raise InvalidJobError(f"task of job {self.job_id!r}: {fault}")
+        for error in (self._job_error(), self._process_error(), self._limit_error()):
+            if error:
+                raise InvalidJobError(f"task of job {self.job_id!r}: {error}")
 
-    def _fault_of_job(self) -> str:
+    def _job_error(self) -> str:
         if not self.job_id:
             return "job_id must not be empty"
         if not _is_count(self.attempt):
             return f"attempt={self.attempt!r}, must be an integer >= 0"
         return ""
 
-    def _fault_of_process(self) -> str:
+    def _process_error(self) -> str:
         if not self.command or not self.command[0]:
             return f"command={self.command!r} names no program"
         if any("\0" in text for text in (*self.command, self.folder, self.checkpoint)):
-            return "a zero byte in its command or folders"
+            return "its command and folders must not contain a zero byte"
         for name in ("folder", "checkpoint"):
             if not getattr(self, name).startswith("/"):
                 return f"{name}={getattr(self, name)!r}, must be an absolute path"
         for key, value in self.environment.items():
             if not key or "=" in key or "\0" in key + value:
-                return f"no environment can hold {key!r}={value!r}"
+                return f"{key!r}={value!r} is not a valid environment variable"
         return ""
 
-    def _fault_of_limits(self) -> str:
+    def _limit_error(self) -> str:
         if self.cpus is not None and (not self.cpus or not all(map(_is_count, self.cpus))):
-            return f"cpus={self.cpus!r}, must be numbers of processors, at least one; None for any"
+            return f"cpus={self.cpus!r}, must be at least one processor number, or None for any"
         if self.cuda is not None and (not self.cuda or not all(map(_is_count, self.cuda))):
-            return f"cuda={self.cuda!r}, must be numbers of GPUs, at least one; None for none"
+            return f"cuda={self.cuda!r}, must be at least one GPU number, or None for no GPU"
         for name in ("memory_bytes", *_LIMITS):
             if not _is_count(getattr(self, name)):
-                return f"{name}={getattr(self, name)!r}, must be an integer >= 0; 0 for any amount"
+                return f"{name}={getattr(self, name)!r}, must be an integer >= 0 (0: no limit)"
         if not (math.isfinite(self.grace_s) and self.grace_s >= 0):
             return f"grace_s={self.grace_s}, must be a finite number >= 0"
         for name in ("log_bytes", "weight"):
@@ -124,7 +123,7 @@ class TaskSpec:
         return ""
 
     def to_json(self) -> dict[str, object]:
-        """As ``spec.json`` has it."""
+        """Return the JSON object for ``spec.json``."""
         return {
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "command": list(self.command),
@@ -136,8 +135,8 @@ class TaskSpec:
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> TaskSpec:
-        """Read what :meth:`to_json` wrote.
+    def from_json(cls, row: Mapping[str, Any]) -> TaskSpec:
+        """Read the object that :meth:`to_json` returns.
 
         Raises
         ------
@@ -145,7 +144,7 @@ class TaskSpec:
             It is not such an object.
         """
         try:
-            values = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
+            values = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
             values["command"] = _texts(values["command"])
             _texts([values["job_id"], values["folder"], values["checkpoint"]])
             values["more"] = {**values["more"]}
@@ -159,22 +158,22 @@ class TaskSpec:
                     values[name] = tuple(values[name])
             return cls(**values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidJobError(f"not the spec of a task ({error!r})") from error
+            raise InvalidJobError(f"not a valid task spec ({error!r})") from error
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """That a task is to end; ``why`` is for people."""
+    """Request to end a task; ``why`` is shown to users."""
 
     checkpoint: bool = True
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a task is to do: with what share, whether at all, and whether to end.
+class DesiredState:
+    """Desired state of a task: its share, whether it is paused, and whether it is to end.
 
-    An end is for good: a task that is being ended is not saved by wanting none any more.
+    An end is irreversible: removing it from the desired state does not save the task.
     """
 
     compute_milli: int = FULL_DEVICE_MILLI
@@ -184,17 +183,17 @@ class Wanted:
     def __post_init__(self) -> None:
         if not (_is_count(self.compute_milli) and 1 <= self.compute_milli <= FULL_DEVICE_MILLI):
             raise InvalidJobError(
-                f"compute_milli={self.compute_milli!r}, must be within 1 and "
-                f"{FULL_DEVICE_MILLI}; to give a task nothing, pause it"
+                f"compute_milli={self.compute_milli!r}, must be between 1 and "
+                f"{FULL_DEVICE_MILLI}; pause a task to allocate it nothing"
             )
 
     def to_json(self) -> dict[str, object]:
-        """As ``wanted.json`` has it."""
+        """Return the JSON object for ``wanted.json``."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Wanted:
-        """Read what :meth:`to_json` wrote.
+    def from_json(cls, row: Mapping[str, Any]) -> DesiredState:
+        """Read the object that :meth:`to_json` returns.
 
         Raises
         ------
@@ -202,30 +201,29 @@ class Wanted:
             It is not such an object.
         """
         try:
-            end = said["end"]
+            end = row["end"]
             if end is not None:
                 end = End(_flag(end["checkpoint"]), *_texts([end["why"]]))
-            return cls(said["compute_milli"], _flag(said["paused"]), end)
+            return cls(row["compute_milli"], _flag(row["paused"]), end)
         except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidJobError(f"not what is wanted of a task ({error!r})") from error
+            raise InvalidJobError(f"not a valid desired state of a task ({error!r})") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ShimState:
-    """What a shim says of itself and the job's first process.
+    """State of a shim and of the job's first process.
 
     Attributes
     ----------
     shim_pid, job_pid : int or None
-        ``job_pid`` is None until there is one.
+        ``job_pid`` is None until the process exists.
     job_start : int or None
-        When that process was started, in clock ticks since the machine was: no other process has
-        both numbers.
+        Start of that process, in clock ticks since boot; together with its id it is unique.
     started_boottime_s : float
-        When the shim set out to start the job.
+        When the shim began to start the job.
     compute : str
-        What holds the job to its share: "cgroup v1" or "cgroup v2", either with " weight", "mps",
-        "duty cycle", "free".
+        How the share is enforced: "cgroup v1" or "cgroup v2", either with " weight", "mps",
+        "duty cycle" or "free".
     """
 
     shim_pid: int
@@ -236,13 +234,13 @@ class ShimState:
     compute: str
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> ShimState | None:
-        """None where the object is something else."""
+    def from_json(cls, row: Mapping[str, Any]) -> ShimState | None:
+        """Read a JSON object; return None if it is not valid."""
         kinds = {
             "shim_pid": int, "job_pid": int | None, "job_start": int | None,
             "started_boottime_s": int | float, "boot_id": str, "compute": str,
         }  # fmt: skip
-        return cls(**{name: said[name] for name in kinds}) if _all_are(said, kinds) else None
+        return cls(**{name: row[name] for name in kinds}) if _has_types(row, kinds) else None
 
 
 ENDED, LEASE_OVER, OUT_OF_MEMORY = "ended", "lease", "out of memory"
@@ -251,22 +249,22 @@ TERMINATED, NO_START = "terminated", "could not start"
 
 @dataclass(frozen=True, slots=True)
 class TaskExit:
-    """How a task ended; nothing of it runs any more.
+    """Exit of a task; none of its processes runs any more.
 
     Attributes
     ----------
     code, signal : int or None
-        One of them of the job's first process; both are None if there never was one.
+        Exit of the job's first process: one of them, or neither if it was never started.
     why : str
-        "" where the job ended by itself; "ended" (it was wanted), "lease", "terminated" (somebody
-        else ended its shim, as a machine that shuts down), "out of memory", or "could not start:"
-        and the reason. The job may also have come to its end just then: see its progress.
+        "" if the job ended by itself; "ended" (as requested), "lease", "terminated" (its shim was
+        terminated, as at a shutdown of the machine), "out of memory", or "could not start:" and
+        the reason. The job may have completed at that moment: see its progress.
     ended_at_unix_s, ended_boottime_s : float
     cpu_s : float
         Processor time of all its processes.
     peak_memory_bytes : int
-        The most that was seen; of a cgroup's processes together, else of its largest process. Never
-        below the 12 MB that the first one has before it becomes the job.
+        Largest observed value, of the control group or else of its largest process. At least the
+        12 MB of the first process before it becomes the job.
     """
 
     code: int | None
@@ -278,13 +276,13 @@ class TaskExit:
     peak_memory_bytes: int
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> TaskExit | None:
-        """None where the object is something else."""
+    def from_json(cls, row: Mapping[str, Any]) -> TaskExit | None:
+        """Read a JSON object; return None if it is not valid."""
         kinds = {
             "code": int | None, "signal": int | None, "why": str, "ended_at_unix_s": int | float,
             "ended_boottime_s": int | float, "cpu_s": int | float, "peak_memory_bytes": int,
         }  # fmt: skip
-        return cls(**{name: said[name] for name in kinds}) if _all_are(said, kinds) else None
+        return cls(**{name: row[name] for name in kinds}) if _has_types(row, kinds) else None
 
 
 def _is_count(value: object) -> bool:
@@ -293,18 +291,18 @@ def _is_count(value: object) -> bool:
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true nor false")
+        raise TypeError(f"{value!r} must be true or false")
     return value
 
 
 def _texts(values: object) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{values!r} is no list of texts")
+        raise TypeError(f"{values!r} must be a list of strings")
     return tuple(values)
 
 
-def _all_are(said: Mapping[str, object], kinds: Mapping[str, Any]) -> bool:
+def _has_types(row: Mapping[str, object], kinds: Mapping[str, Any]) -> bool:
     return all(
-        name in said and isinstance(said[name], kind) and not isinstance(said[name], bool)
+        name in row and isinstance(row[name], kind) and not isinstance(row[name], bool)
         for name, kind in kinds.items()
-    ) and all(math.isfinite(value) for value in said.values() if isinstance(value, float))
+    ) and all(math.isfinite(value) for value in row.values() if isinstance(value, float))

@@ -1,5 +1,5 @@
-// The page asks for itself again and changes what is different in place: scroll, focus, selection
-// and what was typed stay as they are. Without this script the browser loads it anew.
+// Fetches the page periodically and updates the differences in place: scroll position, focus,
+// selection and input are preserved. Without this script the browser reloads the page.
 "use strict";
 
 const LEAST_MS = 1000;
@@ -8,7 +8,7 @@ let failingSince = null, shown = 0;
 
 const keyOf = (node) => (node.nodeType === 1 ? node.dataset.key || node.id : "");
 
-// Whether somebody is selecting text in it, or about to copy it.
+// Whether text in the node is selected.
 function selected(node) {
   const selection = document.getSelection();
   return !selection.isCollapsed && selection.containsNode(node, true);
@@ -31,7 +31,7 @@ function morph(old, fresh) {
   morphChildren(old, fresh);
 }
 
-// A log: it is not touched while one selects in it, and goes on at its end if one is there.
+// A log: not updated during a selection; stays at its end if it is scrolled there.
 function morphTail(old, fresh) {
   if (old.textContent === fresh.textContent || selected(old)) return;
   const atEnd = old.scrollHeight - old.scrollTop - old.clientHeight < 8;
@@ -40,11 +40,11 @@ function morphTail(old, fresh) {
 }
 
 function morphChildren(old, fresh) {
-  const wanted = new Set([...fresh.childNodes].map(keyOf));
+  const freshKeys = new Set([...fresh.childNodes].map(keyOf));
   const keyed = new Map();
   for (const child of [...old.childNodes]) {
     const key = keyOf(child);
-    if (key && !wanted.has(key)) child.remove();
+    if (key && !freshKeys.has(key)) child.remove();
     else if (key) keyed.set(key, child);
   }
   let at = old.firstChild;
@@ -72,7 +72,7 @@ function show(text) {
   const focused = document.activeElement;
   document.title = fresh.title;
   morph(document.body, document.adoptNode(fresh.body));
-  // What was moved lost it.
+  // Moved elements lose the focus.
   if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
@@ -81,16 +81,16 @@ function showFailure() {
   document.body.classList.add("stale");
   const live = document.getElementById("live");
   live.className = "bad";
-  live.textContent = `this page is not answered since ${failingSince}`;
+  live.textContent = `no response from this page's server since ${failingSince}`;
 }
 
 async function refresh() {
   const url = location.href.split("#")[0];
   try {
-    const answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(20000) });
-    const text = await answer.text();
-    if (!answer.headers.get("Content-Type")?.startsWith("text/html")) throw new Error(text);
-    if (url !== location.href.split("#")[0]) return; // it is of what was looked for before
+    const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(20000) });
+    const text = await response.text();
+    if (!response.headers.get("Content-Type")?.startsWith("text/html")) throw new Error(text);
+    if (url !== location.href.split("#")[0]) return; // the response to an earlier query
     failingSince = null;
     show(text);
     document.documentElement.dataset.shown = ++shown;
@@ -114,16 +114,16 @@ async function loop() {
     await refresh();
   } while (again);
   running = false;
-  // A page that takes long, of a large cluster, is asked for less often.
+  // A page that takes long, as of a large cluster, is fetched less often.
   const pause = Math.max(LEAST_MS, 3 * (performance.now() - began));
   if (!document.hidden) timer = setTimeout(loop, pause);
 }
 
-// What is looked for is in the address: it can be sent to somebody, and found again.
+// The query is part of the address, so that it can be shared and bookmarked.
 function find() {
-  const asked = new URLSearchParams(new FormData(document.getElementById("find")));
-  for (const [name, value] of [...asked]) if (!value) asked.delete(name);
-  history.replaceState(null, "", asked.size ? `/?${asked}` : "/");
+  const query = new URLSearchParams(new FormData(document.getElementById("find")));
+  for (const [name, value] of [...query]) if (!value) query.delete(name);
+  history.replaceState(null, "", query.size ? `/?${query}` : "/");
   loop();
 }
 

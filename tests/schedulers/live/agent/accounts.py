@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from presage.schedulers.live.agent.isolation.account import Account, account_of
+from presage.schedulers.live.agent.isolation.account import Account, find_account
 from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
 from tests.schedulers.live.agent.node import Node
 
@@ -27,7 +27,7 @@ def uid_of(name: str) -> int:
 
 
 def account(name: str = ALICE) -> Account:
-    found = account_of(name, "here", allow_root=False)
+    found = find_account(name, "here", allow_root=False)
     assert found is not None
     return found
 

@@ -14,7 +14,7 @@ from presage.schedulers.live.agent.isolation.control_groups import make_isolatio
 from presage.schedulers.live.agent.lease import boottime_s, write_lease
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
-from presage.schedulers.live.agent.tasks.task import End, TaskExit, TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task import DesiredState, End, TaskExit, TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 from presage.schedulers.live.agent.tasks.task_process import (
     Task,
@@ -22,8 +22,8 @@ from presage.schedulers.live.agent.tasks.task_process import (
     adopt,
     create,
     launch,
-    state_of,
-    want,
+    set_desired_state,
+    task_state,
 )
 
 SOURCE = str(Path(presage.__file__).parent.parent)
@@ -36,8 +36,8 @@ while True:
     run.step(done)
 """
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
-FULL_DEVICE_MILLI = Wanted()
-NEVER_MIND = Wanted(end=End(checkpoint=False, why="the test is over"))
+FULL_DEVICE_MILLI = DesiredState()
+NEVER_MIND = DesiredState(end=End(checkpoint=False, why="the test is over"))
 
 
 def until(holds, within_s: float = 40.0):
@@ -60,7 +60,7 @@ class Node:
         write_lease(self.state, boottime_s() + for_s)
 
     def make(
-        self, code: str, *, job_id: str = "job", wanted: Wanted = FULL_DEVICE_MILLI, **spec
+        self, code: str, *, job_id: str = "job", wanted: DesiredState = FULL_DEVICE_MILLI, **spec
     ) -> Task:
         said = {
             "attempt": 1,
@@ -79,9 +79,9 @@ class Node:
 
     def close(self) -> None:
         for task in adopt(self.state).tasks:
-            want(task.folder, NEVER_MIND)
+            set_desired_state(task.folder, NEVER_MIND)
         for task in adopt(self.state).tasks:
-            until(lambda folder=task.folder: state_of(folder) != TaskState.RUNNING)
+            until(lambda folder=task.folder: task_state(folder) != TaskState.RUNNING)
         sweep(self.state)
         assert self.processes() == []
 
@@ -98,7 +98,7 @@ class Node:
 
 def ended(folder: TaskFolder) -> TaskExit:
     """How a task ended, once it has."""
-    until(lambda: state_of(folder) in (TaskState.ENDED, TaskState.LOST))
+    until(lambda: task_state(folder) in (TaskState.ENDED, TaskState.LOST))
     exit_ = folder.exit()
     assert exit_ is not None, (folder.path / "shim.log").read_text()
     return exit_

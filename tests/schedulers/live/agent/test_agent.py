@@ -26,14 +26,14 @@ from presage.schedulers.live.agent.agent import Agent
 from presage.schedulers.live.agent.agent_options import AgentOptions
 from presage.schedulers.live.agent.controller_connection import serve_node
 from presage.schedulers.live.agent.lease import read_lease
-from presage.schedulers.live.agent.lease_renewal import Renewal
+from presage.schedulers.live.agent.lease_renewal import LeaseRenewal
 from presage.schedulers.live.agent.node_task import Step
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.task import End
 from presage.schedulers.live.agent.tasks.task_folder import TASKS, TaskFolder
 from presage.schedulers.live.agent.tasks.task_process import launch
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import write_allocations, write_job, write_told
+from presage.schedulers.live.protocol.wire import write_allocations, write_job, write_prediction
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.client.credentials import Credentials
@@ -104,13 +104,13 @@ class Played:
 
         async def living() -> None:
             agent = self.agent
-            await asyncio.to_thread(agent.begin)
+            await asyncio.to_thread(agent.adopt_tasks)
             working = asyncio.create_task(agent.run())
             ends_s = asyncio.get_running_loop().time() + within_s
             for step in steps:
                 if isinstance(step, pb.NodeOrders):
                     step.answers = (await anext(agent.reports())).number
-                    agent.hear(step)
+                    agent.receive(step)
                     continue
                 while not step():
                     assert not working.done(), working.exception()
@@ -125,7 +125,7 @@ class Played:
 
     def runs(self, name: str) -> bool:
         task = self.agent.core.tasks.get((name, 1))
-        return task is not None and task.seen is not None and task.seen.exit is None
+        return task is not None and task.observation is not None and task.observation.exit is None
 
     def dies(self) -> None:
         """Another agent may have its folder."""
@@ -187,7 +187,7 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     again = pb.NodeOrders(version=7, unchanged=True)
     played.lives(theirs, again, theirs, again, lambda: played.runs("job"))
     assert read_lease(state) == lease_s
-    assert caplog.text.count("orders of another cluster are not obeyed") == 1
+    assert caplog.text.count("orders of another cluster are ignored") == 1
     assert said_by(played).cluster_id == "ours"  # a controller need not try
     played.dies()
 
@@ -195,9 +195,9 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     ours = orders(version=9, cluster_id="ours", lease_s=1e6)  # which knows of no job
     played.lives(ours, lambda: played.ended("job"))
     assert (read_lease(state) or 0.0) > lease_s
-    wanted = played.folder("job.1").wanted()
+    wanted = played.folder("job.1").desired_state()
     assert wanted is not None
-    assert wanted.end == End(True, "the controller does not know it any more")
+    assert wanted.end == End(True, "the controller does not list it any more")
     played.dies()
 
     played = Played(state)
@@ -227,7 +227,7 @@ print("from", run.first, flush=True)
 for done in range(run.first + 1, {iterations} + 1):
     time.sleep(0.05)
     run.step(done)
-    if run.checkpoint_wanted:
+    if run.checkpoint_requested:
         run.saved(done)
 """
 
@@ -236,10 +236,10 @@ def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_
     half, told = Allocation(0, 500, GIB), RuntimePrediction(1.5, 500, GIB, high_s=1.8)
     urgent = order("urgent", STEPS.format(iterations=350), half)
     urgent.job.latency_sensitive = True
-    urgent.told.append(write_told("cpu-1", told))
+    urgent.told.append(write_prediction("cpu-1", told))
     other, again = (order("other", STEPS.format(iterations=5000), half) for _ in range(2))
     for one in (other, again):
-        one.told.append(write_told("cpu-1", told._replace(runtime_s=250.0, high_s=300.0)))
+        one.told.append(write_prediction("cpu-1", told._replace(runtime_s=250.0, high_s=300.0)))
     for one in (urgent, other, again):
         one.job.environment["PYTHONPATH"] = SOURCE
     again.attempt = 2
@@ -259,13 +259,13 @@ def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_
         goes_on,
     )
     first, had = played.agent.core.tasks["other", 1], played.agent.core.tasks["urgent", 1]
-    assert first.seen is not None
-    assert first.seen.exit is not None
-    assert first.seen.exit.asked
-    assert first.seen.saved > 0
+    assert first.observation is not None
+    assert first.observation.exit is not None
+    assert first.observation.exit.asked
+    assert first.observation.saved > 0
     assert had.allocations[0].compute_milli == 1000
     assert int(played.folder("other.2").log.read_text().split()[1]) == round(
-        first.seen.saved * 5000
+        first.observation.saved * 5000
     )
 
 
@@ -275,7 +275,7 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
 
     async def count() -> tuple[int, float]:
         """Reports while a task runs, of which looks are each half a second, and seconds."""
-        await asyncio.to_thread(agent.begin)
+        await asyncio.to_thread(agent.adopt_tasks)
         working = asyncio.create_task(agent.run())
         counts = (
             "import time\n"
@@ -288,7 +288,7 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
         phases: list[int] = []
         async for report in agent.reports():
             if not phases:
-                agent.hear(orders(one, version=3, answers=report.number))
+                agent.receive(orders(one, version=3, answers=report.number))
             phases.append(report.tasks[0].phase if report.tasks else 0)
             if phases[-1] == pb.TASK_ENDED:
                 break
@@ -316,7 +316,7 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
         spec["more"]["order"]["job"]["job_id"] = ""
     elif damaged == "allocations":
         spec["more"]["allocations"] = [[0, "all", 1]]
-        folder.wanted_file.unlink()
+        folder.desired_state_file.unlink()
     path.write_text("{" if damaged == "spec" else json.dumps(spec))
     held = []
 
@@ -389,14 +389,14 @@ def test_a_job_of_several_gpus_is_given_all_of_them(state):
 
 
 def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(state, monkeypatch):
-    monkeypatch.setattr(agent_module, "OWN_FAULT_S", 0.5)
+    monkeypatch.setattr(agent_module, "TASK_FAULT_S", 0.5)
     (state / "checkpoints").mkdir()
     (state / "checkpoints" / "job").write_text("a file where its folder would be")
     played = Played(state)
     half = Allocation(0, 500, GIB)
     both = orders(order("job", "pass", half), order("other", "pass", half))
     played.lives(both, lambda: played.ended("job") and played.ended("other"))
-    over = played.agent.core.tasks["job", 1].seen
+    over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
     assert not (over.exit.lost or over.exit.asked or over.exit.finished)
@@ -422,8 +422,8 @@ def test_from_a_node_without_capacity_tasks_go_back_and_it_says_why(state, monke
         makes_capacity,
         lambda: played.agent._problem == "",
     )
-    assert said[0].endswith("checkpoints takes no file (File exists); make room there")
-    over = played.agent.core.tasks["job", 1].seen
+    assert said[0].endswith("checkpoints (File exists); free space there")
+    over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
     assert over.exit.asked
@@ -473,7 +473,7 @@ def test_a_task_whose_shim_dies_before_it_starts_the_job_is_launched_again(state
         return bool(shims) and shims[0].returncode is not None
 
     played.lives(orders(order("job", "pass")), dies, lambda: played.ended("job"))
-    over = played.agent.core.tasks["job", 1].seen
+    over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
     assert over.exit.finished
@@ -501,24 +501,24 @@ def test_a_job_whose_shim_is_stopped_ends_after_its_lease(state, has_restarted):
         played, steps = Played(state), []
     played.lives(*steps, lambda: played.ended("job"))
     assert not alive(pids[0])
-    over = played.agent.core.tasks["job", 1].seen
+    over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
     assert over.exit.lost
 
 
 def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_path):
-    lease = Renewal(tmp_path)
-    first = lease.order()
-    lease.until(10.0)
+    lease = LeaseRenewal(tmp_path)
+    first = lease.count_orders()
+    lease.extend(10.0)
     assert (lease.until_s, read_lease(tmp_path)) == (0.0, None)
-    second = lease.order()
-    lease.until(20.0)
-    lease.obey(first)
+    second = lease.count_orders()
+    lease.extend(20.0)
+    lease.apply(first)
     assert (lease.until_s, read_lease(tmp_path)) == (10.0, 10.0)
-    lease.obey(second)
+    lease.apply(second)
     assert read_lease(tmp_path) == 20.0
-    lease.until(15.0)  # it came with nothing new; the newest answer holds, also if it is shorter
+    lease.extend(15.0)  # it came with nothing new; the newest answer holds, also if it is shorter
     assert (lease.until_s, read_lease(tmp_path)) == (15.0, 15.0)
 
 
@@ -526,10 +526,10 @@ def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(st
     def refuses(task):
         raise TaskFolderError("no shim")
 
-    monkeypatch.setattr(agent_module, "OWN_FAULT_S", 0.5)
+    monkeypatch.setattr(agent_module, "TASK_FAULT_S", 0.5)
     monkeypatch.setattr(agent_module, "PROBE_S", 0.2)
     can = ["no process can be made here", "no process can be made here", ""]
-    monkeypatch.setattr(agent_module, "cannot_launch", lambda: can.pop(0))
+    monkeypatch.setattr(agent_module, "why_cannot_launch", lambda: can.pop(0))
     monkeypatch.setattr(agent_module, "launch", refuses)
     played = Played(state)
     problems: list[str] = []
@@ -551,7 +551,7 @@ def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(st
         lambda: played.ended("another"),
     )
     assert {"no shim", "no process can be made here"} <= {*problems}
-    over = played.agent.core.tasks["job", 1].seen
+    over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
     assert over.exit.asked
@@ -586,7 +586,7 @@ def test_an_agent_that_cannot_work_any_more_ends(state, monkeypatch):
 
     played = Played(state)
     monkeypatch.setattr(played.agent, "run", fails)
-    played.agent.heard = 1  # as of one that was let in
+    played.agent.orders_received = 1  # as of one that was let in
     with controller_that_says(orders()) as target, pytest.raises(OSError, match="Too many"):
         asyncio.run(asyncio.wait_for(serve_node(played.agent, target, Credentials), 60.0))
 
@@ -603,7 +603,7 @@ def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written)
 @pytest.mark.parametrize("written", [b"\xff\xfe of a broken disk", b"half an i"])
 def test_an_agent_whose_name_is_damaged_says_where_and_what_to_do(state, written):
     (state / "agent.id").write_bytes(written)
-    with pytest.raises(ConfigError, match=r"agent\.id: is damaged.* remove it"):
+    with pytest.raises(ConfigError, match=r"agent\.id: damaged.* remove it"):
         Played(state)
 
 
@@ -627,7 +627,7 @@ def test_an_agent_that_was_let_in_is_not_sent_away_by_a_token_that_is_not_known(
         stumbles = [FileNotFoundError("somebody is writing it")]
 
         def credentials() -> Credentials:
-            if played.agent.heard and stumbles:
+            if played.agent.orders_received and stumbles:
                 raise stumbles.pop()
             return Credentials()
 

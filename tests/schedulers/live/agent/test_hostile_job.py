@@ -18,10 +18,14 @@ from presage.schedulers.live.agent import agent as agent_module
 from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
 from presage.schedulers.live.agent.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.slot import Slot
-from presage.schedulers.live.agent.tasks import kept_logs
+from presage.schedulers.live.agent.tasks import log_archive
 from presage.schedulers.live.agent.tasks.json_file import read_json, write_json
-from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
-from presage.schedulers.live.agent.tasks.log_file import keep_small, old_of, read_log
+from presage.schedulers.live.agent.tasks.log_archive import archive_log, archived_log
+from presage.schedulers.live.agent.tasks.log_file import (
+    limit_log_size,
+    previous_log,
+    read_log,
+)
 from presage.schedulers.live.agent.tasks.task_process import remove, remove_leftovers
 from presage.schedulers.live.job_progress import read_progress
 from presage.system.atomic_file import replace_text
@@ -105,12 +109,12 @@ def test_a_file_on_which_a_job_holds_a_lease_is_not_waited_for(tmp_path):
 def test_a_log_that_is_a_link_does_not_have_its_target_emptied(tmp_path, victim):
     log = tmp_path / "log"
     log.symlink_to(victim)
-    keep_small(log, 1)
+    limit_log_size(log, 1)
     log.unlink()
     log.write_text("x" * 100)
     (tmp_path / "log.old").symlink_to(victim)
     (tmp_path / "log.first").symlink_to(victim)
-    keep_small(log, 1)
+    limit_log_size(log, 1)
 
     assert victim.read_text() == "untouched"
     assert log.stat().st_size == 0
@@ -123,9 +127,9 @@ def test_of_a_log_of_terabytes_no_more_is_kept_than_of_any(node):
     folder = node.make(SLEEPS).folder
     os.truncate(folder.log, 2**40)
 
-    keep_log(folder)
+    archive_log(folder)
 
-    kept = log_of(node.state, folder.name)
+    kept = archived_log(node.state, folder.name)
     assert kept.stat().st_size == 64 * 2**20
     assert read_log(kept, -5, 10).offset == 2**40 - 5
 
@@ -136,24 +140,24 @@ def test_a_kept_log_is_not_its_accounts_any_more(node):
     folder.log.write_text("said\n")
     os.chown(folder.log, 65534, 65534)
     with folder.log.open("ab", buffering=0) as held:  # by another process of that account
-        keep_log(folder)
+        archive_log(folder)
         held.truncate(2**40)
 
-    kept = log_of(node.state, folder.name)
+    kept = archived_log(node.state, folder.name)
     assert kept.read_bytes() == b"said\n"
     assert kept.stat().st_uid == 0
 
 
 def test_a_log_that_grows_while_it_is_kept_has_an_end(node, monkeypatch):
     folder = node.make(SLEEPS).folder
-    old_of(folder.log).write_bytes(b"before\n")
-    monkeypatch.setattr(kept_logs, "keep_small", lambda *_: None)  # it has grown since
-    monkeypatch.setattr(kept_logs, "LOG_BYTES", 100)
+    previous_log(folder.log).write_bytes(b"before\n")
+    monkeypatch.setattr(log_archive, "limit_log_size", lambda *_: None)  # it has grown since
+    monkeypatch.setattr(log_archive, "LOG_BYTES", 100)
     os.truncate(folder.log, 10_000)
 
-    keep_log(folder)
+    archive_log(folder)
 
-    assert log_of(node.state, folder.name).stat().st_size == 107
+    assert archived_log(node.state, folder.name).stat().st_size == 107
 
 
 def test_a_file_that_is_replaced_takes_the_place_of_a_folder(tmp_path):
@@ -218,12 +222,12 @@ class Reports:
 
         async def living() -> None:
             agent = played.agent
-            await asyncio.wait_for(asyncio.to_thread(agent.begin), MAX_LOOK_S)
+            await asyncio.wait_for(asyncio.to_thread(agent.adopt_tasks), MAX_LOOK_S)
             working = asyncio.create_task(agent.run())
             ends_s = time.monotonic() + within_s
             async for report in agent.reports():
-                agent.hear(orders(*jobs, answers=report.number))
-                self.longest_s = max(self.longest_s, boottime_s() - agent._looked_s)
+                agent.receive(orders(*jobs, answers=report.number))
+                self.longest_s = max(self.longest_s, boottime_s() - agent._checked_s)
                 assert not working.done(), working.exception()
                 assert time.monotonic() < ends_s, played.agent.core.report()
                 if done():
@@ -317,7 +321,7 @@ def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -
     forget = orders(version=9)
     for task in said.values():
         forget.forget.add(job_id=task.job_id, attempt=task.attempt)
-    played.agent.hear(forget)
+    played.agent.receive(forget)
     played.agent._step()
     played.dies()
 
@@ -360,7 +364,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
         async for report in agent.reports():
             problems.append(report.problem)
             heard[0] = time.monotonic()
-            agent.hear(orders(job, lease_s=lease_s, answers=report.number))
+            agent.receive(orders(job, lease_s=lease_s, answers=report.number))
 
     async def until_(holds: Callable[[], object]) -> None:
         ends_s = time.monotonic() + 60.0
@@ -369,16 +373,16 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
             await asyncio.sleep(0.05)
 
     async def living() -> None:
-        await asyncio.to_thread(agent.begin)
+        await asyncio.to_thread(agent.adopt_tasks)
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(answers())]
         await until_(lambda: played.runs("job"))
-        looked_s, hangs[0] = agent._looked_s, True
+        looked_s, hangs[0] = agent._checked_s, True
         folder = played.folder("job.1")
         try:
             await until_(folder.exit)  # its shim goes by the lease
             assert folder.exit().why == "lease"  # type: ignore[union-attr]
-            latest_s = agent._looked_s + stall_s + lease_s
-            assert agent._looked_s < looked_s + 30.0
+            latest_s = agent._checked_s + stall_s + lease_s
+            assert agent._checked_s < looked_s + 30.0
             assert (read_lease(node.state) or 0.0) <= latest_s
             assert any("has been checking its tasks" in problem for problem in problems)
             await until_(lambda: boottime_s() > latest_s + 1.0)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from presage.errors import InvalidJobError, TaskFolderError
-from presage.schedulers.live.agent.isolation.account import Account, account_of
+from presage.schedulers.live.agent.isolation.account import Account, find_account
 from presage.schedulers.live.agent.isolation.inherited_environment import inherited_environment
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.processes import stat
 from presage.schedulers.live.agent.tasks.task import TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.schedulers.live.agent.tasks.task_process import TaskState, launch, state_of
+from presage.schedulers.live.agent.tasks.task_process import TaskState, launch, task_state
 from tests.schedulers.live.agent.accounts import (
     ALICE,
     BOB,
@@ -243,7 +243,7 @@ def test_a_checkpoint_folder_is_not_made_through_a_link_nor_taken_from_another_a
     (shared / "roots").mkdir()
 
     for name in ("link", "bobs", "roots"):
-        with pytest.raises(TaskFolderError, match=r"checkpoint folder .* cannot be made"):
+        with pytest.raises(TaskFolderError, match=r"checkpoint folder .* cannot be created"):
             start(node, SLEEPS, checkpoint=str(shared / name))
 
     assert target.stat().st_uid == (shared / "roots").stat().st_uid == 0
@@ -290,8 +290,8 @@ def test_an_agent_of_root_runs_each_job_as_the_account_of_its_order(node):
 def test_an_agent_that_is_not_root_runs_all_as_itself(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    assert account_of("anybody", "a", allow_root=False) is None
-    assert account_of("", "a", allow_root=False) is None
+    assert find_account("anybody", "a", allow_root=False) is None
+    assert find_account("", "a", allow_root=False) is None
 
 
 def test_a_job_is_given_named_variables_of_the_agent_alone(monkeypatch):
@@ -316,7 +316,7 @@ def test_an_account_is_in_a_spec_as_it_was():
     for damage in ({"uid": -1}, {"groups": [True]}, {"name": None, "gid": "0"}):
         said = json.loads(json.dumps(spec.to_json()))
         said["account"].update(damage)
-        with pytest.raises(InvalidJobError, match="not the spec of a task"):
+        with pytest.raises(InvalidJobError, match="not a valid task spec"):
             TaskSpec.from_json(said)
 
 
@@ -341,7 +341,7 @@ def test_a_process_that_clears_its_environment_does_not_survive_its_shim(node, g
     child = int(folder.log.read_text().split()[0])
 
     kill(shim_pid(folder))
-    until(lambda: state_of(folder) is TaskState.LOST)
+    until(lambda: task_state(folder) is TaskState.LOST)
 
     assert child in sweep(node.state) or not alive(child)
     until(lambda: not alive(child))

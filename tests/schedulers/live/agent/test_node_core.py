@@ -9,14 +9,14 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent.controller_forecasts import (
-    SecondForecasts,
-    ToldForecasts,
-    ToldJobs,
+    ControllerForecaster,
+    LocalForecaster,
+    ReceivedForecasts,
 )
-from presage.schedulers.live.agent.node_core import BY_TOLD_S, PATIENCE_S, NodeCore
-from presage.schedulers.live.agent.node_task import Seen, Step
+from presage.schedulers.live.agent.node_core import LOCAL_PATIENCE_S, PATIENCE_S, NodeCore
+from presage.schedulers.live.agent.node_task import Observation, Step
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import write_allocations, write_job, write_told
+from presage.schedulers.live.protocol.wire import write_allocations, write_job, write_prediction
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 GIB = 2**30
@@ -44,9 +44,9 @@ class Node:
     def __init__(self, second=None, kinds=("v100", "v100")):
         self._known = {}
         self._orders = {}
-        told = ToldJobs()
-        first = ToldForecasts(told)
-        asked = SecondForecasts(told, second) if second else first
+        told = ReceivedForecasts()
+        first = ControllerForecaster(told)
+        asked = LocalForecaster(told, second) if second else first
         devices = [(kind, 16 * GIB) for kind in kinds]
         self.core = NodeCore("a", devices, self._forecasts(asked, first), told)
 
@@ -61,7 +61,7 @@ class Node:
     def order(self, name, milli, *, device=0, model="", runtime_s=100.0, others=None, **values):
         submitted = SubmittedJob(Job(name, 0.0, model=model, **values), ("train",))
         told = [
-            write_told(kind, RuntimePrediction(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
+            write_prediction(kind, RuntimePrediction(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
             for kind, of_kind_s in {"v100": runtime_s, **(others or {})}.items()
         ]
         self._orders[name] = pb.TaskOrder(
@@ -69,18 +69,20 @@ class Node:
             allocations=write_allocations([Allocation(device, milli, GIB)]),
         )  # fmt: skip
 
-    def obey(self, now_s):
+    def apply(self, now_s):
         sharing = pb.Sharing(step_milli=100, least_milli=100, check_s=CHECK_S, overcommit=1.0)
         orders = pb.NodeOrders(version=1, tasks=self._orders.values(), sharing=sharing)
-        self.core.obey(orders, now_s)
+        self.core.apply(orders, now_s)
         self.core.decide(now_s)
         for task in tuple(self.core.ready()):
-            self.core.made(task.name)
+            self.core.mark_started(task.name)
 
     def runs(self, now_s, *, usage_milli=None, **done):
         for name, part in done.items():
             milli = self.allocation(name).compute_milli if usage_milli is None else usage_milli
-            self.core.see((name, 1), Seen(now_s, part, 0.0, milli, GIB // 2, GIB // 2), now_s)
+            self.core.observe(
+                (name, 1), Observation(now_s, part, 0.0, milli, GIB // 2, GIB // 2), now_s
+            )
         self.core.decide(now_s)
 
     def task(self, name):
@@ -94,7 +96,7 @@ def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever
     node = Node()
     for name in ("one", "two", "three"):  # all for device 0, by a controller that knows no better
         node.order(name, 600, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
 
     assert {node.allocation("one").device, node.allocation("two").device} == {0, 1}
     assert node.task("three").step is Step.WAITING
@@ -103,14 +105,14 @@ def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever
     node.core.decide(1.0 + PATIENCE_S + 1)  # nor will there be room for it: let it go elsewhere
     (back,) = [one for one in node.core.report() if one.job_id == "three"]
     assert back.exit.asked
-    assert back.why == "there was no room left for it on its node"
+    assert back.why == "its node had no free capacity for it"
 
 
 def test_n8_second_predictor_goes_before_what_the_controller_sent():
     node = Node(Second())
     node.order("known", 900, model="known")
     node.order("other", 700)
-    node.obey(1.0)
+    node.apply(1.0)
 
     assert node.allocation("known").compute_milli == 200
     assert node.allocation("other").compute_milli == 700
@@ -120,12 +122,12 @@ def test_n8_where_the_second_predictor_finds_no_capacity_the_controllers_word_co
     node = Node(Second(milli=900), kinds=("v100",))
     node.order("beside", 600)
     node.order("known", 300, model="known")
-    node.obey(1.0)
+    node.apply(1.0)
     assert node.task("known").step is Step.WAITING
 
-    node.core.decide(1.0 + BY_TOLD_S + 0.5)
-    node.core.decide(1.0 + BY_TOLD_S + 1.0)
-    assert node.task("known").step is Step.GRANTED
+    node.core.decide(1.0 + LOCAL_PATIENCE_S + 0.5)
+    node.core.decide(1.0 + LOCAL_PATIENCE_S + 1.0)
+    assert node.task("known").step is Step.ALLOCATED
     assert node.allocation("known").compute_milli == 300
 
 
@@ -149,7 +151,7 @@ def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
     node = Node(kinds=("k80", "v100"))
     node.order("there", 100, device=1, latency_sensitive=True, kinds=("v100",))
     node.order("huge", 300, device=1, latency_sensitive=True, kinds=("v100",))
-    node.obey(1.0)
+    node.apply(1.0)
     assert (
         node.allocation("there").device == node.allocation("huge").device == 1
     )  # though the other is empty
@@ -159,11 +161,11 @@ def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
 def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_counts(error):
     node = Node(Silent(error))
     node.order("job", 300, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
     assert node.allocation("job").compute_milli == 300
 
     node.runs(130.0, job=0.5)  # of 100 s; promised are 120
-    assert node.task("job").late
+    assert node.task("job").slo_violated
 
 
 def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
@@ -171,7 +173,7 @@ def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
     node = Node(second)
     for number in range(20):
         node.order(f"job-{number}", 100)
-    node.obey(1.0)
+    node.apply(1.0)
 
     assert all(node.allocation(f"job-{number}").compute_milli == 100 for number in range(20))
     assert second.asked == 1
@@ -180,23 +182,23 @@ def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
 def test_n3_a_task_is_not_late_before_it_has_a_process():
     node = Node(kinds=("v100",))
     node.order("urgent", 300, latency_sensitive=True, runtime_s=20.0)
-    node.obey(1.0)
+    node.apply(1.0)
     node.core.decide(100.0)  # somebody leaves its device, and takes long
-    assert not node.task("urgent").late
-    node.core.see(("urgent", 1), Seen(5.0, 0.25, 0.0, 300.0, 1, 1), 105.0)
+    assert not node.task("urgent").slo_violated
+    node.core.observe(("urgent", 1), Observation(5.0, 0.25, 0.0, 300.0, 1, 1), 105.0)
     node.core.decide(105.0)
-    assert not node.task("urgent").late
+    assert not node.task("urgent").slo_violated
 
-    node.core.see(("urgent", 1), Seen(20.0, 0.3, 0.0, 300.0, 1, 1), 120.0)
+    node.core.observe(("urgent", 1), Observation(20.0, 0.3, 0.0, 300.0, 1, 1), 120.0)
     node.core.decide(120.0)
-    assert node.task("urgent").late
+    assert node.task("urgent").slo_violated
 
 
 def test_tasks_that_were_told_differently_are_not_taken_for_alike():
     node = Node()
     node.order("unknown", 1000, model="one")
     node.order("known", 300, model="one")
-    node.obey(1.0)
+    node.apply(1.0)
 
     assert node.allocation("unknown").compute_milli == 1000
     assert node.allocation("known").compute_milli == 300
@@ -206,7 +208,7 @@ def test_tasks_that_were_told_differently_are_not_taken_for_alike():
 def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
     node = Node(Second(anew_s))
     node.order("known", 900, model="known", runtime_s=100.0)
-    node.obey(1.0)
+    node.apply(1.0)
     (cluster,) = node._known
     job = node.task("known").submitted.job
 
@@ -217,31 +219,31 @@ def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
 def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
     node = Node()
     node.order("first", 300, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
     assert node.allocation("first").device == 0
 
     node.order("second", 300, device=0, latency_sensitive=True)
-    node.obey(2.0)
+    node.apply(2.0)
     assert node.allocation("second").device == 1
 
 
 def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_to_take_least():
     node = Node(kinds=("k80", "v100"))
     node.order("there", 100, device=1, others={"k80": 1000.0})
-    node.obey(1.0)
+    node.apply(1.0)
     node.order("task", 300, others={"k80": 1000.0})
-    node.obey(2.0)
+    node.apply(2.0)
     assert node.allocation("there").device == node.allocation("task").device == 1
 
     node.order("urgent", 300, others={"k80": 1000.0}, latency_sensitive=True)
-    node.obey(3.0)
+    node.apply(3.0)
     assert node.allocation("urgent").device == 0  # N1: where most is left
 
 
 def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it():
     node = Node()
     node.order("task", 300, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
     for now_s in (10.0, 20.0):
         node.runs(now_s, usage_milli=1000, task=0.0)
         assert not node.task("task").paused
@@ -254,7 +256,7 @@ def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it(
 def test_n7_a_task_that_is_paused_at_its_first_iteration_goes_on_once_its_mean_has_fallen():
     node = Node()
     node.order("task", 300, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
     node.runs(9.0, usage_milli=1000, task=None)  # it has not yet said how far it is
     node.runs(10.0, usage_milli=1000, task=0.1)
     assert node.task("task").paused
@@ -268,10 +270,10 @@ def test_n7_a_task_that_is_paused_at_its_first_iteration_goes_on_once_its_mean_h
 def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
     node = Node()
     node.order("task", 300, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
     node.runs(15.0, task=0.05)
     node.runs(30.0, task=0.1)  # by what is foretold of the rest alone it would be in time
-    assert node.task("task").late
+    assert node.task("task").slo_violated
     assert node.allocation("task").compute_milli > 300
 
 
@@ -280,7 +282,7 @@ def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_starte
     order = pb.TaskOrder(
         job=pb.Job(job_id="gone", command=["train"], gpus=1), attempt=3, end="it was cancelled"
     )
-    node.core.obey(pb.NodeOrders(version=1, tasks=[order]), 1.0)
+    node.core.apply(pb.NodeOrders(version=1, tasks=[order]), 1.0)
 
     (told,) = node.core.report()
     assert (told.job_id, told.attempt, told.phase) == ("gone", 3, pb.TASK_ENDED)
@@ -293,10 +295,10 @@ def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
     node.order("new", 300)
     allocations = (Allocation(0, 300, GIB),)
     node.core.restore(node._orders["job"], allocations, 1.0, end="", paused=False, ran_s=50.0)
-    node.obey(1.0)
+    node.apply(1.0)
 
-    assert node.task("job").in_part
-    assert not node.task("new").in_part
+    assert node.task("job").is_partly_observed
+    assert not node.task("new").is_partly_observed
 
 
 def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_chose():
@@ -311,7 +313,7 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
             node._orders[name], (Allocation(0, milli, GIB),), 1.0, end="", paused=name == "paused",
             ran_s=5.0,
         )  # fmt: skip
-    node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeOrders(version=2, tasks=node._orders.values()), 1.0)
     assert node.task("paused").paused
     for look in (2.0, 3.0):
         node.core.decide(look)
@@ -321,22 +323,22 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
         "paused": Allocation(0, 500, GIB), "lowered": Allocation(0, 400, GIB), "raised":
         Allocation(0, 100, GIB)
     }  # fmt: skip
-    assert not node.task("lowered").steady
+    assert not node.task("lowered").has_constant_share
 
 
 def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
     node = Node()
     node.order("gang", 1000, gpus=2)
     node._orders["gang"].allocations.extend(write_allocations([Allocation(1, 1000, 8 * GIB)]))
-    node.core.obey(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
     node.core.decide(1.0)
-    node.core.made(("gang", 1))
+    node.core.mark_started(("gang", 1))
 
-    node.core.see(("gang", 1), Seen(5.0, 0.1, 0.0, 900.0, 30 * GIB, 30 * GIB), 6.0)
+    node.core.observe(("gang", 1), Observation(5.0, 0.1, 0.0, 900.0, 30 * GIB, 30 * GIB), 6.0)
     node.core.decide(6.0)
     assert not node.task("gang").end  # 15 GiB of each 16
 
-    node.core.see(("gang", 1), Seen(6.0, 0.1, 0.0, 900.0, 34 * GIB, 34 * GIB), 7.0)
+    node.core.observe(("gang", 1), Observation(6.0, 0.1, 0.0, 900.0, 34 * GIB, 34 * GIB), 7.0)
     node.core.decide(7.0)
     assert node.task("gang").end
 
@@ -344,12 +346,12 @@ def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
 def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     node = Node()
     node.order("late", 300, latency_sensitive=True)
-    node.obey(1.0)
+    node.apply(1.0)
     node.runs(5.0, late=0.01)
     assert node.allocation("late").compute_milli == 300
 
     node.runs(CHECK_S + 1, late=0.02)  # of 100 s a tenth has passed
-    assert node.task("late").late
+    assert node.task("late").slo_violated
     assert node.allocation("late").compute_milli > 300
 
 
@@ -360,7 +362,7 @@ def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
         node = Node(kinds=("v100",))
         node.order("urgent", 500, latency_sensitive=True, runtime_s=100.0)
         node.order("other", 100, runtime_s=500.0)
-        node.obey(1.0)
+        node.apply(1.0)
         done = 0.0
         for second in range(2, 12):
             done += stride(second)
@@ -380,7 +382,7 @@ def test_n8_resource_limiting_tasks_have_no_more_of_a_device_than_there_is(late_
     node.order("late", 500, latency_sensitive=True)
     node.order("beside", 900)
     node.order("small", 400, device=1)
-    node.obey(1.0)
+    node.apply(1.0)
     for look in range(1, 12):
         running = {name: 0.001 * look for (name, _), task in node.core.tasks.items()
                    if task.step is Step.STARTED and not task.end}  # fmt: skip
@@ -407,9 +409,9 @@ def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_
     node.order("silent", 300, runtime_s=100.0)
     node.order("says", 300, runtime_s=100.0)
     node.order("missing", 1000, device=2, runtime_s=float("inf"))
-    node.obey(1.0)
+    node.apply(1.0)
     for name, done in (("silent", None), ("says", 0.1), ("missing", None)):
-        node.core.see((name, 1), Seen(40.0, done, 0.0, 300.0, GIB, GIB), 41.0)
+        node.core.observe((name, 1), Observation(40.0, done, 0.0, 300.0, GIB, GIB), 41.0)
     node.core.decide(41.0)
 
     rows = {name: reported(node, name) for name in ("silent", "says", "missing")}
@@ -424,7 +426,7 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
     node.order("slow", 300, latency_sensitive=True, runtime_s=100.0)
     node.order("even", 300, device=1, runtime_s=100.0)
     node.order("tardy", 300, device=1, runtime_s=100.0)
-    node.obey(1.0)
+    node.apply(1.0)
     for now_s in (10.0, 30.0, 50.0):
         node.runs(now_s, slow=now_s / 200, even=now_s / 100, tardy=now_s / 200)
 
@@ -434,7 +436,7 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
     assert even.rest_s == pytest.approx(50.0)
     assert tardy.rest_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
 
-    node.core.obey(pb.NodeOrders(version=2, tasks=node._orders.values()), 51.0)
+    node.core.apply(pb.NodeOrders(version=2, tasks=node._orders.values()), 51.0)
     node.core.decide(51.0)
     assert not reported(node, "slow").HasField("rest_s")  # nobody judges under other policies
     assert not reported(node, "slow").late

@@ -9,8 +9,8 @@ import pytest
 from presage.errors import ServiceError
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.job import Job
-from presage.schedulers.live.agent.node_task import NodeTask, Seen, Step
-from presage.schedulers.live.agent.outcome_outbox import MOST_BYTES, MOST_KEPT, Outbox, outcome_of
+from presage.schedulers.live.agent.node_task import NodeTask, Observation, Step
+from presage.schedulers.live.agent.outcome_outbox import MAX_BYTES, MAX_STORED, Outbox, make_outcome
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -29,20 +29,21 @@ def task(name, milli=1000, **how):
     job = Job(name, 0.0, iterations=1000, features=features)
     submitted = SubmittedJob(job, ("train",), features_id=f"the user's {name}")
     over = pb.Exit(**(how or {"finished": True}))
-    seen = Seen(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
+    seen = Observation(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
     return NodeTask(
-        pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, seen=seen, busy_s=RAN_S / 2,
-        allocations=(Allocation(0, milli, GIB),), first=(10.0, 0.1), last=(90.0, 0.9),
+        pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, observation=seen,
+        busy_s=RAN_S / 2,
+        allocations=(Allocation(0, milli, GIB),), first_sample=(10.0, 0.1), last_sample=(90.0, 0.9),
     )  # fmt: skip
 
 
 def together(one, other, for_s=RAN_S):
-    one.beside[other.name], other.beside[one.name] = for_s, for_s
+    one.colocated_s[other.name], other.colocated_s[one.name] = for_s, for_s
     return {one.name: one, other.name: other}
 
 
 def told(of, tasks=None, held="cgroup v1 weight"):
-    row = outcome_of(of, DEVICE, tasks or {of.name: of}, "agent", held, ENDED_S)
+    row = make_outcome(of, DEVICE, tasks or {of.name: of}, "agent", held, ENDED_S)
     assert row is not None
     return row
 
@@ -62,7 +63,7 @@ def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told
     whole = told(one, tasks)
     assert (whole.runtime_s, whole.compute_utilization) == (RAN_S, 0.5)
     assert whole.step_time_median_s == pytest.approx(0.1)
-    one.in_part = True
+    one.is_partly_observed = True
 
     row = told(one, tasks)
     for name in ("runtime_s", "step_time_median_s", "compute_utilization"):
@@ -108,7 +109,7 @@ def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_th
     one, other = task("one"), task("other")
     one.order.told.add(kind=DEVICE.kind, release_id="the release")
     if changed == "share":
-        one.steady = False
+        one.has_constant_share = False
     else:  # it ended and was forgotten, so that the outcome cannot name it
         together(one, other)
 
@@ -151,7 +152,7 @@ def test_of_one_that_failed_no_times_are_told(how, failure):
 @pytest.mark.parametrize("how", [{"asked": True}, {"lost": True}])
 def test_of_one_that_others_ended_nothing_is_told(how):
     one = task("one", **how)
-    assert outcome_of(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None
+    assert make_outcome(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None
 
 
 class Deaf:
@@ -164,7 +165,7 @@ class Deaf:
 def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
     outbox, kept = Outbox(tmp_path, Deaf()), tmp_path / "outcomes"
     kept.mkdir()
-    for number in range(MOST_KEPT):
+    for number in range(MAX_STORED):
         (kept / f"earlier.{number}").touch()  # an outcome of which nothing is known
         os.utime(kept / f"earlier.{number}", ns=(number, number))
     for number in range(3):
@@ -173,7 +174,7 @@ def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
     with pytest.raises(ServiceError):
         outbox.send()
     names = {path.name for path in kept.iterdir()}
-    assert len(names) == MOST_KEPT
+    assert len(names) == MAX_STORED
     assert {"new.0", "new.1", "new.2", "earlier.3"} <= names
     assert "earlier.2" not in names
 
@@ -182,10 +183,10 @@ class Hears:
     """A service that takes all that it is told."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
 
     def report_rows(self, rows):
-        self.told.append(rows)
+        self.reported.append(rows)
         return Reported(len(rows), 0, {})
 
 
@@ -193,11 +194,11 @@ def test_what_is_told_at_once_fits_into_a_message(tmp_path):
     service = Hears()
     outbox = Outbox(tmp_path, service)
     for number in range(5):
-        row = Outcome(idempotency_key=f"{number}", failure="x" * (MOST_BYTES // 2 - 100))
+        row = Outcome(idempotency_key=f"{number}", failure="x" * (MAX_BYTES // 2 - 100))
         outbox.put(row, f"job.{number}")
-    outbox.put(Outcome(failure="x" * MOST_BYTES), "too-large.1")
+    outbox.put(Outcome(failure="x" * MAX_BYTES), "too-large.1")
 
     assert [outbox.send() for _ in range(4)] == [2, 2, 1, 0]
-    assert [[row.idempotency_key for row in rows] for rows in service.told] == [
+    assert [[row.idempotency_key for row in rows] for rows in service.reported] == [
         ["0", "1"], ["2", "3"], ["4"]
     ]  # fmt: skip

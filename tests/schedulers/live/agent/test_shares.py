@@ -14,15 +14,19 @@ from presage.schedulers.live.agent.isolation.control_groups import (
     find_isolation,
     hierarchies,
     make_isolation,
-    names_of_groups,
+    task_group_names,
 )
 from presage.schedulers.live.agent.isolation.job_environment import mps_percent
 from presage.schedulers.live.agent.isolation.share_limit import ShareLimit
 from presage.schedulers.live.agent.isolation.task_usage import CpuMeter
 from presage.schedulers.live.agent.tasks.processes import descendants, stat
-from presage.schedulers.live.agent.tasks.task import TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task import DesiredState, TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.schedulers.live.agent.tasks.task_process import TaskState, state_of, want
+from presage.schedulers.live.agent.tasks.task_process import (
+    TaskState,
+    set_desired_state,
+    task_state,
+)
 from tests.schedulers.live.agent.node import (
     COUNTS,
     SLEEPS,
@@ -84,35 +88,35 @@ def limit_memory(state: Path, name: str, memory_bytes: int) -> bool:
 
 
 def test_a_share_holds_and_changes_take_effect(node, groups):
-    folder = node.start(COUNTS, cpus=(0,), wanted=Wanted(150), groups=groups)
+    folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(150), groups=groups)
     counts(folder)
     # Where others want the processor too, it gets less, or is stopped a little late at times.
     until(lambda: 0.01 < share(folder, 1.0) < 0.3)
     held = folder.shim_state()
     assert held.compute.startswith("cgroup" if groups else "duty cycle")
 
-    want(folder, Wanted(1000))
+    set_desired_state(folder, DesiredState(1000))
 
     until(lambda: share(folder, 0.5) > 0.35)
-    want(folder, Wanted(100))
+    set_desired_state(folder, DesiredState(100))
     until(lambda: share(folder, 1.0) < 0.25)
 
 
 def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
-    large = node.start(COUNTS, job_id="large", cpus=(0,), wanted=Wanted(900), hard=False)
+    large = node.start(COUNTS, job_id="large", cpus=(0,), wanted=DesiredState(900), hard=False)
     counts(large)
     assert large.shim_state().compute.endswith(" weight")
-    small = node.start(COUNTS, job_id="small", cpus=(0,), wanted=Wanted(100), hard=False)
+    small = node.start(COUNTS, job_id="small", cpus=(0,), wanted=DesiredState(100), hard=False)
     counts(small)
     until(lambda: has_thrice(large, small))
 
-    want(large, Wanted(100))
-    want(small, Wanted(900))
+    set_desired_state(large, DesiredState(100))
+    set_desired_state(small, DesiredState(900))
     until(lambda: has_thrice(small, large))
 
-    want(small, Wanted(900, paused=True))
+    set_desired_state(small, DesiredState(900, paused=True))
     until(lambda: share(large, 0.5) > 0.35)
 
 
@@ -120,29 +124,29 @@ def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     urgent = node.start(
-        COUNTS, job_id="urgent", cpus=(0,), wanted=Wanted(300), hard=False, weight=10
+        COUNTS, job_id="urgent", cpus=(0,), wanted=DesiredState(300), hard=False, weight=10
     )
-    other = node.start(COUNTS, job_id="other", cpus=(0,), wanted=Wanted(600), hard=False)
+    other = node.start(COUNTS, job_id="other", cpus=(0,), wanted=DesiredState(600), hard=False)
     counts(urgent)
     counts(other)
     until(lambda: has_thrice(urgent, other))
 
 
 def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
-    folder = node.start(COUNTS, wanted=Wanted(500), groups=groups)
+    folder = node.start(COUNTS, wanted=DesiredState(500), groups=groups)
     counts(folder)
 
-    want(folder, Wanted(500, paused=True))
+    set_desired_state(folder, DesiredState(500, paused=True))
     until(lambda: letter(job_pid(folder)) == "T")
     before = spent_s(job_pid(folder))
     time.sleep(0.8)
     assert spent_s(job_pid(folder)) == before
     done = done_by(folder)
 
-    want(folder, Wanted(500))
+    set_desired_state(folder, DesiredState(500))
 
     until(lambda: done_by(folder) > done)
-    assert state_of(folder) == TaskState.RUNNING
+    assert task_state(folder) == TaskState.RUNNING
 
 
 def test_a_pause_holds_processes_that_left_the_group(node):
@@ -151,20 +155,20 @@ def test_a_pause_holds_processes_that_left_the_group(node):
     below = until(lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found))
     time.sleep(0.2)
 
-    want(folder, Wanted(paused=True))
+    set_desired_state(folder, DesiredState(paused=True))
     until(lambda: all(letter(pid) == "T" for pid in below))
-    want(folder, Wanted())
+    set_desired_state(folder, DesiredState())
 
     until(lambda: all(letter(pid) != "T" for pid in below))
 
 
 def test_a_smallest_share_is_taken(node, groups):
-    folder = node.start(SLEEPS, wanted=Wanted(1), cpus=(0,), groups=groups)
+    folder = node.start(SLEEPS, wanted=DesiredState(1), cpus=(0,), groups=groups)
     job_pid(folder)
     time.sleep(0.5)
 
-    assert state_of(folder) == TaskState.RUNNING
-    want(folder, Wanted(1000))
+    assert task_state(folder) == TaskState.RUNNING
+    set_desired_state(folder, DesiredState(1000))
     says(folder, "up")
 
 
@@ -194,19 +198,19 @@ def test_groups_go_with_their_task(node, tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     folder = node.start(SLEEPS)
     says(folder, "up")
-    assert names_of_groups(node.state) == {"job.1"}
+    assert task_group_names(node.state) == {"job.1"}
     assert find_isolation(node.state, "job.1").pids() == {job_pid(folder)}
 
-    want(folder, Wanted(end=None, paused=True))
+    set_desired_state(folder, DesiredState(end=None, paused=True))
     node.close()
 
-    assert names_of_groups(node.state) == set()
+    assert task_group_names(node.state) == set()
     for hierarchy in hierarchies():
         assert not list((hierarchy.mount / "presage").glob(f"*{node.state.name}*"))
 
 
 def test_both_ways_of_counting_agree(node, groups):
-    folder = node.start(COUNTS, cpus=(0,), wanted=Wanted(300), groups=groups)
+    folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(300), groups=groups)
     counts(folder)
     meter = CpuMeter(folder, cpus=1)
     assert meter.read().compute_milli is None
@@ -283,7 +287,7 @@ def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
 
 
 def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
-    folder = node.start(COUNTS, cuda=(0,), cpus=(0,), wanted=Wanted(150))
+    folder = node.start(COUNTS, cuda=(0,), cpus=(0,), wanted=DesiredState(150))
     counts(folder)
 
     until(lambda: 0.01 < share(folder, 1.0) < 0.3)
@@ -298,7 +302,7 @@ def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
         limit.set(milli, now_s=5.0)
         return limit.duty.compute_milli
 
-    assert limit.most_milli == 340
+    assert limit.max_milli == 340
     assert (of_time(335), of_time(340), of_time(1000)) == (1000, 1000, 1000)
     assert (of_time(170), of_time(34), of_time(1)) == (500, 100, 2)
     assert limit.how == "mps"
@@ -331,6 +335,6 @@ def test_under_mps_a_job_that_may_grow_has_all_threads_and_its_share_of_the_time
         limit.set(milli, now_s=5.0)
         return limit.duty.compute_milli
 
-    assert limit.most_milli == 1000
+    assert limit.max_milli == 1000
     assert (of_time(335), of_time(600), of_time(1000)) == (335, 600, 1000)
     assert limit.how == "mps"

@@ -11,14 +11,20 @@ import time
 
 import pytest
 
-from presage.schedulers.live.agent.isolation.task_usage import meter_of
+from presage.schedulers.live.agent.isolation.task_usage import make_meter
 from presage.schedulers.live.agent.lease import boottime_s, write_lease
-from presage.schedulers.live.agent.observation import exit_of, observe
-from presage.schedulers.live.agent.tasks.kept_logs import keep_log, log_of
-from presage.schedulers.live.agent.tasks.log_file import keep_small, read_log
-from presage.schedulers.live.agent.tasks.task import End, Wanted
+from presage.schedulers.live.agent.observation import make_exit, observe
+from presage.schedulers.live.agent.tasks.log_archive import archive_log, archived_log
+from presage.schedulers.live.agent.tasks.log_file import limit_log_size, read_log
+from presage.schedulers.live.agent.tasks.task import DesiredState, End
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.schedulers.live.agent.tasks.task_process import Task, TaskState, launch, state_of, want
+from presage.schedulers.live.agent.tasks.task_process import (
+    Task,
+    TaskState,
+    launch,
+    set_desired_state,
+    task_state,
+)
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.agent.node import (
     COUNTS,
@@ -36,10 +42,10 @@ from tests.schedulers.live.agent.node import (
     until,
 )
 
-CHECKPOINT = Wanted(end=End(checkpoint=True, why="preempted"))
-AT_ONCE = Wanted(end=End(checkpoint=False))
-SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_wanted: run.saved(done); raise SystemExit(0)\n"
-SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_wanted: run.saved(done)\n"
+CHECKPOINT = DesiredState(end=End(checkpoint=True, why="preempted"))
+AT_ONCE = DesiredState(end=End(checkpoint=False))
+SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_requested: run.saved(done); raise SystemExit(0)\n"
+SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_requested: run.saved(done)\n"
 DEAF = """
 import signal, time
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -52,7 +58,7 @@ time.sleep(600)
 def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     task = node.make(code)
-    assert state_of(task.folder) == TaskState.NEW
+    assert task_state(task.folder) == TaskState.NEW
     before_s = boottime_s()
 
     assert launch(task)
@@ -103,8 +109,8 @@ def test_what_cannot_start_is_called_what_its_user_called_it(node):
         "nosuchprogram": "no program 'nosuchprogram' on the PATH",
         "/no/such": "no program '/no/such' on this node",
         "./train.sh": f"no program './train.sh' in folder {node.state}",
-        str(script): f"program '{script}' begins with the name of an interpreter that is not on "
-        "this node",
+        str(script): f"program '{script}' names an interpreter in its first line that is not "
+        "on this node",
         str(text): f"program '{text}': Permission denied",
     }
     for number, (program, why) in enumerate(said.items()):
@@ -112,7 +118,7 @@ def test_what_cannot_start_is_called_what_its_user_called_it(node):
         assert ended(folder).why == f"could not start: {why}"
 
     folder = node.start(SLEEPS, folder="/nowhere", job_id="elsewhere")
-    assert ended(folder).why == "could not start: folder /nowhere is not on this node"
+    assert ended(folder).why == "could not start: folder /nowhere does not exist on this node"
     folder = node.start(SLEEPS, folder=str(text), job_id="within")
     assert ended(folder).why == f"could not start: folder {text}: Not a directory"
 
@@ -166,7 +172,7 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
     spec = {"cuda": (3,), "memory_bytes": 20 * 2**30}
     mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "mps"), "OMP_NUM_THREADS": "7"}
     plain = node.start(code, job_id="plain", **spec)
-    shared = node.start(code, job_id="mps", environment=mps, wanted=Wanted(335), **spec)
+    shared = node.start(code, job_id="mps", environment=mps, wanted=DesiredState(335), **spec)
 
     assert ended(plain).code == ended(shared).code == 0
     omp = str(len(os.sched_getaffinity(0)))
@@ -188,7 +194,7 @@ raise OutOfMemoryError("CUDA out of memory")
 def test_a_job_that_a_gpu_had_no_memory_for_has_run_out_of_it(node):
     folder = node.start(OVERFLOWS)
 
-    how = exit_of(ended(folder), folder.progress())
+    how = make_exit(ended(folder), folder.progress())
     assert how == pb.Exit(out_of_memory=True, how="ended with status 1")
 
 
@@ -199,7 +205,7 @@ def test_a_gang_on_one_node_sees_all_its_gpus(node):
     assert ended(folder).code == 0
     assert folder.log.read_text() == "1,0,3 PCI_BUS_ID\n"
     task = Task(folder, folder.spec())
-    seen = observe(task, meter_of(task), None)
+    seen = observe(task, make_meter(task), None)
     assert seen is not None
     assert ended(folder).peak_memory_bytes > 0  # the host's: of its GPUs it says nothing
     assert seen.peak_memory_bytes == 0
@@ -209,8 +215,8 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
     first = node.start(SAVES_AND_EXITS)
     counts(first)
 
-    assert want(first, CHECKPOINT)
-    assert not want(first, CHECKPOINT)
+    assert set_desired_state(first, CHECKPOINT)
+    assert not set_desired_state(first, CHECKPOINT)
     exit_ = ended(first)
 
     assert exit_.why == "ended"
@@ -225,15 +231,15 @@ def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
     code = (
         "import time\nfrom presage import progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\n"
-        "while not run.checkpoint_wanted:\n    time.sleep(0.001)\n"
+        "while not run.checkpoint_requested:\n    time.sleep(0.001)\n"
         "began_s = time.process_time()\n"
         "while time.process_time() - began_s < 1:\n    pass\n"  # to save takes a second's work
         "run.saved(5)\n"
     )
-    folder = node.start(code, wanted=Wanted(50), groups=False, grace_s=8.0)
+    folder = node.start(code, wanted=DesiredState(50), groups=False, grace_s=8.0)
     until(lambda: (report := folder.progress()) and report.done == 5)
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
 
     assert ended(folder).why == "ended"
     assert saved_by(folder) == 5
@@ -243,7 +249,7 @@ def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_ov
     folder = node.start(SAVES_AND_GOES_ON, grace_s=600.0)
     counts(folder)
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
     exit_ = ended(folder)
 
     assert (exit_.why, exit_.signal) == ("ended", signal.SIGTERM)
@@ -254,12 +260,12 @@ def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
     code = (
         "import time\nfrom presage import progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\nrun.saved(5)\n"
-        "while True:\n    time.sleep(0.01)\n    if run.checkpoint_wanted: run.saved(5)\n"
+        "while True:\n    time.sleep(0.01)\n    if run.checkpoint_requested: run.saved(5)\n"
     )
     folder = node.start(code, grace_s=600.0)
     until(lambda: (report := folder.progress()) and report.saved == 5)
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
 
     assert ended(folder).why == "ended"
 
@@ -268,7 +274,7 @@ def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
     folder = node.start(DEAF, grace_s=0.3)
     says(folder, "up")
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
     exit_ = ended(folder)
 
     assert (exit_.why, exit_.signal) == ("ended", signal.SIGKILL)
@@ -278,7 +284,7 @@ def test_a_job_without_a_handler_ends_of_being_asked(node):
     folder = node.start(SLEEPS, grace_s=600.0)
     says(folder, "up")
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
 
     assert (ended(folder).why, ended(folder).signal) == ("ended", signal.SIGUSR1)
 
@@ -286,37 +292,37 @@ def test_a_job_without_a_handler_ends_of_being_asked(node):
 def test_an_end_without_a_checkpoint_cuts_the_grace_short(node):
     folder = node.start(DEAF, grace_s=600.0)
     says(folder, "up")
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
     time.sleep(0.1)
-    want(folder, Wanted())  # an end is for good
+    set_desired_state(folder, DesiredState())  # an end is for good
     time.sleep(0.1)
-    assert state_of(folder) == TaskState.RUNNING
+    assert task_state(folder) == TaskState.RUNNING
 
-    want(folder, AT_ONCE)
+    set_desired_state(folder, AT_ONCE)
 
     assert ended(folder).signal == signal.SIGKILL
 
 
 @pytest.mark.parametrize("groups", [True, False])
 def test_a_paused_job_is_continued_to_save(node, groups):
-    folder = node.start(SAVES_AND_EXITS, groups=groups, wanted=Wanted(200))
+    folder = node.start(SAVES_AND_EXITS, groups=groups, wanted=DesiredState(200))
     counts(folder)
-    want(folder, Wanted(200, paused=True))
+    set_desired_state(folder, DesiredState(200, paused=True))
     until(lambda: letter(job_pid(folder)) == "T")
 
-    want(folder, Wanted(200, paused=True, end=End(checkpoint=True)))
+    set_desired_state(folder, DesiredState(200, paused=True, end=End(checkpoint=True)))
 
     assert ended(folder).why == "ended"
     assert saved_by(folder) > 0
 
 
 def test_a_paused_job_that_is_deaf_is_killed(node):
-    folder = node.start(DEAF, grace_s=0.1, wanted=Wanted(50), groups=False)
+    folder = node.start(DEAF, grace_s=0.1, wanted=DesiredState(50), groups=False)
     says(folder, "up")
-    want(folder, Wanted(paused=True))
+    set_desired_state(folder, DesiredState(paused=True))
     until(lambda: letter(job_pid(folder)) == "T")
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
 
     assert ended(folder).signal == signal.SIGKILL
 
@@ -366,7 +372,7 @@ def test_a_job_that_forks_without_end_is_ended(node):
     says(folder, "up")
     time.sleep(0.3)
 
-    want(folder, AT_ONCE)
+    set_desired_state(folder, AT_ONCE)
 
     assert ended(folder).why == "ended"
     assert node.processes() == []
@@ -403,7 +409,7 @@ def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node, ov
         time.sleep(0.02)
     (node.state / "lease").unlink()
     time.sleep(0.7)
-    assert state_of(folder) == TaskState.RUNNING
+    assert task_state(folder) == TaskState.RUNNING
 
     write_lease(node.state, over_s)
 
@@ -455,15 +461,15 @@ def test_a_log_that_grows_keeps_its_end(node):
     assert (folder.path / "log.old").stat().st_mode & 0o777 == 0o600
     began_anew = folder.log.read_bytes()
     last = read_log(folder.log, -5, 100)
-    assert (last.content, last.whole) == (b"last\n", True)
+    assert (last.content, last.is_complete) == (b"last\n", True)
     assert last.offset > 60_000  # counted from what was written first
     before = read_log(folder.log, 0, 10**6)
-    assert (len(before.content), before.whole) == (10_000, False)
+    assert (len(before.content), before.is_complete) == (10_000, False)
     assert read_log(folder.log, before.offset + 10_000, 10**6).content == began_anew
 
-    keep_log(folder)
+    archive_log(folder)
 
-    log = log_of(folder.state, folder.name)
+    log = archived_log(folder.state, folder.name)
     kept = log.read_bytes()
     assert kept.endswith(began_anew)
     assert len(kept) == 10_000 + len(began_anew)
@@ -474,7 +480,7 @@ def test_a_log_that_grows_keeps_its_end(node):
     again.path.mkdir(exist_ok=True)
     again.log.write_text("another")  # of a later job of that name
     (folder.path / "log.first").unlink()
-    keep_log(again)
+    archive_log(again)
     assert read_log(log, 0, 100) == (0, b"another", True)
     assert log.parent.stat().st_mode & 0o777 == 0o700
 
@@ -488,7 +494,7 @@ def test_a_log_whose_end_cannot_be_kept_begins_anew_all_the_same(tmp_path, monke
     log = tmp_path / "log"
     log.write_bytes(bytes(100))
 
-    keep_small(log, 50)
+    limit_log_size(log, 50)
     log.write_bytes(b"new")
 
     assert read_log(log, 0, 1000) == (100, b"new", True)
@@ -498,14 +504,14 @@ def test_orders_that_are_damaged_change_nothing(node):
     folder = node.start(COUNTS)
     counts(folder)
     for text in ("", "{", "[]", '{"compute_milli": 0, "paused": false, "end": null}', "null"):
-        folder.wanted_file.write_text(text)
+        folder.desired_state_file.write_text(text)
         os.kill(folder.holder(), signal.SIGHUP)
         time.sleep(0.02)
-    assert state_of(folder) == TaskState.RUNNING
+    assert task_state(folder) == TaskState.RUNNING
     before = done_by(folder)
 
     until(lambda: done_by(folder) > before)
-    want(folder, AT_ONCE)
+    set_desired_state(folder, AT_ONCE)
     assert ended(folder).why == "ended"
 
 
@@ -514,7 +520,7 @@ def test_garbage_in_the_progress_file_does_not_keep_a_task_from_its_end(node):
     says(folder, "up")
     folder.progress_file.write_bytes(b'{"iterations": 1e999, "done": -3, \xff')
 
-    want(folder, CHECKPOINT)
+    set_desired_state(folder, CHECKPOINT)
 
     assert ended(folder).signal == signal.SIGKILL
 

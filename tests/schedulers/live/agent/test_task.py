@@ -15,9 +15,15 @@ from presage.errors import InvalidJobError
 from presage.schedulers.live.agent.lease import boot_id, boottime_s, read_lease, write_lease
 from presage.schedulers.live.agent.tasks.file_names import safe_name, task_name
 from presage.schedulers.live.agent.tasks.json_file import read_json, write_json
-from presage.schedulers.live.agent.tasks.task import End, ShimState, TaskExit, TaskSpec, Wanted
+from presage.schedulers.live.agent.tasks.task import (
+    DesiredState,
+    End,
+    ShimState,
+    TaskExit,
+    TaskSpec,
+)
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.schedulers.live.agent.tasks.task_process import TaskState, state_of
+from presage.schedulers.live.agent.tasks.task_process import TaskState, task_state
 
 SPEC = TaskSpec("job", 1, ("python", "train.py"), "/work", "/checkpoints/job")
 TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
@@ -34,9 +40,9 @@ TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
         ({"command": ("a", "b\0")}, "zero byte"),
         ({"folder": "work"}, "folder='work', must be an absolute path"),
         ({"checkpoint": ""}, "checkpoint='', must be an absolute path"),
-        ({"environment": {"": "x"}}, "no environment"),
-        ({"environment": {"A=B": "x"}}, "no environment"),
-        ({"environment": {"A": "\0"}}, "no environment"),
+        ({"environment": {"": "x"}}, "not a valid environment variable"),
+        ({"environment": {"A=B": "x"}}, "not a valid environment variable"),
+        ({"environment": {"A": "\0"}}, "not a valid environment variable"),
         ({"cpus": ()}, "cpus"),
         ({"cpus": (-1,)}, "cpus"),
         ({"cuda": ()}, "cuda"),
@@ -55,7 +61,7 @@ def test_a_task_that_cannot_be_says_why(changed, why):
 @pytest.mark.parametrize("milli", [0, 1001, -5, 1.5, True])
 def test_a_share_that_cannot_be_says_why(milli):
     with pytest.raises(InvalidJobError, match="compute_milli"):
-        Wanted(milli)
+        DesiredState(milli)
 
 
 @given(
@@ -83,8 +89,8 @@ def test_a_task_of_the_time_when_each_had_one_gpu_is_read():
 
 @given(st.integers(1, 1000), st.booleans(), st.none() | st.builds(End, st.booleans(), st.text()))
 def test_what_is_wanted_is_read_back_as_it_was_written(milli, paused, end):
-    wanted = Wanted(milli, paused, end)
-    assert Wanted.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+    wanted = DesiredState(milli, paused, end)
+    assert DesiredState.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
 
 
 JSON = st.recursive(
@@ -112,14 +118,14 @@ def test_garbage_in_any_file_of_a_folder_is_nothing(tmp_path_factory, raw):
         (folder.path / f"{name}.json").write_bytes(raw)
     (folder.state / "lease").write_bytes(raw)
 
-    assert folder.wanted() is None
+    assert folder.desired_state() is None
     assert folder.shim_state() is None
     assert folder.progress() is None
     assert folder.exit() is None
     assert read_lease(folder.state) is None
     with pytest.raises(InvalidJobError):
         folder.spec()
-    assert state_of(folder) == TaskState.LOST
+    assert task_state(folder) == TaskState.LOST
 
 
 STATE = ShimState(5, 7, 99, 12.5, "boot", "cgroup v1")
@@ -206,7 +212,7 @@ def test_only_what_is_to_outlast_a_loss_of_power_waits_for_the_disk(tmp_path, mo
     folder = TaskFolder(tmp_path)
 
     write_lease(tmp_path, boottime_s() + 5.0)
-    folder.write_wanted(Wanted())
+    folder.write_desired_state(DesiredState())
     with pytest.raises(OSError, match="No space"):
         folder.write_shim_state(STATE)
     with pytest.raises(OSError, match="No space"):

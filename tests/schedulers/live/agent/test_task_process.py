@@ -15,22 +15,22 @@ from pathlib import Path
 import pytest
 
 from presage.errors import TaskFolderError
-from presage.schedulers.live.agent.isolation.control_groups import names_of_groups
+from presage.schedulers.live.agent.isolation.control_groups import task_group_names
 from presage.schedulers.live.agent.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.tasks import task_process
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.processes import stat
-from presage.schedulers.live.agent.tasks.task import Wanted
+from presage.schedulers.live.agent.tasks.task import DesiredState
 from presage.schedulers.live.agent.tasks.task_process import (
     TaskState,
     adopt,
-    cannot_launch,
-    cannot_make,
     create,
     launch,
     remove,
-    state_of,
-    want,
+    set_desired_state,
+    task_state,
+    why_cannot_create,
+    why_cannot_launch,
 )
 from tests.schedulers.live.agent.node import (
     COUNTS,
@@ -70,7 +70,7 @@ def test_a_task_whose_lock_cannot_be_looked_at_is_taken_to_run(node):
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # no more files can be opened
     try:
         assert folder.holder() == 0
-        assert state_of(folder) is TaskState.RUNNING
+        assert task_state(folder) is TaskState.RUNNING
         with pytest.raises(TaskFolderError, match="is held"):
             remove(folder)
     finally:
@@ -91,7 +91,7 @@ def test_a_lock_that_a_job_replaced_is_held_by_nobody(node, make):
 def test_a_folder_of_an_attempt_is_made_once(node):
     task = node.make(SLEEPS)
 
-    with pytest.raises(TaskFolderError, match=r"job\.1 cannot be made"):
+    with pytest.raises(TaskFolderError, match=r"job\.1 cannot be created"):
         node.make(SLEEPS)
 
     assert adopt(node.state).tasks == (task,)
@@ -156,11 +156,11 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
 
     (task,) = adopt(node.state).tasks
 
-    assert state_of(task.folder) == TaskState.RUNNING
+    assert task_state(task.folder) == TaskState.RUNNING
     counts(task.folder)
     before = done_by(task.folder)
     until(lambda: done_by(task.folder) > before)
-    want(task.folder, NEVER_MIND)
+    set_desired_state(task.folder, NEVER_MIND)
     assert ended(task.folder).why == "ended"
 
 
@@ -178,7 +178,7 @@ def test_a_shim_killed_at_any_moment_leaves_nothing_that_runs(node, seed):
         kill(shim)
     until(lambda: task.folder.holder() is None)
 
-    state = state_of(task.folder)
+    state = task_state(task.folder)
     said = task.folder.shim_state()
     if said is not None and said.job_pid is not None:
         until(lambda: not alive(said.job_pid))
@@ -187,7 +187,7 @@ def test_a_shim_killed_at_any_moment_leaves_nothing_that_runs(node, seed):
     assert state in (TaskState.LOST, TaskState.NEW)
     assert (state == TaskState.NEW) == (not task.folder.started)
     assert node.processes() == []
-    assert names_of_groups(node.state) == set()
+    assert task_group_names(node.state) == set()
     assert launch(task) == (state == TaskState.NEW)
 
 
@@ -206,8 +206,8 @@ def test_sweep_spares_tasks_that_somebody_answers_for_and_other_nodes(node, tmp_
     assert orphan in sweep(node.state)
 
     assert not alive(orphan)
-    assert state_of(orphaned) == TaskState.LOST
-    assert state_of(folder) == state_of(theirs) == TaskState.RUNNING
+    assert task_state(orphaned) == TaskState.LOST
+    assert task_state(folder) == task_state(theirs) == TaskState.RUNNING
     assert alive(job_pid(folder)) and alive(job_pid(theirs))
     other.close()
 
@@ -237,7 +237,7 @@ def test_sweep_spares_whoever_is_merely_told_of_the_state_folder(node, monkeypat
     assert sweep(node.state) == frozenset()
 
     assert bystander.poll() is None
-    assert state_of(folder) == TaskState.RUNNING
+    assert task_state(folder) == TaskState.RUNNING
     bystander.kill()
     bystander.wait()
     bystander.stdout.close()
@@ -259,14 +259,14 @@ def test_an_end_that_cannot_be_read_is_a_loss(node):
     ended(folder)
     (folder.path / "exit.json").write_text('{"code": 0')
 
-    assert state_of(folder) == TaskState.LOST
+    assert task_state(folder) == TaskState.LOST
 
 
 def test_what_runs_is_not_removed_and_what_ended_is(node):
     folder = node.start(SLEEPS)
     with pytest.raises(TaskFolderError, match=f"held by process {folder.holder()}"):
         remove(folder)
-    want(folder, NEVER_MIND)
+    set_desired_state(folder, NEVER_MIND)
     ended(folder)
 
     remove(folder)
@@ -303,7 +303,7 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_loses_no_job_and_no_end(small_disk):
     node = Node(small_disk)
-    code = COUNTS + "    if run.checkpoint_wanted: break\n"
+    code = COUNTS + "    if run.checkpoint_requested: break\n"
     folder = node.start(code, grace_s=600.0)
     counts(folder)
     filling = small_disk / "filling"
@@ -311,9 +311,11 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
         while True:
             file.write(b"x" * 512)
     pid, shim = job_pid(folder), shim_pid(folder)
-    assert want(folder, Wanted(300))  # or nobody could end a task that fills the disk
-    assert folder.wanted() == Wanted(300)
-    with pytest.raises(TaskFolderError, match="cannot be made"):
+    assert set_desired_state(
+        folder, DesiredState(300)
+    )  # or nobody could end a task that fills the disk
+    assert folder.desired_state() == DesiredState(300)
+    with pytest.raises(TaskFolderError, match="cannot be created"):
         node.make(SLEEPS, job_id="another")
     node.lease(900.0)  # or a full disk would end all jobs of a node
     extended_s = read_lease(node.state)
@@ -326,7 +328,7 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
     until(lambda: not alive(pid))
     time.sleep(0.3)
     assert alive(shim)
-    assert state_of(folder) == TaskState.RUNNING
+    assert task_state(folder) == TaskState.RUNNING
     filling.unlink()
 
     assert (ended(folder).code, ended(folder).why) == (0, "")
@@ -355,9 +357,9 @@ def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
     pid = job_pid(folder)
     until(is_full)
 
-    assert want(folder, Wanted(paused=True))
+    assert set_desired_state(folder, DesiredState(paused=True))
     until(lambda: letter(pid) == "T")
-    assert want(folder, NEVER_MIND)
+    assert set_desired_state(folder, NEVER_MIND)
     until(lambda: not alive(pid))
     (small_disk / "filling").unlink()
 
@@ -370,19 +372,19 @@ def test_a_shim_that_dies_as_it_begins_is_none(node):
     task.folder.lock_file.unlink()
     task.folder.lock_file.mkdir()  # so that it cannot hold its folder
 
-    with pytest.raises(TaskFolderError, match="its shim died as it began"):
+    with pytest.raises(TaskFolderError, match="its shim died at its start"):
         launch(task)
     task.folder.lock_file.rmdir()
     assert launch(task)
 
 
 def test_why_no_process_can_begin_here(monkeypatch):
-    assert cannot_launch() == ""
+    assert why_cannot_launch() == ""
     python = task_process._PYTHON
     monkeypatch.setattr(task_process, "_SHIM", "import no_such_module; never")
-    assert "No module named 'no_such_module'" in cannot_launch()
+    assert "No module named 'no_such_module'" in why_cannot_launch()
     monkeypatch.setattr(task_process, "_PYTHON", ("/no/such/python", *python[1:]))
-    assert cannot_launch().startswith("no process can be made here")
+    assert why_cannot_launch().startswith("no process can be started")
 
 
 def test_nothing_starts_while_the_disk_is_full(small_disk):
@@ -395,7 +397,7 @@ def test_nothing_starts_while_the_disk_is_full(small_disk):
 
     assert launch(task)
     time.sleep(0.3)
-    assert state_of(task.folder) == TaskState.RUNNING
+    assert task_state(task.folder) == TaskState.RUNNING
     assert not task.folder.started
     filling.unlink()
 
@@ -415,26 +417,28 @@ def test_a_state_folder_may_have_any_name(tmp_path, monkeypatch):
     sweep(node.state)
 
     assert node.processes() == []
-    assert names_of_groups(node.state) == set()
+    assert task_group_names(node.state) == set()
 
 
 def test_a_folder_that_cannot_be_written_says_so(node):
-    with pytest.raises(TaskFolderError, match="cannot be made"):
-        create(node.state / "lease", node.make(SLEEPS).spec, Wanted())
-    with pytest.raises(TaskFolderError, match="cannot be made"):
+    with pytest.raises(TaskFolderError, match="cannot be created"):
+        create(node.state / "lease", node.make(SLEEPS).spec, DesiredState())
+    with pytest.raises(TaskFolderError, match="cannot be created"):
         node.make(SLEEPS, job_id="odd", more={"a": {1, 2}})
 
 
 def test_without_a_folder_for_its_checkpoints_no_task_is_made(node):
-    with pytest.raises(TaskFolderError, match="checkpoint folder /dev/null/below cannot be made"):
+    with pytest.raises(
+        TaskFolderError, match="checkpoint folder /dev/null/below cannot be created"
+    ):
         node.make(SLEEPS, checkpoint="/dev/null/below")
     assert adopt(node.state).tasks == ()
 
 
 def test_whether_a_task_could_be_made_is_told_by_trying(tmp_path):
     checkpoints = tmp_path / "checkpoints"
-    assert cannot_make(tmp_path, checkpoints) == ""
-    assert cannot_make(tmp_path, Path("/dev/null/below")) == (
-        "/dev/null/below takes no file (Not a directory); make room there"
+    assert why_cannot_create(tmp_path, checkpoints) == ""
+    assert why_cannot_create(tmp_path, Path("/dev/null/below")) == (
+        "no file can be written in /dev/null/below (Not a directory); free space there"
     )
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.schedulers.live.agent.isolation.duty_cycle import DutyCycle
-from presage.schedulers.live.agent.isolation.task_usage import CpuMeter, GpuMeter, Usage, meter_of
-from presage.schedulers.live.agent.tasks.task import Wanted
-from presage.schedulers.live.agent.tasks.task_process import launch, want
+from presage.schedulers.live.agent.isolation.task_usage import CpuMeter, GpuMeter, Usage, make_meter
+from presage.schedulers.live.agent.tasks.task import DesiredState
+from presage.schedulers.live.agent.tasks.task_process import launch, set_desired_state
 from tests.schedulers.live.agent.node import SLEEPS, job_pid, says, until
 
 MIB = 2**20
@@ -58,7 +58,7 @@ def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups)
         "time.sleep(600)\n"
     )
     task = node.make(code, groups=groups)
-    meter, began_s = meter_of(task), time.monotonic()
+    meter, began_s = make_meter(task), time.monotonic()
     assert isinstance(meter, CpuMeter)
     assert meter.read() == Usage(None, 0)
     launch(task)
@@ -75,7 +75,7 @@ def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups)
 
 def test_a_task_that_is_gone_uses_nothing(node):
     task = node.make(SLEEPS)
-    meter = meter_of(task)
+    meter = make_meter(task)
     meter.read()
     assert meter.read() == Usage(0.0, 0)
 
@@ -84,7 +84,7 @@ def test_without_a_driver_nothing_is_told_of_a_gpu(node, monkeypatch):
     task = node.make(SLEEPS, cuda=(0,))
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    assert meter_of(task).read() == Usage(None, None)
+    assert make_meter(task).read() == Usage(None, None)
 
 
 class Nvml:
@@ -163,14 +163,14 @@ def test_of_a_gang_all_its_gpus_are_counted(node):
 
 
 def test_a_change_of_share_shows_in_what_is_used(node):
-    task = node.make("while True: pass", cpus=(0,), wanted=Wanted(100), groups=False)
+    task = node.make("while True: pass", cpus=(0,), wanted=DesiredState(100), groups=False)
     launch(task)
     job_pid(task.folder)
-    meter = meter_of(task)
+    meter = make_meter(task)
     meter.read()
     time.sleep(0.6)
     low = meter.read().compute_milli or 0.0
-    want(task.folder, Wanted(1000))
+    set_desired_state(task.folder, DesiredState(1000))
 
     def more() -> bool:
         time.sleep(0.4)

@@ -199,7 +199,7 @@ def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tm
     status, out, said = run(*ask.words("ps"))
 
     assert (status, out) == (1, "")
-    assert "asks who calls; pass --token-file" in said
+    assert "requires authentication; pass --token-file" in said
 
 
 def test_explain_says_who_submitted_a_job(ask, here):

@@ -13,7 +13,7 @@ from presage.errors import InvalidRequestError
 from presage.schedulers.live.controller.cluster_service import PAGE, ClusterService
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import Leased, to_json
-from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES
+from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 from presage.serving.server.call import Call
@@ -24,7 +24,7 @@ BY_ADMIN = Call("", "", Caller("root", frozenset({"admin"})))
 def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
     nobody: Any = None
     service = ClusterService(nobody, nobody, nobody, "fifo")
-    large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MOST_JOB_BYTES})
+    large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MAX_JOB_BYTES})
     request = pb.SubmitRequest(jobs=[pb.Job(job_id="small", command=["train"]), large])
 
     with pytest.raises(InvalidRequestError, match=r"job 'large' has .* into files"):

@@ -21,7 +21,7 @@ from presage.schedulers.live.controller.journal.records import Leased, Placed, o
 from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
 from presage.schedulers.live.controller.status_messages import node_status, status_of
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import read_job, read_told, write_job
+from presage.schedulers.live.protocol.wire import read_job, read_predictions, write_job
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
@@ -145,7 +145,7 @@ def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_
     assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.allocations] == [
         (0, 300, 4 * GIB)
     ]
-    told = read_told(order.told)
+    told = read_predictions(order.told)
     assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 100.0, "k80": 200.0}
     assert {kind: one.compute_milli for kind, one in told.items()} == {"v100": 300, "k80": 300}
     assert told["v100"].promised_s == 120.0

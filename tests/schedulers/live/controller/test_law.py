@@ -17,9 +17,12 @@ import pytest
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.schedulers.live.agent.controller_forecasts import ToldForecasts, ToldJobs
+from presage.schedulers.live.agent.controller_forecasts import (
+    ControllerForecaster,
+    ReceivedForecasts,
+)
 from presage.schedulers.live.agent.node_core import NodeCore
-from presage.schedulers.live.agent.node_task import Seen, Step
+from presage.schedulers.live.agent.node_task import Observation, Step
 from presage.schedulers.live.controller.controller_core import END_S, Core
 from presage.schedulers.live.controller.journal.records import of_json, to_json
 from presage.schedulers.live.controller.replayed_state import OVER, ReplayedState, Stage
@@ -179,11 +182,11 @@ class World:
 
     def begin_agent(self, node):
         forecasts: list[Forecasts] = []
-        told = ToldJobs()
+        told = ReceivedForecasts()
 
         def of(cluster, now_s):
             if not forecasts:
-                forecasts.append(Forecasts(ToldForecasts(told), cluster))
+                forecasts.append(Forecasts(ControllerForecaster(told), cluster))
             return forecasts[0]
 
         node.agent = NodeCore(node.name, DEVICES, of, told)
@@ -216,7 +219,7 @@ class World:
             sent_s = node.sent.pop(orders.answers, None)
             if sent_s is not None:
                 node.lease_s = max(node.lease_s, sent_s + LEASE_S)
-            for task in agent.obey(orders, self.now_s):
+            for task in agent.apply(orders, self.now_s):
                 node.disk.pop(task.name, None)
             node.version = orders.version
         self.observe(node)
@@ -228,7 +231,7 @@ class World:
             if self.chance(0.02):
                 node.agent = None
                 return
-            agent.made(task.name)
+            agent.mark_started(task.name)
         for name, task in agent.tasks.items():
             process = node.disk.get(name)
             if process is None or process.ended is not None:
@@ -273,11 +276,11 @@ class World:
             if node.agent.tasks[name].step is Step.ENDED:
                 continue
             began_s = self.now_s if process.began_s is None else process.began_s
-            seen = Seen(
+            seen = Observation(
                 self.now_s - began_s + 0.001, process.done, process.saved, 100.0, GIB, GIB,
                 process.ended,
             )  # fmt: skip
-            node.agent.see(name, seen, self.now_s)
+            node.agent.observe(name, seen, self.now_s)
 
     def processes(self, by_s):
         """Time passes for what runs."""

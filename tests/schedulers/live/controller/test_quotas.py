@@ -11,7 +11,7 @@ import pytest
 from presage.errors import ForbiddenError, OverloadedError, UnauthenticatedError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.controller.journal.journal import Journal
-from presage.schedulers.live.protocol.wire import MOST_JOB_BYTES
+from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.client.credentials import Credentials
@@ -25,7 +25,7 @@ def small(*names):
 
 
 def large(count):
-    text = "x" * (MOST_JOB_BYTES - 1000)
+    text = "x" * (MAX_JOB_BYTES - 1000)
     return [
         pb.Job(job_id=f"large{n}", command=["true"], environment={"A": text}, gpus=1)
         for n in range(count)
@@ -54,7 +54,7 @@ def test_a_token_has_as_many_jobs_at_once_as_it_allows_also_after_a_restart(tmp_
 
 
 def test_a_token_has_as_many_bytes_of_jobs_as_it_allows(tmp_path):
-    users = Users(tmp_path, ann={"max-bytes": str(3 * MOST_JOB_BYTES)})
+    users = Users(tmp_path, ann={"max-bytes": str(3 * MAX_JOB_BYTES)})
     with users.client("ann") as ann:
         ann.submit(large(2))
         with pytest.raises(OverloadedError, match=r"bytes of jobs that have not ended, and its"):
@@ -110,7 +110,7 @@ def test_large_jobs_come_and_go_in_pieces(tmp_path):
     names = {f"large{number}" for number in range(12)}
     with users.agent("n0", "n0", *[DEVICE] * 12) as agent:
         orders = agent.ordered(*names)
-        assert orders.ByteSize() > 11 * MOST_JOB_BYTES
+        assert orders.ByteSize() > 11 * MAX_JOB_BYTES
         assert all(len(one.job.environment["A"]) > 2**19 for one in orders.tasks)
     users.stop()
 

@@ -23,7 +23,7 @@ def test_a_controller_that_is_killed_is_said_and_seen_again_once_it_is_back(clus
         cluster.kill_controller()
         page.wait_for_selector("#live.bad")
 
-        assert "no answer since" in page.inner_text("#live")
+        assert "no response since" in page.inner_text("#live")
         assert f"no controller at {cluster.target}" in page.inner_text("#facts")
         assert page.locator("#queue").get_by_role("link", name="waits").count() == 1
         since = page.inner_text("#live")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from presage.features.device.device import find_device
-from presage.schedulers.live.ui.figures import how_long, percent, size
+from presage.schedulers.live.ui.figures import format_duration, percent, size
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.codec.wire import write_job
 from tests.schedulers.live.ui.conftest import LONG_MS, refreshed, served, wait_until
@@ -75,7 +75,7 @@ def test_a_click_on_a_job_leads_to_its_explanation(url, jobs, show):
     wait_until(page, f"{log} !== {json.dumps(before)}")
 
     assert "runs on node n" in page.inner_text(".sentence")
-    assert "nothing is known: a whole device" in page.inner_text("#foretold")
+    assert "no forecast: exclusive device" in page.inner_text("#forecasts")
     assert page.locator("#candidates tbody tr").count() == 2
     history = page.locator("#history tbody th").all_inner_texts()
     assert history[:3] == ["submitted", "placed", "started"]
@@ -106,14 +106,14 @@ def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
         with served(cluster.target) as url:
             page = show(url)
             row = page.locator("#jobs tr", has_text="urgent")
-            row.get_by_text("in time").wait_for()
+            row.get_by_text("SLO met").wait_for()
             assert percent(told.compute_milli) in row.inner_text()
             assert page.locator("#nodes svg.device a").count() == 2
             page.locator("#jobs").get_by_role("link", name="urgent").click()
             page.wait_for_url("**/jobs/urgent")
-            beside = page.inner_text("#foretold")
+            beside = page.inner_text("#forecasts")
             assert f"of {percent(told.compute_milli)}, {percent(told.compute_milli)}" in beside
-            assert f"≤ {how_long(told.promised_s)}" in beside
+            assert f"≤ {format_duration(told.promised_s)}" in beside
             assert size(told.memory_bytes) in beside
             assert "no other node had room for" in page.inner_text(".sentence")
             assert page.said == []

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.schedulers.live.ui.bars import device_bars
-from presage.schedulers.live.ui.figures import clock, how_long, size, state_of
-from presage.schedulers.live.ui.overview import Wanted, head_of_queue, is_over, overview_of
+from presage.schedulers.live.ui.figures import clock, display_state, format_duration, size
+from presage.schedulers.live.ui.overview import Query, exceeds_bounds, head_of_queue, make_overview
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.ui.stand_in import (
     GIB,
@@ -26,7 +26,7 @@ from tests.schedulers.live.ui.stand_in import (
 
 
 def view_of(found, wanted=None, whys=()):
-    return overview_of(found, wanted or Wanted(), dict(whys))
+    return make_overview(found, wanted or Query(), dict(whys))
 
 
 def names(rows):
@@ -67,8 +67,8 @@ def test_a_paused_job_has_its_memory_and_nothing_of_the_compute():
     rows = [running("a", milli=1000), running("b", milli=400, phase=pb.PAUSED)]
     bar, _ = device_bars(holding(node(), rows), rows)
 
-    assert bar.given_milli == 1000
-    assert bar.given_bytes == 40 * GIB
+    assert bar.allocated_milli == 1000
+    assert bar.allocated_bytes == 40 * GIB
     assert [segment.state for segment in bar.compute] == ["running", "paused"]
 
 
@@ -77,12 +77,12 @@ def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
     view = view_of(found)
     (bar, idle) = view.nodes[0].devices
 
-    assert (bar.given_milli, bar.given_bytes) == (900, 60 * GIB)
-    assert (view.totals.given, view.totals.given_bytes) == (0.9, 60 * GIB)
+    assert (bar.allocated_milli, bar.allocated_bytes) == (900, 60 * GIB)
+    assert (view.totals.allocated, view.totals.allocated_bytes) == (0.9, 60 * GIB)
     listed, rest = bar.compute
     assert (listed.job_id, rest.job_id, rest.at, rest.width) == ("a", "", 30.0, 60.0)
-    assert rest.said == "60 % given to 2 jobs that are not listed"
-    assert bar.memory[1].said == "40 GiB given to 2 jobs that are not listed"
+    assert rest.title == "60 % allocated to 2 jobs that are not listed"
+    assert bar.memory[1].title == "40 GiB allocated to 2 jobs that are not listed"
     assert idle.compute == []
 
 
@@ -133,12 +133,12 @@ def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_fo
             node("node-10", why="it is drained", drained=True),
         ],
     )
-    seen = [(one.what, one.name) for one in view_of(found).trouble]
+    seen = [(one.kind, one.name) for one in view_of(found).issues]
 
     assert seen == [
         ("away", "node-2"),
         ("drained", "node-10"),
-        ("late", "late"),
+        ("SLO violated", "late"),
         ("memory", "large"),
         ("busy", "busy"),
     ]
@@ -151,29 +151,29 @@ def test_whatever_is_drawn_in_red_needs_attention():
         running("slow", latency_sensitive=False, elapsed_s=5000.0, remaining_s=10.0),
         running("large", latency_sensitive=False, peak_memory_bytes=21 * GIB),
     ]
-    seen = {one.name: one for one in view_of(listing(jobs)).trouble}
-    assert {one.what for one in seen.values()} == {"late", "slow", "memory"}
-    assert seen["slow"].said == "takes 1 h 24 min, at most 1 h 18 min were predicted"
+    seen = {one.name: one for one in view_of(listing(jobs)).issues}
+    assert {one.kind for one in seen.values()} == {"SLO violated", "slow", "memory"}
+    assert seen["slow"].detail == "takes 1 h 24 min, at most 1 h 18 min were predicted"
 
     for seed in range(5):
-        view = view_of(large(20, 8, 30, seed=seed), Wanted(everything=True))
-        named = {one.name for one in view.trouble}
-        red = [row for row in view.rows if is_over(row) or row.status.late]
+        view = view_of(large(20, 8, 30, seed=seed), Query(show_all=True))
+        named = {one.name for one in view.issues}
+        red = [row for row in view.rows if exceeds_bounds(row) or row.status.late]
         assert red
         assert {row.status.job.job_id for row in red} <= named
         assert {node.name for node in view.nodes if node.state != "up"} <= named
 
 
 def test_a_late_job_is_late_until_it_leaves():
-    assert state_of(running("a", late=True)) == "late"
-    assert state_of(running("a", late=True, phase=pb.LEAVING)) == "leaving"
-    assert state_of(waiting("a", 1)) == "waiting"
+    assert display_state(running("a", late=True)) == "SLO violated"
+    assert display_state(running("a", late=True, phase=pb.LEAVING)) == "leaving"
+    assert display_state(waiting("a", 1)) == "waiting"
 
 
 def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
     rows = [waiting("none", 0, kinds=["a100"]), *(waiting(f"q{i}", i) for i in range(30, 0, -1))]
     found = listing(rows)
-    head = head_of_queue(found, Wanted())
+    head = head_of_queue(found, Query())
     assert head == [f"q{i}" for i in range(1, 21)]
 
     view = view_of(found, whys=[("q1", explanation(rows[-1]))])
@@ -181,8 +181,8 @@ def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
     first, second = view.queue[:2]
     assert first.needs == "1 device, 60 % and 20 GiB"
     assert first.why == "no device has left what it needs, as a best-effort job"
-    assert first.nearest.startswith("nearest is node-00 : 0 with 35 % and 9 GiB")
-    assert (second.needs, second.why) == ("1 device", "it is behind those before it")
+    assert first.nearest.startswith("closest: node-00 : 0 with 35 % and 9 GiB")
+    assert (second.needs, second.why) == ("1 device", "it waits behind the jobs before it")
     assert view.queue[-1].needs == "1 device, a100"
 
 
@@ -196,10 +196,10 @@ def test_jobs_that_failed_of_late_need_a_look_and_say_why():
     )  # fmt: skip
     view = view_of(found)
 
-    assert [(one.name, one.what) for one in view.trouble] == [
-        ("tardy", "late"), ("broken", "failed"), ("large", "memory"),
+    assert [(one.name, one.kind) for one in view.issues] == [
+        ("tardy", "SLO violated"), ("broken", "failed"), ("large", "memory"),
     ]  # fmt: skip
-    assert view.trouble[1].said == f"ended with status 3, at {clock(1e9)}"
+    assert view.issues[1].detail == f"ended with status 3, at {clock(1e9)}"
     assert (view.n_queue, view.totals.states["waiting"]) == (0, 0)  # it is over
 
 
@@ -212,11 +212,11 @@ def test_words_and_a_state_choose_jobs_and_their_nodes():
         ],
         [node("n1"), node("n2")],
     )
-    view = view_of(found, Wanted("BERT"))
+    view = view_of(found, Query("BERT"))
     assert (names(view.rows), names(view.queue)) == (["bert-1"], ["bert-2"])
     assert [one.name for one in view.nodes] == ["n1"]
-    assert names(view_of(found, Wanted("n2")).rows) == ["unet"]
-    view = view_of(found, Wanted(state="late"))
+    assert names(view_of(found, Query("n2")).rows) == ["unet"]
+    view = view_of(found, Query(state="SLO violated"))
     assert (names(view.rows), names(view.queue)) == (["unet"], [])
     assert view.totals.states["running"] == 1  # of the whole cluster, whatever is looked for
 
@@ -230,7 +230,7 @@ def test_a_large_cluster_is_summarised_and_all_of_it_shown_to_whoever_asks():
     assert len(view.rows) == 250 < view.n_rows
     assert (len(view.queue), view.n_queue) == (200, 500)
     assert view.totals.devices == 480
-    everything = view_of(found, Wanted(everything=True))
+    everything = view_of(found, Query(show_all=True))
     assert (len(everything.nodes), len(everything.queue)) == (60, 500)
     assert len(everything.rows) == view.n_rows
 
@@ -257,7 +257,7 @@ def test_a_controller_that_says_out_of_domain_things_is_shown_too():
 
 
 def test_numbers_are_as_fine_as_one_looks():
-    assert [how_long(s) for s in (0, 0.04, 0.5, 59.6, 61, 754, 5400, math.inf)] == [
+    assert [format_duration(s) for s in (0, 0.04, 0.5, 59.6, 61, 754, 5400, math.inf)] == [
         "0 s", "0 s", "0.5 s", "1 min", "1 min 1 s", "13 min", "1 h 30 min", "-",
     ]  # fmt: skip
     assert [size(n) for n in (0, 1, 5 << 20, 3 << 29, 80 * GIB, 3 << 40)] == [

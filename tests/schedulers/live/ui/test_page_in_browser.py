@@ -16,7 +16,7 @@ def test_when_the_page_itself_is_not_answered_it_says_so(show):
             refreshed(page)
         wait_until(
             page,
-            "document.querySelector('#live').textContent.startsWith('this page is not answered')",
+            "document.querySelector('#live').textContent.startsWith('no response from this page')",
         )
 
 
@@ -35,7 +35,7 @@ def test_at_any_width_and_in_either_theme_it_can_be_read(show, of_many, width, s
     paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for selector in ("body", ".muted", ".said", "thead th", "a.job", "#live"):
+    for selector in ("body", ".muted", ".detail", "thead th", "a.job", "#live"):
         ink = page.eval_on_selector(selector, "e => getComputedStyle(e).color")
         assert page.evaluate(CONTRAST, [paper, ink]) >= 4.5, selector
     for badge in page.locator(".badge").all()[:8]:

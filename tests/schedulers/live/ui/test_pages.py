@@ -29,8 +29,8 @@ from tests.schedulers.live.ui.conftest import served
 from tests.schedulers.live.ui.stand_in import GIB, StandIn, large, listing, running, waiting
 
 EVIL = "<script>alert(1)</script>"
-MOST_BYTES = 1_000_000
-MOST_S = 2.0  # a quarter of it on an idle machine
+MAX_BYTES = 1_000_000
+MAX_S = 2.0  # a quarter of it on an idle machine
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_
         name = jobs[0].job.job_id
         return until(lambda: next((p for p in [client.get("/").text] if f">{name}<" in p), ""))
 
-    assert "Nothing: every node is up, no job is late" in shows(running("good"))
+    assert "Nothing: all nodes are up, no job violates its SLO" in shows(running("good"))
     for job in (
         running("slow", latency_sensitive=False, elapsed_s=5000.0),
         running("late", late=True, phase=pb.LEAVING),
@@ -177,9 +177,9 @@ def test_jobs_that_are_not_listed_are_said(client, stand_in):
     stand_in.found = listing([running("a", milli=300)], unlisted=[running(f"b{i}") for i in "12"])
     page = until(lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text)
 
-    assert "80 % given to 2 jobs that are not listed" in page
+    assert "80 % allocated to 2 jobs that are not listed" in page
     assert 'href="/jobs/"' not in page
-    assert "no job of those that are listed" in page
+    assert "no listed job violates its SLO" in page
 
 
 def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
@@ -218,7 +218,7 @@ def test_what_an_earlier_attempt_wrote_is_not_shown_as_the_next_ones(client, sta
 
 
 def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
-    monkeypatch.setattr(tail, "FRESH_S", 0.0)
+    monkeypatch.setattr(tail, "MAX_AGE_S", 0.0)
     answers = [iter([b"step 1\n"]), ServiceError("it does not answer"), iter([b""])]
 
     def ask(offset):
@@ -233,8 +233,8 @@ def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
         while answers:
             one.read()
             threads.submit(int).result()  # behind what it fetches
-            seen = one._seen
-            said.append((seen.found, seen.failure))
+            seen = one._snapshot
+            said.append((seen.value, seen.failure))
     assert said == [("step 1\n", ""), ("step 1\n", "it does not answer"), ("step 1\n", "")]
 
 
@@ -250,9 +250,9 @@ def test_a_page_of_a_large_cluster_is_small_and_quick(client, stand_in, nodes, q
         page = client.get("/")
         took_s.append(time.process_time() - began_s)
 
-    assert len(page.data) < MOST_BYTES
+    assert len(page.data) < MAX_BYTES
     assert "are shown" in page.text
-    assert min(took_s) < MOST_S
+    assert min(took_s) < MAX_S
 
 
 def test_a_controller_that_is_not_there_is_said_and_no_error():
@@ -265,9 +265,9 @@ def test_a_controller_that_is_not_there_is_said_and_no_error():
         for path in ("/", "/jobs/a"):
             page = asking.get(path, base_url="http://any.example")
             assert page.status_code == 200
-            assert "no answer since" in page.text
+            assert "no response since" in page.text
             assert f"no controller at {target}" in page.text
-            assert "has not answered yet" in page.text
+            assert "has not responded yet" in page.text
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from presage.system.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.live.client.client import ClusterClient
+    from presage.schedulers.live.client.waiting import TERMINAL_PHASES
     from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -78,12 +79,11 @@ def submit(
 def _send(client: ClusterClient, job: pb.Job) -> None:
     """Submit a job; the same job may be submitted twice."""
     from presage.cli.scheduling.cluster.tables import phase_of
-    from presage.schedulers.live.client.waiting import OVER
 
     if not client.submit([job]):
         return
     (before,) = client.list([job.job_id]).jobs
     already = f"job {job.job_id!r} was submitted before, and is {phase_of(before)}"
-    if before.phase in OVER:
+    if before.phase in TERMINAL_PHASES:
         raise InvalidJobError(f"{already}: no new job was started; give another --name")
     say(f"{already}: no new job was started", err=True)

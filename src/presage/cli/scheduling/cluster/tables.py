@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from presage.schedulers.live.client.slo_text import promise_of
+from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.terminal import Name, Names, Table
 from presage.system.units import quantity
@@ -33,7 +33,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
             done_of(row) if row.started_unix_s else "",
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
-            promise_of(row),
+            slo_text(row),
             *((row.why,) if why else ()),
         )
     return table
@@ -88,8 +88,8 @@ def now_table(found: pb.Explanation) -> Table:
         done_of(row),
         seconds(row.elapsed_s),
         seconds(row.remaining_s) if row.remaining_s else "-",
-        ", ".join(f"{seconds(one.promised_s)} ({one.kind})" for one in row.told),
-        promise_of(row),
+        ", ".join(f"{seconds(told.promised_s)} ({told.kind})" for told in row.told),
+        slo_text(row),
     )
     return table
 

@@ -14,7 +14,7 @@ from presage.system.terminal import say
 def wait(jobs: Jobs, connection: ConnectionOptions) -> None:
     """Wait until jobs are over; the exit status is 1 if one of them did not finish."""
     from presage.cli.scheduling.cluster.tables import phase_of
-    from presage.schedulers.live.client.waiting import each_when_over
+    from presage.schedulers.live.client.waiting import jobs_as_completed
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     def say_retry(error: ServiceError) -> None:
@@ -22,7 +22,7 @@ def wait(jobs: Jobs, connection: ConnectionOptions) -> None:
 
     all_finished = True
     with connection.connected() as client:
-        for row in each_when_over(client, jobs, on_away=say_retry):
+        for row in jobs_as_completed(client, jobs, on_away=say_retry):
             if row.phase != pb.FINISHED:
                 all_finished = False
                 say(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)

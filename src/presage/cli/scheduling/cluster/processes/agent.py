@@ -20,7 +20,6 @@ from presage.cli.scheduling.cluster.processes.agent_options import (
     NodeOptions,
 )
 from presage.cli.scheduling.cluster.processes.options import PredictorOptions
-from presage.schedulers.live.forecast_source import service_of
 
 if TYPE_CHECKING:
     from presage.schedulers.live.agent.agent import Agent
@@ -77,7 +76,7 @@ def _outbox(report: str | None, node: NodeOptions, predictor: PredictorOptions) 
 
     if report is None:
         return None
-    return Outbox(node.folder(), service_of(report, "--report", predictor.credentials()))
+    return Outbox(node.folder(), make_service_client(report, "--report", predictor.credentials()))
 
 
 async def _serve(running: Agent, controller: str, credentials: Callable[[], Credentials]) -> None:

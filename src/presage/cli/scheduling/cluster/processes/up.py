@@ -23,7 +23,7 @@ from presage.cli.scheduling.cluster.processes.options import (
 )
 from presage.cli.scheduling.cluster.processes.tokens import ClusterTokens, make_tokens, own_state
 from presage.cli.scheduling.options import Predictor, Risk
-from presage.schedulers.live.forecast_source import check_forecast, is_service
+from presage.schedulers.live.forecast_source import check_forecast_source, is_service_address
 from presage.schedulers.live.process_supervisor import ProcessSpec, supervising
 from presage.system.data_folder import data_folder
 from presage.system.terminal import say
@@ -88,7 +88,7 @@ class LocalCluster:
             "--state", str(self.folder / name), "--checkpoints", str(self.folder / "checkpoints"),
             "--token-file", str(tokens.of_node[name]),
             *devices.options, "--predictor", self.predictor, "--risk", str(self.risk),
-            *(("--report", self.predictor) if is_service(self.predictor) else ()),
+            *(("--report", self.predictor) if is_service_address(self.predictor) else ()),
             *(("--hard-shares",) if self.hard_shares else ()),
             *(("--allow-root-jobs",) if os.geteuid() == 0 else ()),
         ]  # fmt: skip
@@ -113,7 +113,7 @@ def up(cluster: LocalCluster) -> None:
     from presage.serving.server_options import Options
 
     nodes = {f"n{i}": node for i, node in enumerate(nodes_of(cluster.agents, cluster.memory_gib))}
-    check_forecast(cluster.predictor, cluster.risk)
+    check_forecast_source(cluster.predictor, cluster.risk)
     policy_named(cluster.policy)
     with own_state(cluster.folder):
         address_of(Options(host=HOST, port=cluster.port))

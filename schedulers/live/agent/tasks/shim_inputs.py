@@ -1,4 +1,4 @@
-"""What a shim is to do: as its folder and the node's lease have it now."""
+"""Inputs of a shim: its task's desired state and the node's lease, read from files."""
 
 from __future__ import annotations
 
@@ -7,58 +7,58 @@ from contextlib import suppress
 from pathlib import Path
 
 from presage.schedulers.live.agent.lease import LEASE, read_lease
-from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI, Wanted
+from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI, DesiredState
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 
-# For a first lease: an agent writes it before it launches a shim.
+# Limit for the first lease, which an agent writes before it launches a shim.
 _FIRST_LEASE_S = 10.0
 
 Version = tuple[int, int, int] | None
 
 
-class Orders:
-    """The last that could be read of each; a file that is gone or damaged changes nothing.
+class ShimInputs:
+    """Last readable content of each file; a missing or damaged file changes nothing.
 
     Attributes
     ----------
-    wanted : Wanted
-        The whole share, if nothing could ever be read.
+    desired : DesiredState
+        A full share, until the file could be read.
     lease_until_s : float or None
-        By the clock of leases; None until there was a lease.
+        By the boot-time clock; None until there was a lease.
     """
 
     def __init__(self, folder: TaskFolder, now_s: float) -> None:
-        self.wanted = Wanted(FULL_DEVICE_MILLI)
+        self.desired = DesiredState(FULL_DEVICE_MILLI)
         self.lease_until_s: float | None = None
         self._folder = folder
         self._no_lease_s = now_s + _FIRST_LEASE_S
         self._versions: dict[Path, Version] = {}
 
-    def look(self) -> None:
-        """Read what has changed."""
+    def refresh(self) -> None:
+        """Read the files that have changed."""
         folder = self._folder
-        if self._changed(folder.wanted_file):
-            self.wanted = folder.wanted() or self.wanted
-        if self._changed(folder.state / LEASE):
+        if self._has_changed(folder.desired_state_file):
+            self.desired = folder.desired_state() or self.desired
+        if self._has_changed(folder.state / LEASE):
             until_s = read_lease(folder.state)
             self.lease_until_s = self.lease_until_s if until_s is None else until_s
 
-    def lease_over(self, now_s: float) -> bool:
-        """Whether the task may run no more."""
+    def is_lease_over(self, now_s: float) -> bool:
+        """Return whether the task may not run any more."""
         if now_s >= self.until_s:
-            self.look()  # it may have been extended since the last time
+            self.refresh()  # the lease may have been extended
         return now_s >= self.until_s
 
     def next_s(self) -> float:
-        """When the lease is over, as far as is known."""
+        """Return when the lease ends; inf before the first lease."""
         return math.inf if self.lease_until_s is None else self.lease_until_s
 
     @property
     def until_s(self) -> float:
-        """When the lease is over; the task is given some time for its first one."""
+        """When the lease ends, or when the wait for the first lease does."""
         return self._no_lease_s if self.lease_until_s is None else self.lease_until_s
 
-    def _changed(self, path: Path) -> bool:
+    def _has_changed(self, path: Path) -> bool:
         version = None
         with suppress(OSError):
             found = path.stat()
