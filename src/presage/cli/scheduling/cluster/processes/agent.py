@@ -20,6 +20,7 @@ from presage.cli.scheduling.cluster.processes.agent_options import (
     NodeOptions,
 )
 from presage.cli.scheduling.cluster.processes.options import PredictorOptions
+from presage.schedulers.live.forecast_source import make_service_client
 
 if TYPE_CHECKING:
     from presage.schedulers.live.agent.agent import Agent
