@@ -1,4 +1,4 @@
-"""Arrays by what they hold; their shapes are told where they are used."""
+"""Array types by element type; docstrings where they are used give the shapes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
-FloatMatrix = Matrix | Floats  # of which nothing depends on the last digits
+FloatMatrix = Matrix | Floats  # for values whose last digits do not matter
 Ints = np.ndarray[Any, np.dtype[np.intp]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]

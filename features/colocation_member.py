@@ -1,7 +1,7 @@
-"""What a member of a co-location asks of its device: how busy it keeps it, and with what.
+"""Feature columns of one member of a co-location.
 
-Columns are free of the job's own scale where they can be, logarithms and shares: interference is
-a matter of the part of a device that a job takes, not of how long its step is.
+Where possible, columns do not depend on the job's own scale (they are logarithms and shares):
+interference depends on the part of a device that a job uses, not on the length of its step.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 from presage.features.arrays import FloatMatrix, Matrix
 from presage.features.columns.schema import columns
 
-# What was measured, or is forecast, of a job alone on its share of the device.
+# Measured, or forecast, values of a job that runs solo on its share of the device.
 SOLO_PROFILE = ("compute_utilization", "memory_bytes", "step_time_s")
 
-STEP_S = 1e-3  # about what a step costs besides its operators and its samples
-LEAST = 1e-4  # of a share, before its logarithm
+STEP_S = 1e-3  # approximate fixed cost of a step, without operators and samples
+LEAST = 1e-4  # added to a share before the logarithm
 GIB = 2**30
 
 MEMBER_COLUMNS = (
@@ -27,30 +27,30 @@ MEMBER_COLUMNS = (
     "log share",
 )  # fmt: skip
 
-# Which of them tell one device from another, the job aside.
+# Columns that identify the device, independent of the job.
 MEMBER_IDENTITY = tuple(
     MEMBER_COLUMNS.index(name) for name in ("compute capability", "log device memory")
 )
 
 
-def member_matrix(features: FloatMatrix, alone: Matrix) -> Matrix:
-    """Columns of members, shape (members, ``MEMBER_COLUMNS``), as networks see them.
+def member_matrix(features: FloatMatrix, solo: Matrix) -> Matrix:
+    """Return the columns of members as networks see them, shape (members, ``MEMBER_COLUMNS``).
 
     Parameters
     ----------
     features : ndarray of shape (members, columns of the full set)
-    alone : ndarray of shape (members, ``SOLO_PROFILE``)
-        NaN or 0 where nothing is known. There stands what first principles give: the roofline
-        and the host's part for the step time, the sum over its holders for memory, the
-        roofline's part of the step for utilization.
+    solo : ndarray of shape (members, ``SOLO_PROFILE``)
+        NaN or 0 where the value is missing. Missing values are replaced by first-principles
+        estimates: roofline plus host time for the step time, the sum over the memory components
+        for memory, the roofline's part of the step for utilization.
     """
-    known = np.isfinite(alone) & (alone > 0)
+    known = np.isfinite(solo) & (solo > 0)
     full = dict(zip(columns("full"), features.T, strict=True))
     bound_s = full["roofline_s"]
     host_s = full["loading_share"] * bound_s
-    step_s = np.where(known[:, 2], alone[:, 2], bound_s + STEP_S + host_s)
-    memory_bytes = np.where(known[:, 1], alone[:, 1], full["memory_prior_bytes"])
-    utilization = np.where(known[:, 0], alone[:, 0], np.minimum(bound_s / step_s, 1))
+    step_s = np.where(known[:, 2], solo[:, 2], bound_s + STEP_S + host_s)
+    memory_bytes = np.where(known[:, 1], solo[:, 1], full["memory_prior_bytes"])
+    utilization = np.where(known[:, 0], solo[:, 0], np.minimum(bound_s / step_s, 1))
     seconds = (bound_s, *(full[f"{part}_s"] for part in ("compute", "memory", "overhead")), host_s)
     return np.column_stack(
         [

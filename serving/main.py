@@ -123,9 +123,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _serve(args: argparse.Namespace, told: Sequence[str]) -> None:
     if args.devices is not None:
-        from presage.features.device.device import use_devices
+        from presage.features.device.device import load_device_file
 
-        use_devices(args.devices)
+        load_device_file(args.devices)
     options = _options(args)
     if args.workers > 1:
         from presage.serving.server.worker_processes import run_workers

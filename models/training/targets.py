@@ -15,8 +15,8 @@ import numpy as np
 
 from presage.features.arrays import Matrix
 from presage.features.columns.schema import COMMON, columns
-from presage.features.graph.operator_time_shares import MIXTURE
-from presage.features.job.memory_components import HOLDERS
+from presage.features.graph.operator_time_shares import TIME_SHARE_COLUMNS
+from presage.features.job.memory_components import MEMORY_COLUMNS
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -75,11 +75,11 @@ TARGETS = {
         ),
         Target(
             "memory", "memory_peak_bytes", "bytes", is_scale=True, prior="memory_prior_bytes",
-            inputs=(*_OF_MEMORY, *(column.name for column in HOLDERS)),
+            inputs=(*_OF_MEMORY, *(column.name for column in MEMORY_COLUMNS)),
         ),
         Target(
             "step_time", "step_time_median_s", "seconds", is_scale=True, prior="roofline_s",
-            inputs=(*_OF_TIME, *(column.name for column in MIXTURE)),
+            inputs=(*_OF_TIME, *(column.name for column in TIME_SHARE_COLUMNS)),
         ),
     )
 }  # fmt: skip

@@ -22,7 +22,7 @@ from presage.errors import InvalidJobError, PresageError, one_line
 from presage.features.device.device import Device, Share
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
 from presage.features.job.job import Job, JobFeatures
 from presage.serving.codec.wire import read_device, read_job, read_share
 from presage.serving.codec.wire_outcomes import QUANTITIES, check_outcome
@@ -242,7 +242,7 @@ class _Reading:
 
     def _said(self, features: JobFeatures) -> SaidJob:
         version = features.job.framework_version
-        op_stats = summed(features.op_stats)
+        op_stats = merge_op_stats(features.op_stats)
         graph = graph_digest(op_stats)
         op_stats = self._graphs.setdefault(graph, op_stats)  # of equal ones, one is kept
         digest = job_digest(features, graph)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from presage.features.device.device import Device, known_device
-from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
 from presage.features.job.job import JobFeatures
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
@@ -155,7 +155,7 @@ def _known(
         campaign = read_campaign(folder)
         devices |= {device.kind: device for device in campaign.devices.values()}
         for features in campaign.jobs.values():
-            graph = graph_digest(summed(features.op_stats))
+            graph = graph_digest(merge_op_stats(features.op_stats))
             jobs.setdefault(job_digest(features, graph), features)
     return devices, jobs
 

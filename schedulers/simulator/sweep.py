@@ -298,7 +298,7 @@ def _on_ray(
             ray.shutdown()
 
 
-def names_of(scenarios: Sequence[Scenario]) -> list[str]:
+def device_aliases(scenarios: Sequence[Scenario]) -> list[str]:
     """Each by what differs between them, such as "policy=sjf seed=1"; one alone by its trace."""
     plain = [_plain(scenario) for scenario in scenarios]
     varied = _varied(plain) or ["trace"]

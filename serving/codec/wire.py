@@ -31,8 +31,8 @@ from presage.features.job.job import (
     PRECISIONS,
     Job,
     JobFeatures,
-    known_version,
-    memory_of_peak,
+    memory_from_peak,
+    public_version,
 )
 from presage.serving.predictor.forecasts import (
     ColocationForecast,
@@ -108,7 +108,7 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
         check_text(getattr(row, name), f"{where}.{name}")
     check_known(row.precision, PRECISIONS, f"{where}.precision")
     check_known(row.memory_format, ("", *MEMORY_FORMATS), f"{where}.memory_format")
-    if row.framework_version and not known_version(row.framework_version):
+    if row.framework_version and not public_version(row.framework_version):
         raise InvalidJobError(
             f"{where}.framework_version must begin with two numbers, as 2.13.0 does; leave it out "
             "when it is not known"
@@ -169,7 +169,7 @@ def _read_memory(row: pb.Job, where: str) -> MemoryEstimate:
     memory = row.memory
     try:
         if not row.HasField("memory"):
-            return memory_of_peak(row.parameters, row.peak_live_bytes)
+            return memory_from_peak(row.parameters, row.peak_live_bytes)
         return MemoryEstimate(
             parameter_bytes=memory.parameter_bytes,
             gradient_bytes=memory.gradient_bytes,

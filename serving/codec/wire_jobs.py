@@ -18,17 +18,17 @@ from presage.errors import PresageError, without_frames
 from presage.features.arrays import Ints, Mask, Matrix
 from presage.features.graph.op_class import OP_CLASS
 from presage.features.graph.op_graph import MAX_COUNT
-from presage.features.job.job import MEMORY_FORMATS, known_version, memory_of_peak
+from presage.features.job.job import MEMORY_FORMATS, memory_from_peak, public_version
 from presage.features.job.job_table import (
     JOB_SCALARS,
     OP_VALUES,
     PRECISION,
     JobTable,
-    held_bytes,
     job_scalars,
+    job_table_from_rows,
+    memory_values,
     op_class_key,
     precision_codes,
-    table_of_rows,
 )
 from presage.serving.codec.wire import JOB_TEXTS, MAX_OP_ROWS, MAX_TEXT, read_job
 from presage.serving.v1 import prediction_pb2 as pb
@@ -77,7 +77,7 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
     good[op_jobs[~_can_be(classes, numbers)]] = False
     kept = good[op_jobs]
     found = np.flatnonzero(good).tolist()
-    table = table_of_rows(
+    table = job_table_from_rows(
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[of for of, can_be in zip(scalars, good, strict=True) if of and can_be],
@@ -99,14 +99,14 @@ def _scalars(row: pb.Job) -> tuple[float, ...] | None:
         or min(row.batch_size, row.iterations, row.input_elements) < 1
         or row.precision not in PRECISION
         or row.memory_format not in _FORMATS
-        or (version and not known_version(version))
+        or (version and not public_version(version))
         or parameters < 0
     ):
         return None
     if row.HasField("memory"):
-        held = held_bytes(row.memory)
+        held = memory_values(row.memory)
     elif row.peak_live_bytes >= 0:
-        held = held_bytes(memory_of_peak(parameters, row.peak_live_bytes))
+        held = memory_values(memory_from_peak(parameters, row.peak_live_bytes))
     else:
         return None
     scalars = job_scalars(row, parameters, held)

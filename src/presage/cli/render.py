@@ -43,8 +43,8 @@ def print_merged(merged: Merged, folder: Path, *, as_json: bool) -> None:
         return
     counts = ", ".join(f"{rows} {name}" for name, rows in merged.rows.items())
     Console().print(f"{folder}: {counts}")
-    if merged.measured_twice:
-        Console().print(f"{merged.measured_twice} rows were measured twice; the quieter is kept")
+    if merged.duplicates:
+        Console().print(f"{merged.duplicates} rows were measured twice; the quieter is kept")
 
 
 def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:

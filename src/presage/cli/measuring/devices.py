@@ -19,9 +19,9 @@ _TERA, _GIGA, _GIB = 1e12, 1e9, 2**30
 def add_devices(path: Path | None) -> Path | None:
     """Add the kinds in a file, before the command runs."""
     if path is not None:
-        from presage.features.device.device import use_devices
+        from presage.features.device.device import load_device_file
 
-        use_devices(path)
+        load_device_file(path)
     return path
 
 
@@ -78,11 +78,11 @@ def devices(
 
 
 def _row(one: Device) -> dict[str, Any]:
-    from presage.features.device.device import names_of
+    from presage.features.device.device import device_aliases
 
     return {
         "kind": one.kind,
-        "names": list(names_of(one.kind)),
+        "names": list(device_aliases(one.kind)),
         "compute_capability": one.compute_capability,
         "memory_bytes": one.memory_bytes,
         "cores": one.cores,
@@ -94,7 +94,7 @@ def _row(one: Device) -> dict[str, Any]:
 
 
 def _table(found: list[Device]) -> Table:
-    from presage.features.device.device import names_of
+    from presage.features.device.device import device_aliases
 
     table = Table(title="1 kind of device" if len(found) == 1 else f"{len(found)} kinds of devices")
     numbers = ("memory GiB", "cores", "capability", "fp32 TFLOP/s", "fp16 TFLOP/s", "GB/s")
@@ -112,6 +112,6 @@ def _table(found: list[Device]) -> Table:
             f"{one.peak_flops_per_s['fp32'] / _TERA:,.3g}",
             "-" if fp16 is None else f"{fp16 / _TERA:,.4g}",
             f"{one.memory_bandwidth_bytes_per_s / _GIGA:,.0f}",
-            ", ".join(names_of(one.kind)),
+            ", ".join(device_aliases(one.kind)),
         )
     return table

@@ -305,7 +305,7 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
 def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
     from presage.schedulers.simulator.sweep import (
         compared,
-        names_of,
+        device_aliases,
         read_sweep,
         run_sweep,
         write_table,
@@ -324,7 +324,7 @@ def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: 
         typer.echo(json.dumps({"outcomes": outcomes}, indent=2, allow_nan=False))
     elif outcomes:
         _print_compared(compared(outcomes))
-    for name, one in zip(names_of(scenarios), found, strict=True):
+    for name, one in zip(device_aliases(scenarios), found, strict=True):
         if isinstance(one, PresageError):
             say(f"{name}: {one}", err=True)
     if len(outcomes) < len(found):
