@@ -20,11 +20,11 @@ from presage.models.training.targets import TARGETS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
     GROUPS,
+    calibration_guarantee,
     calibration_rows,
     error_by,
     figures,
     judged,
-    promises,
 )
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_solo import QUANTILES, WHO
@@ -205,7 +205,9 @@ def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], ta
     """
     (target / "metrics.json").unlink(missing_ok=True)
     replace_folder(target / "plots", PLOTS, lambda folder: _write_plots(forecasts, folder))
-    promised = {predictor: promises(judged(table)) for predictor, table in forecasts.items()}
+    promised = {
+        predictor: calibration_guarantee(judged(table)) for predictor, table in forecasts.items()
+    }
     _write_json(promised, target / "promises.json")
     _write_json(summary(metrics), target / "summary.json")
     _write_json(metrics, target / "metrics.json")

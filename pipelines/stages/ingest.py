@@ -109,8 +109,8 @@ def ingest(
         replace_folder(target, OURS, partial(_write, data, quarantined))
     failure = data["outcomes"].column("failure").to_pandas()
     return Ingested(
-        outcomes=len(reported.rows) + len(reported.quarantined) + reported.sent_again,
-        sent_again=reported.sent_again,
+        outcomes=len(reported.rows) + len(reported.quarantined) + reported.duplicates,
+        sent_again=reported.duplicates,
         failed=int((failure != "").sum()),
         untaught=_untaught(data["outcomes"]),
         rows={name: table.num_rows for name, table in data.items()},

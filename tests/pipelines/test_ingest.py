@@ -635,9 +635,9 @@ def test_what_an_operator_withdrew_is_in_quarantine_and_comes_back_when_it_is_no
 @pytest.mark.parametrize(
     ("listed", "words"),
     [
-        ("[{}]", r"withdrawn\[0\]: it names nothing"),
-        ("{reported_by: a}", "is no list"),
-        ("[a]", "is no mapping"),
+        ("[{}]", r"withdrawn\[0\]: no condition is given"),
+        ("{reported_by: a}", "is not a list"),
+        ("[a]", "is not a mapping"),
         ("[{by: a}]", r"withdrawn\[0\].by is not a setting"),
         ("[{reported_by: 7}]", "is not text; put it in quotes"),
         ("[{since: 2026-11-02, until: 2026-11-01T00:00:00Z}]", "is not before until"),

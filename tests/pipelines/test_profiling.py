@@ -354,7 +354,7 @@ def test_a_share_that_the_device_cannot_give_is_refused_before_anything_is_measu
 def test_other_systems_than_linux_are_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
-    with pytest.raises(ProfilingError, match="needs Linux, this is Darwin"):
+    with pytest.raises(ProfilingError, match="needs Linux, but this is Darwin"):
         run_campaign(tmp_path / "new", SETTINGS, lambda progress: None)
     assert not (tmp_path / "new").exists()
 
