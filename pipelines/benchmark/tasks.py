@@ -1,4 +1,4 @@
-"""What can be asked of a benchmark."""
+"""Registry of benchmark tasks."""
 
 from __future__ import annotations
 
