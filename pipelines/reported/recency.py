@@ -32,6 +32,8 @@ class Recency:
         Number of newest runs of a job in one place that determine its current values.
     """
 
+    half_life_days: float
+    most_weight: float
     newest_runs: int
 
     def __post_init__(self) -> None:
