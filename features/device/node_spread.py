@@ -25,8 +25,8 @@ class Spread:
 
     def __post_init__(self) -> None:
         is_ordered = 1 <= self.narrowest <= self.widest
-        most, capacity = self.widest + self.nodes - 1, self.widest * self.nodes
-        if not (is_ordered and most <= self.devices <= capacity):
+        least, capacity = self.widest + self.nodes - 1, self.widest * self.nodes
+        if not (is_ordered and least <= self.devices <= capacity):
             raise InvalidJobError(
                 f"{self.devices} devices on {self.nodes} nodes, {self.narrowest} to {self.widest} "
                 "on each, is impossible; give the numbers of nodes and devices that the job used"

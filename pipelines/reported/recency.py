@@ -81,14 +81,12 @@ def current_medians(
 
 
 def _newest(rows: pd.DataFrame, group: list[str], name: str, recency: Recency) -> pd.DataFrame:
-    """Of each group the newest rows that tell; of equal age those of the larger value."""
     """Return the newest rows of each group with a value; ties prefer the larger value."""
     known = rows[rows[name].notna()].sort_values([*group, "measured_at_s", name])
     return known.groupby(group).tail(recency.newest_runs)
 
 
 def _weighted_median(rows: pd.DataFrame, group: list[str], name: str) -> pd.Series:
-    """The least value that, with those below it, has half of its group's weight."""
     """Return the least value at which a group's cumulative weight reaches half."""
     ordered = rows.sort_values([*group, name, "weight"])
     weights = ordered.groupby(group)["weight"]
