@@ -120,8 +120,8 @@ def _profiles(campaign: Campaign, lines: pd.DataFrame) -> Array:
     """Return each member's solo profile: its step time from its row, or else from its solo run."""
     solo = campaign.executions[campaign.executions["failure"] == ""]
     positions = positions_alone(solo, lines)
-    told = solo.reindex(columns=_MEASURED).astype(np.float64).to_numpy()
-    measured = np.vstack([told, np.full((1, len(_MEASURED)), np.nan)])[positions]
+    by_run = solo.reindex(columns=_MEASURED).astype(np.float64).to_numpy()
+    measured = np.vstack([by_run, np.full((1, len(_MEASURED)), np.nan)])[positions]
     own = lines["solo_step_time_s"].to_numpy(np.float64)
     measured[:, 2] = np.where(np.isfinite(own), own, measured[:, 2])
     return measured

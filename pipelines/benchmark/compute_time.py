@@ -19,14 +19,14 @@ def compute_seconds(rows: ScaleRows, seen: Marks) -> Array:
     roofline-scaled from a single one. For other models, it is the roofline, scaled by the median
     ratio of the training rows.
     """
-    told = seen & np.isfinite(rows.facts["alone_s"].to_numpy())
+    is_known = seen & np.isfinite(rows.facts["alone_s"].to_numpy())
     job = rows.who["job"] + " on " + rows.who["device"]
     jobs = pd.DataFrame(
         {
             "kind": rows.who["kind"].groupby(job).first(),
             "batch_size": rows.facts["batch_size"].groupby(job).first(),
             "roofline_s": rows.facts["roofline_s"].groupby(job).first(),
-            "known_s": rows.facts["alone_s"][told].groupby(job[told]).median(),
+            "known_s": rows.facts["alone_s"][is_known].groupby(job[is_known]).median(),
         }
     )
     off = jobs["known_s"] / jobs["roofline_s"]

@@ -111,7 +111,7 @@ def _add_pair(
     known = [job_id for job_id in job_ids if job_id in step_s and job_id is not None]
     speeds = [row["speed1"], row["speed2"]]
     if len(known) < 2:
-        imported.skip("a job that nobody measured alone, or that is none of Lucid's")
+        imported.skip("a job without a solo measurement, or that is not one of Lucid's")
     elif min(speeds) <= 0:
         imported.skip("a speed that is not above 0")
     else:

@@ -43,12 +43,12 @@ def outcome_tables(
     """
     said = _most_reported(rows, jobs)
     runs, members = _runs(rows, jobs, said, devices)
-    alone = runs[runs["colocation_id"] == ""]
+    solo = runs[runs["colocation_id"] == ""]
     found = {
         "jobs": [_job_row(job) for job in said.values()],
         "op_stats": _op_stats_rows(said),
         "devices": _device_rows(runs, devices),
-        "executions": _execution_rows(alone, devices, recency),
+        "executions": _execution_rows(solo, devices, recency),
         "colocations": _colocation_rows(runs, members, recency),
         "outcomes": _records(runs[[column.name for column in tables.OUTCOMES.columns]]),
     }
@@ -118,13 +118,13 @@ def _newest(
 
 
 def _execution_rows(
-    alone: pd.DataFrame, devices: Mapping[str, Device], recency: Recency
+    solo: pd.DataFrame, devices: Mapping[str, Device], recency: Recency
 ) -> list[Row]:
     """Return rows of solo jobs, including those that only failed."""
     # A runtime without a step time is not used: it includes an unknown setup time.
-    tells = alone["failure"].ne("") | alone[list(LEARNT)].notna().any(axis=1)
+    has_values = solo["failure"].ne("") | solo[list(LEARNT)].notna().any(axis=1)
     group = ["job_id", "device_kind", "machine", "share", "sharing_mode"]
-    rows = _records(_newest(alone[tells], group, LEARNT, recency))
+    rows = _records(_newest(solo[has_values], group, LEARNT, recency))
     for row in rows:
         peak = row["memory_peak_bytes"]
         row["memory_utilization"] = peak and peak / devices[row["machine"]].memory_bytes
@@ -137,7 +137,7 @@ def _colocation_rows(
     """Return every member of every reported co-location; unreported values are empty."""
     ran = runs[(runs["colocation_id"] == "") & (runs["failure"] == "")]
     # A member's share is also that of its solo run: else the share would count as a slowdown.
-    alone = current_medians(ran, ["job_id", "device_kind", "share"], [STEP], recency)[STEP]
+    solo = current_medians(ran, ["job_id", "device_kind", "share"], [STEP], recency)[STEP]
     group = ["colocation_id", "machine", "device_kind", "job_id", "share", "sharing_mode"]
     together = runs[runs["colocation_id"] != ""]
     measured: dict[tuple[str, str], dict[Member, Row]] = {}
@@ -159,8 +159,8 @@ def _colocation_rows(
             job_id, share, mode = member
             # Of equal members the first represents all: reports do not distinguish them.
             row = of_member.pop(member, {})
-            step_s, alone_s = row.get(STEP), alone.get((job_id, kind, share))
-            alone_s = None if alone_s is None or np.isnan(alone_s) else float(alone_s)
+            step_s, solo_s = row.get(STEP), solo.get((job_id, kind, share))
+            solo_s = None if solo_s is None or np.isnan(solo_s) else float(solo_s)
             out.append(
                 shared
                 | {
@@ -170,8 +170,8 @@ def _colocation_rows(
                     "sharing_mode": mode,
                     "steps": 0,
                     STEP: step_s,
-                    "solo_step_time_s": alone_s,
-                    "slowdown": step_s / alone_s if step_s and alone_s else None,
+                    "solo_step_time_s": solo_s,
+                    "slowdown": step_s / solo_s if step_s and solo_s else None,
                     "foreign_load": None,
                     "failure": row.get("failure", ""),
                     "versions": row.get("versions", ""),

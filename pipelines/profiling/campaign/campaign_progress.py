@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class Progress:
     """Progress of a campaign, reported before every run and at the end."""
 
-    phase: str  # "calibrate", "trace", "alone", "together", "done"
+    phase: str  # "calibrate", "trace", "solo", "colocated", "done"
     current: str
     solo: int
     colocated: int
