@@ -34,7 +34,7 @@ class MemoryBudget:
         self._peak = 0
 
     @property
-    def memory_values(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes that requests hold now."""
         return sum(self._held.values())
 
@@ -50,14 +50,14 @@ class MemoryBudget:
         """
         ends_s = time.monotonic() + _WAIT_S
         with self._freed:
-            while self.memory_values + count > self.most_bytes:
+            while self.held_bytes + count > self.most_bytes:
                 connection.check_open()
                 if time.monotonic() > ends_s:
                     raise BudgetExhaustedError
                 self._end_slowest(connection)
                 self._freed.wait(_LOOK_S)
             self._held[connection] = self._held.get(connection, 0) + count
-            self._peak = max(self._peak, self.memory_values)
+            self._peak = max(self._peak, self.held_bytes)
 
     def release(self, connection: Connection) -> None:
         """Free what a connection's request held."""
