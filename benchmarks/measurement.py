@@ -27,7 +27,7 @@ from presage.features.device.local_device import detect
 from presage.pipelines.profiling.campaign.campaign import run_campaign
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.machine import machine_digest, versions
-from presage.pipelines.profiling.running.measure import measure_alone
+from presage.pipelines.profiling.running.measure import measure_solo
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.worker import step_through
 from presage.pipelines.profiling.running.worker_pool import Workers
@@ -224,7 +224,7 @@ def section_noise(device: Device, jobs: Sequence[str]) -> list[str]:
         for burners in BURNERS:
             others = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(burners)]
             try:
-                run = measure_alone(parse(job), device, hasty, window_s=3.0)
+                run = measure_solo(parse(job), device, hasty, window_s=3.0)
             finally:
                 for other in others:
                     other.kill()

@@ -135,7 +135,7 @@ def record(window_s: float) -> dict[str, Any]:
     _rename_processes(recorder.calls, job.pid)
     return {
         "label": "real: recorded by benchmarks/record_nvml.py",
-        "gpu": gpu.ask("nvmlDeviceGetName"),
+        "gpu": gpu.query("nvmlDeviceGetName"),
         "driver": pynvml.nvmlSystemGetDriverVersion(),
         "member": 1,
         "memory_before_bytes": before,

@@ -26,7 +26,9 @@ def page() -> str:
         lines += [f"## Feature set `{name}`", "", "| column | meaning | seen as |", "|---|---|---|"]
         for feature in columns:
             seen = "it is" if feature.log_offset is None else f"log(value + {feature.log_offset:g})"
-            twice = "; once more where images are channels-last" if feature.by_layout else ""
+            twice = (
+                "; once more where images are channels-last" if feature.depends_on_layout else ""
+            )
             lines.append(f"| `{feature.name}` | {feature.meaning} | {seen}{twice} |")
         lines.append("")
     return "\n".join(lines)

@@ -17,7 +17,7 @@ from rich.progress import track
 from presage.features.device.device import usable_cores
 from presage.features.device.local_device import detect
 from presage.features.placement import Placement
-from presage.pipelines.profiling.running.measure import measure_alone
+from presage.pipelines.profiling.running.measure import measure_solo
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.zoo import parse
 from presage.serving.client.client import PresageClient
@@ -55,7 +55,7 @@ def main() -> None:
         for config in track(configs, "running jobs"):
             job = features(config)
             (foretold,) = client.predict([Placement(job, device)])
-            ran = measure_alone(config, here, options, window_s=0.5).members[0]
+            ran = measure_solo(config, here, options, window_s=0.5).members[0]
             outcome = Outcome(
                 idempotency_key=f"{Path(__file__).stem}/{here.kind}/{time.time_ns()}",
                 job=job,

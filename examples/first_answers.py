@@ -21,11 +21,11 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share, usable_cores
 from presage.features.device.local_device import detect
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures, known_version
+from presage.features.job.job import JobFeatures, public_version
 from presage.features.placement import Placement
 from presage.models.registry.champion import peek_champion
 from presage.models.registry.uri import configured_uri
-from presage.pipelines.profiling.running.measure import measure_alone, measure_together
+from presage.pipelines.profiling.running.measure import measure_colocated, measure_solo
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig, parse
@@ -59,13 +59,13 @@ def main() -> None:
         table.add_column(name, justify="right" if name in ("measured", "error") else "left")
     with console.status("running the jobs for real"):
         for config, answer in zip(configs, answers, strict=True):
-            member = measure_alone(config, here, options, window_s=1.5).members[0]
+            member = measure_solo(config, here, options, window_s=1.5).members[0]
             if member.failure:
                 raise ProfilingError(f"{config.name}: {member.failure} ({member.message})")
             compare(table, config.name, "step time", answer.step_time_s, member.step_time_median_s)
             compare(table, "", "memory", answer.memory_bytes, member.memory_peak_bytes)
             compare(table, "", "compute", answer.compute_utilization, member.compute_utilization)
-        shared = measure_together(configs[:2], here, options, window_s=3.0)
+        shared = measure_colocated(configs[:2], here, options, window_s=3.0)
         for config, member, forecast in zip(
             configs[:2], shared.members, together.slowdowns, strict=True
         ):
@@ -85,7 +85,7 @@ def features(config: JobConfig) -> JobFeatures:
         family=config.family,
         batch_size=config.batch_size,
         iterations=1000,
-        framework_version=known_version(str(torch.__version__)),
+        framework_version=public_version(str(torch.__version__)),
     )
 
 

@@ -1,1 +1,1 @@
-"""What a job, a device and a co-location are, and the numbers that describe them."""
+"""Jobs, devices and co-locations, and the features computed from them."""

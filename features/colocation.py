@@ -11,7 +11,7 @@ from presage.features.job.job import JobFeatures
 
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """A device and the jobs on it, each with its share; order carries no meaning."""
+    """A device and the jobs on it, each with its share; the order has no meaning."""
 
     device: Device
     members: tuple[JobFeatures, ...]

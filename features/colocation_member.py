@@ -1,7 +1,7 @@
-"""What a member of a co-location asks of its device: how busy it keeps it, and with what.
+"""Feature columns of one member of a co-location.
 
-Columns are free of the job's own scale where they can be, logarithms and shares: interference is
-a matter of the part of a device that a job takes, not of how long its step is.
+Where possible, columns do not depend on the job's own scale (they are logarithms and shares):
+interference depends on the part of a device that a job uses, not on the length of its step.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SOLO_PROFILE = ("compute_utilization", "memory", "step_time")
 
 SoloProfile = Mapping[str, Array]  # by the names in ``SOLO_PROFILE``, each of shape (members,)
 
-STEP_S = 1e-3  # about what a step costs besides its operators and its samples
-LEAST = 1e-4  # of a share, before its logarithm
+STEP_S = 1e-3  # approximate fixed cost of a step, without operators and samples
+LEAST = 1e-4  # added to a share before the logarithm
 GIB = 2**30
 
 MEMBER_COLUMNS = (
@@ -31,23 +31,23 @@ MEMBER_COLUMNS = (
     "log share",
 )  # fmt: skip
 
-# Which of them tell one device from another, the job aside.
+# Columns that identify the device, independent of the job.
 MEMBER_IDENTITY = tuple(
     MEMBER_COLUMNS.index(name) for name in ("compute capability", "log device memory")
 )
 
 
 def member_matrix(features: FloatMatrix, solo: SoloProfile) -> Matrix:
-    """Return the columns of members, shape (members, ``MEMBER_COLUMNS``), as networks read them.
+    """Return the columns of members as networks see them, shape (members, ``MEMBER_COLUMNS``).
 
     Parameters
     ----------
     features : ndarray of shape (members, columns of the full set)
     solo : mapping of str to ndarray of shape (members,)
-        Solo quantities of the members, by the names in ``SOLO_PROFILE``. Values that are NaN or 0
-        are unknown, and first principles replace them: the roofline and the host's part for the
-        step time, the sum of the memory components for memory, the roofline's part of the step
-        for utilization.
+        Solo quantities of the members, by the names in ``SOLO_PROFILE``; NaN or 0 where a value
+        is missing. Missing values are replaced by first-principles estimates: roofline plus host
+        time for the step time, the sum over the memory components for memory, the roofline's
+        part of the step for utilization.
     """
     full = dict(zip(columns("full"), features.T, strict=True))
     bound_s = full["roofline_s"]

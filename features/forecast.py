@@ -1,4 +1,4 @@
-"""A forecast: never a bare number, always a number with its interval and its source."""
+"""Forecast: a number with its interval and the release that predicted it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A median with an interval that covers the truth with probability ``coverage``.
+    """A median with an interval that covers the true value with probability ``coverage``.
 
-    ``in_domain`` is false when the job or device lies outside of what the release learnt from;
-    the interval then promises nothing.
+    ``in_domain`` is false if the job or device lies outside the release's training data; the
+    interval then has no calibration guarantee.
     """
 
     median: float
@@ -20,7 +20,7 @@ class Forecast:
     in_domain: bool
     release_id: str
     coverage: float = 0.8
-    quantiles: tuple[tuple[float, float], ...] = ()  # level and value, of those asked for besides
+    quantiles: tuple[tuple[float, float], ...] = ()  # additionally requested (level, value)
 
     def __post_init__(self) -> None:
         if not self.low <= self.median <= self.high:

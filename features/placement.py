@@ -1,4 +1,4 @@
-"""One row to predict: a job on a share of a device."""
+"""Placement: one row to predict, a job on a share of a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from presage.features.job.job import JobFeatures
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A job, the device that it runs on, and how much of it."""
+    """A job, the device that it runs on, and its share of the device."""
 
     job: JobFeatures
     device: Device

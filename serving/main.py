@@ -29,9 +29,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _serve(args: argparse.Namespace, words: Sequence[str]) -> None:
     if args.devices is not None:
-        from presage.features.device.device import use_devices
+        from presage.features.device.device import load_device_file
 
-        use_devices(args.devices)
+        load_device_file(args.devices)
     options = options_of(args)
     if args.workers > 1:
         from presage.serving.server.worker_processes import run_workers

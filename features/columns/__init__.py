@@ -1,1 +1,1 @@
-"""Feature matrix: what each column means, and how it is computed for many rows at once."""
+"""Feature matrix: the meaning of each column, and its vectorized computation."""

@@ -1,4 +1,4 @@
-"""What a column of the feature matrix is: a quantity, or the share that it is of another one."""
+"""Definition of a feature column: a quantity, or the ratio of two quantities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
 
-ON_TOP = 0.05  # of a share that its prior counts elsewhere, or not at all
+ON_TOP = 0.05  # for a share that the prior counts elsewhere or not at all
 ONE = "one"
 
 
@@ -15,46 +15,46 @@ ONE = "one"
 class OpSum:
     """Sum over a job's operators of some kinds and phases.
 
-    ``of`` is "flops", "bytes_moved" or "count".
+    ``value`` is "flops", "bytes_moved" or "count".
     """
 
-    of: str
+    value: str
     kinds: tuple[str, ...] = OP_KINDS
     phases: tuple[str, ...] = PHASES
 
 
 @dataclass(frozen=True, slots=True)
 class OpMax:
-    """Largest among a job's operators of some kinds and phases; 0 where it has none."""
+    """Maximum over a job's operators of some kinds and phases; 0 without such operators."""
 
-    of: str
+    value: str
     kinds: tuple[str, ...] = OP_KINDS
     phases: tuple[str, ...] = PHASES
 
 
-# By name: one of `job_values.NAMED`, `device_table.DEVICE_VALUES` or `row_values.ROW_VALUES`.
+# Names are those of `job_values.NAMED`, `device_table.DEVICE_VALUES` or `row_values.ROW_VALUES`.
 Quantity = str | OpSum | OpMax
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumn:
-    """A number describing a placement: ``of / max(over, least_over)``.
+    """A number that describes a placement: ``numerator / max(denominator, min_denominator)``.
 
-    ``of`` is None for the quantity of the column's own name.
+    ``numerator`` is None for the quantity with the column's own name.
 
-    ``log_offset`` is None for a column used as it is; otherwise the model sees
-    ``log(value + log_offset)``, the offset being the smallest value that matters. One that is
-    ``by_layout``, on which images' layout tells, is read once more where they are channels-last.
+    ``log_offset`` is None for a column that is used unchanged; otherwise the model sees
+    ``log(value + log_offset)``, where the offset is the smallest value that matters. A column
+    with ``depends_on_layout`` has a second input that holds its value for channels-last jobs.
 
-    ``part`` says of a share of a prior how much of it the prior counts: 1 of a part of its sum,
-    little of what comes on top of it; None of what is no such share.
+    ``prior_weight`` is the fraction of a share that its prior counts: 1 for a component of the
+    prior's sum, a small number for a share on top of the sum, None for other columns.
     """
 
     name: str
     meaning: str
     log_offset: float | None
-    of: Quantity | None = None
-    over: Quantity = ONE
-    least_over: float = 0.0
-    by_layout: bool = False
-    part: float | None = None
+    numerator: Quantity | None = None
+    denominator: Quantity = ONE
+    min_denominator: float = 0.0
+    depends_on_layout: bool = False
+    prior_weight: float | None = None

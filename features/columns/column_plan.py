@@ -1,7 +1,7 @@
-"""The feature matrix, computed for all columns at once.
+"""Computation of all columns of the feature matrix at once.
 
-A column says what it is of (:class:`FeatureColumn`); a plan knows where that stands among what is
-computed once per job, once per device and once per row.
+A :class:`FeatureColumn` names its quantities; a plan knows their positions among the values that
+are computed once per job, once per device and once per row.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ from presage.features.columns.row_values import ROW_VALUES, row_values
 from presage.features.device.device_table import DEVICE_VALUES
 from presage.system.arrays import Matrix
 
-# Operators of a part of the rows, each counted on every row: a dozen numbers of each fit in a
-# processor's cache, and a million of them take no more memory than this many do.
+# Limit on operators per chunk of rows, counted once for every row: a dozen numbers for each fit in
+# a processor's cache, and a million of them take no more memory than this many.
 MAX_VISITS = 1 << 13
 
 
 class ColumnPlan:
-    """How the columns of a feature set are computed."""
+    """Vectorized computation of the columns of a feature set."""
 
     def __init__(self, columns: Sequence[FeatureColumn]) -> None:
         self._columns = len(columns)
-        of, over = [c.of or c.name for c in columns], [c.over for c in columns]
-        self._jobs = JobValues((*of, *over))
+        numerators = [c.numerator or c.name for c in columns]
+        denominators = [c.denominator for c in columns]
+        self._jobs = JobValues((*numerators, *denominators))
         places = {
             quantity: place
             for place, quantity in enumerate((*self._jobs.quantities, *DEVICE_VALUES, *ROW_VALUES))
         }
-        self._of = np.array([places[quantity] for quantity in of])
-        self._over = np.array([places[quantity] for quantity in over])
-        self._least_over = np.array([c.least_over for c in columns])
+        self._numerators = np.array([places[quantity] for quantity in numerators])
+        self._denominators = np.array([places[quantity] for quantity in denominators])
+        self._min_denominators = np.array([c.min_denominator for c in columns])
 
     @np.errstate(all="ignore")
     def matrix(self, rows: PlacementTable) -> Matrix:
-        """Feature matrix of shape (rows, columns).
+        """Return the feature matrix, shape (rows, columns).
 
-        What cannot be computed, a share of nothing or a sum beyond float64, is nan or inf.
+        A value that cannot be computed (a share of zero, a sum beyond float64) is nan or inf.
         """
         out = np.empty((len(rows), self._columns))
-        of_jobs = self._jobs.of(rows.jobs)
+        job_values = self._jobs.compute(rows.jobs)
         if len(rows) * len(rows.jobs.op_classes) <= MAX_VISITS:
-            self._write(out, rows, of_jobs)
+            self._write(out, rows, job_values)
         else:
-            for part in _parts(rows):
-                self._write(out[part], rows.rows(part), of_jobs)
+            for chunk in _chunks(rows):
+                self._write(out[chunk], rows.rows(chunk), job_values)
         return out
 
-    def _write(self, out: Matrix, rows: PlacementTable, of_jobs: Matrix) -> None:
-        of_job = of_jobs.take(rows.job, axis=0)
-        of_device = rows.devices.values.take(rows.device, axis=0)
-        of_row = row_values(rows, of_job, of_device)
-        values = np.concatenate((of_job, of_device, *of_row), axis=1)
-        over = np.maximum(values.take(self._over, axis=1), self._least_over)
-        np.divide(values.take(self._of, axis=1), over, out=out)
+    def _write(self, out: Matrix, rows: PlacementTable, job_values: Matrix) -> None:
+        by_job = job_values.take(rows.job, axis=0)
+        by_device = rows.devices.values.take(rows.device, axis=0)
+        values = np.concatenate((by_job, by_device, *row_values(rows, by_job, by_device)), axis=1)
+        denominators = np.maximum(values.take(self._denominators, axis=1), self._min_denominators)
+        np.divide(values.take(self._numerators, axis=1), denominators, out=out)
 
 
-def _parts(rows: PlacementTable) -> Iterator[slice]:
-    """Rows that follow one another, of ``MAX_VISITS`` operators together or one alone."""
+def _chunks(rows: PlacementTable) -> Iterator[slice]:
+    """Yield slices of consecutive rows: at most ``MAX_VISITS`` operators, or a single row."""
     ends = rows.jobs.op_counts.take(rows.job).cumsum()
     start, visited = 0, 0
     while start < len(rows):

@@ -1,4 +1,4 @@
-"""Rows to predict, as positions in a table of jobs and one of devices."""
+"""Rows to predict, as positions in a table of jobs and a table of devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST.setflags(write=False)
 
 @dataclass(frozen=True, eq=False)
 class PlacementTable:
-    """Placements: each a job on a share of a device.
+    """Placements: each is a job on a share of a device.
 
     Attributes
     ----------
@@ -41,14 +41,14 @@ class PlacementTable:
         return len(self.job)
 
     def rows(self, part: slice | Mask) -> PlacementTable:
-        """Some of the rows, of the same jobs and devices."""
+        """Return some of the rows, with the same jobs and devices."""
         return PlacementTable(
             self.jobs, self.devices, self.job[part], self.device[part], self.share[part]
         )
 
     def visits(self) -> Visits:
-        """The operators of each row's job."""
-        if len(self) == 1:  # asked for most often, and needs none of the arithmetic
+        """Return the operators of each row's job."""
+        if len(self) == 1:  # the most frequent case needs no arithmetic
             job = self.job[0]
             start, count = self.jobs.op_starts[job], self.jobs.op_counts[job]
             return Visits(
@@ -78,20 +78,20 @@ class Visits(NamedTuple):
 
 
 def placement_table(placements: Sequence[Placement]) -> PlacementTable:
-    """Table of placements, in their order; a job or device that occurs again is in it once."""
+    """Return the placements as a table, in order; a repeated job or device is stored once."""
     job, jobs = _places([placement.job for placement in placements])
     device, devices = _places([placement.device for placement in placements])
     share = np.array([placement.share.fraction for placement in placements], dtype=np.float64)
-    # A scheduler that asks for a job at a time asks for it again.
+    # Schedulers that request one job at a time request the same job repeatedly.
     job_rows = JOB_TABLES.of(jobs[0]) if len(jobs) == 1 else job_table(jobs)
     return PlacementTable(job_rows, device_table(devices), job, device, share)
 
 
 def _places(values: Sequence[T]) -> tuple[Ints, list[T]]:
-    """Position of each value among those that differ, which follow in the order they come in."""
+    """Return each value's position among the distinct values, and the distinct values."""
     if len(values) == 1:
         return _FIRST, [values[0]]
-    # By identity: hashing a job of a hundred rows of operators costs more than it saves.
+    # Compare identities: hashing a job with a hundred operator rows costs more than it saves.
     different = {id(value): value for value in values}
     place = {key: i for i, key in enumerate(different)}
     places = np.array([place[id(value)] for value in values], dtype=np.intp)

@@ -1,9 +1,9 @@
-"""Feature sets: what each column means and how it is computed from a job, a device and a share.
+"""Feature sets: the meaning of each column, computed from a job, a device and a share.
 
-``published`` is exactly the source document's set (requirements F1-F3). ``full`` holds what a
-roofline needs (``COMMON``), what a step's time is mixed from and what holds a job's memory; each
-predictor reads a part of it (``features/quantities/registry.py``). A column also says how networks
-read it: most are scales, so they are taken to the logarithm inside the model, in the one place that
+``published`` is exactly the source document's set (requirements F1-F3). ``full`` holds the inputs
+of a roofline (``COMMON``), the operator time shares of a step and the memory components of a job;
+each predictor reads a part of it (``features/quantities/registry.py``). A column also defines its
+scaling: most columns are scales, so the model takes their logarithm, in the one place that
 training and serving share.
 """
 
@@ -18,8 +18,8 @@ from presage.features.columns.column import FeatureColumn, OpMax, OpSum
 from presage.features.columns.column_plan import ColumnPlan
 from presage.features.columns.placement_table import PlacementTable, placement_table
 from presage.features.graph.op_kinds import CONVOLUTIONS, PUBLISHED_KINDS
-from presage.features.graph.operator_time_shares import MIXTURE
-from presage.features.job.memory_components import HOLDERS
+from presage.features.graph.operator_time_shares import TIME_SHARE_COLUMNS
+from presage.features.job.memory_components import MEMORY_COLUMNS
 from presage.features.placement import Placement
 from presage.system.arrays import Matrix
 
@@ -43,9 +43,11 @@ def _published_input(kind: str) -> FeatureColumn:
     )  # fmt: skip
 
 
-def _group(group: str, what: str, of: str) -> FeatureColumn:
+def _group(group: str, what: str, value: str) -> FeatureColumn:
     kinds = _GROUPS[group]
-    return FeatureColumn(f"{group}_{what}", f"{what} of {', '.join(kinds)}", 1.0, OpSum(of, kinds))
+    return FeatureColumn(
+        f"{group}_{what}", f"{what} of {', '.join(kinds)}", 1.0, OpSum(value, kinds)
+    )
 
 
 _JOB = (
@@ -80,7 +82,7 @@ COMMON: tuple[FeatureColumn, ...] = (
     FeatureColumn("largest_input", "of any operator, elements", 1.0, OpMax("input_elements_max")),
     FeatureColumn("flops", "of a step", 1.0, OpSum("flops")),
     FeatureColumn("bytes_moved", "of a step, nothing cached", 1.0, OpSum("bytes_moved")),
-    FeatureColumn("bytes_per_op", "mean", 1.0, OpSum("bytes_moved"), over=OpSum("count")),
+    FeatureColumn("bytes_per_op", "mean", 1.0, OpSum("bytes_moved"), denominator=OpSum("count")),
     FeatureColumn(
         "forward_flops", "of the forward pass", 1.0, OpSum("flops", phases=("forward",))
     ),
@@ -96,29 +98,29 @@ COMMON: tuple[FeatureColumn, ...] = (
     FeatureColumn("overhead_s", "operators x overhead", 1e-9),
     FeatureColumn(
         "compute_bound_share", "of roofline_s", None,
-        "compute_bound_s", over="roofline_s_and_least",
+        "compute_bound_s", denominator="roofline_s_and_least",
     ),
     FeatureColumn(
         "overhead_share", "of roofline_s", None,
-        "overhead_s", over="roofline_s_and_least",
+        "overhead_s", denominator="roofline_s_and_least",
     ),
 )  # fmt: skip
 
-FULL = (*COMMON, *MIXTURE, *HOLDERS)
+FULL = (*COMMON, *TIME_SHARE_COLUMNS, *MEMORY_COLUMNS)
 FEATURE_SETS = {"published": PUBLISHED, "full": FULL}
 _PLANS = {name: ColumnPlan(columns) for name, columns in FEATURE_SETS.items()}
-_TABLE_ROWS = 4096  # of training there are many more, each with a job of its own
+_TABLE_ROWS = 4096  # training has many more rows, each with its own job
 
 
 def columns(feature_set: str) -> list[str]:
-    """Names of a set's columns, in the order of :func:`matrix`."""
+    """Return the names of a set's columns, in the order of :func:`matrix`."""
     return [column.name for column in FEATURE_SETS[feature_set]]
 
 
 def matrix(placements: Sequence[Placement] | PlacementTable, feature_set: str = "full") -> Matrix:
-    """Feature matrix of shape (placements, columns), in the units the columns name.
+    """Return the feature matrix of shape (placements, columns), in the units that columns name.
 
-    What cannot be computed, a share of nothing or a sum beyond float64, is nan or inf.
+    A value that cannot be computed (a share of zero, a sum beyond float64) is nan or inf.
     """
     plan = _PLANS[feature_set]
     if isinstance(placements, PlacementTable):
@@ -130,6 +132,6 @@ def matrix(placements: Sequence[Placement] | PlacementTable, feature_set: str = 
 
 
 def schema_hash(feature_set: str = "full") -> str:
-    """Digest of a set's columns and their order; client and release must agree on it."""
+    """Return the digest of a set's columns and their order; client and release must agree on it."""
     text = "\n".join(f"{c.name} {c.log_offset}" for c in FEATURE_SETS[feature_set])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Kinds of devices that a user adds: a YAML file in the form of ``features/device/catalogue.yaml``.
+"""Reader of device kinds that a user adds, in the form of ``features/device/catalogue.yaml``.
 
 .. code-block:: yaml
 
@@ -10,8 +10,8 @@
       memory_bandwidth_bytes_per_s: 5.3e12
       names: [AMD Instinct MI300X]
 
-``op_overhead_s`` (default 1e-5), ``context_bytes`` (default 536870912) and ``names`` may be left
-out. Units are those of :class:`presage.features.device.device.Device`.
+``op_overhead_s`` (default 1e-5), ``context_bytes`` (default 536870912) and ``names`` are optional.
+Units are those of :class:`presage.features.device.device.Device`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MOST_NAME = 128
 
 
 def read_device_file(path: Path) -> dict[str, tuple[Sheet, int]]:
-    """Return the sheet of each kind in a file, and the line that it begins in.
+    """Return the data sheet of each kind in a YAML file, and the line where it begins.
 
     Raises
     ------
     ConfigError
-        The file cannot be read or is no YAML; a field is unknown, missing or of no use. Names
-        file, line and field.
+        The file cannot be read or is not YAML; a field is unknown, missing or invalid. The
+        message names file, line and field.
     """
     import yaml
 
@@ -54,25 +54,27 @@ def read_device_file(path: Path) -> dict[str, tuple[Sheet, int]]:
         content = read_regular(path, MOST_BYTES).decode()
         root = yaml.compose(content, Loader=yaml.SafeLoader)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a YAML file"
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML ({one_line(error)})") from None
     if root is None:
-        raise ConfigError(f"{path}: is empty; write `KIND: {{memory_bytes: ..., cores: ...}}`")
-    found = {}
+        raise ConfigError(f"{path}: empty; write `KIND: {{memory_bytes: ..., cores: ...}}`")
+    sheets = {}
     for kind, node in _pairs(root, f"{path}:1: the file"):
         line = node.start_mark.line + 1
         if not _KIND.fullmatch(kind):
             raise ConfigError(
-                f"{path}:{line}: kind {one_line(repr(kind))}: write small letters, digits, '.', "
-                "'-' and '_', at most 64"
+                f"{path}:{line}: kind {one_line(repr(kind))} is not valid; use at most 64 "
+                "lower-case letters, digits, '.', '-' and '_'"
             )
-        found[kind] = _sheet(node, f"{path}:{{line}}: {kind}"), line
-    return found
+        sheets[kind] = _sheet(node, f"{path}:{{line}}: {kind}"), line
+    return sheets
 
 
 def _sheet(root: Any, where: str) -> Sheet:
-    """``where`` has a place for the line."""
+    """Return the fields of one kind; ``where`` has a placeholder for the line."""
     at = where.format(line=root.start_mark.line + 1)
     sheet: Sheet = dict(DEFAULTS)
     for name, node in _pairs(root, at):
@@ -95,8 +97,8 @@ def _peaks(root: Any, where: str) -> dict[str, float]:
     peaks = {}
     for precision, node in _pairs(root, where):
         if precision not in PRECISIONS:
-            known = ", ".join(PRECISIONS)
-            raise ConfigError(f"{where}.{one_line(precision)} is no precision; known are {known}")
+            allowed = ", ".join(PRECISIONS)
+            raise ConfigError(f"{where}.{one_line(precision)} is no precision; use {allowed}")
         peaks[precision] = float(_number(node, f"{where}.{precision}", precision))
     if "fp32" not in peaks:
         raise ConfigError(f"{where}.fp32 is missing; take it from the data sheet")
@@ -109,15 +111,15 @@ def _names(root: Any, where: str) -> list[str]:
     if len(names) < len(nodes) or not all(
         0 < len(name) <= _MOST_NAME and name.isprintable() for name in names
     ):
-        raise ConfigError(f"{where}: must be a list of names; write names: [My GPU, my-gpu]")
+        raise ConfigError(f"{where}: must be a list of names; for example names: [My GPU, my-gpu]")
     return names
 
 
 def _number(node: Any, where: str, name: str) -> float | int:
-    """A number as YAML or Python writes it: to YAML 1.1, 1e13 is a text."""
-    said = node.value if node.id == "scalar" else ""
+    """Parse a number as YAML or Python writes it: YAML 1.1 reads 1e13 as text."""
+    text = node.value if node.id == "scalar" else ""
     try:
-        value = float(said.replace("_", ""))
+        value = float(text.replace("_", ""))
     except ValueError:
         value = math.nan
     least = "at least 0" if name in _MAY_BE_0 else "above 0"
@@ -126,20 +128,20 @@ def _number(node: Any, where: str, name: str) -> float | int:
     if not (math.isfinite(value) and is_large_enough and is_whole):
         what = "a whole number" if name in _WHOLE else "a number"
         raise ConfigError(
-            f"{where}: {one_line(repr(said))} is not {what} {least}; take it from the data sheet"
+            f"{where}: {one_line(repr(text))} is not {what} {least}; take it from the data sheet"
         )
     return int(value) if name in _WHOLE else value
 
 
 def _pairs(node: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Keys and values of a mapping, each key once."""
+    """Yield keys and values of a mapping; a repeated key is an error."""
     if node.id != "mapping":
-        raise ConfigError(f"{where} must be a mapping of names to values")
+        raise ConfigError(f"{where} must be a mapping from names to values")
     seen: set[str] = set()
     for key, value in node.value:
         if key.id != "scalar":
-            raise ConfigError(f"{where} has a key that is no name")
+            raise ConfigError(f"{where} has a key that is not a name")
         if key.value in seen:
-            raise ConfigError(f"{where}: {one_line(key.value)} is there twice; leave one out")
+            raise ConfigError(f"{where}: {one_line(key.value)} occurs twice; remove one")
         seen.add(key.value)
         yield key.value, value

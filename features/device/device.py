@@ -1,4 +1,4 @@
-"""Devices and shares of them: the hardware half of every feature vector (requirement F3)."""
+"""Devices and shares of devices: the hardware part of every feature vector (requirement F3)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 
 from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.device.catalogue_file import read_device_file
-from presage.features.device.names import parts_of, spelled
+from presage.features.device.names import normalize_name, parse_name
 from presage.system.known_names import did_you_mean
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 
 CATALOGUE_FILE = Path(__file__).with_name("catalogue.yaml")
-DEVICES_VARIABLE = "PRESAGE_DEVICES"  # names a file of further kinds
+DEVICES_VARIABLE = "PRESAGE_DEVICES"  # path of a file with further kinds
 ADD_KIND = (
-    "`presage devices` lists all; measure it with `presage profile`, or add its data sheet by "
-    "--devices FILE"
+    "`presage devices` lists all kinds; measure the device with `presage profile`, or add its data "
+    "sheet with --devices FILE"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a device's compute that a job is given, and how it is held to it."""
+    """Fraction of a device's compute that a job may use, and the mechanism that limits the job."""
 
     fraction: float = 1.0
     mode: str = "exclusive"
@@ -35,7 +35,8 @@ class Share:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise InvalidJobError(
-                f"share of {self.fraction} of a device; give a fraction above 0 and at most 1"
+                f"share {self.fraction} of a device is not valid; use a fraction above 0 and at "
+                "most 1"
             )
         if self.mode not in SHARING_MODES:
             raise InvalidJobError(
@@ -45,7 +46,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Device:
-    """A kind of device, by its data sheet or as calibrated on a machine.
+    """A kind of device, from its data sheet or calibrated on a machine.
 
     Attributes
     ----------
@@ -54,13 +55,13 @@ class Device:
     cores : int
         CUDA cores, or CPU cores.
     peak_flops_per_s : Mapping[str, float]
-        FLOP/s per precision; "fp32" is always there.
+        FLOP/s per precision; "fp32" is required.
     memory_bandwidth_bytes_per_s : float
         Bytes per second.
     op_overhead_s : float
-        Least time from one operator to the next: dispatch on a CPU, launch on a GPU.
+        Least time between two operators: dispatch on a CPU, launch on a GPU.
     context_bytes : int
-        Memory that a job takes before its first tensor: framework, CUDA context.
+        Memory that a job uses before its first tensor: framework, CUDA context.
     """
 
     kind: str
@@ -98,138 +99,140 @@ class Device:
                 )
 
     def flops_per_s(self, precision: str) -> float:
-        """Peak FLOP/s at ``precision``; fp32's where the device has no figure for it."""
+        """Return peak FLOP/s at ``precision``, or fp32's if the device has no figure for it."""
         return self.peak_flops_per_s.get(precision, self.peak_flops_per_s["fp32"])
 
 
 @cache
-def _sheets() -> Mapping[str, Mapping[str, Any]]:
-    """Sheets of the catalogue, and of the file that ``PRESAGE_DEVICES`` names."""
+def _data_sheets() -> Mapping[str, Mapping[str, Any]]:
+    """Return the data sheets of the catalogue and of the file in ``PRESAGE_DEVICES``."""
     import yaml
 
     rows: dict[str, Mapping[str, Any]] = yaml.safe_load(CATALOGUE_FILE.read_text())
     if path := os.environ.get(DEVICES_VARIABLE):
-        rows |= _added(Path(path), rows)
+        rows |= _read_added_sheets(Path(path), rows)
     return rows
 
 
-def _added(path: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Sheets of a user's file, none of whose names is another device's."""
+def _read_added_sheets(
+    path: Path, known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the data sheets of a user's file; a name must not be another device's."""
     taken = {key: kind for kind, row in known.items() for key in _keys(kind, row)}
     found: dict[str, Mapping[str, Any]] = {}
     for kind, (row, line) in read_device_file(path).items():
         for key in _keys(kind, row):
             if taken.setdefault(key, kind) != kind or kind in known:
                 raise ConfigError(
-                    f"{path}:{line}: {kind} is the name of {taken[key]!r}, which is known already; "
-                    "give it, and its names, other ones"
+                    f"{path}:{line}: {kind!r} is already a name of {taken[key]!r}; "
+                    "use other names for the new kind"
                 )
         found[kind] = row
     return found
 
 
 def _keys(kind: str, row: Mapping[str, Any]) -> set[str]:
-    """Spellings of a kind's names; the kind itself is one. "cpu-2" has no name but the kind."""
-    keys = {spelled(name) for name in (kind, *row.get("names", ()))}
+    """Return the normalized names of a kind, its own included; a bare number is not a name."""
+    keys = {normalize_name(name) for name in (kind, *row.get("names", ()))}
     return {key for key in keys if key and not key.isdigit()}
 
 
-def use_devices(path: Path) -> None:
-    """Add the kinds of devices in a file to the catalogue, of this process and its children.
+def load_device_file(path: Path) -> None:
+    """Add the device kinds in a file to the catalogue of this process and its children.
 
     Raises
     ------
     ConfigError
-        As :func:`presage.features.device.catalogue_file.read_device_file`; a name is another
-        device's.
+        As :func:`presage.features.device.catalogue_file.read_device_file`, or a name is already
+        another device's.
     """
     os.environ[DEVICES_VARIABLE] = str(path.absolute())
-    forget_devices()
+    clear_device_cache()
     catalogue()
 
 
-def forget_devices() -> None:
-    """Read the catalogue, and the file that ``PRESAGE_DEVICES`` names, again when next asked."""
-    for cached in (_sheets, catalogue, _kinds, _models):
+def clear_device_cache() -> None:
+    """Clear the caches, so that the next use reads catalogue and ``PRESAGE_DEVICES`` again."""
+    for cached in (_data_sheets, catalogue, _kinds_by_name, _gpus_by_model):
         cached.cache_clear()
 
 
 @cache
 def catalogue() -> Mapping[str, Device]:
-    """Return devices by name: those of ``catalogue.yaml``, and those of the user's file."""
+    """Return devices by kind: those of ``catalogue.yaml``, and those of the user's file."""
     return {
         kind: Device(kind=kind, **{key: value for key, value in row.items() if key != "names"})
-        for kind, row in _sheets().items()
+        for kind, row in _data_sheets().items()
     }
 
 
-def names_of(kind: str) -> tuple[str, ...]:
-    """Return what else a kind of the catalogue is called."""
-    return tuple(_sheets()[kind].get("names", ()))
+def device_aliases(kind: str) -> tuple[str, ...]:
+    """Return the other names of a kind of the catalogue."""
+    return tuple(_data_sheets()[kind].get("names", ()))
 
 
 @cache
-def _kinds() -> Mapping[str, str]:
-    """Kind by the spelling of each of its names."""
-    return {key: kind for kind, row in _sheets().items() for key in _keys(kind, row)}
+def _kinds_by_name() -> Mapping[str, str]:
+    """Return kinds by the normalized form of each of their names."""
+    return {key: kind for kind, row in _data_sheets().items() for key in _keys(kind, row)}
 
 
 @cache
-def _models() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """GPUs of each model, and the forms that the names of each one say."""
+def _gpus_by_model() -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """Return, for each model, its GPU kinds and the forms that their names contain."""
     found: dict[str, dict[str, frozenset[str]]] = {}
-    for kind, row in _sheets().items():
+    for kind, row in _data_sheets().items():
         if catalogue()[kind].compute_capability == 0:
             continue
-        said = [parts for name in (kind, *row.get("names", ())) if (parts := parts_of(name))]
-        forms = frozenset(parts.form for parts in said if parts.form)
-        for parts in said:
+        names = [parts for name in (kind, *row.get("names", ())) if (parts := parse_name(name))]
+        forms = frozenset(parts.form for parts in names if parts.form)
+        for parts in names:
             found.setdefault(parts.model, {})[kind] = forms
     return found
 
 
 def device_kind(name: str) -> str | None:
-    """Kind in the catalogue of what a driver or a published table calls ``name``.
+    """Return the catalogue's kind for a name used by a driver or a published table.
 
-    Memory and form (SXM, PCIe, NVL) may be said anywhere in the name, and must be the card's own.
-    None where no sheet is of it: a variant (laptop, MIG slice) is not the card it is named after.
+    Memory and form (SXM, PCIe, NVL) may occur anywhere in the name, and must be the card's own.
+    The result is None without a data sheet; a variant (laptop, MIG slice) is not the full card.
     """
     if name in catalogue():
         return name
-    return _kinds().get(spelled(name)) or _kind_by_parts(name)
+    return _kinds_by_name().get(normalize_name(name)) or _kind_by_parts(name)
 
 
 def _kind_by_parts(name: str) -> str | None:
-    said = parts_of(name)
-    if said is None or (said.memory_gb is None and not said.form):
+    parts = parse_name(name)
+    if parts is None or (parts.memory_gb is None and not parts.form):
         return None
     fitting = [
         kind
-        for kind, forms in _models().get(said.model, {}).items()
-        if said.memory_gb in (None, *_gigabytes(catalogue()[kind].memory_bytes))
-        and (not said.form or not forms or said.form in forms)
+        for kind, forms in _gpus_by_model().get(parts.model, {}).items()
+        if parts.memory_gb in (None, *_gigabytes(catalogue()[kind].memory_bytes))
+        and (not parts.form or not forms or parts.form in forms)
     ]
-    usual = _kinds().get(said.model)
+    usual = _kinds_by_name().get(parts.model)
     if usual in fitting:
         return usual
-    # Of an A100 with 80 GB the kind that is called no more than that.
-    plain = [kind for kind in fitting if (own := parts_of(kind)) and not own.form]
+    # Without a form in the name, prefer the kind whose own name has none: an A100 with 80 GB.
+    plain = [kind for kind in fitting if (kind_parts := parse_name(kind)) and not kind_parts.form]
     chosen = plain if len(plain) == 1 else fitting
     return chosen[0] if len(chosen) == 1 else None
 
 
 def _gigabytes(memory_bytes: int) -> tuple[int, int]:
-    """As data sheets round: binary, or decimal."""
+    """Return gigabytes as data sheets round them: binary, or decimal."""
     return round(memory_bytes / 2**30), round(memory_bytes / 1e9)
 
 
 def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
-    """Device of that kind: from ``known`` first, else from the catalogue, by any of its names.
+    """Return the device of a kind: from ``known`` first, else from the catalogue by any name.
 
     Raises
     ------
     UnknownDeviceError
-        Names the nearest kinds that are known.
+        No such kind exists; the message names the nearest known kinds.
     """
     found = known_device(kind, known)
     if found is None:
@@ -241,7 +244,7 @@ def find_device(kind: str, known: Mapping[str, Device] | None = None) -> Device:
 
 
 def known_device(kind: str, known: Mapping[str, Device] | None = None) -> Device | None:
-    """As :func:`find_device`, None where there is none."""
+    """Return the same as :func:`find_device`, or None if the kind is unknown."""
     own, named = known or {}, device_kind(kind) or kind
     for name in (kind, named):
         if name in own or name in catalogue():
@@ -257,7 +260,7 @@ def similar_kinds(kind: str, known: Mapping[str, Device] | None = None) -> str:
 
 
 def usable_cores() -> int:
-    """Processor cores that this process may use; all of them where the system cannot tell."""
+    """Return the number of cores this process may use; all cores if the system cannot tell."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
@@ -265,5 +268,5 @@ def usable_cores() -> int:
 
 
 def cpu_kind() -> str:
-    """Name of this machine's processor as a device: "cpu-" and the cores this process may use."""
+    """Return the kind of this machine's processor: "cpu-" and the cores this process may use."""
     return f"cpu-{usable_cores()}"

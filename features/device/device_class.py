@@ -1,7 +1,7 @@
-"""Processors and GPUs: each class of devices has networks of its own.
+"""Device classes, processors and GPUs: each class has its own networks.
 
-What one teaches does not hold for the other: trained on both, networks forecast the steps of
-either worse than on its own rows (decision 12).
+The classes do not share networks: trained on both, networks forecast step times of either class
+worse than networks trained on its own rows (decision 12).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from presage.system.arrays import FloatMatrix
 
 PROCESSOR, GPU = DEVICE_CLASSES = ("processor", "gpu")
 
-# Of the full feature set: 0 for a processor.
+# Column of the full feature set; 0 for a processor.
 COMPUTE_CAPABILITY = columns("full").index("compute_capability")
 
 
 def device_class(device: Device) -> str:
-    """Class of a device."""
+    """Return the class of a device."""
     return GPU if device.compute_capability > 0 else PROCESSOR
 
 
 def device_classes(features: FloatMatrix) -> np.ndarray[Any, np.dtype[np.str_]]:
-    """Class of each row's device, given columns of the full set."""
+    """Return the class of each row's device, given columns of the full set."""
     return np.where(features[:, COMPUTE_CAPABILITY] > 0, GPU, PROCESSOR)

@@ -1,4 +1,4 @@
-"""Devices side by side: their data sheets as arrays."""
+"""Data sheets of many devices as arrays."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ DEVICE_VALUES = (
     "compute_capability", "memory_gb", "cores", "memory_bandwidth_bytes_per_s", "op_overhead_s",
     "context_bytes",
 )  # fmt: skip
-# What operators run at: arithmetic of some kinds, of others, and bytes moved.
+# Rates of operators: arithmetic at fp32's peak, at the precision's peak, and bytes moved.
 RATES = ("fp32_flops_per_s", "peak_flops_per_s", "memory_bandwidth_bytes_per_s")
 GIB = 2**30
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceTable:
-    """Devices. None of it can be changed.
+    """Immutable table of devices.
 
     Attributes
     ----------
     kinds : tuple of str
     values : ndarray of shape (devices, ``DEVICE_VALUES``)
     rates : ndarray of shape (devices, ``PRECISIONS``, ``RATES``)
-        The peak is a precision's own; fp32's where a device has no figure for it.
+        The peak is that of the precision, or of fp32 where the device has no figure for it.
     """
 
     kinds: tuple[str, ...]
@@ -43,7 +43,7 @@ class DeviceTable:
 
 
 def device_table(devices: Sequence[Device]) -> DeviceTable:
-    """Table of devices, in their order; of one alone it is made once."""
+    """Return the devices as a table, in order; the table of a single device is cached."""
     return _TABLES.of(devices[0]) if len(devices) == 1 else _table(devices)
 
 
@@ -60,7 +60,7 @@ def _table(devices: Sequence[Device]) -> DeviceTable:
 
 
 def _sheet(device: Device) -> tuple[float, ...]:
-    """``DEVICE_VALUES``, then ``RATES`` of each of ``PRECISIONS``."""
+    """Return ``DEVICE_VALUES``, then ``RATES`` for each of ``PRECISIONS``."""
     bandwidth = device.memory_bandwidth_bytes_per_s
     fp32, peaks = device.flops_per_s("fp32"), map(device.flops_per_s, PRECISIONS)
     return (

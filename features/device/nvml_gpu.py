@@ -1,4 +1,4 @@
-"""The NVIDIA GPU of this machine, by its driver's library (NVML); torch is not imported."""
+"""Detection of this machine's NVIDIA GPU with the driver's library (NVML), without torch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BRANDS = ("nvidia", "tesla", "geforce")
 
 
 def detect_gpu() -> Device | None:
-    """First NVIDIA GPU, by its data sheet or else its driver's facts.
+    """Return the first visible NVIDIA GPU, from its data sheet or else the driver's figures.
 
-    None without a GPU, its driver or nvidia-ml-py, and where the installed torch, or
-    ``CUDA_VISIBLE_DEVICES``, keeps jobs from running on it.
+    The result is None without a GPU, its driver or nvidia-ml-py, and if the installed torch or
+    ``CUDA_VISIBLE_DEVICES`` keeps jobs from running on it.
     """
     try:
         import pynvml
@@ -39,7 +39,7 @@ def detect_gpu() -> Device | None:
     try:
         return _first_gpu(pynvml) if torch_runs_on_nvidia() else None
     except pynvml.NVMLError as error:
-        log.warning("an NVIDIA GPU is left out, the processor stands in: NVML says %s", error)
+        log.warning("using the processor instead of the NVIDIA GPU: NVML error: %s", error)
         return None
     finally:
         pynvml.nvmlShutdown()
@@ -47,14 +47,14 @@ def detect_gpu() -> Device | None:
 
 @contextmanager
 def open_gpu(driver: Any = None) -> Iterator[tuple[Any, Any]]:
-    """NVML, or ``driver`` with its functions, and the handle of the GPU that jobs run on.
+    """Yield NVML, or ``driver`` with its functions, and the handle of the GPU that jobs run on.
 
     Raises
     ------
     ImportError
         nvidia-ml-py is not installed.
     pynvml.NVMLError
-        No driver, or no such GPU; also what the caller's own questions raise.
+        No driver or no such GPU; also any NVML error raised in the block.
     """
     if driver is None:
         import pynvml
@@ -68,20 +68,20 @@ def open_gpu(driver: Any = None) -> Iterator[tuple[Any, Any]]:
 
 
 def visible_gpu(nvml: Any) -> Any:
-    """Handle of the GPU that a job would run on: the first in ``CUDA_VISIBLE_DEVICES``, else 0.
+    """Return the handle of the GPU that jobs use: the first in ``CUDA_VISIBLE_DEVICES``, else 0.
 
-    NVML itself does not heed that variable. It counts GPUs by their place on the bus, so jobs are
-    started with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. A MIG slice stands for the GPU it is a part of.
+    NVML ignores that variable and counts GPUs by their position on the bus, so jobs are started
+    with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. For a MIG slice, the result is the GPU it belongs to.
     """
-    wanted = _first_visible()
-    if wanted.isdecimal():
-        return nvml.nvmlDeviceGetHandleByIndex(int(wanted))
-    if wanted.startswith("MIG-"):
-        slice_handle = nvml.nvmlDeviceGetHandleByUUID(wanted)
+    visible = _first_visible()
+    if visible.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(visible))
+    if visible.startswith("MIG-"):
+        slice_handle = nvml.nvmlDeviceGetHandleByUUID(visible)
         return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(slice_handle)
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        if nvml.nvmlDeviceGetUUID(handle).startswith(wanted):  # CUDA takes a beginning, too
+        if nvml.nvmlDeviceGetUUID(handle).startswith(visible):  # CUDA accepts prefixes, too
             return handle
     raise nvml.NVMLError(nvml.NVML_ERROR_NOT_FOUND)
 
@@ -91,11 +91,11 @@ def _first_visible() -> str:
 
 
 def torch_runs_on_nvidia() -> bool:
-    """Whether the installed torch is built with CUDA; True without torch, since nothing runs."""
+    """Return whether the installed torch is built with CUDA; True without torch."""
     torch = find_spec("torch")
     if torch is None or torch.origin is None:
         return True
-    # The file alone: importing torch takes seconds.
+    # Read the version file only: importing torch takes seconds.
     version = Path(torch.origin).with_name("version.py")
     return runpy.run_path(str(version)).get("cuda") is not None
 
@@ -113,11 +113,11 @@ def _first_gpu(nvml: Any) -> Device | None:
     kind = device_kind(name)
     if kind is not None:
         return replace(catalogue()[kind], memory_bytes=memory_bytes)
-    return _by_facts(nvml, handle, kind="-".join(_words(name)), memory_bytes=memory_bytes)
+    return _describe_gpu(nvml, handle, kind="-".join(_words(name)), memory_bytes=memory_bytes)
 
 
-def _by_facts(nvml: Any, handle: Any, *, kind: str, memory_bytes: int) -> Device:
-    """A GPU without a data sheet; tensor cores are not counted until it is calibrated."""
+def _describe_gpu(nvml: Any, handle: Any, *, kind: str, memory_bytes: int) -> Device:
+    """Return a GPU without a data sheet; tensor cores do not count until it is calibrated."""
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     cores = int(nvml.nvmlDeviceGetNumGpuCores(handle))
     core_hz = 1e6 * nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
@@ -128,8 +128,8 @@ def _by_facts(nvml: Any, handle: Any, *, kind: str, memory_bytes: int) -> Device
         compute_capability=float(f"{major}.{minor}"),
         memory_bytes=memory_bytes,
         cores=cores,
-        # A fused multiply-add per core and clock; two transfers per clock of the memory. Both are
-        # how the data sheets' own figures come about.
+        # A fused multiply-add per core and clock; two transfers per clock of the memory. Data
+        # sheets compute their figures in the same way.
         peak_flops_per_s={"fp32": 2 * cores * core_hz},
         memory_bandwidth_bytes_per_s=2 * memory_hz * bus_bytes,
         op_overhead_s=catalogue()["t4"].op_overhead_s,

@@ -1,1 +1,1 @@
-"""The operator graph of an ONNX file."""
+"""Extraction of an operator graph from an ONNX file."""

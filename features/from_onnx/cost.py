@@ -1,4 +1,4 @@
-"""FLOPs of ONNX operators that multiply matrices, from the shapes of their operands."""
+"""FLOPs of ONNX operators that multiply matrices, computed from the shapes of their operands."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Value:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes; types narrower or rarer than these count as four."""
+        """Size in bytes; types that are narrower or rarer than these count as four bytes."""
         return self.elements * _BYTES.get(self.elem_type, 4)
 
     @property
@@ -48,7 +48,7 @@ class Value:
 
     @property
     def is_weight(self) -> bool:
-        """Whether what the file holds of it may be trained: a single number is a factor."""
+        """Whether a constant of the file may be trained: a single number is a factor."""
         return self.is_float and bool(self.shape)
 
 
@@ -56,35 +56,35 @@ Operands = Sequence[Value | None]
 
 
 def matrix_flops(node: Any, operands: Operands, out: Value) -> int | None:
-    """FLOPs of an operator of a matrix kind: a multiply-add is two.
+    """Return the FLOPs of an operator of a matrix kind; a multiply-add counts as two.
 
     Parameters
     ----------
     operands : sequence of Value or None
-        By position in ``node.input``; None for one left out or without a shape.
+        By position in ``node.input``; None if it is omitted or has no shape.
 
     Returns
     -------
     int or None
-        None when they cannot be counted: the operator is then as good as unknown.
+        None if the FLOPs cannot be counted: the operator is then treated as unknown.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
     count = _COUNTS.get((domain, node.op_type))
     return None if count is None else count(node, operands, out)
 
 
-def kind_of_convolution(node: Any, operands: Operands) -> str:
-    """Which of the kinds of convolutions an operator is, whose FLOPs could be counted."""
-    weight = _at(operands, 3 if node.op_type == "QLinearConv" else 1)
+def classify_convolution(node: Any, operands: Operands) -> str:
+    """Return the kind of a convolution whose FLOPs could be counted."""
+    weight = _operand(operands, 3 if node.op_type == "QLinearConv" else 1)
     channels, *kernel = weight.shape[1:] if weight else (0,)
     return convolution_kind(kernel, attribute(node, "group", 1), channels)
 
 
 def _convolution(weight_at: int) -> Callable[[Any, Operands, Value], int | None]:
-    """A multiply-add of every kernel element with every place of the output."""
+    """Count a multiply-add for every kernel element at every position of the output."""
 
     def count(_node: Any, operands: Operands, out: Value) -> int | None:
-        weight = _at(operands, weight_at)
+        weight = _operand(operands, weight_at)
         if weight is None:
             return None
         # Channels in the kernel's shape are already divided by groups.
@@ -94,14 +94,14 @@ def _convolution(weight_at: int) -> Callable[[Any, Operands, Value], int | None]
 
 
 def _transposed_convolution(_node: Any, operands: Operands, _out: Value) -> int | None:
-    image, weight = _at(operands, 0), _at(operands, 1)
+    image, weight = _operand(operands, 0), _operand(operands, 1)
     if image is None or weight is None:
         return None
     return 2 * image.elements * math.prod(weight.shape[1:])
 
 
 def _matmul(node: Any, operands: Operands, out: Value) -> int | None:
-    left = _at(operands, 0)
+    left = _operand(operands, 0)
     if left is None or not left.shape:
         return None
     inner = left.shape[0] if attribute(node, "transA", 0) else left.shape[-1]
@@ -109,8 +109,9 @@ def _matmul(node: Any, operands: Operands, out: Value) -> int | None:
 
 
 def _einsum(node: Any, operands: Operands, _out: Value) -> int | None:
-    """Every combination of the indices, a multiply-add each. Of three operands or more the order
-    of contraction, hence the cost, is open.
+    """Count a multiply-add for every combination of the indices.
+
+    With three or more operands the order of contraction, hence the cost, is unknown.
     """
     equation = attribute(node, "equation", b"").decode().replace(" ", "")
     terms = equation.partition("->")[0].split(",")
@@ -127,7 +128,7 @@ def _einsum(node: Any, operands: Operands, _out: Value) -> int | None:
 
 
 def _labels(term: str, rank: int) -> list[str] | None:
-    """An index name per dimension; those of an ellipsis are counted from its right."""
+    """Return an index name per dimension; those of an ellipsis are counted from its right."""
     before, ellipsis, after = term.partition("...")
     hidden = rank - len(before) - len(after)
     if hidden < 0 or (hidden and not ellipsis):
@@ -136,7 +137,7 @@ def _labels(term: str, rank: int) -> list[str] | None:
 
 
 def _recurrent(_node: Any, operands: Operands, _out: Value) -> int | None:
-    data, weight, recurrence = (_at(operands, i) for i in range(3))
+    data, weight, recurrence = (_operand(operands, i) for i in range(3))
     if data is None or weight is None or recurrence is None:
         return None
     # W: (directions, gates * hidden, input), R: (directions, gates * hidden, hidden)
@@ -144,10 +145,10 @@ def _recurrent(_node: Any, operands: Operands, _out: Value) -> int | None:
 
 
 def _attention(past_at: int) -> Callable[[Any, Operands, Value], int | None]:
-    """Queries times keys, and scores times values; nothing is left out for a causal mask."""
+    """Count queries times keys, and scores times values; a causal mask has no effect."""
 
     def count(_node: Any, operands: Operands, out: Value) -> int | None:
-        query, key, past = _at(operands, 0), _at(operands, 1), _at(operands, past_at)
+        query, key, past = _operand(operands, 0), _operand(operands, 1), _operand(operands, past_at)
         # (batch, heads, length, head) or (batch, length, heads x head). A packed key has 5
         # dimensions, or is in the query.
         if query is None or key is None or len(query.shape) > 4 or len(key.shape) not in (3, 4):
@@ -159,8 +160,8 @@ def _attention(past_at: int) -> Callable[[Any, Operands, Value], int | None]:
 
 
 def _projected_attention(node: Any, operands: Operands, out: Value) -> int | None:
-    """``com.microsoft.Attention``: one product makes queries, keys and values."""
-    data, weight, past = _at(operands, 0), _at(operands, 1), _at(operands, 4)
+    """Count ``com.microsoft.Attention``: one product computes queries, keys and values."""
+    data, weight, past = _operand(operands, 0), _operand(operands, 1), _operand(operands, 4)
     if data is None or weight is None or len(data.shape) != 3 or len(weight.shape) != 2:
         return None
     batch, length, inner = data.shape
@@ -190,12 +191,12 @@ _COUNTS: Mapping[tuple[str, str], Callable[[Any, Operands, Value], int | None]] 
 }
 
 
-def _at(operands: Operands, position: int) -> Value | None:
+def _operand(operands: Operands, position: int) -> Value | None:
     return operands[position] if position < len(operands) else None
 
 
 def attribute(node: Any, name: str, default: Any) -> Any:
-    """Value of a node's attribute; ``default`` where it has none."""
+    """Return the value of a node's attribute, or ``default`` without it."""
     for found in node.attribute:
         if found.name == name:
             return onnx.helper.get_attribute_value(found)

@@ -1,7 +1,7 @@
-"""Arithmetic on shapes, done once: an exported file computes them in the graph, torch does not.
+"""Constant folding of shape arithmetic: an exported file computes shapes in the graph.
 
-Without it a shape can stay unknown, where shape inference does not follow a sum or a reshape of
-dimensions, and every such operator would be counted as if it worked on data.
+Without folding, shapes stay unknown where shape inference does not follow a sum or a reshape of
+dimensions, and the operators of the arithmetic would count as work on data.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from onnx.reference import ReferenceEvaluator
 from presage.features.from_onnx.cost import Value, attribute
 from presage.system.arrays import AnyArray
 
-KEPT_ELEMENTS = 64  # more numbers than these are data, not a shape
-# Each writes about as much as it reads, or as much as it is told to: see below.
+MAX_FOLDED_ELEMENTS = 64  # larger tensors are data, not a shape
+# Operators whose output is about as large as their input, or as large as an input says: see below.
 _ARITHMETIC = frozenset(
     "Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Flatten Floor Gather Greater "
     "GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range Reciprocal "
     "ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Sqrt Squeeze Sub Transpose Unsqueeze "
     "Where".split()
 )
-# Of these the numbers say how much is written: only shape inference knows whether it is little.
-_AS_MUCH_AS_TOLD = frozenset({"ConstantOfShape", "Expand", "Range"})
+# The output size of these depends on an input's values; only shape inference knows if it is small.
+_SIZED_BY_INPUT = frozenset({"ConstantOfShape", "Expand", "Range"})
 _LAYOUTS = frozenset(
     "Concat Flatten Identity Reshape Slice Split Squeeze Transpose Unsqueeze".split()
 )
-# Attributes of a Constant in which a number or a few stand without a tensor around them.
+# Attributes of a Constant that hold numbers without a tensor.
 _BARE = {
     "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32,
     "value_floats": np.float32,
@@ -37,11 +37,11 @@ _BARE = {
 
 
 def fold_shapes(model: Any, values: Mapping[str, Value]) -> bool:
-    """Replace what follows from known shapes by constants; whether there was anything to."""
-    known = _given(model.graph)
+    """Replace results of known shapes by constants; return whether anything was replaced."""
+    known = _small_constants(model.graph)
     folded = False
     for position, node in enumerate(model.graph.node):
-        result = _result(node, values, known)
+        result = _fold_node(node, values, known)
         if result is None:
             continue
         (name,) = node.output
@@ -55,12 +55,12 @@ def fold_shapes(model: Any, values: Mapping[str, Value]) -> bool:
 
 
 def drop_layouts(model: Any) -> set[str]:
-    """Take out what only lays weights out anew (gates in another order): done once, not a step.
+    """Remove operators that only rearrange weights (gates in another order): these run only once.
 
     Returns
     -------
     set of str
-        What the operators taken out wrote: names of weights in all but place.
+        Outputs of the removed operators: names of rearranged weights.
     """
     laid_out = {tensor.name for tensor in model.graph.initializer}
     laid_out |= {n for node in model.graph.node if node.op_type == "Constant" for n in node.output}
@@ -76,10 +76,10 @@ def drop_layouts(model: Any) -> set[str]:
     return made
 
 
-def _given(graph: Any) -> dict[str, AnyArray]:
-    """Small constants of the file: whole numbers, and single ones of any type (a scale).
+def _small_constants(graph: Any) -> dict[str, AnyArray]:
+    """Return small constants of the file: integers, and single numbers of any type (a scale).
 
-    Other floats may be weights, and what is made of weights is data.
+    Other floats may be weights, and values computed from weights are data.
     """
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -93,7 +93,7 @@ def _given(graph: Any) -> dict[str, AnyArray]:
 
 
 def _constant(node: Any) -> Any:
-    """A Constant's tensor, also of one that is written as bare numbers; None of any other."""
+    """Return a Constant's tensor, also if it is written as plain numbers; None for other nodes."""
     for name, dtype in _BARE.items():
         if (numbers := attribute(node, name, None)) is not None:
             return onnx.numpy_helper.from_array(np.array(numbers, dtype))
@@ -106,36 +106,36 @@ def _is_small(tensor: Any) -> bool:
         tensor.HasField(field) if field == "raw_data" else len(getattr(tensor, field))
         for field in ("raw_data", "int64_data", "int32_data", "float_data", "double_data")
     )
-    # What lies in another file is not opened: its name may be any.
+    # Do not open tensors in other files: the path is arbitrary.
     is_here = tensor.data_location != onnx.TensorProto.EXTERNAL
-    return elements <= KEPT_ELEMENTS and is_here and (has_content or not elements)
+    return elements <= MAX_FOLDED_ELEMENTS and is_here and (has_content or not elements)
 
 
-def _result(
+def _fold_node(
     node: Any, values: Mapping[str, Value], known: Mapping[str, AnyArray]
 ) -> AnyArray | None:
     if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return None
     if node.op_type in ("Shape", "Size") and node.input[0] in values:
-        return _of_shape(node, values[node.input[0]])
+        return _evaluate_shape(node, values[node.input[0]])
     names = [name for name in node.input if name]
     if node.op_type not in _ARITHMETIC or not names or any(n not in known for n in names):
         return None
     out = values.get(node.output[0])
-    if node.op_type in _AS_MUCH_AS_TOLD if out is None else out.elements > KEPT_ELEMENTS:
+    if node.op_type in _SIZED_BY_INPUT if out is None else out.elements > MAX_FOLDED_ELEMENTS:
         return None
-    return _computed(node, {name: known[name] for name in names})
+    return _evaluate(node, {name: known[name] for name in names})
 
 
-def _of_shape(node: Any, value: Value) -> AnyArray:
+def _evaluate_shape(node: Any, value: Value) -> AnyArray:
     if node.op_type == "Size":
         return np.array(value.elements, np.int64)
     start, end = attribute(node, "start", 0), attribute(node, "end", None)
     return np.array(value.shape[start:end], np.int64)
 
 
-def _computed(node: Any, inputs: dict[str, AnyArray]) -> AnyArray | None:
-    """By ONNX's own reference; None where it cannot, and the operator is left as it is."""
+def _evaluate(node: Any, inputs: dict[str, AnyArray]) -> AnyArray | None:
+    """Evaluate a node with ONNX's reference implementation; None if that fails."""
     graph = onnx.helper.make_graph(
         [node],
         "shape",
@@ -145,10 +145,10 @@ def _computed(node: Any, inputs: dict[str, AnyArray]) -> AnyArray | None:
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
     try:
         (result,) = ReferenceEvaluator(model).run(None, inputs)
-    except Exception:  # whatever is wrong with the node, shape inference has better words
+    except Exception:  # shape inference reports a better error for the node
         return None
     array = np.asarray(result)
-    return array if array.size <= KEPT_ELEMENTS else None
+    return array if array.size <= MAX_FOLDED_ELEMENTS else None
 
 
 def _type(array: AnyArray) -> int:

@@ -1,6 +1,6 @@
-"""Attention that an exporter wrote out, as the one operator that devices run.
+"""Fusion of attention that an exporter decomposed into the single operator that devices run.
 
-Before opset 23 ONNX has no operator for it: a file holds two products with a softmax between.
+Before opset 23 ONNX has no attention operator: a file holds two products with a softmax between.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import onnx
 
 from presage.features.from_onnx.cost import Value
 
-# What may stand between the scores and their softmax, and between it and the second product.
+# Operators allowed between the scores and their softmax, and between it and the second product.
 _BEFORE = frozenset({"Mul", "Div", "Add", "Where", "Cast"})
 _AFTER = frozenset({"Dropout", "Cast"})
 
 
 def fuse_attention(model: Any, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Replace softmax(Q K + mask) V by Attention wherever nothing else reads what is between.
+    """Replace softmax(Q K + mask) V by Attention if no other node reads the intermediate results.
 
     Returns
     -------
     dict of str to Value
-        ``values``, and those of the keys as the operator takes them: (..., length, width).
+        ``values``, and those of the keys in the operator's layout: (..., length, width).
     """
     links = _Links(model.graph, values)
     found = dict(values)
@@ -45,7 +45,7 @@ def fuse_attention(model: Any, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 class _Links:
-    """Who writes and who reads each tensor of a graph."""
+    """Writer and readers of each tensor of a graph."""
 
     def __init__(self, graph: Any, values: Mapping[str, Value]) -> None:
         self._graph, self._values = graph, values
@@ -56,7 +56,7 @@ class _Links:
         self._reader = {name: node for node in graph.node for name in node.input}
 
     def to_product(self, name: str) -> list[Any]:
-        """Nodes from the product that ``name`` comes from up to its writer; empty without one."""
+        """Return the nodes from the product that ``name`` derives from to its writer, or none."""
         node = self._writer.get(name)
         if node is None or self._reads[name] != 1:
             return []
@@ -69,7 +69,7 @@ class _Links:
         return []
 
     def from_product(self, name: str) -> list[Any]:
-        """Nodes from the reader of ``name`` to the product that takes it as its left factor."""
+        """Return the nodes from the reader of ``name`` to the product with it as left factor."""
         node = self._reader.get(name)
         if node is None or self._reads[name] != 1 or node.input[0] != name:
             return []
@@ -79,7 +79,7 @@ class _Links:
         return [node, *rest] if rest else []
 
     def unscaled(self, name: str) -> tuple[Any, ...]:
-        """The name of a factor before it is scaled by one number, and the node that scales it."""
+        """Return the name of a factor before scaling by one number, and the node that scales it."""
         node = self._writer.get(name)
         if node is None or node.op_type not in ("Mul", "Div") or self._reads[name] != 1:
             return (name,)
@@ -87,17 +87,17 @@ class _Links:
         return (node.input[0], node) if sizes[1] == 1 else (name,)
 
     def holds_weights(self, scores: Any, weighted: Any) -> bool:
-        """Whether keys or values are learnt: then it is two layers with a softmax between."""
+        """Return whether keys or values are weights: then it is two layers and a softmax."""
         return scores.input[1] in self._weights or weighted.input[1] in self._weights
 
     def masks(self, before: Sequence[Any]) -> list[str]:
-        """What is laid over the scores, other than a scale."""
+        """Return the names of masks on the scores, without scales."""
         inside = {name for node in before for name in node.output}
         operands = [name for node in before[1:] for name in node.input if name not in inside]
         return [n for n in operands if n in self._values and self._values[n].elements > 1][:1]
 
     def replace(self, nodes: Sequence[Any], inputs: Sequence[str]) -> None:
-        """One Attention operator in the place of the last of these nodes."""
+        """Replace these nodes by one Attention operator at the position of the last."""
         attention = onnx.helper.make_node("Attention", inputs, nodes[-1].output[:1])
         written = {name for node in nodes for name in node.output}
         kept = [node for node in self._graph.node if node.output[0] not in written]

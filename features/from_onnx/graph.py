@@ -1,7 +1,7 @@
-"""The operator graph of an ONNX file: the forward pass as written, the rest by rule.
+"""Operator graph of an ONNX file: the forward pass as written, the backward pass by rule.
 
-Of a weight only shape and type are used: its values are dropped as soon as the file is parsed, and
-external data may be absent. An ONNX file holds no backward pass; for a training job
+Weights contribute only shape and type: their values are dropped after parsing, and external data
+may be absent. An ONNX file has no backward pass; for a training job
 :mod:`presage.features.graph.backward` adds the one that autograd would run.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import GraphError
-from presage.features.from_onnx.cost import Value, kind_of_convolution, matrix_flops
+from presage.features.from_onnx.cost import Value, classify_convolution, matrix_flops
 from presage.features.from_onnx.folding import drop_layouts
 from presage.features.from_onnx.fusion import fuse_attention
 from presage.features.from_onnx.memory import Activations
 from presage.features.from_onnx.shapes import bind_dimensions, infer_shapes, load_model
 from presage.features.graph.backward import training_step
-from presage.features.graph.graph_file import reading
+from presage.features.graph.graph_file import graph_errors
 from presage.features.graph.op_graph import OpGraph, OpNode, merge_equal
 from presage.features.graph.op_kinds import ONNX_FREE, element_flops, onnx_kind
 from presage.features.graph.roofline import MATRIX_KINDS
@@ -33,17 +33,17 @@ def read_onnx(
     optimizer: str = "sgd",
     training: bool = True,
 ) -> OpGraph:
-    """Operator graph of the model at ``path``.
+    """Read the operator graph of the model at ``path``.
 
     Parameters
     ----------
     batch_size : int
-        Put in place of the first dimension of every input, where that is symbolic.
+        Replaces the first dimension of every input, if it is symbolic.
     dims : mapping of str to int, optional
-        Values of the other symbolic dimensions, by their names in the file; by the position of
-        the dimension ("1") where it has none.
+        Values of the other symbolic dimensions, by their names in the file, or by position
+        ("1") for dimensions without a name.
     optimizer : {"sgd", "adam", "adamw"}
-        What updates the weights, for a training job.
+        Optimizer of a training job.
     training : bool
         Whether to add the backward pass and the optimizer.
 
@@ -53,7 +53,7 @@ def read_onnx(
         The file is missing, truncated, not ONNX, or leaves a shape unknown; a dimension is less
         than 1, or contradicts the batch size.
     """
-    with reading(path):
+    with graph_errors(path):
         return _read(path, batch_size, dims or {}, optimizer, training=training)
 
 
@@ -64,11 +64,11 @@ def _read(
     bind_dimensions(model, batch_size, dims, path)
     values = fuse_attention(model, infer_shapes(model, path))
     weights = {i.name: Value(tuple(i.dims), i.data_type) for i in model.graph.initializer}
-    learnt = _trainable(model, weights)
+    trained = _trainable(model, weights)
     laid_out = drop_layouts(model)
     held = weights.keys() | laid_out
-    forward = list(_forward(model, values, held, {*learnt, *laid_out}, path))
-    trainable = [weights[name].elements for name in learnt]
+    forward = list(_forward(model, values, held, {*trained, *laid_out}, path))
+    trainable = [weights[name].elements for name in trained]
     read = {name for node in model.graph.node for name in node.input}
     inputs = [i for i in model.graph.input if i.name in read and i.name not in weights]
     elements = max(1, sum(values[i.name].elements for i in inputs) // batch_size)
@@ -80,7 +80,7 @@ def _read(
             forward,
             parameter_sizes=trainable,
             weight_bytes=weight_bytes,
-            activation_bytes=activations.kept_bytes(),
+            activation_bytes=activations.saved_bytes(),
             batch_bytes=batch_bytes,
             input_elements=elements,
             optimizer=optimizer,
@@ -100,18 +100,18 @@ def _forward(
     model: Any,
     values: Mapping[str, Value],
     weights: set[str],
-    learnt: set[str],
+    trained: set[str],
     path: Path,
 ) -> Iterator[tuple[OpNode, bool]]:
-    """Each operator, and whether the data it reads needs a gradient."""
-    needs_gradient = set(learnt)
+    """Yield each operator, and whether the data it reads needs a gradient."""
+    needs_gradient = set(trained)
     for node in model.graph.node:
-        data_needs_gradient = any(n in needs_gradient and n not in learnt for n in node.input)
+        data_needs_gradient = any(n in needs_gradient and n not in trained for n in node.input)
         if any(n in needs_gradient for n in node.input):
             needs_gradient.update(node.output)
         if node.op_type in ONNX_FREE or _is_select(node, values):
             continue
-        # Outputs after the first are often unused (Dropout's mask) and then left without a shape.
+        # Outputs after the first are often unused (Dropout's mask) and then have no shape.
         optional = set(node.output[1:])
         for name in (*node.input, *node.output):
             if name and name not in values and name not in optional:
@@ -130,7 +130,7 @@ def _operators(node: Any, values: Mapping[str, Value], weights: set[str]) -> Ite
     written = _present(node.output, values)
     data = _present((name for name in node.input if name not in weights), values)
     own = sum(values[n].elements for n in node.input if n in weights and values[n].is_float)
-    bias = _bias_of(node, values, weights)
+    bias = _fused_bias(node, values, weights)
     kind, flops = _kind_and_flops(node, values, weights)
     if kind == "Embedding" and read:
         moved = 2 * _nbytes(written) + _nbytes(data)  # reads the rows it needs, not the table
@@ -172,24 +172,24 @@ def _nbytes(values: Iterable[Value]) -> int:
 
 
 def _kind_and_flops(node: Any, values: Mapping[str, Value], weights: set[str]) -> tuple[str, int]:
-    """Kind and cost; a product whose cost cannot be told is of no known kind."""
+    """Return kind and FLOPs; a product whose FLOPs cannot be counted is ``Other``."""
     kind = onnx_kind(node.op_type, node.domain)
     operands = [values.get(name) for name in node.input]
     out = next((values[name] for name in node.output if name in values), None)
     if kind in MATRIX_KINDS:
         flops = None if out is None else matrix_flops(node, operands, out)
         if flops is not None:
-            return kind_of_convolution(node, operands) if kind == "Conv2D" else kind, flops
+            return classify_convolution(node, operands) if kind == "Conv2D" else kind, flops
         kind = "Other"
-    # An Add of a weight vector is a BiasAdd: how exporters write a Linear on 3-D input.
+    # An Add of a weight vector is a BiasAdd: exporters write a Linear on 3-D input like this.
     if kind == "AddV2" and any(n in weights and len(values[n].shape) == 1 for n in node.input):
         kind = "BiasAdd"
     tensors = (*operands, *(values.get(name) for name in node.output))
     return kind, element_flops(kind, max((v.elements for v in tensors if v), default=0))
 
 
-def _bias_of(node: Any, values: Mapping[str, Value], weights: set[str]) -> Value | None:
-    """The bias fused into a convolution or Gemm, when it has one."""
+def _fused_bias(node: Any, values: Mapping[str, Value], weights: set[str]) -> Value | None:
+    """Return the bias fused into a convolution or Gemm, or None."""
     fused = node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2
     if not fused or node.input[2] not in weights:
         return None
@@ -197,12 +197,12 @@ def _bias_of(node: Any, values: Mapping[str, Value], weights: set[str]) -> Value
 
 
 def _is_select(node: Any, values: Mapping[str, Value]) -> bool:
-    """Whether it takes one slice along a dimension: a view, not a lookup."""
+    """Return whether a Gather takes one slice along a dimension: a view, not a lookup."""
     return node.op_type == "Gather" and getattr(values.get(node.input[1]), "shape", None) == ()
 
 
 def _trainable(model: Any, weights: Mapping[str, Value]) -> list[str]:
-    """Float weights train; a batch norm's running mean and variance, and constants, do not."""
+    """Return the float weights, without constants and the running statistics of batch norms."""
     running = {
         name
         for node in model.graph.node

@@ -1,7 +1,7 @@
-"""Runs ONNX's C++ code on what comes in: the child of :mod:`presage.features.from_onnx.native`.
+"""Child process of :mod:`presage.features.from_onnx.native`, which runs ONNX's C++ code.
 
-A script that imports nothing of ours. A request is a letter, a length and a model; an answer
-likewise, its letter being "m" for a model and "e" for the text of an error.
+The script imports no module of this project. A request is a letter, a length and a model; so is a
+response, with the letter "m" for a model and "e" for the text of an error.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 
-READY = b"r"  # said once, before the first answer
+READY = b"r"  # sent once, before the first response
 HEAD = struct.Struct("<cQ")
 INFER, INLINE, MODEL, ERROR = b"s", b"i", b"m", b"e"
 
 
-def answer(task: bytes, content: bytes) -> bytes:
-    """The model that a task makes of another one."""
+def run_task(task: bytes, content: bytes) -> bytes:
+    """Return the model that a task makes of another model."""
     model = onnx.ModelProto.FromString(content)
     if task == INLINE:
         made = onnx.inliner.inline_local_functions(model)
@@ -31,24 +31,24 @@ def answer(task: bytes, content: bytes) -> bytes:
     return bytes(made.SerializeToString())
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until there are no more requests."""
-    answers.write(READY)
-    answers.flush()
+def serve(requests: BinaryIO, responses: BinaryIO) -> None:
+    """Process requests until there are no more."""
+    responses.write(READY)
+    responses.flush()
     while head := requests.read(HEAD.size):
         task, size = HEAD.unpack(head)
         try:
-            kind, content = MODEL, answer(task, requests.read(size))
-        except Exception as error:  # whatever it is, it is the file's: C++ has classes of its own
+            kind, content = MODEL, run_task(task, requests.read(size))
+        except Exception as error:  # the cause is the file; C++ raises its own classes
             lines = str(error).strip().splitlines()
             kind, content = ERROR, (lines or [type(error).__name__])[0].encode(errors="replace")
-        answers.write(HEAD.pack(kind, len(content)) + content)
-        answers.flush()
+        responses.write(HEAD.pack(kind, len(content)) + content)
+        responses.flush()
 
 
 def limit(address_space_bytes: int) -> None:
-    """Let no file take more memory than that, where the system has such a limit."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; less is allowed already
+    """Limit the memory of this process, if the system supports it."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows, or a lower limit
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -57,7 +57,7 @@ def limit(address_space_bytes: int) -> None:
 
 if __name__ == "__main__":
     limit(int(sys.argv[1]))
-    # Whatever C++ prints goes nowhere; the answers have a descriptor of their own.
+    # Discard what C++ prints; responses use a separate descriptor.
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         serve(sys.stdin.buffer, out)

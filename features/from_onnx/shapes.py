@@ -1,4 +1,4 @@
-"""An ONNX file as parsed, with every dimension given a value and every shape inferred."""
+"""Parsing of an ONNX file, with every dimension bound and every shape inferred."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from presage.errors import GraphError
 from presage.features.from_onnx import native
 from presage.features.from_onnx.cost import Value
 from presage.features.from_onnx.folding import fold_shapes
-from presage.features.graph.graph_file import MOST_NODE_VISITS, check_nodes, read_file
+from presage.features.graph.graph_file import MAX_NODE_VISITS, check_nodes, read_file
 from presage.features.graph.op_kinds import ONNX_FREE, onnx_kind
 
-# Values of tensors up to this size are kept: shape inference reads what Reshape, Slice, Pad and
-# the like are given, a few numbers each.
-KEPT_BYTES = 1024
+# Values of tensors up to this size are kept: shape inference reads the few numbers that Reshape,
+# Slice, Pad and similar operators need.
+MAX_KEPT_BYTES = 1024
 
 
 def load_model(path: Path) -> Any:
-    """The file parsed, without the values of its weights.
+    """Parse a file, without the values of its weights.
 
     Raises
     ------
     GraphError
-        It is missing, truncated or not ONNX.
+        The file is missing, truncated or not ONNX.
     """
     content = read_file(path)
     model = onnx.ModelProto()
@@ -40,19 +40,19 @@ def load_model(path: Path) -> Any:
         ) from error
     if not model.ir_version or not model.graph.node:
         raise GraphError(
-            f"{path}: parses, but holds no ONNX graph (ir_version {model.ir_version}, "
-            f"{len(model.graph.node)} nodes); give a file written by torch.onnx.export or the like"
+            f"{path}: no ONNX graph in the file (ir_version {model.ir_version}, "
+            f"{len(model.graph.node)} nodes); use a file written by torch.onnx.export"
         )
     _drop_weights(model.graph)
     flat = native.inline_functions(model, path) if model.functions else model
     check_nodes(len(flat.graph.node), str(path))
     _drop_weights(flat.graph)
-    _weights_of_constants(flat.graph)
+    _convert_constants(flat.graph)
     return flat
 
 
-def _weights_of_constants(graph: Any) -> None:
-    """Some exporters write weights as operators: they become initializers, as others have them."""
+def _convert_constants(graph: Any) -> None:
+    """Convert Constant operators, which some exporters use for weights, to initializers."""
     kept = []
     for node in graph.node:
         is_constant = node.op_type == "Constant"
@@ -68,11 +68,11 @@ def _weights_of_constants(graph: Any) -> None:
 
 
 def _drop_weights(graph: Any) -> None:
-    """Forget the values of all but small tensors: inference copies the model, several times."""
+    """Drop the values of all but small tensors: inference copies the model several times."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     for tensor in (*graph.initializer, *(a.t for a in attributes if a.HasField("t"))):
-        tensor.ClearField("external_data")  # a path of the file's choice, which nobody shall open
-        if tensor.ByteSize() > KEPT_BYTES:
+        tensor.ClearField("external_data")  # an arbitrary path, which must not be opened
+        if tensor.ByteSize() > MAX_KEPT_BYTES:
             for field in (
                 "raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data",
             ):  # fmt: skip
@@ -83,19 +83,19 @@ def _drop_weights(graph: Any) -> None:
 
 
 def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: Path) -> None:
-    """Replace symbolic dimensions of the inputs; forget intermediate shapes that relied on them.
+    """Replace symbolic dimensions of the inputs; drop intermediate shapes that used them.
 
     Raises
     ------
     GraphError
-        A dimension has no value, one less than 1, or one that contradicts the batch size.
+        A dimension has no value, a value below 1, or one that contradicts the batch size.
     """
     for name, size in {"batch size": batch_size, **dims}.items():
         if size < 1:
-            raise GraphError(f"{path}: {name} of {size}; give a dimension of at least 1")
+            raise GraphError(f"{path}: {name} is {size}; use a dimension of at least 1")
     weights = {i.name for i in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
-    carried = any(_carries(value.type.tensor_type, batch_size) for value in inputs)
+    carried = any(_carries_batch(value.type.tensor_type, batch_size) for value in inputs)
     for value in inputs:
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
@@ -105,7 +105,7 @@ def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: 
         for axis, dim in enumerate(tensor.shape.dim):
             where = f"{path}: input {value.name!r}"
             if not (dim.HasField("dim_value") and dim.dim_value > 0):
-                dim.dim_value = _size_of(dim.dim_param, axis, batch_size, dims, where)
+                dim.dim_value = _dimension_value(dim.dim_param, axis, batch_size, dims, where)
             elif (
                 axis == 0 and not carried
                 and len(tensor.shape.dim) > 1 and dim.dim_value != batch_size
@@ -120,8 +120,8 @@ def bind_dimensions(model: Any, batch_size: int, dims: Mapping[str, int], path: 
         value.type.tensor_type.ClearField("shape")
 
 
-def _carries(tensor: Any, batch_size: int) -> bool:
-    """Whether an input's first dimension is the batch; beside it others may be fixed."""
+def _carries_batch(tensor: Any, batch_size: int) -> bool:
+    """Return whether an input's first dimension is the batch; other inputs may be fixed."""
     if not tensor.HasField("shape") or not tensor.shape.dim:
         return False
     first = tensor.shape.dim[0]
@@ -130,8 +130,10 @@ def _carries(tensor: Any, batch_size: int) -> bool:
     )
 
 
-def _size_of(name: str, axis: int, batch_size: int, dims: Mapping[str, int], where: str) -> int:
-    """Value of a symbolic dimension, by its name or, without one, by its position."""
+def _dimension_value(
+    name: str, axis: int, batch_size: int, dims: Mapping[str, int], where: str
+) -> int:
+    """Return the value of a symbolic dimension, by its name or, without one, by its position."""
     name = name or str(axis)
     size = dims.get(name, batch_size if axis == 0 else None)
     if size is None:
@@ -145,25 +147,25 @@ def _size_of(name: str, axis: int, batch_size: int, dims: Mapping[str, int], whe
 
 
 def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
-    """Shapes of all tensors, those that the graph itself computes included.
+    """Infer the shapes of all tensors, intermediate ones included.
 
-    An unknown operator is taken to keep its first input's shape. Operators that only compute
+    An unknown operator is assumed to keep its first input's shape. Operators that only compute
     shapes become constants in ``model``.
 
     Raises
     ------
     GraphError
-        Operators and shapes do not fit together.
+        Operators and shapes are inconsistent.
     """
     nodes = len(model.graph.node)
     for rounds in range(1 + 2 * nodes):
-        if rounds * nodes > MOST_NODE_VISITS:
+        if rounds * nodes > MAX_NODE_VISITS:
             raise GraphError(
-                f"{path}: shapes of its {nodes} nodes are not known after {rounds} rounds of shape "
+                f"{path}: shapes of its {nodes} nodes are unknown after {rounds} rounds of shape "
                 "inference; run onnx.shape_inference.infer_shapes on the file, or export it with "
                 "static shapes"
             )
-        values = _known_values(native.infer_shapes(model, path))
+        values = _typed_values(native.infer_shapes(model, path))
         for initializer in model.graph.initializer:
             shape = tuple(initializer.dims)
             values[initializer.name] = Value(shape, initializer.data_type)
@@ -182,7 +184,7 @@ def infer_shapes(model: Any, path: Path) -> dict[str, Value]:
     return values
 
 
-def _known_values(model: Any) -> dict[str, Value]:
+def _typed_values(model: Any) -> dict[str, Value]:
     values = {}
     graph = model.graph
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -196,7 +198,7 @@ def _known_values(model: Any) -> dict[str, Value]:
 
 
 def _guess_unknown_outputs(model: Any, values: Mapping[str, Value]) -> dict[str, Value]:
-    """Shapes of what operators unknown to shape inference write, where their input's is known."""
+    """Return guessed output shapes of operators unknown to shape inference, from their inputs."""
     guesses: dict[str, Value] = {}
     for node in model.graph.node:
         inferable = node.domain in ("", "ai.onnx") and onnx_kind(node.op_type) != "Other"

@@ -1,1 +1,1 @@
-"""The operator graph of a TensorFlow file, read without TensorFlow."""
+"""Extraction of an operator graph from a TensorFlow file, without TensorFlow."""

@@ -1,4 +1,4 @@
-"""FLOPs of TensorFlow operators that multiply matrices, and what an optimizer's update costs."""
+"""FLOPs of TensorFlow operators that multiply matrices, and of optimizer updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presage.features.graph.op_kinds import convolution_kind
 
 Operands = Sequence[Value]
 Count = Callable[[Node, Operands, Value], int | None]
-# Per element of the variable: what the update rule computes, 4 where a rule is not named.
+# FLOPs per element of the variable by update rule; 4 for other rules.
 _UPDATE_FLOPS = {
     "GradientDescent": 2, "ProximalGradientDescent": 6, "Momentum": 4, "KerasMomentum": 4,
     "Adagrad": 5, "AdagradV2": 6, "Adadelta": 12, "Adam": 12, "AdaMax": 10, "AdamWithAmsgrad": 13,
@@ -23,22 +23,22 @@ _UPDATE_FLOPS = {
 
 
 def matrix_flops(node: Node, operands: Operands, out: Value) -> int | None:
-    """FLOPs of an operator of a matrix kind: a multiply-add is two.
+    """Return the FLOPs of an operator of a matrix kind; a multiply-add counts as two.
 
     Returns
     -------
     int or None
-        None when they cannot be counted: the operator is then as good as unknown.
+        None if the FLOPs cannot be counted: the operator is then treated as unknown.
     """
     count = COUNTS.get(node.op)
     try:
         return None if count is None else count(node, operands, out)
-    except IndexError:  # fewer operands or dimensions than a sound file has
+    except IndexError:  # fewer operands or dimensions than a valid file has
         return None
 
 
 def update_flops(node: Node, elements: int) -> int:
-    """FLOPs of an operator that updates ``elements`` of a variable."""
+    """Return the FLOPs of an operator that updates ``elements`` of a variable."""
     rule = re.sub(r"^(Resource)?(Sparse)?Apply", "", node.op)
     return elements * (1 if node.op.startswith("Assign") else _UPDATE_FLOPS.get(rule, 4))
 
@@ -53,15 +53,15 @@ def _einsum(node: Node, operands: Operands, _out: Value) -> int | None:
 
 
 def _convolution(_node: Node, operands: Operands, out: Value) -> int:
-    """A multiply-add of every kernel element with every place of the output.
+    """Count a multiply-add for every kernel element at every position of the output.
 
     The input channels in the kernel's shape are already divided by groups.
     """
     return 2 * out.elements * math.prod(operands[1].shape[:-1])
 
 
-def kind_of_convolution(node: Node, operands: Operands, out: Value) -> str:
-    """Which of the kinds of convolutions an operator is; the filter is (*kernel, in, out)."""
+def classify_convolution(node: Node, operands: Operands, out: Value) -> str:
+    """Return the kind of a convolution; the filter is (*kernel, in, out)."""
     weight = out if "BackpropFilter" in node.op else operands[1]
     groups = weight.shape[-2] if "Depthwise" in node.op else 1
     return convolution_kind(weight.shape[:-2], groups, weight.shape[-2] // groups)
@@ -93,7 +93,7 @@ def _block_lstm(_node: Node, operands: Operands, _out: Value) -> int:
 
 
 def _cudnn(_node: Node, operands: Operands, _out: Value) -> int:
-    data, weights = operands[0], operands[3]  # all layers' weights and biases in a row
+    data, weights = operands[0], operands[3]  # weights and biases of all layers, concatenated
     return 2 * math.prod(data.shape[:2]) * weights.elements
 
 

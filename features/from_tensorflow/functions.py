@@ -1,7 +1,7 @@
-"""A GraphDef's nodes with every call of a function replaced by what the function does.
+"""Inlining: a GraphDef's nodes with every function call replaced by the function's nodes.
 
-TensorFlow 2 keeps a model in a library of functions, of which the graph itself calls one. In a
-function's body a tensor is named by the output's name and not by its position.
+TensorFlow 2 stores a model in a library of functions, and the graph calls one of them. Inside a
+function, a tensor is named by the output's name and not by its position.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from presage.errors import GraphError
 from presage.features.from_tensorflow.node import Node, producer
 from presage.features.graph.graph_file import check_nodes
 
-# A file of a few KB can call functions in functions without end.
+# A file of a few KB can nest function calls without limit.
 _MAX_DEPTH = 64
 # By attribute: the function that a node runs, and how many of its inputs are not arguments of it.
-# Of a condition's branches the first stands for all: one of them runs.
+# Of a condition's branches the first represents all, because exactly one runs.
 _CALLS = {
     "PartitionedCall": ("f", 0),
     "StatefulPartitionedCall": ("f", 0),
@@ -28,7 +28,7 @@ _CALLS = {
     "Case": ("branches", 1),
     "StatelessCase": ("branches", 1),
 }
-# Operators with several outputs of different names, in order. All others have one, or a list.
+# Operators with several outputs of different names, in order. Others have one output, or a list.
 _OUTPUTS = {
     op: names.split()
     for ops, names in {
@@ -60,12 +60,12 @@ class FlatGraph:
     Attributes
     ----------
     outputs : tuple of str
-        The tensors that were asked for.
+        The requested tensors.
     rounds : mapping of str to str
-        By the loop's name, the tensor that bounds its rounds.
+        By the loop's name, the tensor that bounds its iterations.
     carried : tuple of (str, str, str)
-        Of each variable of a loop: the loop, what it starts from, and what a round leaves in its
-        place for the next.
+        For each variable of a loop: the loop, the initial tensor, and the tensor that an iteration
+        passes to the next.
     """
 
     nodes: Mapping[str, Node]
@@ -75,7 +75,7 @@ class FlatGraph:
 
 
 def flatten(graph: Any, outputs: Iterable[str] = ()) -> FlatGraph:
-    """The graph's nodes and those of the functions it calls; ``outputs`` as its tensors.
+    """Return the nodes of a graph and of the functions it calls; ``outputs`` are tensor names.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def flatten(graph: Any, outputs: Iterable[str] = ()) -> FlatGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where nodes are added: "" for the graph itself, "call/" for the body that a call runs."""
+    """Prefix for new nodes: "" for the graph itself, "call/" for the body that a call runs."""
 
     prefix: str
     function: bool = False
@@ -116,7 +116,7 @@ class _Inliner:
         self._alias: dict[str, str] = {}
 
     def resolve(self, tensor: str) -> str:
-        """The tensor that an argument or a call's output stands for."""
+        """Return the tensor that an argument or a call's output refers to."""
         seen = set()
         while tensor in self._alias and tensor not in seen:
             seen.add(tensor)
@@ -139,7 +139,7 @@ class _Inliner:
                 self._call(node, called, data[skipped:], controls, scope)
 
     def _callee(self, node: Any) -> tuple[Any, int]:
-        """The function that a node runs, None for an operator, and the inputs it does not get."""
+        """Return the function that a node runs, or None, and how many inputs it does not get."""
         attribute, skipped = _CALLS.get(node.op, ("", 0))
         name = node.op
         if attribute in node.attr:
@@ -148,8 +148,8 @@ class _Inliner:
         function = self._functions.get(name)
         if attribute and function is None:
             raise GraphError(
-                f"node {node.name!r} ({node.op}) calls {name!r}, which the file's library "
-                "does not hold; export the graph again, with its functions"
+                f"node {node.name!r} ({node.op}) calls {name!r}, which is not in the file's "
+                "library; export the graph again, with its functions"
             )
         return function, skipped
 
@@ -159,13 +159,13 @@ class _Inliner:
         name = scope.prefix + node.name
         if scope.depth >= _MAX_DEPTH:
             raise GraphError(
-                f"node {name[-80:]!r} ({node.op}) is {_MAX_DEPTH} calls deep: a function that "
-                "calls itself; freeze the graph and give that instead"
+                f"node {name[-80:]!r} ({node.op}) is nested {_MAX_DEPTH} calls deep: a function "
+                "calls itself; freeze the graph and use the frozen file"
             )
         loops = scope.loops
         if node.op.endswith("While"):
             loops = (*loops, name)
-            # The first two variables of a loop are its counter and the most rounds it may run.
+            # The first two variables of a loop are its counter and its maximum of iterations.
             self.rounds[name] = data[1] if len(data) > 1 else ""
             self.carried.extend((name, tensor, f"{name}:{i}") for i, tensor in enumerate(data))
         inner = _Scope(f"{name}/", function=True, loops=loops, depth=scope.depth + 1)
@@ -176,14 +176,14 @@ class _Inliner:
         returned = [function.ret[a.name] for a in function.signature.output_arg]
         for position, tensor in enumerate(returned):
             self._alias[f"{name}:{position}"] = self._tensor(tensor, ops, inner)
-        # Who waits for the call waits for what it returns and for its side effects.
+        # Nodes that wait for the call wait for its results and its side effects.
         effects = [inner.prefix + n for n in function.control_ret.values()]
         results = [producer(self.resolve(f"{name}:{i}")) for i in range(len(returned))]
         waits = (*controls, *effects, *results)
         self.nodes.append(Node(name, "NoOp", (), waits, {}, scope.loops))
 
     def _tensor(self, text: str, ops: Mapping[str, str], scope: _Scope) -> str:
-        """The flat name of an input as it is written in ``scope``."""
+        """Return the flat name of an input as it is written in ``scope``."""
         if not scope.function:
             return scope.prefix + _indexed(text)
         name, _, rest = text.partition(":")
@@ -196,7 +196,7 @@ class _Inliner:
         return f"{scope.prefix}{name}:{offset + (int(position) if position.isdecimal() else 0)}"
 
     def _offset(self, op: str, output: str) -> int:
-        """Where the output of that name starts among an operator's outputs."""
+        """Return the position of a named output among an operator's outputs."""
         if op in self._functions:
             names = [a.name for a in self._functions[op].signature.output_arg]
         else:
@@ -205,6 +205,6 @@ class _Inliner:
 
 
 def _indexed(text: str) -> str:
-    """A bare name stands for the first output."""
+    """Add ":0" to a bare name, which refers to the first output."""
     name, colon, position = text.rpartition(":")
     return text if colon and position.isdecimal() and name else f"{text}:0"

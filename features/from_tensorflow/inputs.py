@@ -1,4 +1,4 @@
-"""What a TensorFlow graph is given: its inputs, with every dimension known, and its variables."""
+"""Inputs of a TensorFlow graph, with every dimension bound, and its variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp", "TemporaryVariab
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What takes the place of dimensions that a file leaves open."""
+    """Values of the dimensions that a file leaves open."""
 
     batch_size: int
     dims: Mapping[str, int]
@@ -25,10 +25,10 @@ class Sizes:
     def __post_init__(self) -> None:
         for name, size in {"batch size": self.batch_size, **self.dims}.items():
             if size < 1:
-                raise GraphError(f"{name} of {size}; give a dimension of at least 1")
+                raise GraphError(f"{name} is {size}; use a dimension of at least 1")
 
     def bind(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of an input with every dimension known.
+        """Return the shape of an input with every dimension bound.
 
         Raises
         ------
@@ -48,17 +48,17 @@ class Sizes:
 
 
 def is_variable(node: Node) -> bool:
-    """Whether a node holds a variable, or stands for one that a function was given."""
+    """Return whether a node holds a variable, or is a function's argument for one."""
     return node.op in VARIABLES or (node.op in PLACEHOLDERS and node.dtype("dtype") == RESOURCE)
 
 
 def variable_value(node: Node, read: Mapping[str, tuple[Shape, int]]) -> Value:
-    """A variable as the file declares it, or as it is ``read`` in a function.
+    """Return a variable as the file declares it, or as it is ``read`` in a function.
 
     Raises
     ------
     GraphError
-        Its shape is nowhere in the file.
+        The file does not contain its shape.
     """
     declared = node.declared_shapes("shape") if node.op in VARIABLES else []
     shape = declared[0] if declared else None
@@ -67,20 +67,20 @@ def variable_value(node: Node, read: Mapping[str, tuple[Shape, int]]) -> Value:
     if node.name in read:
         return Value(*read[node.name])
     if node.op in PLACEHOLDERS:
-        # Read by nothing, or a hash table: no predictor needs its size.
+        # An unread variable or a hash table: no predictor needs its size.
         return Value((), RESOURCE)
-    raise no_shape(node.name)
+    raise missing_shape_error(node.name)
 
 
-def no_shape(variable: str) -> GraphError:
-    """What is wrong with a variable whose shape the file does not tell."""
+def missing_shape_error(variable: str) -> GraphError:
+    """Return the error for a variable whose shape is not in the file."""
     return GraphError(
         f"variable {variable!r} has no shape; export the graph with as_graph_def(add_shapes=True)"
     )
 
 
 def input_values(node: Node, inputs: Sequence[Value | None], sizes: Sizes) -> list[Value]:
-    """What a placeholder or an iterator gives.
+    """Return the outputs of a placeholder or an iterator.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def input_values(node: Node, inputs: Sequence[Value | None], sizes: Sizes) -> li
 
 
 def check_batch(inputs: Sequence[Node], values: Mapping[str, Value], sizes: Sizes) -> None:
-    """See that the batch size is one at which the graph can run.
+    """Check that the graph can run at the batch size.
 
     Raises
     ------
     GraphError
-        No input carries the batch, though one could.
+        All inputs have a fixed batch that differs from the batch size.
     """
     shapes = {n.name: values[f"{n.name}:0"].shape for n in inputs}
     batches = {name: shape[0] for name, shape in shapes.items() if len(shape) > 1}
@@ -127,7 +127,7 @@ def check_batch(inputs: Sequence[Node], values: Mapping[str, Value], sizes: Size
 
 
 def read_shapes(nodes: Iterable[Node]) -> Iterator[tuple[str, tuple[Shape, int]]]:
-    """Shape and type of a variable by what is read from its handle."""
+    """Yield shape and type of each variable that is read from its handle."""
     for node in nodes:
         shapes = node.declared_shapes() if node.op == "ReadVariableOp" else []
         if shapes and shapes[0] is not None and min(shapes[0], default=0) >= 0:

@@ -1,8 +1,8 @@
-"""TensorFlow's graph messages, as far as we read them; neither TensorFlow nor generated code.
+"""Subset of TensorFlow's graph messages that we read, without TensorFlow or generated code.
 
-They live in a descriptor pool of their own: an installed TensorFlow registers its own in the
-default one, and two files of the same messages there are an error. Fields that are not named here
-are skipped, which is most of what a file holds beside its graph.
+They are in a separate descriptor pool: an installed TensorFlow registers its messages in the
+default pool, where a second definition is an error. Unnamed fields, which are most of a file
+besides its graph, are skipped.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from presage.system.message_fields import add_fields
 
 # Names and numbers: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,
 # function,op_def,variable}.proto and tensorflow/core/protobuf/{saved_model,meta_graph,
-# saved_object_graph}.proto. The names of messages are ours to choose, those of fields are what a
-# text file calls them.
+# saved_object_graph}.proto. Names of messages are our own; names of fields are those of text
+# files.
 _SCHEMA = """
 message Dim { int64 size = 1; }
 message Shape { repeated Dim dim = 2; bool unknown_rank = 3; }

@@ -1,4 +1,4 @@
-"""A node of a TensorFlow graph, and what of a graph one is computed from."""
+"""Node of a TensorFlow graph, and traversal of the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from presage.errors import GraphError
 class Node:
     """An operator with its inputs resolved: tensors are "node:output", functions are inlined.
 
-    ``loops`` names the loops that it is in the body of, outermost first.
+    ``loops`` names the loops whose body contains it, outermost first.
     """
 
     name: str
@@ -27,37 +27,37 @@ class Node:
     loops: tuple[str, ...] = ()
 
     def outputs(self, tensors: Container[str]) -> list[str]:
-        """Names of the tensors that it writes, among ``tensors``."""
+        """Return the names of its outputs, among ``tensors``."""
         names = itertools.count()
         return list(itertools.takewhile(tensors.__contains__, (f"{self.name}:{i}" for i in names)))
 
     def times(self, rounds: Mapping[str, int]) -> int:
-        """How often a step runs it, given the rounds of each loop."""
+        """Return how often a step runs the node, given the iterations of each loop."""
         return math.prod(rounds[loop] for loop in self.loops)
 
     def integer(self, name: str, default: int = 0) -> int:
-        """Value of an attribute, ``default`` where the node has none."""
+        """Return the value of an integer attribute, or ``default`` without it."""
         return int(self.attr[name].i) if name in self.attr else default
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Value of an attribute, ``default`` where the node has none."""
+        """Return the value of a boolean attribute, or ``default`` without it."""
         return bool(self.attr[name].b) if name in self.attr else default
 
     def text(self, name: str, default: str = "") -> str:
-        """Value of an attribute, ``default`` where the node has none."""
+        """Return the value of a text attribute, or ``default`` without it."""
         return self.attr[name].s.decode(errors="replace") if name in self.attr else default
 
     def integers(self, name: str) -> list[int]:
-        """Numbers of a list attribute; none where the node has none."""
+        """Return the integers of a list attribute; empty without it."""
         return [int(i) for i in self.attr[name].list.i] if name in self.attr else []
 
     def dtype(self, *names: str, default: int = 0) -> int:
-        """The first of these attributes that is there; of a reference what it refers to."""
+        """Return the first of these type attributes; for a reference type, its target."""
         found = next((self.attr[n].type for n in names if n in self.attr), default)
         return int(found) % 100
 
     def declared_shapes(self, name: str = "_output_shapes") -> list[tuple[int, ...] | None]:
-        """Shapes written into the file, -1 for what it leaves open; None of no known rank."""
+        """Return the shapes in the file, with -1 for open sizes; None for an unknown rank."""
         if name not in self.attr:
             return []
         value = self.attr[name]
@@ -69,12 +69,12 @@ Graph = Mapping[str, Node]
 
 
 def producer(tensor: str) -> str:
-    """Name of the node that writes a tensor."""
+    """Return the name of the node that writes a tensor."""
     return tensor.rpartition(":")[0]
 
 
 def upstream(graph: Graph, names: Iterable[str], *, controls: bool = True) -> set[str]:
-    """The nodes named and all that they wait for."""
+    """Return the named nodes and all nodes that they depend on."""
 
     def sources(node: Node) -> Iterable[str]:
         data = (producer(tensor) for tensor in node.inputs)
@@ -84,7 +84,7 @@ def upstream(graph: Graph, names: Iterable[str], *, controls: bool = True) -> se
 
 
 def downstream(graph: Graph, names: Iterable[str], *, controls: bool = False) -> set[str]:
-    """The nodes named and all that are computed from them or, with ``controls``, run after."""
+    """Return the named nodes and all computed from them or, with ``controls``, run after them."""
     readers: dict[str, list[str]] = {}
     for node in graph.values():
         for source in (*map(producer, node.inputs), *(node.controls if controls else ())):
@@ -104,12 +104,12 @@ def _reach(graph: Graph, names: Iterable[str], step: Callable[[Node], Iterable[s
 
 
 def in_order(graph: Graph, names: AbstractSet[str]) -> list[Node]:
-    """These nodes, each after those it reads from.
+    """Return these nodes in topological order.
 
     Raises
     ------
     GraphError
-        They read from each other in a circle.
+        The nodes form a cycle.
     """
     chosen = [node for node in graph.values() if node.name in names]
     missing = {n.name: {s for s in map(producer, n.inputs) if s in names} for n in chosen}
@@ -129,7 +129,7 @@ def in_order(graph: Graph, names: AbstractSet[str]) -> list[Node]:
     if len(order) < len(chosen):
         stuck = next(n for n in chosen if missing[n.name])
         raise GraphError(
-            f"node {stuck.name!r} ({stuck.op}) waits for itself: a loop of TensorFlow 1's "
+            f"node {stuck.name!r} ({stuck.op}) depends on itself: a loop of TensorFlow 1's "
             "control flow; unroll it, or export it with lower_control_flow=False"
         )
     return order

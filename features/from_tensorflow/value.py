@@ -1,4 +1,4 @@
-"""A tensor of a TensorFlow graph: its shape, its type and, for a small constant, its numbers."""
+"""Tensor of a TensorFlow graph: its shape, its type and, for a small constant, its numbers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FLOAT, DOUBLE, INT32, STRING = (DATA_TYPES[f"DT_{n}"] for n in "FLOAT DOUBLE INT
 INT64, BOOL, RESOURCE, VARIANT = (
     DATA_TYPES[f"DT_{n}"] for n in "INT64 BOOL RESOURCE VARIANT".split()
 )
-# Numbers of tensors up to this size are kept: what Reshape, Pad and the like are given.
-KEPT_ELEMENTS = 256
+# Numbers of tensors up to this size are kept: parameters of Reshape, Pad and other operators.
+MAX_FOLDED_ELEMENTS = 256
 _BYTES = {
     "DOUBLE": 8, "INT64": 8, "UINT64": 8, "COMPLEX64": 8, "COMPLEX128": 16, "HALF": 2,
     "BFLOAT16": 2, "INT16": 2, "UINT16": 2, "INT8": 1, "UINT8": 1, "BOOL": 1, "QINT8": 1,
@@ -26,7 +26,7 @@ _BYTES = {
 }  # fmt: skip
 _SIZES = {DATA_TYPES[f"DT_{name}"]: size for name, size in _BYTES.items()}
 _FLOATS = {DATA_TYPES[f"DT_{name}"] for name in "FLOAT DOUBLE HALF BFLOAT16".split()}
-# Where a tensor's numbers are when they are not in its content, and how numpy calls their type.
+# Field of a tensor's numbers when they are not in its content, and numpy's name of their type.
 _NUMPY = {
     "FLOAT": ("float32", "float_val"), "DOUBLE": ("float64", "double_val"),
     "INT32": ("int32", "int_val"), "INT16": ("int16", "int_val"), "INT8": ("int8", "int_val"),
@@ -38,9 +38,9 @@ _NUMBERS = {DATA_TYPES[f"DT_{name}"]: row for name, row in _NUMPY.items()}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """Shape and type of a tensor; of a variable's handle, those of the variable.
+    """Shape and type of a tensor; for a variable's handle, those of the variable.
 
-    ``numbers`` are known where the graph fixes them, once every shape is.
+    ``numbers`` are set if the graph determines them once every shape is known.
     """
 
     shape: tuple[int, ...]
@@ -49,16 +49,16 @@ class Value:
 
     def __post_init__(self) -> None:
         if any(size < 0 for size in self.shape):
-            raise ValueError(f"a dimension below 0 in {list(self.shape)}")
+            raise ValueError(f"negative dimension in {list(self.shape)}")
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes; types narrower or rarer than the usual count as four."""
+        """Size in bytes; types that are narrower or rarer than the usual count as four bytes."""
         return self.elements * _SIZES.get(self.dtype, 4)
 
     @property
@@ -67,48 +67,48 @@ class Value:
         return self.dtype in _FLOATS
 
     def integers(self) -> list[int] | None:
-        """Its numbers in a row, when they are known."""
+        """Return its numbers as a flat list, if they are known."""
         return None if self.numbers is None else [int(n) for n in self.numbers.ravel()]
 
 
 def with_numbers(value: Value, numbers: AnyArray | None) -> Value:
-    """``value`` with its numbers, when they are known and few."""
-    if numbers is None or numbers.size > KEPT_ELEMENTS or numbers.shape != value.shape:
+    """Return ``value`` with its numbers, if they are known and few."""
+    if numbers is None or numbers.size > MAX_FOLDED_ELEMENTS or numbers.shape != value.shape:
         return value
     return replace(value, numbers=numbers)
 
 
 def numpy_type(dtype: int) -> str | None:
-    """What numpy calls a type; None for one it has not."""
+    """Return numpy's name of a type; None if numpy lacks it."""
     return _NUMBERS[dtype][0] if dtype in _NUMBERS else None
 
 
 def constant(tensor: Any, where: str) -> Value:
-    """A constant as the file holds it.
+    """Return a constant as the file holds it.
 
     Raises
     ------
     GraphError
-        Its content does not fill its shape.
+        Its content does not match its shape.
     """
     value = Value(tuple(dim.size for dim in tensor.tensor_shape.dim), tensor.dtype)
-    if tensor.dtype not in _NUMBERS or value.elements > KEPT_ELEMENTS:
+    if tensor.dtype not in _NUMBERS or value.elements > MAX_FOLDED_ELEMENTS:
         return value
     name, field = _NUMBERS[tensor.dtype]
     try:
         if tensor.tensor_content:
             numbers = np.frombuffer(tensor.tensor_content, np.dtype(name).newbyteorder("<"))
         else:
-            numbers = _filled(getattr(tensor, field), value.elements, name)
+            numbers = _fill(getattr(tensor, field), value.elements, name)
         return with_numbers(value, numbers.reshape(value.shape))
     except ValueError as error:
         raise GraphError(
-            f"{where} holds other numbers than its shape {list(value.shape)} says; "
+            f"{where}: its numbers do not match its shape {list(value.shape)}; "
             "export the graph again"
         ) from error
 
 
-def _filled(numbers: Sequence[float], count: int, name: str) -> AnyArray:
-    """The last number stands for the rest; none at all for zeros."""
+def _fill(numbers: Sequence[float], count: int, name: str) -> AnyArray:
+    """Return ``count`` numbers: the last one is repeated, and an empty list means zeros."""
     given = np.array(numbers or [0], dtype=name)
     return np.concatenate([given, np.repeat(given[-1:], max(0, count - len(given)))])[:count]

@@ -1,7 +1,7 @@
-"""Which tensors of a TensorFlow graph are weights, and which of those are trained.
+"""Weights of a TensorFlow graph, and which of them are trained.
 
-A weight is a variable or, in a frozen graph, a constant. What is computed from weights and
-constants alone, such as the scale of a folded batch norm, is not data either.
+A weight is a variable or, in a frozen graph, a constant. Values computed from weights and
+constants only, such as the scale of a folded batch norm, are not data either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from presage.features.from_tensorflow.value import Value
 from presage.features.graph.op_kinds import TENSORFLOW_FREE
 
 _NORMALIZATIONS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-# Keras' names of what a batch norm keeps beside its weights.
+# Keras' names of the running statistics of a batch norm.
 _RUNNING = ("moving_mean", "moving_variance")
 _COMPUTED = ""
 
@@ -27,49 +27,51 @@ class Weights:
 
     Attributes
     ----------
-    held : mapping of str to Value
-        By the node's name, all that a step reads, its optimizer's state included.
+    values_by_name : mapping of str to Value
+        All weights that a step reads by the node's name, including the optimizer's state.
     trained : set of str
-        Those that a step updates, or would.
+        The weights that a step updates, or would update.
     origin : mapping of str to str
-        By the tensor's name, the weight that it shows; "" for what is computed from weights.
+        By the tensor's name, the weight that it views; "" if it is computed from weights.
     constants : set of str
         Tensors that are neither data nor weights.
     """
 
-    held: Mapping[str, Value]
+    values_by_name: Mapping[str, Value]
     trained: frozenset[str]
     origin: Mapping[str, str]
     constants: frozenset[str]
 
     def is_data(self, tensor: str) -> bool:
-        """Whether a tensor hangs on the step's input."""
+        """Return whether a tensor depends on the step's input."""
         return tensor not in self.origin and tensor not in self.constants
 
-    def shown_by(self, tensors: Iterable[str]) -> list[str]:
-        """The weights that some tensors show, each once."""
+    def viewed_by(self, tensors: Iterable[str]) -> list[str]:
+        """Return the weights that some tensors view, without duplicates."""
         return [n for n in dict.fromkeys(self.origin.get(t, _COMPUTED) for t in tensors) if n]
 
     def read_forward(self, step: Step) -> set[str]:
-        """The weights that a forward pass reads, trained or not."""
+        """Return the weights that a forward pass reads, trained or not."""
         return {
             name
             for node in step.nodes
             if step.phases[node.name] == "forward" and node.op not in TENSORFLOW_FREE
-            for name in self.shown_by(node.inputs)
-            if name in self.trained or self.held[name].shape
+            for name in self.viewed_by(node.inputs)
+            if name in self.trained or self.values_by_name[name].shape
         }
 
     def trained_elements(self, tensors: Iterable[str]) -> int:
-        """Elements of the trained weights that some tensors show."""
-        return sum(self.held[n].elements for n in self.shown_by(tensors) if n in self.trained)
+        """Return the number of elements of the trained weights that some tensors view."""
+        return sum(
+            self.values_by_name[n].elements for n in self.viewed_by(tensors) if n in self.trained
+        )
 
 
-def find_weights(step: Step, values: Mapping[str, Value], told: Mapping[str, bool]) -> Weights:
-    """The weights of a step, of which the file may have ``told`` whether they are trained."""
+def find_weights(step: Step, values: Mapping[str, Value], trainable: Mapping[str, bool]) -> Weights:
+    """Return the weights of a step; ``trainable`` holds the file's information, if any."""
     variables = {n.name: values[f"{n.name}:0"] for n in step.nodes if is_variable(n)}
     frozen = not any(value.is_float for value in variables.values())
-    held: dict[str, Value] = dict(variables)
+    values_by_name: dict[str, Value] = dict(variables)
     origin = {f"{name}:0": name for name in variables}
     constants: set[str] = set()
     for node in step.nodes:
@@ -77,20 +79,23 @@ def find_weights(step: Step, values: Mapping[str, Value], told: Mapping[str, boo
         if node.op == "Const":
             if frozen and values[first].is_float and values[first].shape:
                 origin[first] = node.name
-                held[node.name] = values[first]
+                values_by_name[node.name] = values[first]
             else:
                 constants.add(first)
         elif first not in origin and node.inputs:
             _pass_on(node, values, origin, constants)
     return Weights(
-        held, frozenset(_trained(step, held, origin, told)), origin, frozenset(constants)
+        values_by_name,
+        frozenset(_trained(step, values_by_name, origin, trainable)),
+        origin,
+        frozenset(constants),
     )
 
 
 def _pass_on(
     node: Node, values: Mapping[str, Value], origin: dict[str, str], constants: set[str]
 ) -> None:
-    """Mark a node's outputs as what its inputs are, if none is data."""
+    """Mark a node's outputs like its inputs, if none of them is data."""
     written = node.outputs(values)
     no_data = all(tensor in origin or tensor in constants for tensor in node.inputs)
     if no_data and any(tensor in origin for tensor in node.inputs):
@@ -102,9 +107,12 @@ def _pass_on(
 
 
 def _trained(
-    step: Step, held: Mapping[str, Value], origin: Mapping[str, str], told: Mapping[str, bool]
+    step: Step,
+    values_by_name: Mapping[str, Value],
+    origin: Mapping[str, str],
+    trainable: Mapping[str, bool],
 ) -> set[str]:
-    """Weights of the forward pass, without those that no gradient flows to."""
+    """Return the weights of the forward pass that a gradient reaches."""
     read: set[str] = set()
     running: set[str] = set()
     updated: set[str] = set()
@@ -116,11 +124,11 @@ def _trained(
             running.update(shown[3:5])
         if node.name in step.updates:
             updated.update(shown[:1])
-    candidates = {name for name in read if name and held[name].is_float}
+    candidates = {name for name in read if name and values_by_name[name].is_float}
     if updated:
         return candidates & updated
     return {
         name
         for name in candidates
-        if told.get(name, name not in running and not name.endswith(_RUNNING))
+        if trainable.get(name, name not in running and not name.endswith(_RUNNING))
     }

@@ -1,1 +1,1 @@
-"""The operator graph of a torch job, traced on the meta device."""
+"""Extraction of an operator graph from a torch job, traced on the meta device."""

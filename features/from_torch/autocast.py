@@ -1,9 +1,10 @@
 """Automatic mixed precision on the meta device, where ``torch.autocast`` does not exist.
 
-The same casts at the same places, by the lists of CUDA's autocast (ATen/autocast_mode.h of torch
-2.11 and 2.13): products in half precision; norms, losses and what else loses digits, in fp32. A
-processor's lists are shorter (its norms and softmax take halves); one graph stands for both.
-Scaling of losses (``torch.amp.GradScaler``), which fp16 may need to converge, is not modelled.
+It applies the same casts at the same places, by the lists of CUDA's autocast
+(ATen/autocast_mode.h of torch 2.11 and 2.13): products in half precision; norms, losses and other
+operators that lose digits, in fp32. A processor's lists are shorter (its norms and softmax take
+halves); one graph represents both. Scaling of losses (``torch.amp.GradScaler``), which fp16 may
+need to converge, is not modelled.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from presage.errors import GraphError
 from presage.features.from_torch.intercept import Interception
 
-# What autocast computes in, by the names that jobs use.
+# Data types of autocast, by the precision of a job.
 AUTOCAST_DTYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _HALF = (
@@ -42,7 +43,7 @@ _SINGLE = (
     "upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d "
     "_upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa"
 )
-_SINGLE_BY_DTYPE = (  # they take halves and write fp32, when told to
+_SINGLE_BY_DTYPE = (  # these read halves and write fp32
     "prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm "
     "linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList"
 )
@@ -50,13 +51,13 @@ _WIDEST = (
     "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
 )
 
-# Intel Gaudi's: stock torch has no kernel at this key. It comes before the one of torch_fused.
+# Intel Gaudi's key: stock torch has no kernel for it. It precedes the key of torch_fused.
 _INTERCEPTION = Interception("AutocastHPU")
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """A forward pass under autocast; weights are cast once in it, as autocast's cache does."""
+    """A forward pass under autocast; weights are cast once in it, like in autocast's cache."""
 
     dtype: torch.dtype
     weights: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -67,17 +68,16 @@ _REGION: ContextVar[_Region] = ContextVar("autocast on the meta device")
 
 @contextmanager
 def meta_autocast(precision: str) -> Iterator[None]:
-    """Operators on meta tensors run in ``precision`` where autocast would have them do so.
+    """Run operators on meta tensors in ``precision`` where autocast would.
 
     Raises
     ------
     GraphError
-        If ``precision`` is no key of ``AUTOCAST_DTYPES``.
+        ``precision`` is not a key of ``AUTOCAST_DTYPES``.
     """
     if precision not in AUTOCAST_DTYPES:
         raise GraphError(
-            f"precision {precision!r} is not one that autocast computes in; "
-            f"use {' or '.join(AUTOCAST_DTYPES)}"
+            f"autocast has no precision {precision!r}; use {' or '.join(AUTOCAST_DTYPES)}"
         )
     token = _REGION.set(_Region(AUTOCAST_DTYPES[precision]))
     try:
@@ -119,8 +119,8 @@ def _cast_to_single(op: Any, args: Any, kwargs: Any) -> Any:
 
 def _write_single(op: Any, args: Any, kwargs: Any) -> Any:
     position = [argument.name for argument in op._schema.arguments].index("dtype")
-    given = args[position] if position < len(args) else kwargs.get("dtype")
-    if given is not None or not _may_cast(args[0]):
+    observe_inputs = args[position] if position < len(args) else kwargs.get("dtype")
+    if observe_inputs is not None or not _may_cast(args[0]):
         return op(*args, **kwargs)
     return op(*args[:position], **{**kwargs, "dtype": torch.float32})
 
@@ -137,7 +137,7 @@ def _catch(names: str, policy: Callable[[Any, Any, Any], Any]) -> None:
 
 
 def _operators(names: Sequence[str]) -> Iterator[Any]:
-    """Those of ``name`` or ``name.overload`` that this torch has."""
+    """Yield the operators ``name`` or ``name.overload`` that this torch version has."""
     for name in names:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)

@@ -1,4 +1,4 @@
-"""What one operator of torch costs: the operator nodes that stand for it in the graph."""
+"""Cost of a torch operator: the operator nodes that represent it in the graph."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from presage.features.from_torch.recurrent import recurrent_flops
 from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_kinds import aten_kind, convolution_kind, element_flops
 
-# Read the rows they are asked for, not the table.
+# Lookups read the requested rows, not the table.
 _LOOKUPS = ("embedding", "_embedding_bag", "gather", "index_select", "index", "_unsafe_index")
 
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """One operator of torch as it was called.
+    """A call of a torch operator.
 
-    ``weights`` are the :func:`storage_key` of all that is not data: parameters and buffers.
+    ``weights`` are the :func:`storage_key` of all parameters and buffers.
     """
 
     func: Any
@@ -35,12 +35,12 @@ class OpCall:
 
     @property
     def name(self) -> str:
-        """Without namespace and overload."""
+        """Name without namespace and overload."""
         name: str = self.func.overloadpacket.__name__
         return name
 
     def nodes(self) -> Iterator[OpNode]:
-        """One node, two for a product with a bias, up to three for a convolution's gradients."""
+        """Yield one node, two for a product with a bias, up to three for convolution gradients."""
         name = self.name
         if name == "convolution_backward":
             yield from self._convolution_gradients()
@@ -89,25 +89,25 @@ class OpCall:
             yield self._bias_add(bias)
 
     def _bias_add(self, bias: Tensor) -> OpNode:
-        """A bias fused into its matmul or convolution: a node for the count, no bytes moved."""
+        """Return the node of a fused bias, which counts an operator and moves no bytes."""
         out = self.outputs
         return self._node("BiasAdd", out[0].numel(), 0, suffix=".bias", read=out, own=[bias])
 
     def _convolution_gradients(self) -> Iterator[OpNode]:
         grad, image, weight = self.args[:3]
-        transposed, groups, wanted = self.args[7], self.args[9], self.args[-1]
+        transposed, groups, output_mask = self.args[7], self.args[9], self.args[-1]
         kind = convolution_kind(weight.shape[2:], groups, weight.shape[1])
         # Both gradients are convolutions of the forward one's size.
         flops = _convolution_flops(image, weight, grad, transposed)
         moved = _nbytes([grad, weight, image])
-        if wanted[0]:
+        if output_mask[0]:
             yield self._node(kind, flops, moved, suffix=".input", read=[grad], written=[image])
-        if wanted[1]:
+        if output_mask[1]:
             yield self._node(
                 kind, flops, moved, suffix=".weight", read=[grad, image], own=[],
                 written=[weight],
             )  # fmt: skip
-        if wanted[2]:
+        if output_mask[2]:
             yield self._node(
                 "BiasAddGrad", grad.numel(), _nbytes([grad]), suffix=".bias", read=[grad], own=[],
                 written=self.outputs[-1:],
@@ -124,7 +124,7 @@ class OpCall:
         own: Sequence[Tensor] | None = None,
         written: Sequence[Tensor] | None = None,
     ) -> OpNode:
-        """A node of this call; what is not given is all of the call's."""
+        """Return a node of this call; omitted arguments default to all tensors of the call."""
         if bytes_moved is None:
             bytes_moved = _nbytes(self.inputs) + _nbytes(self.outputs)
         read = self._data(self.inputs) if read is None else read
@@ -152,12 +152,12 @@ def _elements(tensors: Sequence[Tensor]) -> int:
 
 
 def _nbytes(tensors: Sequence[Tensor]) -> int:
-    """Bytes that are there: those of a broadcast view are read once."""
+    """Return the bytes in memory: a broadcast view is read once."""
     return sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
 
 
 def _is_bias_gradient(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
-    """A backward sum over all dimensions but the last: how autograd writes a bias's gradient."""
+    """Return whether it is a backward sum over all dimensions but the last: a bias gradient."""
     return (
         name == "sum"
         and inputs[0].ndim >= 2
@@ -167,20 +167,20 @@ def _is_bias_gradient(name: str, inputs: Sequence[Tensor], outputs: Sequence[Ten
 
 
 def matmul_flops(left: Tensor, right: Tensor) -> int:
-    """Every element of the left factor meets a row of the right one: a multiply-add each."""
+    """Count a multiply-add for every element of the left factor and column of the right one."""
     columns = right.shape[-1] if right.ndim > 1 else 1
     return 2 * int(left.numel()) * int(columns)
 
 
 def _convolution_flops(image: Tensor, weight: Tensor, out: Tensor, transposed: bool) -> int:
-    """A multiply-add of every kernel element with every place it is laid on."""
+    """Count a multiply-add for every kernel element at every position."""
     places = image if transposed else out
     channels = weight.shape[1]  # already divided by groups, in both layouts
     return 2 * int(places.numel()) * int(channels) * math.prod(weight.shape[2:])
 
 
 def _attention_flops(name: str, inputs: Sequence[Tensor]) -> int:
-    """Two products forward; five in the backward pass, which computes the scores again."""
+    """Count two products forward; five backward, where the scores are computed again."""
     backward = name.endswith("_backward")
     query, key, value = inputs[1:4] if backward else inputs[:3]
     pairs = math.prod(query.shape[:-1]) * int(key.shape[-2])

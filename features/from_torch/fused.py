@@ -1,8 +1,8 @@
-"""Attention and recurrent layers as the one operator each that real devices run.
+"""Attention and recurrent layers as single operators, as on real devices.
 
-On the meta device torch takes attention apart into products, with scores of length x length in
+On the meta device torch decomposes attention into products, with scores of length x length in
 between, and a recurrent layer into products of every time step. GPUs run fused kernels for both.
-Within :func:`fused_kernels` the composite operators are caught before torch takes them apart.
+:func:`fused_kernels` intercepts the composite operators before torch decomposes them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from presage.features.from_torch.intercept import Interception
 from presage.features.from_torch.recurrent import recurrent_stack
 
 aten = torch.ops.aten
-# Graphcore's: stock torch has no kernel at this key, and the plugin that had is retired.
+# Graphcore's key: stock torch has no kernel for it, and the plugin that had one is retired.
 _INTERCEPTION = Interception("AutocastIPU")
 
 
 @contextmanager
 def fused_kernels() -> Iterator[None]:
-    """Attention and recurrent layers on the meta device are single operators in here."""
+    """Make attention and recurrent layers on the meta device single operators in this block."""
     with _INTERCEPTION.enabled():
         yield
 
@@ -41,13 +41,13 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """``scaled_dot_product_attention`` by the kernels that CUDA has for it.
+    """Compute ``scaled_dot_product_attention`` with the kernels that CUDA has for it.
 
-    Flash attention, which keeps no scores; with a mask, or values of another width than keys,
-    the memory-efficient kernel, which keeps none either. Nothing is left out for a causal mask:
-    torch's own count does not either, and kernels differ in how much of the triangle they skip.
+    The kernel is flash attention; with a mask, or values of another width than keys, it is the
+    memory-efficient kernel. Neither stores scores. A causal mask does not reduce the count, as in
+    torch's own count: kernels differ in how much of the triangle they skip.
     """
-    if enable_gqa and attn_mask is not None:  # the one kernel takes no mask, the other no groups
+    if enable_gqa and attn_mask is not None:  # flash takes no mask, the efficient kernel no groups
         groups = query.shape[-3] // key.shape[-3]
         key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
         enable_gqa = False
@@ -71,7 +71,7 @@ def _attention(
 
 
 def _four_dimensional(tensor: Tensor, batch: torch.Size, kept: int) -> Tensor:
-    """(batch, heads, length, width), whatever the batch was."""
+    """Reshape to (batch, heads, length, width)."""
     shape = (*batch, *tensor.shape[kept:])
     if tensor.shape != shape:
         tensor = tensor.expand(shape)
@@ -81,7 +81,7 @@ def _four_dimensional(tensor: Tensor, batch: torch.Size, kept: int) -> Tensor:
 
 
 def _is_attention(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernels know it; torch finds the words where it is wrong."""
+    """Return whether the kernels support it; torch reports the error if it is invalid."""
     tensors = (query, key, value)
     return (
         all(t.is_meta and t.ndim >= 2 and not t.is_nested for t in tensors)

@@ -1,8 +1,8 @@
-"""The operator graph of a torch job, traced on the meta device: forward, backward, optimizer.
+"""Operator graph of a torch job, traced on the meta device: forward, backward, optimizer.
 
 On the meta device no weight is allocated and nothing is computed, so a model of any size takes
-seconds. Its optimizers loop over parameters, an operator per tensor, since torch fuses them over
-tensors on real devices alone: FLOPs and bytes are the same, operators more.
+seconds. Its optimizers loop over parameters, with an operator per tensor, because torch fuses them
+only on real devices: FLOPs and bytes are equal, operators are more.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ def trace_step(
     *,
     prepare: Callable[[], None] | None = None,
 ) -> OpGraph:
-    """Operator graph of one step, of training or of inference.
+    """Trace the operator graph of one step, of training or of inference.
 
     Parameters
     ----------
     run : callable
-        One whole step: forward, and of training backward and optimizer.
+        One complete step: forward and, for training, backward and optimizer.
     modules : sequence of nn.Module
-        All that is trained or asked, built on the meta device.
+        All modules of the step, built on the meta device.
     input_elements : int
         Elements of one sample of the input.
     prepare : callable, optional
-        Makes what is there before any step but the first: the optimizer's state. Without it a
-        whole step is run unrecorded before the one that is recorded.
+        Creates what exists before every step but the first: the optimizer's state. Without it, a
+        complete step runs unrecorded first.
 
     Raises
     ------
     GraphError
-        The step cannot run on the meta device; names the operator where torch does.
+        The step cannot run on the meta device; names the operator if torch does.
     """
     recorder = None
     try:
@@ -62,11 +62,11 @@ def trace_step(
     except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError) as error:
         place = recorder.place if recorder else "before the first operator"
         by_value = recorder and recorder.needs_values and "meta" in str(error).lower()
-        said = (
+        reason = (
             "its result depends on values, not shapes alone" if by_value else _first_sentence(error)
         )
         raise GraphError(
-            f"tracing failed {place}: {said}; export the model to ONNX and pass that file instead"
+            f"tracing failed {place}: {reason}; export the model to ONNX and use that file instead"
         ) from error
     return recorder.graph(input_elements)
 
@@ -79,12 +79,12 @@ def trace_module(
     training: bool = True,
     precision: str = "fp32",
 ) -> OpGraph:
-    """Operator graph of a module and example inputs, both on the meta device.
+    """Trace a module with example inputs, both on the meta device.
 
-    The loss is the sum of every floating-point output: its own cost is negligible, and no
-    target is needed. With ``training=False`` only the forward pass is traced. In a precision of
-    ``AUTOCAST_DTYPES`` in ``autocast.py`` weights of fp32 run under autocast; otherwise the module
-    computes in what its weights and inputs are.
+    The loss is the sum of every floating-point output: its own cost is negligible, and it needs no
+    target. With ``training=False`` only the forward pass is traced. With a precision of
+    ``AUTOCAST_DTYPES`` in ``autocast.py``, fp32 weights run under autocast; otherwise the module
+    computes in the types of its weights and inputs.
     """
     mixed = precision in AUTOCAST_DTYPES and _has_single(module)
 
@@ -129,7 +129,7 @@ def _trace_training(
             stepper.step()
 
     def update() -> None:
-        """The optimizer's state without a forward and a backward pass before it."""
+        """Create the optimizer's state without a forward and a backward pass."""
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         if stepper is not None:
@@ -138,11 +138,11 @@ def _trace_training(
     graph = trace_step(run, [module], input_elements, prepare=update)
     if all(p.grad is not None for p in parameters):
         return graph
-    stepper.state.clear()  # the optimizer keeps nothing of what no loss reaches
+    stepper.state.clear()  # the optimizer has no state for parameters that no loss reaches
     return trace_step(run, [module], input_elements)
 
 
 def _first_sentence(error: Exception) -> str:
-    """What torch says is wrong; its advice is for who writes kernels."""
+    """Return torch's description of the error, without its advice for authors of kernels."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return line.partition(". ")[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""Which tensors are alive while a step is traced, and what they are held for."""
+"""Lifetimes of tensors while a step is traced, and the memory component of each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from presage.features.graph.step_memory import MemoryEstimate
 
 
 def storage_key(tensor: Tensor) -> int:
-    """What a tensor and all views of it share."""
+    """Return the key that a tensor and all its views share."""
     key: int = tensor.untyped_storage()._cdata
     return key
 
 
 class LiveTensors:
-    """The bytes of every storage, from its birth to its death.
+    """Bytes of every storage, from its allocation to its release.
 
     Attributes
     ----------
     weights : set of int
-        :func:`storage_key` of all that is not data: parameters, buffers and their casts.
+        :func:`storage_key` of all parameters, buffers and their casts.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -33,28 +33,28 @@ class LiveTensors:
         self._held: dict[int, tuple[int, Any]] = {}  # size and weak reference, by storage
         self._parameters = list({id(p): p for m in modules for p in m.parameters()}.values())
         held = [*self._parameters, *_distinct(b for m in modules for b in m.buffers())]
-        self.see(held)
+        self.observe(held)
         self.weights = {storage_key(tensor) for tensor in held}
         self._model = frozenset(self.weights)
         self._states: set[int] = set()
         self._batch: set[int] = set()
         self._activation_bytes = self._gradient_bytes = 0
-        self.see(self._gradients())  # of a step before this one: no part of the batch
+        self.observe(self._gradients())  # of a previous step, not part of the batch
 
     @property
     def parameter_elements(self) -> int:
-        """Distinct trainable elements; all, of a model that none is trained of."""
+        """Distinct trainable elements; of a model without trainable parameters, all elements."""
         trained = [p for p in self._parameters if p.requires_grad]
         return sum(p.numel() for p in trained or self._parameters)
 
-    def given(self, tensors: Iterable[Tensor]) -> None:
-        """What an operator reads: what no operator wrote, the step was given."""
-        strange = [t for t in tensors if t.is_meta and storage_key(t) not in self._held]
-        self.see(strange)
-        self._batch.update(map(storage_key, strange))
+    def observe_inputs(self, tensors: Iterable[Tensor]) -> None:
+        """Record an operator's inputs: those that no operator wrote belong to the batch."""
+        new = [t for t in tensors if t.is_meta and storage_key(t) not in self._held]
+        self.observe(new)
+        self._batch.update(map(storage_key, new))
 
-    def see(self, tensors: Iterable[Tensor]) -> None:
-        """Count what these tensors hold until it is freed; views of what is counted are free."""
+    def observe(self, tensors: Iterable[Tensor]) -> None:
+        """Count the memory of tensors until it is freed; views of counted tensors are free."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
@@ -64,39 +64,39 @@ class LiveTensors:
         self.peak_bytes = max(self.peak_bytes, self._bytes)
 
     def forget(self, key: int) -> None:
-        """A storage is freed; another may be born at its address."""
+        """Remove a freed storage; its address may be reused."""
         self._bytes -= self._held.pop(key)[0]
         self.weights.discard(key)
         self._states.discard(key)
         self._batch.discard(key)
 
     def forward_ended(self) -> None:
-        """The forward pass is over: what is alive now is kept for the backward pass."""
+        """Record the activations: all that is alive at the end of the forward pass."""
         gradients = {storage_key(gradient) for gradient in self._gradients()}
         others = self._model | self._states | self._batch | gradients
         kept = sum(size for key, (size, _) in self._held.items() if key not in others)
         self._activation_bytes = max(self._activation_bytes, kept)
 
     def backward_ended(self) -> None:
-        """Gradients are as many as they will be."""
+        """Record the gradients, which are complete."""
         gradients = _distinct(self._gradients())
-        self.see(gradients)
+        self.observe(gradients)
         self._gradient_bytes = max(self._gradient_bytes, self._size(map(storage_key, gradients)))
 
     def updated_by(self, optimizer: Optimizer) -> None:
-        """What this optimizer keeps is its state."""
+        """Record the state of an optimizer."""
         states = [
             value
             for of_parameter in optimizer.state.values()
             for value in of_parameter.values()
-            # A counter of steps has no dimension, and may live on the host.
+            # A step counter has no dimension, and may be on the host.
             if isinstance(value, Tensor) and value.is_meta and value.ndim
         ]
-        self.see(states)
+        self.observe(states)
         self._states.update(map(storage_key, states))
 
     def estimate(self) -> MemoryEstimate:
-        """What the peak is made of."""
+        """Return the components of the peak."""
         parameters, states = self._size(self._model), self._size(self._states)
         batch = self._size(self._batch)
         passing = max(self._activation_bytes, self._gradient_bytes)
@@ -117,7 +117,7 @@ class LiveTensors:
 
 
 class _Forget:
-    """What to do when a storage dies. A class: a closure per tensor would take thrice the time."""
+    """Callback for a freed storage. A class, because a closure per tensor takes thrice the time."""
 
     __slots__ = ("key", "live")
 
@@ -129,5 +129,5 @@ class _Forget:
 
 
 def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """One tensor for each storage."""
+    """Return one tensor for each storage."""
     return list({storage_key(tensor): tensor for tensor in tensors}.values())

@@ -1,4 +1,4 @@
-"""Recording every operator of a step below autograd, and the tensors that it leaves alive."""
+"""Recorder of every operator of a step below autograd, and of the tensors that stay alive."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from torch.utils._pytree import tree_leaves
 from presage.features.from_torch.cost import OpCall
 from presage.features.from_torch.live import LiveTensors, storage_key
 from presage.features.from_torch.ops import is_composite, is_free, is_in_place, is_view
-from presage.features.from_torch.results import KnownResults
+from presage.features.from_torch.results import ShapeCache
 from presage.features.graph.op_graph import OpGraph, OpNode, merge_equal
 
-_BY_VALUE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+_VALUE_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode: what is called within it, in whole steps, becomes a graph."""
+    """Dispatch mode that records complete steps as a graph."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._live = LiveTensors(modules)
-        self._results = KnownResults()
+        self._results = ShapeCache()
         self._nodes: Counter[OpNode] = Counter()
         self._recording = False
         self._in_optimizer = False
@@ -43,17 +43,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def place(self) -> str:
-        """Where tracing is: in an operator, or in the Python after it."""
+        """Current position of tracing: in an operator, or in the Python code after it."""
         return f"{'in' if self._inside else 'after'} {str(self._last_op)!r}"
 
     @property
     def needs_values(self) -> bool:
-        """Whether tracing is in an operator whose result has a shape, or a use, only by values."""
+        """Whether the current operator's result depends on values, not on shapes only."""
         tags = getattr(self._last_op, "tags", ())
-        return self._inside and any(tag in tags for tag in _BY_VALUE)
+        return self._inside and any(tag in tags for tag in _VALUE_DEPENDENT)
 
     def graph(self, input_elements: int) -> OpGraph:
-        """All that was recorded."""
+        """Return the recorded graph."""
         return OpGraph(
             nodes=merge_equal(replace(node, count=n) for node, n in self._nodes.items()),
             parameters=self._live.parameter_elements,
@@ -63,7 +63,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def record(self, run: Callable[[], None], prepare: Callable[[], None]) -> None:
-        """Record a step after ``prepare``, which makes the optimizer's state if nothing else."""
+        """Record a step after ``prepare``, which creates at least the optimizer's state."""
         with self, self._following_optimizers():
             prepare()
             self._recording = True
@@ -72,13 +72,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _following_optimizers(self) -> Iterator[None]:
-        """Know what runs inside any optimizer's ``step``, and what it keeps."""
+        """Track the ``step`` calls of all optimizers, and their state."""
         host = ExitStack()
 
         def enter(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
             self._live.backward_ended()
             self._in_optimizer = True
-            # Adam reads its counter of steps, which no tensor on the meta device can give.
+            # Adam reads its step counter, which no tensor on the meta device can provide.
             host.enter_context(torch.device("cpu"))
 
         def leave(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -110,15 +110,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._follow_phase()
         self._last_op, self._inside = func, True
         inputs = _tensors((args, kwargs))
-        self._live.given(inputs)
-        # An update's result is what it writes to, and to infer its shape takes a third of the time.
+        self._live.observe_inputs(inputs)
+        # An update's result is its target, and inferring the shape takes a third of the time.
         in_place = self._in_optimizer and is_in_place(func) and args[0].is_meta
         out = args[0] if in_place else self._results.call(func, args, kwargs)
         self._inside = False
         if is_view(func):
             return out
         outputs = _tensors(out)
-        self._live.see(outputs)
+        self._live.observe(outputs)
         if self._recording and not is_free(func):
             self._record(func, args, inputs, outputs)
         return out
@@ -139,7 +139,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         weights = self._live.weights
         if func is torch.ops.aten._to_copy.default and storage_key(inputs[0]) in weights:
-            weights.add(storage_key(outputs[0]))  # autocast's, in half precision
+            weights.add(storage_key(outputs[0]))  # autocast's copy, in half precision
         call = OpCall(func, self._phase, args, inputs, outputs, weights)
         self._nodes.update(call.nodes())
 

@@ -1,4 +1,4 @@
-"""A recurrent layer as one operator, forward and backward, the way cuDNN and oneDNN run it."""
+"""Recurrent layer as one operator, forward and backward, like in cuDNN and oneDNN."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recurrent_stack(
     *,
     gates: int,
 ) -> tuple[Tensor, ...] | None:
-    """Outputs of ``aten::lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``, an operator per layer.
+    """Compute ``aten::lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu`` with an operator per layer.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def recurrent_stack(
     Returns
     -------
     tuple of Tensor or None
-        None where it is no such stack: torch then takes it apart (an LSTM with projections).
+        None for unsupported stacks, which torch then decomposes (an LSTM with projections).
     """
     directions = 2 if bidirectional else 1
     states = [state] if isinstance(state, Tensor) else list(state)
@@ -53,7 +53,7 @@ def recurrent_stack(
     if len(weights) != layers * per_layer or data.ndim != 3:
         return None
     sequence = data.transpose(0, 1) if batch_first else data
-    # For the backward pass cuDNN keeps every gate, and an LSTM's cells, of every step.
+    # For the backward pass cuDNN saves every gate, and an LSTM's cells, of every step.
     kept = gates + len(states) - 1 if torch.is_grad_enabled() else 0
     last: list[list[Tensor]] = []
     for layer in range(layers):
@@ -68,7 +68,7 @@ def recurrent_stack(
 
 
 class _Layer(torch.autograd.Function):
-    """One layer, all directions, all time steps."""
+    """One layer, with all directions and time steps."""
 
     @staticmethod
     def forward(ctx: Any, kept: int, data: Tensor, states: int, *tensors: Tensor) -> Any:
@@ -112,7 +112,7 @@ _LIBRARY.impl("recurrent_backward", _recurrent_backward, "Meta")
 
 
 def recurrent_flops(name: str, data: Tensor, weights: Sequence[Tensor]) -> int:
-    """FLOPs of a layer's products; twice as many backward, whether or not the data learns.
+    """Return the FLOPs of a layer's products; backward twice as many, with or without data grad.
 
     Every time step multiplies every sample by both matrices of its direction.
     """

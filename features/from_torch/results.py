@@ -1,6 +1,6 @@
-"""Shapes of results by the shapes of arguments: equal blocks of a network are worked out once.
+"""Cache of result shapes by argument shapes: equal blocks of a network are computed once.
 
-On the meta device torch works shapes out in Python, which is most of the time that tracing takes.
+On the meta device torch computes shapes in Python, which is most of the time of tracing.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from presage.features.from_torch.live import storage_key
 _Result = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
-class KnownResults:
-    """Calls operators, or makes tensors like those that equal arguments brought before."""
+class ShapeCache:
+    """Runs operators, or creates tensors like those that equal arguments returned before."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[list[_Result | None], bool]] = {}
+        self._cache: dict[Any, tuple[list[_Result | None], bool]] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of ``func``; all tensors must be on the meta device to be known again."""
+        """Return the result of ``func``; only results of meta tensors are cached."""
         if not _depends_on_shapes_alone(func):
             return func(*args, **kwargs)
         try:
-            key = (func, _described(args), _described(tuple(kwargs.items())))
-            known = self._known.get(key)
-        except TypeError:  # something among them cannot be compared
+            key = (func, _signature_of(args), _signature_of(tuple(kwargs.items())))
+            cached = self._cache.get(key)
+        except TypeError:  # some argument is not hashable
             return func(*args, **kwargs)
-        if known is not None:
-            outputs, several = known
-            made = [None if said is None else _made(said) for said in outputs]
+        if cached is not None:
+            outputs, several = cached
+            made = [None if layout is None else _make_tensor(layout) for layout in outputs]
             return tuple(made) if several else made[0]
         out = func(*args, **kwargs)
         tensors = list(out) if isinstance(out, tuple) else [out]
         if _are_new(tensors, args):
-            seen = [None if t is None else (t.shape, t.stride(), t.dtype) for t in tensors]
-            self._known[key] = (seen, isinstance(out, tuple))
+            layouts = [None if t is None else (t.shape, t.stride(), t.dtype) for t in tensors]
+            self._cache[key] = (layouts, isinstance(out, tuple))
         return out
 
 
 @cache
 def _depends_on_shapes_alone(func: Any) -> bool:
-    """Whether an operator returns new tensors, and changes nothing."""
+    """Return whether an operator returns new tensors and changes nothing."""
     schema = func._schema
     return (
         not schema.is_mutable
@@ -55,24 +55,24 @@ def _depends_on_shapes_alone(func: Any) -> bool:
     )
 
 
-def _described(value: Any) -> Any:
+def _signature_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         if not value.is_meta:
             raise TypeError
         return (value.shape, value.stride(), value.dtype)
     if isinstance(value, list | tuple):
-        return tuple(map(_described, value))
-    return (type(value), value)  # 1, 1.0 and True are equal, but not alike
+        return tuple(map(_signature_of, value))
+    return (type(value), value)  # 1, 1.0 and True compare equal, but differ in type
 
 
-def _made(said: _Result) -> Tensor:
-    shape, stride, dtype = said
+def _make_tensor(layout: _Result) -> Tensor:
+    shape, stride, dtype = layout
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 def _are_new(outputs: list[Any], args: tuple[Any, ...]) -> bool:
-    """Whether no output is memory of an input, as some are that no schema tells."""
+    """Return whether no output shares memory with an input, which some schemas do not declare."""
     if not all(t is None or (isinstance(t, Tensor) and t.is_meta) for t in outputs):
         return False
-    given = {storage_key(a) for a in args if isinstance(a, Tensor)}
-    return not any(t is not None and storage_key(t) in given for t in outputs)
+    inputs = {storage_key(a) for a in args if isinstance(a, Tensor)}
+    return not any(t is not None and storage_key(t) in inputs for t in outputs)

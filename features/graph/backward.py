@@ -1,8 +1,8 @@
-"""The backward pass and the optimizer of a forward graph, by the rules autograd follows.
+"""Derivation of the backward pass and the optimizer from a forward graph, by autograd's rules.
 
-For graphs that come without one (ONNX, TensorFlow). What a trace of the same module gives in torch
-differs by the fusion of single operators. FLOPs of a step agree to 5 per cent for the small
-networks of ``tests/features/test_onnx_graph.py``; the zoo's are in ``docs/benchmarks/graphs.md``.
+For graphs without a backward pass (ONNX, TensorFlow). A torch trace of the same module differs by
+the fusion of single operators. FLOPs of a step agree to 5 per cent for the small networks of
+``tests/features/test_onnx_graph.py``; ``docs/benchmarks/graphs.md`` covers the zoo.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from presage.features.graph.roofline import MATRIX_KINDS
 from presage.features.graph.step_memory import MemoryEstimate
 
 # Per weight tensor: element-wise operators of one update, tensors of state, and tensors read or
-# written per update, as torch's single-tensor implementations run them. Adam's counter of
-# steps is left out.
+# written per update, as in torch's single-tensor implementations. Adam's step counter is not
+# counted.
 OPTIMIZERS = {
     "sgd": (3, 1, 8),  # momentum: v = m v + g; w = w - lr v
     "adam": (7, 2, 19),
@@ -35,16 +35,16 @@ def training_step(
     input_elements: int,
     optimizer: str,
 ) -> OpGraph:
-    """Forward nodes with the backward pass and the update of every parameter.
+    """Add the backward pass and the update of every parameter to forward nodes.
 
-    ``forward`` says of each node whether its data needs a gradient: the model's own input does
-    not, nor does what is computed from it before the first weight. ``activation_bytes`` are those
-    that the backward pass will read; gradients and optimizer state are of fp32.
+    ``forward`` holds each node with a flag: whether its data needs a gradient. The model's own
+    input, and what is computed from it before the first weight, does not. ``activation_bytes``
+    are the activations that the backward pass reads; gradients and optimizer state are fp32.
 
     Raises
     ------
     GraphError
-        The optimizer is not known.
+        The optimizer is unknown.
     """
     if optimizer not in OPTIMIZERS:
         raise GraphError(
@@ -61,7 +61,7 @@ def training_step(
         gradient_bytes=4 * parameters,
         optimizer_state_bytes=4 * parameters * states,
         activation_bytes=activation_bytes,
-        workspace_bytes=_in_passing(forward, parameter_sizes, optimizer),
+        workspace_bytes=_workspace_bytes(forward, parameter_sizes, optimizer),
         batch_bytes=batch_bytes,
     )
     return OpGraph(
@@ -73,10 +73,10 @@ def training_step(
     )
 
 
-def _in_passing(
+def _workspace_bytes(
     forward: Sequence[tuple[OpNode, bool]], parameter_sizes: Sequence[int], optimizer: str
 ) -> int:
-    """The largest gradient of an activation, or intermediate results of the largest update."""
+    """Return the bytes of the largest activation gradient or temporary of an update."""
     _, states, _ = OPTIMIZERS[optimizer]
     activation = max((node.output_elements for node, _ in forward), default=0)
     return 4 * max(activation, states * max(parameter_sizes, default=0) if states > 1 else 0)
@@ -104,17 +104,17 @@ def _gradients(node: OpNode, *, data_needs_gradient: bool) -> Iterator[OpNode]:
         output_elements=node.input_elements,
     )
     if node.kind == "Attention":
-        # Four products, and the scores once more: they are not kept.
+        # Four products, and the scores again, because they are not stored.
         yield replace(backward, flops=5 * node.flops // 2)
         return
     if node.kind == "Recurrent":
-        # The gradient of the data is made on the way to the state's, asked for or not.
+        # The data's gradient is always computed on the way to the state's gradient.
         yield replace(backward, flops=2 * node.flops)
         return
     if data_needs_gradient or node.kind not in MATRIX_KINDS:
         yield backward
     if node.kind in MATRIX_KINDS:
-        # A product has two factors, hence two gradients of the forward product's cost.
+        # A product has two factors, hence two gradients with the forward product's cost.
         yield replace(backward, op=f"{node.op}.grad_weight", parameters=0)
 
 

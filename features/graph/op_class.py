@@ -1,4 +1,4 @@
-"""Classes of operators: kind, phase and shape as one small number, by which arrays look them up."""
+"""Operator classes: kind, phase and shape as one small integer that arrays can index."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ import numpy as np
 
 from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
-from presage.features.graph.shape_class import BY_SUM, SHAPES
+from presage.features.graph.shape_class import SHAPES, SUM_LENGTH_CLASSES
 from presage.system.arrays import Array, Ints
 
-# Those of a kind and phase follow one another, first the one whose shape is not known.
+# Classes of one kind and phase are consecutive; the first has an unknown shape.
 OP_CLASSES = tuple(
     (kind, phase, shape)
     for kind, phase in product(OP_KINDS, PHASES)
     for shape in ("", *SHAPES.get(kind, ()))
 )
-OP_CLASS: Mapping[tuple[str, str, str], int] = {of: code for code, of in enumerate(OP_CLASSES)}
+OP_CLASS: Mapping[tuple[str, str, str], int] = {
+    op_class: code for code, op_class in enumerate(OP_CLASSES)
+}
 
 
-def by_class(value: Callable[[str, str, str], int]) -> Ints:
-    """What a class's kind, phase and shape come to, shape (classes,)."""
-    return np.array([value(*of) for of in OP_CLASSES], dtype=np.intp)
+def map_classes(value: Callable[[str, str, str], int]) -> Ints:
+    """Return ``value(kind, phase, shape)`` of each class, shape (classes,)."""
+    return np.array([value(*op_class) for op_class in OP_CLASSES], dtype=np.intp)
 
 
-_SHAPELESS = by_class(lambda kind, _, shape: kind in BY_SUM and not shape).astype(np.bool_)
+_SHAPELESS = map_classes(lambda kind, _, shape: kind in SUM_LENGTH_CLASSES and not shape).astype(
+    np.bool_
+)
 
 
-def with_shapes(op_classes: Ints, flops: Array, output_elements: Array) -> Ints:
-    """Classes in which rows that came without a shape have that of their operators together.
+def infer_shape_classes(op_classes: Ints, flops: Array, output_elements: Array) -> Ints:
+    """Return classes in which rows without a shape have the shape that fits their totals.
 
     Parameters
     ----------
@@ -39,10 +43,10 @@ def with_shapes(op_classes: Ints, flops: Array, output_elements: Array) -> Ints:
     if not np.count_nonzero(_SHAPELESS.take(op_classes)):
         return op_classes
     out = op_classes.copy()
-    for (kind, longest), phase in product(BY_SUM.items(), PHASES):
+    for (kind, longest), phase in product(SUM_LENGTH_CLASSES.items(), PHASES):
         shapeless = OP_CLASS[kind, phase, ""]
         rows = np.flatnonzero(op_classes == shapeless)
-        # Of two gradients only the data's writes much.
+        # Of the two gradients, only the data's has a large output.
         passes = 2 if phase == "backward" else 1
         length = flops[rows] / (2 * passes * np.maximum(output_elements[rows], 1))
         out[rows] = shapeless + 1 + np.searchsorted(list(longest.values()), length)

@@ -1,4 +1,4 @@
-"""The operator graph of a training step, reduced to what cost and features need."""
+"""Operator graph of a training step, reduced to the inputs of cost model and features."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presage.errors import GraphError
 from presage.features.graph.step_memory import MemoryEstimate
 
 PHASES = ("forward", "backward", "optimizer")
-MAX_COUNT = 2**63 - 1  # the largest whole number that a request and a table column hold
+MAX_COUNT = 2**63 - 1  # the largest integer of a request and a table column
 _AMOUNTS = (
     "input_elements", "output_elements", "parameters", "flops", "bytes_moved", "count",
 )  # fmt: skip
@@ -20,11 +20,11 @@ _AMOUNTS = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpNode:
-    """Operators of one shape: ``count`` of them, all alike.
+    """``count`` equal operators.
 
-    Elements and bytes are of one operator at the traced batch size. ``input_elements`` counts
-    activations and gradients, ``parameters`` trainable inputs (requirement F1: the size of an
-    operator's input is what the data brings, not what the model holds).
+    Elements and bytes are those of one operator at the traced batch size. ``input_elements``
+    counts activations and gradients, ``parameters`` counts trainable inputs (requirement F1: the
+    input size of an operator depends on the data, not on the model's weights).
     """
 
     op: str
@@ -42,19 +42,19 @@ class OpNode:
 class OpGraph:
     """A training step as a multiset of operators.
 
-    Order and edges are left out on purpose: no predictor reads them, and without them equal
-    blocks collapse, so that a deep network is a few hundred rows.
+    Order and edges are not stored: no predictor reads them, and without them equal blocks
+    collapse, so that a deep network is a few hundred rows.
 
     Attributes
     ----------
     parameters : int
-        Distinct trainable elements; all, of a model that none is trained of.
+        Distinct trainable elements; of a model without trainable parameters, all elements.
     peak_live_bytes : int
-        Most bytes alive at once in a step: the peak of ``memory``.
+        Maximum bytes alive at once in a step: the peak of ``memory``.
     input_elements : int
         Elements of one sample of the input.
     memory : MemoryEstimate
-        What the bytes of a step are held for.
+        Memory components of a step.
     """
 
     nodes: tuple[OpNode, ...]
@@ -66,21 +66,20 @@ class OpGraph:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise GraphError(
-                "the graph holds no operator; check that the model computes something "
-                "from its input"
+                "the graph has no operators; check that the model computes something from its input"
             )
         for name in ("parameters", "peak_live_bytes", "input_elements"):
             if not 0 <= getattr(self, name) <= MAX_COUNT:
                 raise GraphError(
-                    f"the graph's {name} are not in 0 to 2**63 - 1; check the dimensions of its "
-                    "tensors, and --dim and --batch-size if they were given"
+                    f"the graph's {name} is not in 0 to 2**63 - 1; check the dimensions of its "
+                    "tensors, and --dim and --batch-size if you set them"
                 )
         for node in self.nodes:
             for name in _AMOUNTS:
                 if not 0 <= getattr(node, name) <= MAX_COUNT:
                     raise GraphError(
                         f"operator {node.op!r}: {name} is not in 0 to 2**63 - 1; check the "
-                        "dimensions of its tensors, and --dim and --batch-size if they were given"
+                        "dimensions of its tensors, and --dim and --batch-size if you set them"
                     )
 
     @property
@@ -99,7 +98,7 @@ class OpGraph:
 
     @property
     def unknown_ops(self) -> dict[str, int]:
-        """Operators that no row of the op table names, and how often each occurs."""
+        """Operators that are not in the op table, with their counts."""
         counts: Counter[str] = Counter()
         for node in self.nodes:
             if node.kind == "Other":

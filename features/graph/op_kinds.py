@@ -1,8 +1,8 @@
-"""The op table: which kind an operator of torch, ONNX or TensorFlow is (requirement F1).
+"""Op table: the kind of each torch, ONNX and TensorFlow operator (requirement F1).
 
-The first eleven kinds are the published document's, by TensorFlow's names. The rest keep apart
-what costs differently. An operator that no row names is ``Other``: it is counted, it is
-predicted for, and it puts the job out of the domain that a release vouches for.
+The first eleven kinds are the published document's, with TensorFlow's names. The others separate
+operators with different cost. An operator that is not in the table is ``Other``: it counts, the
+job is predicted, but the job is outside the domain that a release guarantees.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PUBLISHED_KINDS = (
     "AvgPool",
     "MatMul",
 )
-# What a convolution costs depends on its kernel: one of a single point is a product of matrices,
-# one per group of channels computes little on what it reads, one per channel less still.
+# The cost of a convolution depends on its kernel: a single-point kernel is a matrix product, one
+# per group of channels computes little per byte that it reads, one per channel even less.
 CONVOLUTIONS = ("Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D")
 OP_KINDS = (
     *PUBLISHED_KINDS,
@@ -37,11 +37,11 @@ OP_KINDS = (
     "Reduction",
     "Elementwise",
     "Copy",
-    "Update",  # whatever an optimizer does
+    "Update",  # all operators of an optimizer
     "Other",
 )
-# FLOPs per element of what is not counted shape by shape, 1 where a kind is not named. Round
-# figures do, since these operators are bound by memory.
+# FLOPs per element for operators that are not counted shape by shape; 1 for kinds not listed.
+# Round figures suffice, because these operators are bound by memory.
 ELEMENT_FLOPS: Mapping[str, int] = {
     "Normalization": 8,
     "Softmax": 5,
@@ -55,8 +55,8 @@ def _table(rows: Mapping[str, str]) -> dict[str, str]:
     return {op: kind for kind, ops in rows.items() for op in ops.split()}
 
 
-# aten names without namespace, overload and the trailing underscore of in-place variants. A
-# convolution of any rank is a Conv2D here; :func:`convolution_kind` tells which.
+# aten names without namespace, overload and the trailing underscore of in-place variants. All
+# convolutions are Conv2D here; :func:`convolution_kind` distinguishes them.
 ATEN_KINDS: Mapping[str, str] = _table(
     {
         "AddV2": "add",
@@ -150,37 +150,37 @@ ONNX_KINDS: Mapping[str, str] = _table(
     }
 )
 
-# Nothing is computed or moved: a new view of the same bytes, or a constant known beforehand.
+# Operators that compute and move nothing: a new view of the same bytes, or a constant.
 ONNX_FREE = frozenset(
     "Constant Identity Reshape Flatten Squeeze Unsqueeze Shape Size CastLike".split()
 )
 
 
 def element_flops(kind: str, elements: int) -> int:
-    """FLOPs of an operator that does the same to each of ``elements``."""
+    """Return the FLOPs of an operator that treats each of ``elements`` alike."""
     return ELEMENT_FLOPS.get(kind, 1) * elements
 
 
 def convolution_kind(kernel: Sequence[int], groups: int, channels: int) -> str:
-    """Kind of a convolution by its kernel's spatial sizes, its groups, and the channels of each."""
+    """Return the kind of a convolution by spatial kernel sizes, groups, and channels per group."""
     if groups > 1:
         return "DepthwiseConv2D" if channels == 1 else "GroupedConv2D"
     return "Conv2D" if math.prod(kernel) > 1 else "PointwiseConv2D"
 
 
 def aten_kind(op: str) -> str:
-    """Kind of an aten operator; in-place variants count as their pure ones."""
+    """Return the kind of an aten operator; in-place variants have the kind of their pure ones."""
     return ATEN_KINDS.get(op.removesuffix("_"), "Other")
 
 
 def onnx_kind(op_type: str, domain: str = "") -> str:
-    """Kind of an ONNX operator; those of other domains than ONNX's own are unknown."""
+    """Return the kind of an ONNX operator; operators of other domains than ONNX's are unknown."""
     if domain not in ("", "ai.onnx", "com.microsoft"):
         return "Other"
     return ONNX_KINDS.get(op_type, "Other")
 
 
-# TensorFlow's operators, gradients beside what they are gradients of, as in the published table.
+# TensorFlow's operators; gradients have the kind of their forward operator, as published.
 TENSORFLOW_KINDS: Mapping[str, str] = _table(
     {
         "AddV2": "Add AddV2 AddN",
@@ -226,7 +226,7 @@ TENSORFLOW_KINDS: Mapping[str, str] = _table(
     }
 )
 
-# Nothing is computed or moved: a view, a handle, a constant, a note to the runtime.
+# Operators that compute and move nothing: a view, a handle, a constant, a runtime hint.
 TENSORFLOW_FREE = frozenset(
     "Const Placeholder PlaceholderV2 PlaceholderWithDefault IteratorGetNext VariableV2 Variable "
     "VarHandleOp TemporaryVariable ReadVariableOp Identity IdentityN Reshape Squeeze ExpandDims "
@@ -245,5 +245,5 @@ _TENSORFLOW_UPDATES = re.compile(
 
 
 def tensorflow_kind(op: str) -> str:
-    """Kind of a TensorFlow operator; what writes a variable is an ``Update``."""
+    """Return the kind of a TensorFlow operator; writing a variable is an ``Update``."""
     return "Update" if _TENSORFLOW_UPDATES.match(op) else TENSORFLOW_KINDS.get(op, "Other")

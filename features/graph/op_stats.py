@@ -1,9 +1,9 @@
 """Operator statistics: a graph summed into a few dozen rows, small enough for a request.
 
 The roofline time of a job is a sum over operators of the larger of a compute time and a memory
-time; which is larger depends on the device. Rows are therefore kept apart by octave of
-arithmetic intensity: within one octave the sum of maxima and the maximum of sums differ by
-little, so a server can compute the roofline on any device without seeing the graph.
+time; which one is larger depends on the device. Rows are therefore grouped by octave of
+arithmetic intensity: within an octave the sum of maxima and the maximum of sums differ little, so
+a server can compute the roofline on any device without the graph.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from presage.errors import InvalidJobError
 from presage.features.graph.op_graph import MAX_COUNT, PHASES, OpNode
 from presage.features.graph.op_kinds import OP_KINDS
-from presage.features.graph.shape_class import SHAPES, shapes_of
+from presage.features.graph.shape_class import SHAPES, classify_shapes
 
-# Intensities beyond these are as good as purely memory-bound and purely compute-bound on any
-# device: ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
+# Intensities beyond these limits are purely memory-bound or purely compute-bound on all devices:
+# ridge points lie between 2**1 (a CPU core) and 2**9 (an H200 in bf16).
 MIN_OCTAVE, MAX_OCTAVE = -4, 12
 
 
@@ -27,9 +27,9 @@ MIN_OCTAVE, MAX_OCTAVE = -4, 12
 class OpStats:
     """Sums over the operators of one kind, phase, shape class and octave of FLOPs per byte.
 
-    ``parameters`` counts trainable elements that they read, those of two readers twice. ``shape``
-    is one of :data:`~presage.features.graph.shape_class.SHAPES` of the kind, "" where it is not
-    known.
+    ``parameters`` counts the trainable elements that operators read; elements with two readers
+    count twice. ``shape`` is one of the kind's
+    :data:`~presage.features.graph.shape_class.SHAPES`, or "" if unknown.
     """
 
     kind: str
@@ -55,19 +55,19 @@ class OpStats:
                 f"operator phase {self.phase!r} is not known; use one of {', '.join(PHASES)}"
             )
         if self.shape and self.shape not in SHAPES.get(self.kind, ()):
-            known = " or ".join(map(repr, ("", *SHAPES.get(self.kind, ()))))
+            allowed = " or ".join(map(repr, ("", *SHAPES.get(self.kind, ()))))
             raise InvalidJobError(
-                f"operator statistics of {self.kind}: shape={self.shape!r}, must be {known}; "
-                "leave it out where it is not known"
+                f"operator statistics of {self.kind}: shape={self.shape!r}, must be {allowed}; "
+                "leave it out if it is unknown"
             )
         if self.count < 1:
             raise InvalidJobError(
                 f"operator statistics of {self.kind}: count={self.count}, must be >= 1; "
-                "leave the row out when there is no such operator"
+                "leave the row out if the job has no such operator"
             )
         for field, (least, most) in OP_BOUNDS.items():
             value = getattr(self, field)
-            if not least <= value <= most:  # nan is not, and any whole number can be compared
+            if not least <= value <= most:  # false for nan; compares integers of any size
                 shown = value if isinstance(value, float) or abs(value) <= most else "too large"
                 raise InvalidJobError(
                     f"operator statistics of {self.kind}: {field}={shown}, "
@@ -87,7 +87,7 @@ OP_BOUNDS: Mapping[str, tuple[int, float]] = {  # least and greatest valid value
 
 
 def intensity_octave(flops: float, bytes_moved: float) -> int:
-    """Octave (floor of log2) of FLOPs per byte, clipped to [MIN_OCTAVE, MAX_OCTAVE]."""
+    """Return the octave (floor of log2) of FLOPs per byte, within [MIN_OCTAVE, MAX_OCTAVE]."""
     if flops <= 0:
         return MIN_OCTAVE
     if bytes_moved <= 0:
@@ -99,7 +99,7 @@ def summarize(nodes: Iterable[OpNode]) -> tuple[OpStats, ...]:
     """Sum operator nodes into statistics, sorted by kind, phase, octave and shape."""
     nodes = tuple(nodes)
     groups: dict[tuple[str, str, int, str], list[OpNode]] = {}
-    for node, shape in zip(nodes, shapes_of(nodes), strict=True):
+    for node, shape in zip(nodes, classify_shapes(nodes), strict=True):
         octave = intensity_octave(node.flops, node.bytes_moved)
         groups.setdefault((node.kind, node.phase, octave, shape), []).append(node)
     return tuple(

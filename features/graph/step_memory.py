@@ -1,4 +1,4 @@
-"""What the bytes of a step are held for, from the trace of a module or by rule from a file."""
+"""Memory components of a step, from the trace of a module or derived from a model file."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from presage.errors import GraphError
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes of one step, by what holds them.
+    """Bytes of one step by memory component.
 
     Parameters, optimizer state and batch are held throughout. The forward pass ends with
-    activations besides, the backward pass with gradients; ``workspace_bytes`` is what the peak
-    needs beyond the larger of the two, so that ``peak_bytes`` is the most alive at once.
-    What a kernel takes for itself (a convolution's workspace) and an allocator's rounding are
-    not in it: no tensor shows them.
+    activations in addition, the backward pass with gradients; ``workspace_bytes`` is what the
+    peak needs beyond the larger of the two, so ``peak_bytes`` is the maximum alive at once.
+    Kernel workspaces (of a convolution) and an allocator's rounding are not included, because no
+    tensor holds them.
 
     Attributes
     ----------
     parameter_bytes : int
         Parameters and buffers, trained or not; two names of one tensor count once.
     gradient_bytes : int
-        Gradients of parameters when the optimizer starts, or where there is none, when the step
-        ends. 0 for inference.
+        Gradients of parameters when the optimizer starts or, without an optimizer, at the end of
+        the step. 0 for inference.
     optimizer_state_bytes : int
-        What the optimizer keeps from step to step, without its counters of steps.
+        State of the optimizer between steps, without its step counters.
     activation_bytes : int
-        Alive when the forward pass ends, beyond the above and the batch: outputs that the
-        backward pass will read, and half-precision copies of weights. Where a step has several
-        backward passes, the largest. 0 for inference.
+        Bytes alive at the end of the forward pass, beyond the above and the batch: outputs that
+        the backward pass reads, and half-precision copies of weights. With several backward
+        passes in a step, the largest. 0 for inference.
     workspace_bytes : int
-        Outputs in passing at the peak: gradients of activations, an optimizer's intermediate
-        results; for inference, the activations.
+        Temporary outputs at the peak: gradients of activations, an optimizer's temporaries; for
+        inference, the activations.
     batch_bytes : int
-        What the step is given: inputs, and targets where the step itself reads them.
+        Inputs of the step, and targets if the step reads them.
     """
 
     parameter_bytes: int
@@ -45,11 +45,11 @@ class MemoryEstimate:
     batch_bytes: int
 
     def __post_init__(self) -> None:
-        check_held(astuple(self))
+        check_components(astuple(self))
 
     @property
     def peak_bytes(self) -> int:
-        """Most bytes alive at once."""
+        """Maximum bytes alive at once."""
         return peak_bytes(
             self.parameter_bytes,
             self.gradient_bytes,
@@ -60,24 +60,29 @@ class MemoryEstimate:
         )
 
 
-HOLDERS = tuple(field.name for field in fields(MemoryEstimate))
+MEMORY_COMPONENTS = tuple(field.name for field in fields(MemoryEstimate))
 
 
-def check_held(held: tuple[int, ...]) -> None:
-    """Raise an error if one of the bytes of a step, in the order of ``HOLDERS``, is negative.
+def check_components(component_bytes: tuple[int, ...]) -> None:
+    """Raise an error if a memory component is negative.
+
+    Parameters
+    ----------
+    component_bytes : tuple of int
+        Bytes of a step, in the order of ``MEMORY_COMPONENTS``.
 
     Raises
     ------
     GraphError
-        Names the first negative field.
+        Names the first negative component.
     """
-    if min(held) >= 0:
+    if min(component_bytes) >= 0:
         return
-    for name, value in zip(HOLDERS, held, strict=True):
+    for name, value in zip(MEMORY_COMPONENTS, component_bytes, strict=True):
         if value < 0:
             raise GraphError(
                 f"memory estimate: {name}={value}, must be >= 0; "
-                "give 0 for what a step does not hold"
+                "use 0 for a component that the step does not have"
             )
 
 
@@ -89,5 +94,5 @@ def peak_bytes(
     workspace: int,
     batch: int,
 ) -> int:
-    """Most bytes alive at once, by what holds them: the fields of :class:`MemoryEstimate`."""
+    """Return the maximum bytes alive at once from the fields of :class:`MemoryEstimate`."""
     return parameters + optimizer_state + batch + max(activations, gradients) + workspace

@@ -1,4 +1,4 @@
-"""How new a framework is, as one number."""
+"""Framework version as one number."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from functools import lru_cache
 
 RELEASES_OF_TORCH_1 = 14  # 1.13 was followed by 2.0
-NEWEST_RELEASE = 23.0  # 2.9's, taken where none is told
+NEWEST_RELEASE = 23.0  # 2.9, used if the version is missing
 
 
-@lru_cache(maxsize=256)  # jobs by the thousand are of a handful of versions
+@lru_cache(maxsize=256)  # thousands of jobs share a handful of versions
 def framework_release(version: str) -> float:
-    """Releases of torch since 1.0: "1.12" is 12, "2.1" is 15; 2.0 follows 1.13."""
+    """Return the releases of torch since 1.0: "1.12" is 12, "2.1" is 15; 2.0 follows 1.13."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return NEWEST_RELEASE

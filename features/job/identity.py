@@ -1,8 +1,8 @@
-"""Which jobs are the same, whatever their callers call them.
+"""Identity of jobs: digests that are equal for equal jobs, independent of their ids.
 
-A scheduler gives every run an id of its own. Were folds drawn by it, a job that ran a thousand
-times would be learnt from and judged by at once. A job is therefore known by what a step does:
-its operators, batch, precision, input and layout (decision 24).
+A scheduler gives every run its own id. If folds were drawn by that id, a job that ran a thousand
+times would be in the training and the test data at once. A job is therefore identified by what a
+step computes: its operators, batch, precision, input and layout (decision 24).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from presage.features.graph.op_stats import OpStats
 from presage.features.job.job import JobFeatures
 
 _CLASS = attrgetter("kind", "phase", "intensity_octave", "shape")
-_VALUES = attrgetter(*(field.name for field in fields(OpStats)))  # astuple takes ten times as long
+_VALUES = attrgetter(*(field.name for field in fields(OpStats)))  # ten times as fast as astuple
 
 
-def summed(op_stats: Iterable[OpStats]) -> tuple[OpStats, ...]:
-    """Sorted, and one row for each kind, phase, octave and shape.
+def merge_op_stats(op_stats: Iterable[OpStats]) -> tuple[OpStats, ...]:
+    """Return sorted statistics with one row for each kind, phase, octave and shape.
 
     Raises
     ------
     InvalidJobError
-        A sum is beyond what a row can hold.
+        A sum exceeds the range of a row.
     """
     ordered = sorted(op_stats, key=lambda row: (_CLASS(row), _VALUES(row)))
     return tuple(_sum(tuple(rows)) for _, rows in groupby(ordered, key=_CLASS))
 
 
 def graph_digest(op_stats: tuple[OpStats, ...]) -> str:
-    """Digest of summed statistics."""
+    """Return the digest of merged statistics."""
     return _digest([_VALUES(row) for row in op_stats])
 
 
 def job_digest(features: JobFeatures, graph: str) -> str:
-    """Digest of what a step of the job does; ``graph`` is that of its summed statistics."""
+    """Return the digest of a job's step; ``graph`` is the digest of its merged statistics."""
     job = features.job
     return _digest(
         [graph, job.batch_size, job.precision, job.input_elements, job.memory_format,

@@ -1,4 +1,4 @@
-"""A training job as every part of Presage sees it before it runs."""
+"""Training job as seen before it runs: its description and operator statistics."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from presage.errors import InvalidJobError
 from presage.features.graph.op_graph import MAX_COUNT
 from presage.features.graph.op_stats import OpStats
-from presage.features.graph.step_memory import HOLDERS, MemoryEstimate, peak_bytes
+from presage.features.graph.step_memory import MEMORY_COMPONENTS, MemoryEstimate, peak_bytes
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
 MEMORY_FORMATS = ("contiguous", "channels-last")
 FP32_BYTES = 4
-_VERSION = re.compile(r"[0-9]+\.[0-9]+")  # how one begins
+_VERSION = re.compile(r"[0-9]+\.[0-9]+")  # prefix of a version
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A deep-learning job: what runs, how large, how long (requirement F2).
+    """A deep-learning job: its model, size and length (requirement F2).
 
-    ``input_elements`` counts the elements of one sample; ``graph_digest`` names the
-    :class:`~presage.features.graph.op_graph.OpGraph` at this batch size, "" when it is not known.
-    ``memory_format`` is one of ``MEMORY_FORMATS``, images' layout; ``loads_data`` is whether a
-    step fetches its samples, from disk or host memory. ``framework_version`` is such as
-    "2.13.0", "" when it is not known.
+    ``input_elements`` counts the elements of one sample. ``graph_digest`` identifies the
+    :class:`~presage.features.graph.op_graph.OpGraph` at this batch size; "" if it is unknown.
+    ``memory_format``, one of ``MEMORY_FORMATS``, is the layout of images. ``loads_data`` is true
+    if a step loads its samples from disk or host memory. ``framework_version`` is for example
+    "2.13.0"; "" if it is unknown.
     """
 
     job_id: str
@@ -44,26 +44,26 @@ class Job:
 
     def __post_init__(self) -> None:
         check_sizes(self)
-        for field, known in (("precision", PRECISIONS), ("memory_format", MEMORY_FORMATS)):
+        for field, allowed in (("precision", PRECISIONS), ("memory_format", MEMORY_FORMATS)):
             value = getattr(self, field)
-            if value not in known:
+            if value not in allowed:
                 raise InvalidJobError(
                     f"job {self.job_id!r}: {field.replace('_', ' ')} {value!r} is not known; "
-                    f"use one of {', '.join(known)}"
+                    f"use one of {', '.join(allowed)}"
                 )
         if self.framework_version and not _VERSION.match(self.framework_version):
             raise InvalidJobError(
                 f"job {self.job_id!r}: framework_version={self.framework_version!r}, must begin "
-                "with two numbers, as 2.13.0 does; give '' when it is not known"
+                "with two numbers, as in 2.13.0; give '' if it is unknown"
             )
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class JobFeatures:
-    """A job and the statistics of its operators: all a predictor may know of it.
+    """A job and the statistics of its operators: the complete input of a predictor.
 
-    It is what travels to the prediction service, so that clients need no change when the
-    models do.
+    This is what clients send to the prediction service, so clients need no change when the
+    models change.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class JobFeatures:
     parameters : int
         Distinct trainable elements.
     memory : MemoryEstimate
-        What the bytes of a step are held for; allocator and device context are not in it.
+        Memory components of a step, without allocator overhead and device context.
     """
 
     job: Job
@@ -90,7 +90,7 @@ class JobFeatures:
 
     @property
     def peak_live_bytes(self) -> int:
-        """Most bytes of tensors alive at once in a step: the peak of ``memory``."""
+        """Maximum bytes of tensors alive at once in a step: the peak of ``memory``."""
         return self.memory.peak_bytes
 
 
@@ -118,7 +118,9 @@ def check_sizes(job: Any) -> None:
         _check_size(job.job_id, field, value)
 
 
-def check_footprint(job_id: str, op_rows: int, parameters: int, held: tuple[int, ...]) -> None:
+def check_footprint(
+    job_id: str, op_rows: int, parameters: int, component_bytes: tuple[int, ...]
+) -> None:
     """Check how much of a device a job takes up.
 
     Parameters
@@ -127,8 +129,8 @@ def check_footprint(job_id: str, op_rows: int, parameters: int, held: tuple[int,
         Rows of operator statistics.
     parameters : int
         Distinct trainable elements.
-    held : tuple of int
-        Bytes of a step, in the order of ``HOLDERS``.
+    component_bytes : tuple of int
+        Bytes of a step, in the order of ``MEMORY_COMPONENTS``.
 
     Raises
     ------
@@ -142,22 +144,22 @@ def check_footprint(job_id: str, op_rows: int, parameters: int, held: tuple[int,
         )
     if parameters < 0:
         raise InvalidJobError(f"job {job_id!r}: parameters={parameters}, must be >= 0")
-    peak = peak_bytes(*held)
+    peak = peak_bytes(*component_bytes)
     if parameters <= MAX_COUNT and peak <= MAX_COUNT:  # no part of a peak is larger than it
         return
     _check_size(job_id, "parameters", parameters)
-    for name, value in zip(HOLDERS, held, strict=True):
+    for name, value in zip(MEMORY_COMPONENTS, component_bytes, strict=True):
         _check_size(job_id, f"memory.{name}", value)
     _check_size(job_id, "peak_live_bytes", peak)
 
 
-def memory_of_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
-    """What bytes are held for where only their peak is told: weights of fp32, the rest workspace.
+def memory_from_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
+    """Split a peak into components if only the peak is known: fp32 weights, and workspace.
 
     Raises
     ------
     InvalidJobError
-        One of the two is negative.
+        An argument is negative.
     """
     for field, value in (("parameters", parameters), ("peak_live_bytes", peak_live_bytes)):
         if value < 0:
@@ -174,8 +176,8 @@ def memory_of_peak(parameters: int, peak_live_bytes: int) -> MemoryEstimate:
 
 
 @lru_cache(maxsize=256)
-def known_version(text: str) -> str:
-    """Return ``text`` without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is no version."""
+def public_version(text: str) -> str:
+    """Return a version without its local part ("2.13.0+cpu" is "2.13.0"); "" if it is invalid."""
     return text.partition("+")[0] if _VERSION.match(text) else ""
 
 

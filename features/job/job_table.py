@@ -1,4 +1,4 @@
-"""Jobs side by side: what many of them ask of a device, as arrays."""
+"""Many jobs as arrays: scalars of each job and the statistics of their operators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from presage.features.columns.column import ONE
-from presage.features.graph.op_class import OP_CLASS, with_shapes
-from presage.features.graph.step_memory import HOLDERS, peak_bytes
+from presage.features.graph.op_class import OP_CLASS, infer_shape_classes
+from presage.features.graph.step_memory import MEMORY_COMPONENTS, peak_bytes
 from presage.features.job.framework_version import framework_release
 from presage.features.job.job import PRECISIONS, JobFeatures
 from presage.system.arrays import Array, Ints, Matrix
@@ -21,25 +21,25 @@ from presage.system.weak_cache import OnceEach
 JOB_SCALARS = (
     ONE, "batch_size", "iterations", "input_elements", "half_precision", "tf32", "fp64",
     "channels_last", "framework_release", "channels_last_release", "loads_data", "loading_s",
-    "parameters", *HOLDERS, "peak_live_bytes",
+    "parameters", *MEMORY_COMPONENTS, "peak_live_bytes",
 )  # fmt: skip
 OP_VALUES = ("flops", "bytes_moved", "count", "input_elements_max", "output_elements")
-_BATCH = HOLDERS.index("batch_bytes")
+_BATCH = MEMORY_COMPONENTS.index("batch_bytes")
 _FLOPS, _OUTPUTS = OP_VALUES.index("flops"), OP_VALUES.index("output_elements")
 PRECISION = {name: code for code, name in enumerate(PRECISIONS)}
 
-# About what a sample and a byte of it cost where a step loads its data.
+# Approximate cost of a sample, and of a byte of it, if a step loads its data.
 SAMPLE_S, BYTE_S = 5e-6, 1e-9
 
-# Read off operator statistics and memory, the domain's or the protocol's: they name them alike.
+# Getters for operator statistics and memory, of the domain or the protocol: field names are equal.
 op_class_key = attrgetter("kind", "phase", "shape")
 op_values = attrgetter(*OP_VALUES)
-held_bytes = attrgetter(*HOLDERS)
+memory_values = attrgetter(*MEMORY_COMPONENTS)
 
 
 @dataclass(frozen=True, eq=False)
 class JobTable:
-    """Jobs, and the operators of all of them one after another. None of it can be changed.
+    """Immutable table of jobs and of their operators, which follow one another job by job.
 
     Attributes
     ----------
@@ -48,14 +48,14 @@ class JobTable:
         Positions in ``PRECISIONS``.
     scalars : ndarray of shape (jobs, ``JOB_SCALARS``)
     op_counts : ndarray of int, shape (jobs,)
-        Rows of operators of each job, at least one.
+        Number of operator rows of each job, at least one.
     op_classes : ndarray of int, shape (ops,)
         Positions in ``OP_CLASSES``.
     op_values : ndarray of shape (``OP_VALUES``, ops)
     op_starts : ndarray of int, shape (jobs,)
-        First row of operators of each job.
+        First operator row of each job.
     computed : dict of object to ndarray
-        What was computed of the jobs, by who did.
+        Cache of values computed from the table, by the object that computed them.
     """
 
     job_ids: tuple[str, ...]
@@ -78,29 +78,29 @@ class JobTable:
         return len(self.job_ids)
 
     def scalar(self, name: str) -> Array:
-        """One of ``JOB_SCALARS``, shape (jobs,)."""
+        """Return one of ``JOB_SCALARS``, shape (jobs,)."""
         return self.scalars[:, JOB_SCALARS.index(name)]
 
     def op_jobs(self) -> Ints:
-        """Whose each row of operators is, shape (ops,)."""
+        """Return the job of each operator row, shape (ops,)."""
         return np.arange(len(self)).repeat(self.op_counts)
 
 
 def precision_codes(names: Iterable[str]) -> Ints:
-    """Positions in ``PRECISIONS``."""
+    """Return the positions of precisions in ``PRECISIONS``."""
     return np.array([PRECISION[name] for name in names], dtype=np.intp)
 
 
 def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
-    """Table of jobs, in their order."""
+    """Return jobs as a table, in order."""
     ops = list(chain.from_iterable([features.op_stats for features in jobs]))
     classes = map(OP_CLASS.__getitem__, map(op_class_key, ops))
     values = chain.from_iterable(map(op_values, ops))
-    return table_of_rows(
+    return job_table_from_rows(
         job_ids=[features.job.job_id for features in jobs],
         precisions=precision_codes([features.job.precision for features in jobs]),
         scalars=[
-            job_scalars(features.job, features.parameters, held_bytes(features.memory))
+            job_scalars(features.job, features.parameters, memory_values(features.memory))
             for features in jobs
         ],
         op_counts=np.array([len(features.op_stats) for features in jobs], dtype=np.intp),
@@ -109,10 +109,10 @@ def job_table(jobs: Sequence[JobFeatures]) -> JobTable:
     )
 
 
-def job_scalars(job: Any, parameters: int, held: tuple[int, ...]) -> tuple[float, ...]:
-    """``JOB_SCALARS`` of a job, the domain's or the protocol's.
+def job_scalars(job: Any, parameters: int, component_bytes: tuple[int, ...]) -> tuple[float, ...]:
+    """Return the ``JOB_SCALARS`` of a job of the domain or the protocol.
 
-    ``held`` are bytes by ``HOLDERS``.
+    ``component_bytes`` are in the order of ``MEMORY_COMPONENTS``.
     """
     release = framework_release(job.framework_version)
     precision, batch_size, loads_data = job.precision, job.batch_size, job.loads_data
@@ -120,12 +120,12 @@ def job_scalars(job: Any, parameters: int, held: tuple[int, ...]) -> tuple[float
     return (
         1, batch_size, job.iterations, job.input_elements, precision in ("fp16", "bf16"),
         precision == "tf32", precision == "fp64", channels_last, release, release * channels_last,
-        loads_data, (SAMPLE_S * batch_size + BYTE_S * held[_BATCH]) * loads_data,
-        parameters, *held, peak_bytes(*held),
+        loads_data, (SAMPLE_S * batch_size + BYTE_S * component_bytes[_BATCH]) * loads_data,
+        parameters, *component_bytes, peak_bytes(*component_bytes),
     )  # fmt: skip
 
 
-def table_of_rows(
+def job_table_from_rows(
     *,
     job_ids: Sequence[str],
     precisions: Ints,
@@ -134,9 +134,10 @@ def table_of_rows(
     op_classes: Ints,
     op_values: Array,
 ) -> JobTable:
-    """Table of what was read row by row; of ``op_values`` there are ``OP_VALUES`` an operator.
+    """Return the table of values that were read row by row.
 
-    Operators that came without a shape get that of those in their row together.
+    ``op_values`` holds ``OP_VALUES`` for each operator. Operators without a shape get the shape
+    class that fits their row as a total.
     """
     values = np.ascontiguousarray(op_values.reshape(len(op_classes), len(OP_VALUES)).T)
     return JobTable(
@@ -144,14 +145,14 @@ def table_of_rows(
         precisions,
         np.array(scalars, dtype=np.float64).reshape(len(job_ids), len(JOB_SCALARS)),
         op_counts,
-        with_shapes(op_classes, flops=values[_FLOPS], output_elements=values[_OUTPUTS]),
+        infer_shape_classes(op_classes, flops=values[_FLOPS], output_elements=values[_OUTPUTS]),
         values,
         op_counts.cumsum() - op_counts,
     )
 
 
 def _table_of_one(job: JobFeatures) -> JobTable:
-    """Kept as long as the job is, with all that is computed of it."""
+    """Return the table of a single job; it is cached for the lifetime of the job."""
     return job_table([job])
 
 

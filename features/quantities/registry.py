@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns
-from presage.features.graph.operator_time_shares import MIXTURE
-from presage.features.job.memory_components import HOLDERS
+from presage.features.graph.operator_time_shares import TIME_SHARE_COLUMNS
+from presage.features.job.memory_components import MEMORY_COLUMNS
 from presage.features.quantities.quantity import Quantity
 
 COMPUTE_UTILIZATION = Quantity(
@@ -35,7 +35,7 @@ MEMORY = Quantity(
     prior="memory_prior_bytes",
     inputs=(
         "batch_size", "channels_last", "framework_release", "half_precision", "trains", "op_count",
-        "peak_live_bytes", "memory_prior_bytes", *(column.name for column in HOLDERS),
+        "peak_live_bytes", "memory_prior_bytes", *(column.name for column in MEMORY_COLUMNS),
     ),
     device_limit="memory_bytes",
     negligible=1e6,
@@ -51,7 +51,7 @@ STEP_TIME = Quantity(
     prior="roofline_s",
     inputs=(
         "batch_size", "channels_last", "loads_data", "share", "roofline_s", "op_count",
-        "bytes_per_op", "largest_input", *(column.name for column in MIXTURE),
+        "bytes_per_op", "largest_input", *(column.name for column in TIME_SHARE_COLUMNS),
     ),
     negligible=1e-6,
 )  # fmt: skip

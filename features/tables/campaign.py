@@ -1,4 +1,4 @@
-"""Measured campaigns, read back as domain values."""
+"""Measured campaigns, read from their tables as domain values."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from presage.features.device.device import Device, Share
 from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures, known_version, memory_of_peak
+from presage.features.job.job import Job, JobFeatures, memory_from_peak, public_version
 from presage.features.placement import Placement
 from presage.features.tables import schemas as tables
 
 DeviceKey = tuple[str, str, str]  # kind, machine, campaign
-COLOCATION = ["colocation_id", "machine", "campaign"]  # what the rows of one have in common
+COLOCATION = ["colocation_id", "machine", "campaign"]  # columns shared by all rows of a co-location
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """One folder of tables: what ran, on which devices, and what was measured.
+    """Tables of one campaign folder: jobs, devices, and what was measured.
 
-    Jobs whose graph nobody knows (of an imported source) are not among them, and neither are
-    their runs nor the co-locations that they took part in: nothing could be learnt from those.
-    ``scale_out`` has no rows where the folder has no such table.
+    Jobs with an unknown graph (from an imported source) are left out, as are their executions and
+    the co-locations that they are members of: a model cannot learn from them. ``scale_out`` has
+    no rows if the folder has no such table.
     """
 
     folder: Path
@@ -41,12 +41,12 @@ class Campaign:
     scale_out: pd.DataFrame
 
     def placement(self, row: Mapping[Any, Any]) -> Placement:
-        """What a row of `executions` or `colocations` measured: a job, a device and the share.
+        """Return the job, device and share that a row of `executions` or `colocations` measured.
 
-        The job's framework is of the version that the row was measured with.
+        The job has the framework version that the row was measured with.
         """
         features = self.jobs[row["job_id"]]
-        version = _version_of(features.job.framework, row["versions"])
+        version = _framework_version(features.job.framework, row["versions"])
         job = replace(features.job, framework_version=version)
         device = self.devices[row["device_kind"], row["machine"], row["campaign"]]
         share = Share(row["share"], row["sharing_mode"])
@@ -54,34 +54,34 @@ class Campaign:
 
 
 def read_campaign(folder: Path) -> Campaign:
-    """Campaign at ``folder``.
+    """Read the campaign at ``folder``.
 
     Raises
     ------
     TableError
-        A table is missing or breaks its schema; a row is of a job, share or device that cannot
-        exist, or refers to a job, graph or device that no other row describes.
+        A table is missing or breaks its schema; a row has an invalid job, share or device, or
+        refers to a job, graph or device that no other row describes.
     """
     data = {
         name: tables.read(table, folder / f"{name}.parquet")
         for name, table in tables.CAMPAIGN_TABLES.items()
     }
     known = set(data["jobs"].column("job_id").to_pylist())
-    stats = _stats(data["nodes"], _if_there(tables.OP_STATS, folder), folder)
+    stats = _stats(data["nodes"], _read_optional(tables.OP_STATS, folder), folder)
     jobs = _jobs(data["jobs"], stats, folder)
     devices = _devices(data["devices"], folder / "devices.parquet")
     executions = data["executions"].to_pandas()
     colocations = data["colocations"].to_pandas()
-    scale_out = _if_there(tables.SCALE_OUT, folder).to_pandas()
+    scale_out = _read_optional(tables.SCALE_OUT, folder).to_pandas()
     measured = {"executions": executions, "colocations": colocations, "scale_out": scale_out}
     for name, frame in measured.items():
         path = folder / f"{name}.parquet"
         _check_known(frame["job_id"], known, "job", path)
         keys = list(zip(frame["device_kind"], frame["machine"], frame["campaign"], strict=True))
         _check_known(keys, devices, "device", path)
-        if "share" not in frame:  # a row of `scale_out` is of whole devices
+        if "share" not in frame:  # rows of `scale_out` use exclusive devices
             continue
-        with _blamed_on(path):
+        with _name_file_in_errors(path):
             for fraction, mode in set(zip(frame["share"], frame["sharing_mode"], strict=True)):
                 Share(fraction, mode)
     executions = executions[executions["job_id"].isin(jobs)].reset_index(drop=True)
@@ -91,14 +91,14 @@ def read_campaign(folder: Path) -> Campaign:
     return Campaign(folder, jobs, devices, executions, colocations, scale_out)
 
 
-def _if_there(table: tables.Table, folder: Path) -> pa.Table:
-    """A table that only some folders have; without rows where this one has not."""
+def _read_optional(table: tables.Table, folder: Path) -> pa.Table:
+    """Return a table that only some folders have; without rows if this folder has none."""
     path = folder / f"{table.name}.parquet"
     return tables.read(table, path) if path.is_file() else table.schema.empty_table()
 
 
 def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatures:
-    """A row of `jobs` and the statistics of its graph, as what predictors see."""
+    """Convert a row of `jobs` and the statistics of its graph to the input of predictors."""
     job = Job(
         job_id=row["job_id"],
         name=row["name"],
@@ -116,27 +116,27 @@ def job_features(row: Mapping[str, Any], stats: tuple[OpStats, ...]) -> JobFeatu
 
 
 def _memory(row: Mapping[str, Any]) -> MemoryEstimate:
-    held = {field.name: row[field.name] for field in fields(MemoryEstimate)}
-    if None in held.values():  # the row is of an older file
-        return memory_of_peak(row["parameters"], row["peak_live_bytes"])
-    return MemoryEstimate(**held)
+    components = {field.name: row[field.name] for field in fields(MemoryEstimate)}
+    if None in components.values():  # the row is from an older file
+        return memory_from_peak(row["parameters"], row["peak_live_bytes"])
+    return MemoryEstimate(**components)
 
 
-def _version_of(framework: str, versions: str) -> str:
-    """Of the word "torch=1.12" among ``versions``; "" where it tells none."""
+def _framework_version(framework: str, versions: str) -> str:
+    """Return the version in the word "torch=1.12" of ``versions``; "" without such a word."""
     words = dict(word.split("=", 1) for word in versions.split() if "=" in word)
-    return known_version(words.get(framework, ""))
+    return public_version(words.get(framework, ""))
 
 
 def _stats(nodes: pa.Table, op_stats: pa.Table, folder: Path) -> dict[str, tuple[OpStats, ...]]:
-    """Statistics of every graph: of its nodes, or as they were reported."""
+    """Return the statistics of every graph, summed from its nodes or as reported."""
     graphs: dict[str, list[OpNode]] = {}
     for row in nodes.to_pylist():
         graphs.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
-    with _blamed_on(folder / "nodes.parquet"):
+    with _name_file_in_errors(folder / "nodes.parquet"):
         stats = {digest: summarize(graph) for digest, graph in graphs.items()}
     reported: dict[str, list[OpStats]] = {}
-    with _blamed_on(folder / "op_stats.parquet"):
+    with _name_file_in_errors(folder / "op_stats.parquet"):
         for row in op_stats.to_pylist():
             reported.setdefault(row.pop("graph_digest"), []).append(OpStats(**row))
     return stats | {digest: tuple(rows) for digest, rows in reported.items()}
@@ -147,12 +147,12 @@ def _jobs(
 ) -> dict[str, JobFeatures]:
     rows = [row for row in jobs.to_pylist() if row["graph_digest"]]
     _check_known([row["graph_digest"] for row in rows], stats, "graph", folder / "jobs.parquet")
-    with _blamed_on(folder / "jobs.parquet"):
+    with _name_file_in_errors(folder / "jobs.parquet"):
         return {row["job_id"]: job_features(row, stats[row["graph_digest"]]) for row in rows}
 
 
 def _devices(devices: pa.Table, path: Path) -> dict[DeviceKey, Device]:
-    with _blamed_on(path):
+    with _name_file_in_errors(path):
         return {
             (row["device_kind"], row["machine"], row["campaign"]): _device(row)
             for row in devices.to_pylist()
@@ -160,8 +160,8 @@ def _devices(devices: pa.Table, path: Path) -> dict[DeviceKey, Device]:
 
 
 @contextmanager
-def _blamed_on(path: Path) -> Iterator[None]:
-    """Turn a value that cannot exist into the error of the file that holds it."""
+def _name_file_in_errors(path: Path) -> Iterator[None]:
+    """Convert an error about an invalid value into one that names the file."""
     try:
         yield
     except (InvalidJobError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Tables with a checked schema: parquet files that are whole, typed, and break no law."""
+"""Tables with a checked schema: parquet files with typed columns and constraints on rows."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from presage.errors import TableError
 from presage.system.atomic_file import write_atomically
 from presage.system.known_names import did_you_mean
 
-REQUIRED = object()  # a column that every file must have
+REQUIRED = object()  # marks a column that every file must have
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type, what it means, and which values it may hold.
+    """One column: its type, its meaning, and the values it may hold.
 
-    ``absent`` is the value of every row of a file that was written before the column was
-    introduced; without it such a file is refused.
+    ``absent`` is the value for every row of a file that was written before the column was
+    introduced; without ``absent``, such a file is rejected.
     """
 
     name: str
     type: pa.DataType
     meaning: str
     minimum: float | None = None
-    above: float | None = None  # a minimum that is itself no value
+    above: float | None = None  # an exclusive minimum
     nullable: bool = False
     absent: Any = REQUIRED
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
-    """What a row says by several of its columns; ``broken`` tells which rows do not keep to it."""
+class Constraint:
+    """A constraint on several columns of a row; ``broken`` marks the rows that violate it."""
 
-    column: str  # the one to name
+    column: str  # column that an error names
     rule: str
     broken: Callable[[pa.Table], pa.ChunkedArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A named list of columns, the key no two rows share, and the laws that every row keeps."""
+    """A named list of columns, the unique key, and the constraints on every row."""
 
     name: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    laws: tuple[Law, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,14 +62,14 @@ class Table:
 
 
 def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
-    """``data`` in the schema's column order.
+    """Return ``data`` in the schema's column order.
 
     Raises
     ------
     TableError
         A column is missing, extra or of another type; a value is null, NaN, infinite or below
-        its minimum; a row breaks a law; a key occurs twice. Names the file, the column and the
-        first bad row.
+        its minimum; a row violates a constraint; a key occurs twice. The message names the file,
+        the column and the first bad row.
     """
     data = _with_absent(table, data)
     found, expected = data.column_names, [c.name for c in table.columns]
@@ -90,8 +90,10 @@ def check(table: Table, data: pa.Table, *, source: str) -> pa.Table:
     for column in table.columns:
         _check_column(column, data.column(column.name), source=source)
     named = {column.name: column for column in table.columns}
-    for law in table.laws:
-        _refuse(law.broken(data), named[law.column], data.column(law.column), law.rule, source)
+    for law in table.constraints:
+        _raise_if_any(
+            law.broken(data), named[law.column], data.column(law.column), law.rule, source
+        )
     _check_key(table, data, source=source)
     return data.cast(table.schema)
 
@@ -113,20 +115,22 @@ def _check_column(column: Column, values: pa.ChunkedArray, *, source: str) -> No
     if not column.nullable and values.null_count:
         row = values.is_null().index(True).as_py()
         raise TableError(
-            f"{source}: row {row}, column {column.name!r} is empty, which it may not be "
+            f"{source}: row {row}, column {column.name!r} must not be empty "
             f"({column.meaning}); remove the row"
         )
     if column.type == pa.float64():
-        _refuse(pc.invert(pc.is_finite(values)), column, values, "must be a finite number", source)
+        _raise_if_any(
+            pc.invert(pc.is_finite(values)), column, values, "must be a finite number", source
+        )
     if column.minimum is not None:
         below = pc.less(values, pa.scalar(column.minimum, type=column.type))
-        _refuse(below, column, values, f"must be >= {column.minimum:g}", source)
+        _raise_if_any(below, column, values, f"must be >= {column.minimum:g}", source)
     if column.above is not None:
         below = pc.less_equal(values, pa.scalar(column.above, type=column.type))
-        _refuse(below, column, values, f"must be > {column.above:g}", source)
+        _raise_if_any(below, column, values, f"must be > {column.above:g}", source)
 
 
-def _refuse(
+def _raise_if_any(
     bad: pa.ChunkedArray, column: Column, values: pa.ChunkedArray, rule: str, source: str
 ) -> None:
     row = bad.index(pa.scalar(True)).as_py()
@@ -151,7 +155,7 @@ def _check_key(table: Table, data: pa.Table, *, source: str) -> None:
 
 
 def from_rows(table: Table, rows: Sequence[Mapping[str, Any]], *, source: str) -> pa.Table:
-    """Table of dictionaries, checked; a column's ``absent`` stands for a key that is not there."""
+    """Return a checked table of dictionaries; a missing key has the column's ``absent`` value."""
     names = {c.name for c in table.columns}
     absent = {c.name: c.absent for c in table.columns if c.absent is not REQUIRED}
     for row in rows:
@@ -168,7 +172,7 @@ def from_rows(table: Table, rows: Sequence[Mapping[str, Any]], *, source: str) -
 
 
 def read(table: Table, path: Path) -> pa.Table:
-    """Table at ``path``, checked.
+    """Read the table at ``path`` and check it.
 
     Raises
     ------
@@ -176,9 +180,9 @@ def read(table: Table, path: Path) -> pa.Table:
         The file is missing, is not parquet, or breaks the schema.
     """
     try:
-        # Opened once: pyarrow opens a path for the footer and again for the pages, and a table that
-        # another takes the place of in between would be read half of each. Of a path it would also
-        # make a column, where a folder is called "share=1".
+        # Open the file once: pyarrow opens a path for the footer and again for the pages, and
+        # would mix two files if the table is replaced in between. From a path it would also
+        # derive a column, if a folder is called "share=1".
         with path.open("rb") as file:
             data = pq.read_table(file)
     except FileNotFoundError as error:
@@ -193,26 +197,26 @@ def read(table: Table, path: Path) -> pa.Table:
 
 
 def write(table: Table, data: pa.Table, path: Path) -> None:
-    """Write a checked table; a reader sees the old file or the new one, never a part.
+    """Write a checked table atomically: a reader sees the old file or the new one.
 
     Raises
     ------
     TableError
-        It breaks the schema, or cannot be written: the disk is full, the folder not ours.
+        The data breaks the schema, or cannot be written: disk full, or no permission.
     """
     checked = check(table, data, source=str(path))
     try:
-        # zstd and no metadata of pandas: the same rows give the same bytes.
+        # zstd and no pandas metadata: the same rows give the same bytes.
         write_atomically(path, lambda to: pq.write_table(checked, to, compression="zstd"))
-    except OSError as error:  # pyarrow's names no file
-        said = os.strerror(error.errno) if error.errno else str(error)
+    except OSError as error:  # pyarrow's error names no file
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise TableError(
-            f"{path}: cannot be written ({said}); what was there is whole: make room, or name "
-            "another folder, and run the same command again"
+            f"{path}: cannot be written ({reason}); the previous file is intact: free disk space, "
+            "or name another folder, and run the command again"
         ) from error
 
 
 def column(data: pa.Table, name: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """One column as a numpy array; nulls become NaN."""
+    """Return one column as a numpy array; nulls become NaN."""
     values: np.ndarray[Any, np.dtype[Any]] = data.column(name).to_numpy()
     return values

@@ -18,7 +18,7 @@ import numpy as np
 
 from presage.features.columns.schema import FEATURE_SETS, columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU, device_classes
-from presage.features.graph.operator_buckets import CELLS
+from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
 from presage.features.job.job import PRECISIONS
 from presage.models.release.manifest import entries, number, numbers, texts
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask, Matrix
@@ -39,8 +39,8 @@ ROWS_AT_ONCE = 16
 
 _SIZES = np.array([columns("full").index(name) for name in SIZES])
 _OFFSETS = np.array([FEATURE_SETS["full"][i].log_offset for i in _SIZES], dtype=np.float64)
-_FIRST_CELL = columns("full").index(f"time_share.{CELLS[0]}")
-_CELLS = slice(_FIRST_CELL, _FIRST_CELL + len(CELLS))
+_FIRST_CELL = columns("full").index(f"time_share.{OPERATOR_BUCKETS[0]}")
+_CELLS = slice(_FIRST_CELL, _FIRST_CELL + len(OPERATOR_BUCKETS))
 _UNKNOWN_OPS = columns("full").index("unknown_ops")
 # Tests, in the order in which their reasons come; one for each size.
 _PRECISION, _UNKNOWN, _SIZE = range(3)
@@ -166,7 +166,7 @@ class Domain:
                 name: [float(low), float(high)]
                 for name, low, high in zip(SIZES, self.low, self.high, strict=True)
             },
-            "cells": list(CELLS),
+            "cells": list(OPERATOR_BUCKETS),
             "mixtures": [
                 {str(cell): float(row[cell]) for cell in np.flatnonzero(row)}
                 for row in self.mixtures
@@ -188,8 +188,8 @@ class Domain:
         cell = int(np.argmax(np.abs(mixture - self.mixtures[nearest])))
         own, other = (100 * root[cell] ** 2 for root in (mixture, self.mixtures[nearest]))
         return (
-            f"{own:.0f} % of its step's time is in {CELLS[cell]}, {other:.0f} % in that of the "
-            "most similar job measured"
+            f"{own:.0f} % of its step's time is in {OPERATOR_BUCKETS[cell]}, {other:.0f} % in that "
+            "of the most similar job measured"
         )
 
 
@@ -248,16 +248,16 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
     KeyError, TypeError, ValueError
         It holds none.
     """
-    if tuple(content["cells"]) != CELLS:
+    if tuple(content["cells"]) != OPERATOR_BUCKETS:
         raise ValueError("domain: other cells than this version's")
     rows = entries(content["mixtures"], "mixtures")
     radius = number(content["radius"], "radius")
     if not rows or not 0 <= radius <= 1:
         raise ValueError("domain: no mixtures, or a radius that is no distance of mixtures")
-    mixtures = np.zeros((len(rows), len(CELLS)))
+    mixtures = np.zeros((len(rows), len(OPERATOR_BUCKETS)))
     for row, roots in enumerate(rows):
         for cell, root in roots.items():
-            if not 0 <= int(cell) < len(CELLS):
+            if not 0 <= int(cell) < len(OPERATOR_BUCKETS):
                 raise ValueError(f"domain: no cell {int(cell)}")
             mixtures[row, int(cell)] = number(root, "a mixture")
     if mixtures.min() < 0 or mixtures.max() > 1:

@@ -33,8 +33,8 @@ class SumOfParts(nn.Module):
     Parameters
     ----------
     parts : sequence of int
-        Positions of columns of the full set with a :attr:`FeatureColumn.part`. What those that
-        the prior counts whole do not add up to is the rest, which is a part too.
+        Positions of columns of the full set with a :attr:`FeatureColumn.prior_weight`. What those
+        that the prior counts whole do not add up to is the rest, which is a part too.
     """
 
     positions: Tensor
@@ -45,7 +45,7 @@ class SumOfParts(nn.Module):
     def __init__(self, members: int, parts: Sequence[int]) -> None:
         super().__init__()
         known = [FEATURE_SETS["full"][i] for i in parts]
-        begin = [column.part for column in known if column.part is not None]
+        begin = [column.prior_weight for column in known if column.prior_weight is not None]
         self.register_buffer("positions", torch.tensor(parts))
         self.register_buffer("offsets", torch.tensor([c.log_offset or 0.0 for c in known]))
         self.register_buffer("is_whole", torch.tensor([float(part == 1.0) for part in begin]))

@@ -80,8 +80,8 @@ def inputs_of(names: Sequence[str], feature_set: str) -> Inputs:
     """Inputs with these names in a feature set; which by layout, which parts, columns say."""
     known = columns(feature_set)
     read = tuple(map(known.index, names))
-    by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].by_layout)
-    parts = tuple(i for i in read if FEATURE_SETS[feature_set][i].part is not None)
+    by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].depends_on_layout)
+    parts = tuple(i for i in read if FEATURE_SETS[feature_set][i].prior_weight is not None)
     return Inputs(read, tuple(map(known.index, IDENTITY)), by_layout, parts)
 
 

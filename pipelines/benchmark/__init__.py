@@ -1,1 +1,1 @@
-"""Fit on one published table, score on another: forecasts of what training has never seen."""
+"""Benchmarks: fit on one published table, and score forecasts of unseen rows of another."""

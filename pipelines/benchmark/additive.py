@@ -1,4 +1,4 @@
-"""The additive rule: a job slows down by a measure of its own, and others by another."""
+"""Additive baseline: a victim's own effect on its log speed, plus an effect of each co-runner."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import numpy as np
 from presage.pipelines.benchmark.colocated import Colocated
 from presage.system.arrays import Array, Mask
 
-SHRINKAGE = 0.1  # of an effect towards none, in squares of log speed
+SHRINKAGE = 0.1  # ridge penalty of an effect, in squares of log speed
 
 
 class Additive:
     """Log speed as a device's mean, the victim's effect and the sum of its co-runners' effects.
 
-    A job without a measurement on the device has none, a device without one the mean of all.
+    A job without a measurement on the device has no effect; a device without measurements has the
+    mean of all devices.
     """
 
     def __init__(self, train: Colocated, seen: Mask) -> None:
@@ -29,7 +30,7 @@ class Additive:
             self._fits[device] = mean, np.linalg.solve(inner, x[here].T @ (y[here] - mean))
 
     def speeds(self, rows: Colocated) -> Array:
-        """Normalised speed of the victims."""
+        """Return the normalised speed of the victims."""
         x, nothing = self._design(rows), np.zeros(2 * len(self._jobs))
         out = np.empty(len(x))
         for device, here in rows.who.groupby("device").indices.items():
@@ -38,8 +39,8 @@ class Additive:
         return np.exp(out)
 
     def _design(self, rows: Colocated) -> Array:
-        """Which job each victim is, beside how many of each run with it."""
+        """Return one-hot victims, and the counts of the jobs that run with them."""
         jobs = rows.members["job"].to_numpy()
         is_job = (jobs[:, None] == np.array(self._jobs, dtype=object)[None]).astype(np.float64)
-        both: Array = np.concatenate([is_job, rows.beside(is_job)], axis=1)
+        both: Array = np.concatenate([is_job, rows.sum_of_others(is_job)], axis=1)
         return both[rows.is_victim]

@@ -1,4 +1,4 @@
-"""Named splits of one table: which rows are forecast by models that never saw their like."""
+"""Named splits of one table into folds of unseen models, families, devices, jobs or campaigns."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from presage.system.arrays import Array
 log = logging.getLogger(__name__)
 
 FOLDS = 5
-# Columns whose values are kept together.
+# Columns whose values define the groups of a split.
 SPLITS = ("model", "family", "device", "job", "campaign")
 
 
-def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
-    """A fold for each row, equal for equal groups.
+def make_folds(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
+    """Return a fold for each row, equal for equal groups.
 
-    Groups are dealt out in the order of a digest of their name and the seed: folds of as many
-    groups each, to one. With ``each`` every group is a fold of its own.
+    Groups are assigned in the order of a digest of their name and the seed, so that folds have
+    equally many groups, up to one. With ``each``, every group is a separate fold.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
         found = f"only {names[0]!r}" if names else "no row"
         raise TrainingError(
             f"the split leaves one side empty: there is {found}; "
-            "split by something of which the tables hold two or more"
+            "split by a column with two or more values"
         )
     folds = len(names) if each else min(FOLDS, len(names))
     fold = {name: position % folds for position, name in enumerate(names)}
@@ -45,8 +45,8 @@ def folds_of(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds:
 
 
 def split_folds(who: pd.DataFrame, split: str, *, seed: int) -> Folds:
-    """Folds of a named split: five of as many models or families each, or one for each device."""
-    return folds_of(list(who[split]), seed=seed, each=split in ("device", "campaign"))
+    """Return the folds of a named split: five of models or families, or one for each device."""
+    return make_folds(list(who[split]), seed=seed, each=split in ("device", "campaign"))
 
 
 def novelty(
@@ -56,11 +56,11 @@ def novelty(
     *,
     known: str = "job",
 ) -> str:
-    """What the rows of ``test`` are, most of them, that no row of ``train`` is.
+    """Return the column in which most rows of ``test`` differ from all rows of ``train``.
 
-    A device, a family, a model, or else ``known``: intervals are calibrated on rows left out in
-    that way. Rows that share a value of ``together`` are new if one of them is. Where too few rows
-    of training are left without the commonest value, nothing can be practised, and that is said.
+    The result is a device, a family, a model, or else ``known``; intervals are calibrated on rows
+    left out in that way. Rows that share a value of ``together`` are new if one of them is. If too
+    few training rows remain without the most frequent value, a warning is logged.
     """
     for split in ("device", "family", "model"):
         unseen = ~test[split].isin(set(train[split]))
@@ -78,6 +78,6 @@ def novelty(
 
 
 def own_fold(outputs: Array, folds: Folds) -> Array:
-    """Of each row the outputs, (folds, rows, ...), of the networks that have not seen it."""
+    """Return for each row the outputs (folds, rows, ...) of the networks not trained on it."""
     own: Array = outputs[np.searchsorted(np.unique(folds), folds), np.arange(len(folds))]
     return own

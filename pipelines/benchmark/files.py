@@ -1,6 +1,6 @@
-"""Published files, and folders of our own tables, as campaigns: known by their columns.
+"""Reading of published files, and of folders of our own tables, as campaigns.
 
-A file may have any name; what its columns are tells who published it, and its importer reads it.
+Files are recognized by their columns, whatever their name; the source's importer reads them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from presage.pipelines.importers.published_file import UNREADABLE, read_csv
 from presage.pipelines.importers.run import Summary, import_source
 
 log = logging.getLogger(__name__)
-MOST_REASONS = 8  # of those that rows were left out for
+MAX_REASONS = 8  # maximum number of logged reasons for skipped rows
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A kind of published file: which columns give it away, and the name its importer knows."""
+    """A kind of published file: its distinctive columns, and the file name of its importer."""
 
     source: str
     name: str
@@ -49,36 +49,36 @@ LAYOUTS = tuple(
         ("lucid", "solo.csv", "speed,gpu_util,amp,dataset"),
         ("parvagpu", "parvagpu_tidy.csv", "Mig instance,Workload Number,Throughput"),
         ("miso", "mig_isolated_step_time.csv", "mig_slice,step_time_median_s"),
-        ("pollux", "", "local_bsz,step_time,sync_time"),  # the model is in the file's own name
+        ("pollux", "", "local_bsz,step_time,sync_time"),  # the file name contains the model
     )
 )
-# Of these a job's run alone is read, which the other side's co-locations may need: all rows, or
-# those in which a column is 1.
-ALONE = {"solo.csv": None, "isolated.csv": None, "parvagpu_tidy.csv": "Workload Number"}
+# Files whose solo runs are read for the other side's co-locations: all rows, or those in which a
+# column is 1.
+SOLO_COLUMNS = {"solo.csv": None, "isolated.csv": None, "parvagpu_tidy.csv": "Workload Number"}
 
 
 def read_tables(
-    paths: Sequence[Path], graphs: GraphCache, *, beside: Sequence[Path] = ()
+    paths: Sequence[Path], graphs: GraphCache, *, solo_sources: Sequence[Path] = ()
 ) -> list[Campaign]:
-    """Campaigns of files or folders, one for each source and folder of tables.
+    """Read files or folders as campaigns, one for each source and folder of tables.
 
     Parameters
     ----------
     paths : sequence of Path
         Files in a layout of ``LAYOUTS``, and folders that ``presage profile`` or ``presage
         import`` wrote.
-    beside : sequence of Path
-        Of these only the jobs that ran alone are read.
+    solo_sources : sequence of Path
+        Files of which only the solo runs are read.
 
     Raises
     ------
     TableError
-        A path does not exist or is of no known layout; or its importer refuses it.
+        A path does not exist or has no known layout, or its importer rejects it.
     """
     campaigns = [read_campaign(path) for path in paths if _is_campaign(path)]
     published = [(path, _layout(path)) for path in paths if not _is_campaign(path)]
     sources = {layout.source for _, layout in published}
-    alone = [(path, _layout(path)) for path in beside if not _is_campaign(path)]
+    solo = [(path, _layout(path)) for path in solo_sources if not _is_campaign(path)]
     for source in sorted(sources):
         with TemporaryDirectory(prefix="presage-benchmark-") as folder:
             files, tables = Path(folder) / "files", Path(folder) / "tables"
@@ -87,32 +87,32 @@ def read_tables(
                 for path, layout in published
                 if layout.source == source
             }
-            for path, layout in alone:
-                if layout.source == source and layout.name in ALONE:
+            for path, layout in solo:
+                if layout.source == source and layout.name in SOLO_COLUMNS:
                     _link_alone(path, files, layout)
             try:
                 summary = import_source(source, files, tables, graphs=graphs)
             except TableError as error:
                 raise TableError(_by_name(str(error), given, files)) from error
-            _tell_left_out(summary)
+            _log_skipped(summary)
             campaigns.append(read_campaign(tables))
     return campaigns
 
 
 def refuse_another_source(train: Sequence[Path], test: Sequence[Path]) -> None:
-    """A table is scored by models of the same columns.
+    """Raise if the training and test tables have different sources.
 
     Raises
     ------
     TableError
-        A path of ``test`` is of a source that none of ``train`` is of.
+        A path of ``test`` has a source that no path of ``train`` has.
     """
     known = {_source(path) for path in train}
     for path in test:
         if (source := _source(path)) not in known:
             raise TableError(
-                f"{path}: has the columns of {source}, --train those of "
-                f"{', '.join(sorted(known))}; give both sides files of one source"
+                f"{path}: has the columns of {source}, but --train has those of "
+                f"{', '.join(sorted(known))}; use files of one source on both sides"
             )
 
 
@@ -120,20 +120,20 @@ def _source(path: Path) -> str:
     return "a folder of tables" if _is_campaign(path) else _layout(path).source
 
 
-def _by_name(said: str, given: Mapping[Path, Path], files: Path) -> str:
-    """What an importer says of a link, said of the file that was given."""
+def _by_name(text: str, given: Mapping[Path, Path], files: Path) -> str:
+    """Replace the names of links in an importer's message by those of the given files."""
     for link, path in given.items():
-        said = said.replace(str(link), str(path))
-    return said.replace(str(files), ", ".join(map(str, given.values())))
+        text = text.replace(str(link), str(path))
+    return text.replace(str(files), ", ".join(map(str, given.values())))
 
 
-def _tell_left_out(summary: Summary) -> None:
-    """Say which rows are not scored, and why: a table with one odd row is still a table."""
+def _log_skipped(summary: Summary) -> None:
+    """Log which rows are not scored, and why."""
     reasons = Counter(summary.skipped) + Counter(summary.notes)
-    for reason, rows in reasons.most_common(MOST_REASONS):
+    for reason, rows in reasons.most_common(MAX_REASONS):
         log.warning("%s: %d x %s", summary.source, rows, reason)
-    if (others := len(reasons) - MOST_REASONS) > 0:
-        log.warning("%s: and %d reasons more; `presage import` lists all", summary.source, others)
+    if (others := len(reasons) - MAX_REASONS) > 0:
+        log.warning("%s: %d more reasons; `presage import` lists all", summary.source, others)
 
 
 def _is_campaign(path: Path) -> bool:
@@ -141,7 +141,7 @@ def _is_campaign(path: Path) -> bool:
 
 
 def _link(path: Path, folder: Path, layout: Layout) -> Path:
-    """The file under the name that its importer looks for, in the first folder without one."""
+    """Link the file under the name that its importer expects, in the first free folder."""
     name = layout.name + (".gz" if path.suffix == ".gz" else "") if layout.name else path.name
     link = _free(folder, name)
     link.symlink_to(path.resolve())
@@ -149,14 +149,14 @@ def _link(path: Path, folder: Path, layout: Layout) -> Path:
 
 
 def _link_alone(path: Path, folder: Path, layout: Layout) -> None:
-    """The same, of the rows in which a job ran alone."""
-    processes = ALONE[layout.name]
+    """Write the solo rows of a file under the name that its importer expects."""
+    processes = SOLO_COLUMNS[layout.name]
     if processes is None:
         _link(path, folder, layout)
         return
     rows = read_csv(path, {processes: int})
-    if (alone := rows[rows[processes] == 1]).size:
-        alone.to_csv(_free(folder, layout.name), index=False)
+    if (solo := rows[rows[processes] == 1]).size:
+        solo.to_csv(_free(folder, layout.name), index=False)
 
 
 def _free(folder: Path, name: str) -> Path:
@@ -173,14 +173,14 @@ def _layout(path: Path) -> Layout:
             return layout
     known = "; ".join(f"{one.source}: {', '.join(sorted(one.columns))}" for one in LAYOUTS)
     raise TableError(
-        f"{path}: columns {', '.join(sorted(found)[:8])} are of no source that is known; "
-        f"give a folder of tables, or a file with those of {known}"
+        f"{path}: columns {', '.join(sorted(found)[:8])} are of no known source; "
+        f"use a folder of tables, or a file with those of {known}"
     )
 
 
 def _columns(path: Path) -> frozenset[str]:
     if not path.exists():
-        raise TableError(f"{path}: no such file; docs/importing.md says which files are read")
+        raise TableError(f"{path}: no such file; docs/importing.md lists the supported files")
     try:
         if path.suffix == ".parquet":
             return frozenset(pq.read_schema(path).names)
@@ -188,5 +188,5 @@ def _columns(path: Path) -> frozenset[str]:
     except UNREADABLE as error:
         raise TableError(
             f"{path}: neither a folder of tables, nor CSV, nor parquet ({str(error)[:80]}); "
-            "docs/importing.md says which files are read"
+            "docs/importing.md lists the supported files"
         ) from error

@@ -18,10 +18,10 @@ from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import conformal_margin
 from presage.models.training.fit import LEVELS, Progress
 from presage.models.training.splits import Folds
-from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, split_folds
+from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
 from presage.pipelines.benchmark.rows import Rows, solo_rows
 from presage.pipelines.benchmark.solo import SoloTask
-from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.benchmark.task import Forecasts
 from presage.system.arrays import Array, Mask
 
 LEVEL = 0.95
@@ -39,30 +39,30 @@ class FitsTask:
     """The memory task, asked about jobs that ran and about jobs that ran out of memory."""
 
     memory: SoloTask
-    needs_runs_alone: bool = False
+    needs_solo_runs: bool = False
 
     @property
     def unit(self) -> str:
-        """Of the memory."""
+        """Unit of the memory."""
         return self.memory.unit
 
     @property
     def scale(self) -> float:
-        """As the memory task's."""
+        """Scale of the memory task."""
         return self.memory.scale
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """As the memory task's."""
+        """Splits of the memory task."""
         return self.memory.splits
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
-        """Runs that ended well, with their memory, and runs that ran out of it, with none."""
+        """Return successful runs with their memory, and out-of-memory runs without."""
         memory = self.memory
         return solo_rows(campaigns, memory.quantity, memory.wanted, failures=("out-of-memory",))
 
-    def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
-        """Every row by models that saw no like row, and by the margins of other folds."""
+    def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
+        """Forecast every row with models not trained on similar rows, and other folds' margins."""
         answers = self.memory.cross_forecast(rows, split, seed=seed, progress=progress)
         folds = split_folds(rows.who, split, seed=seed)
         bounds = {
@@ -71,11 +71,11 @@ class FitsTask:
         }
         return decided(answers, rows, bounds)
 
-    def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Answers:
-        """Rows of ``test``; baselines have their margins of training rows left out in turn."""
+    def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Forecasts:
+        """Forecast rows of ``test``; baselines get margins from left-out training rows."""
         answers = self.memory.forecast(train, test, seed=seed, progress=progress)
         ran = train.take(np.isfinite(train.measured))
-        folds = folds_of(list(ran.who[novelty(ran.who, test.who)]), seed=seed)
+        folds = make_folds(list(ran.who[novelty(ran.who, test.who)]), seed=seed)
         known = self.memory.guesses(ran, folds)
         bounds = {
             name: guess * _factor(ran.measured, known[name])
@@ -93,13 +93,13 @@ def _bounds_out_of_fold(measured: Array, guess: Array, folds: Folds) -> Array:
 
 
 def _factor(measured: Array, guess: Array) -> float:
-    """By which a guess is multiplied so that so many of the measured stay below it."""
+    """Return the factor on a guess that keeps the required share of measurements below it."""
     y, high = np.log(measured), np.log(guess)
     return float(np.exp(conformal_margin(y, np.full(len(y), -np.inf), high, coverage=LEVEL)))
 
 
-def decided(answers: Answers, rows: Rows, bounds: Mapping[str, Array]) -> Answers:
-    """The answers, with figures of the decisions that follow from upper bounds of the memory."""
+def decided(answers: Forecasts, rows: Rows, bounds: Mapping[str, Array]) -> Forecasts:
+    """Add figures of the decisions that follow from upper bounds of the memory."""
     live = np.array([one.job.peak_live_bytes for one in rows.placements], dtype=np.float64)
     memory = np.array([one.device.memory_bytes for one in rows.placements], dtype=np.float64)
     context = np.array([one.device.context_bytes for one in rows.placements], dtype=np.float64)
@@ -108,39 +108,40 @@ def decided(answers: Answers, rows: Rows, bounds: Mapping[str, Array]) -> Answer
     upper = {"mlp": answers.quantiles[:, LEVELS.index(LEVEL)], **bounds}
     more = {}
     for name, bound in upper.items():
-        said = np.maximum(bound, live) <= USABLE * memory
+        predicted = np.maximum(bound, live) <= USABLE * memory
         more[name] = {
-            **decision_figures(said, ran),
+            **decision_figures(predicted, ran),
             "impossible_labels": float((~can_be).sum()),
             **{
                 f"{key}_of_possible": value
-                for key, value in decision_figures(said[can_be], ran[can_be]).items()
+                for key, value in decision_figures(predicted[can_be], ran[can_be]).items()
             },
         }
     return replace(answers, more=more)
 
 
-def decision_figures(said: Mask, ran: Mask) -> dict[str, float]:
-    """How often a decision is wrong, in percent.
+def decision_figures(predicted: Mask, ran: Mask) -> dict[str, float]:
+    """Return how often a decision is wrong, in percent.
 
     Parameters
     ----------
-    said, ran : ndarray of bool, shape (rows,)
-        Whether a job was said to fit, and whether it did.
+    predicted, ran : ndarray of bool, shape (rows,)
+        Whether a job was predicted to fit, and whether it did.
 
     Returns
     -------
     dict of str to float
-        ``wrong_fits``: of the rows said to fit, those that did not. ``wrong_refusals``: of the
-        rows said not to fit, those that did. ``refused``: of the rows that fit, those said not to.
+        ``wrong_fits``: of the rows predicted to fit, those that did not. ``wrong_refusals``: of
+        the rows predicted not to fit, those that did. ``refused``: of the rows that fit, those
+        predicted not to.
     """
     return {
-        "wrong_fits": _percent(said & ~ran, said),
-        "wrong_refusals": _percent(~said & ran, ~said),
-        "refused": _percent(~said & ran, ran),
+        "wrong_fits": _percent(predicted & ~ran, predicted),
+        "wrong_refusals": _percent(~predicted & ran, ~predicted),
+        "refused": _percent(~predicted & ran, ran),
     }
 
 
 def _percent(part: Mask, whole: Mask) -> float:
-    """0 of nothing."""
+    """Return a percentage; 0 of an empty total."""
     return float(100 * part.sum() / max(whole.sum(), 1))

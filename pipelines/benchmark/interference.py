@@ -1,4 +1,4 @@
-"""Co-locations of any size: the network and the baselines asked about slowdowns never measured."""
+"""Interference benchmark: slowdowns in co-locations of any size, by network and baselines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from presage.models.training.fit import LEVELS, FitConfig, Progress
 from presage.models.training.fit_interference import fit_interference, log_slowdowns
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
-from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty
+from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty
 from presage.pipelines.benchmark.colocated import Colocated, colocated
-from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
 
-# So few models, families or devices are left out one by one.
+# Up to this number of models, families or devices, each is a separate fold.
 FEW = 16
-NOISE = 0.05  # of log slowdown
-# Of jobs that were seen beside others, the network may know each by heart; of strangers it may not.
+NOISE = 0.05  # measurement noise of log slowdown
+# The network may memorize jobs with measured co-locations; for unseen jobs it must generalize.
 ACQUAINTED = FitConfig(
     hidden=48, steps=1200, learning_rate=0.01, weight_decay=0.2, ensemble=3, seed=0, batch=192
 )
@@ -36,11 +36,11 @@ STRANGERS = FitConfig(
 
 @dataclass(frozen=True)
 class InterferenceTask:
-    """Normalised speed of every member of a co-location: co-located over alone, 1 / slowdown.
+    """Normalised speed of every member of a co-location: co-located over solo, 1 / slowdown.
 
-    ``pair`` leaves out jobs in company: the same jobs on whichever device, however many of each,
-    and both ways round, are left out together. Of a left-out model or family the networks saw no
-    co-location at all, whoever the victim.
+    ``pair`` leaves out combinations of jobs: the same jobs on any device, in any number and with
+    any victim, are left out together. For a left-out model or family, the networks are trained on
+    no co-location with it.
     """
 
     acquainted: FitConfig = ACQUAINTED
@@ -48,16 +48,16 @@ class InterferenceTask:
     unit: str = "normalised speed"
     scale: float = 1.0
     splits: tuple[str, ...] = ("pair", "model", "family", "device", "campaign")
-    needs_runs_alone: bool = True
+    needs_solo_runs: bool = True
 
     def rows(self, campaigns: Sequence[Campaign]) -> Colocated:
-        """Co-locations of all campaigns."""
+        """Return the co-locations of all campaigns."""
         return colocated(campaigns)
 
     def cross_forecast(
         self, rows: Colocated, split: str, *, seed: int, progress: Progress
-    ) -> Answers:
-        """Every victim by networks that saw no like row; margins are of the other folds."""
+    ) -> Forecasts:
+        """Forecast every victim with networks not trained on it, with other folds' margins."""
         folds = _folds(rows, split, seed)
         networks = _Networks(rows, folds, self._config(split, seed), progress)
         of_victim = folds[rows.is_victim]
@@ -66,31 +66,31 @@ class InterferenceTask:
         )
         guesses = {name: np.empty(len(of_victim)) for name in (*BASELINES, "additive")}
         for fold in np.unique(of_victim):
-            asked, seen = of_victim == fold, ~rows.touched_by(folds == fold)[rows.is_victim]
+            requested, seen = of_victim == fold, ~rows.touched_by(folds == fold)[rows.is_victim]
             for name, guess in guesses.items():
-                guess[asked] = _baseline(name, rows, seen, rows)[asked]
-        return Answers(_speeds(quantiles), guesses)
+                guess[requested] = _baseline(name, rows, seen, rows)[requested]
+        return Forecasts(_speeds(quantiles), guesses)
 
     def forecast(
         self, train: Colocated, test: Colocated, *, seed: int, progress: Progress
-    ) -> Answers:
-        """Rows that are not trained on, by the mean of all networks.
+    ) -> Forecasts:
+        """Forecast test rows with the mean of all networks.
 
-        Each leaves out a fold of the training rows, by which the intervals are calibrated.
+        Each network leaves out a fold of the training rows, which calibrates the intervals.
         """
         split = novelty(train.members, test.members, test.members["colocation"], known="pair")
         networks = _Networks(train, _folds(train, split, seed), self._config(split, seed), progress)
         quantiles = np.empty((len(test.measured), len(LEVELS)))
-        y, left_out, asked = _learnt(train), networks.left_out(), networks.by_fold(test)
+        y, left_out, requested = _learnt(train), networks.left_out(), networks.by_fold(test)
         for rows, by in by_device(_devices(test), _devices(train)):
             quantiles[rows] = cv_plus(
-                y[by], left_out[by], networks.fold_of_victim[by], asked[:, rows], LEVELS
+                y[by], left_out[by], networks.fold_of_victim[by], requested[:, rows], LEVELS
             )
         everything = np.ones(len(train.measured), dtype=bool)
         guesses = {
             name: _baseline(name, train, everything, test) for name in (*BASELINES, "additive")
         }
-        return Answers(_speeds(quantiles), guesses)
+        return Forecasts(_speeds(quantiles), guesses)
 
     def _config(self, split: str, seed: int) -> FitConfig:
         config = self.acquainted if split == "pair" else self.strangers
@@ -98,7 +98,7 @@ class InterferenceTask:
 
 
 class _Networks:
-    """An ensemble for every fold, which has not seen any co-location that touches it."""
+    """An ensemble for every fold, not trained on co-locations with members of the fold."""
 
     def __init__(
         self, rows: Colocated, folds: Folds, config: FitConfig, progress: Progress
@@ -119,7 +119,7 @@ class _Networks:
         )  # fmt: skip
 
     def by_fold(self, rows: Colocated) -> Array:
-        """Learnt quantiles of victims, (folds, victims, levels)."""
+        """Return predicted quantiles of victims, (folds, victims, levels)."""
         out = log_slowdowns(self._stack, rows.padded(rows.columns)[None], rows.count)
         where, slot = rows.places
         victims = out[:, where, slot][:, rows.is_victim]
@@ -127,21 +127,21 @@ class _Networks:
         return _relative(by_fold.mean(axis=1))
 
     def left_out(self) -> Array:
-        """Of the rows trained on, (victims, levels), each by the networks that left it out."""
+        """Return out-of-fold quantiles of the training rows, (victims, levels)."""
         return self.by_fold(self._rows)[self.fold_of_victim, np.arange(len(self.fold_of_victim))]
 
 
 def _relative(log_slowdown: Array) -> Array:
-    """What intervals are calibrated in: an error counts in proportion to a slowdown.
+    """Return the scale in which intervals are calibrated: errors relative to the slowdown.
 
-    Else what two members teach would be too narrow for the slowdowns of five. Below about 5 %,
-    where measurements are noise (and slowdowns less than none), all errors count alike.
+    On a log scale, intervals from two members would be too narrow for the slowdowns of five. Below
+    about 5 %, where measurements are noise, all errors count alike.
     """
     return np.asarray(np.arcsinh(log_slowdown / NOISE))
 
 
 def _devices(rows: Colocated) -> Names:
-    """Of the victims."""
+    """Return the devices of the victims."""
     return rows.members["device"].to_numpy(object)[rows.is_victim]
 
 
@@ -150,32 +150,32 @@ def _learnt(rows: Colocated) -> Array:
 
 
 def _folds(rows: Colocated, split: str, seed: int) -> Folds:
-    """Fold of every line."""
+    """Return the fold of every line."""
     groups = list(rows.members[split])
-    return folds_of(groups, seed=seed, each=len(set(groups)) <= FEW)
+    return make_folds(groups, seed=seed, each=len(set(groups)) <= FEW)
 
 
 def _speeds(learnt: Array) -> Array:
-    """The way back: learnt quantiles of victims -> of normalised speed, lowest first."""
+    """Convert predicted quantiles of victims to normalised speed, lowest first."""
     return np.asarray(np.exp(-NOISE * np.sinh(learnt[:, ::-1])))
 
 
 def _baseline(name: str, train: Colocated, seen: Mask, test: Colocated) -> Array:
-    """Normalised speed of the victims in ``test``, by those in ``train`` that may be seen."""
+    """Return the victims' normalised speed in ``test``, from the allowed rows of ``train``."""
     if name == "additive":
         return Additive(train, seen).speeds(test)
     model = BASELINES[name]()
-    x, asked = _flat(train)[seen], _flat(test)
+    x, requested = _flat(train)[seen], _flat(test)
     if name == "constant":
-        guess: Array = model.fit(x, train.measured[seen]).predict(asked)
+        guess: Array = model.fit(x, train.measured[seen]).predict(requested)
         return guess
     log_speed = np.log(train.measured[seen])
-    learnt = model.fit(x, log_speed).predict(asked)
-    # A straight line, far from what it saw, would promise a thousandfold speed.
+    learnt = model.fit(x, log_speed).predict(requested)
+    # A linear model would extrapolate to a thousandfold speed.
     return np.asarray(np.exp(np.clip(learnt, log_speed.min(), log_speed.max())))
 
 
 def _flat(rows: Colocated) -> Array:
-    """The victim's columns beside the sum of its co-runners'."""
-    both: Array = np.concatenate([rows.columns, rows.beside(rows.columns)], axis=1)
+    """Return the victim's columns and the sum of its co-runners' columns."""
+    both: Array = np.concatenate([rows.columns, rows.sum_of_others(rows.columns)], axis=1)
     return both[rows.is_victim]

@@ -1,4 +1,4 @@
-"""Measured rows of a task: what was placed where, and what came of it."""
+"""Measured rows of a task: placements and their labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from presage.system.arrays import Array, Names
 
 @dataclass(frozen=True)
 class Rows:
-    """Jobs alone, one a row.
+    """Solo jobs, one per row.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Rows:
         return self.who["device"].to_numpy(object)
 
     def take(self, keep: np.ndarray) -> Rows:
-        """The rows that a mask or positions choose."""
+        """Return the rows selected by a mask or positions."""
         positions = np.arange(len(self))[keep]
         return Rows(
             self.who.iloc[positions].reset_index(drop=True),
@@ -52,7 +52,7 @@ class Rows:
 
 
 def shared_how(mode: str) -> str:
-    """In words, where a device is not simply shared in time."""
+    """Describe a sharing mode, unless the device is exclusive or time-sliced."""
     return "" if mode in ("exclusive", "time-slice") else f" by {mode}"
 
 
@@ -63,10 +63,10 @@ def solo_rows(
     *,
     failures: Collection[str] = (),
 ) -> Rows:
-    """Return the solo runs of the wanted jobs in which the quantity was measured.
+    """Return solo runs of the wanted jobs in which the quantity was measured.
 
-    Failed runs are included only if they failed in one of the ways named by ``failures``. A zero
-    counts as a measurement of a fraction, and as a missing value of a scale.
+    Failed runs are included only for the kinds in ``failures``. 0 is a measurement of a fraction,
+    and a missing value of a scale.
     """
     column = quantity.column
     who, placements, measured = [], [], []

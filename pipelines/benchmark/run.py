@@ -1,4 +1,4 @@
-"""One benchmark: tables read, rows checked, models fitted, forecasts scored."""
+"""Run of one benchmark: reads tables, checks rows, fits models, scores forecasts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Figures of a benchmark, in percent but ``mae``, which is in the label's unit."""
+    """Figures of a benchmark, in percent, except ``mae`` in the label's unit."""
 
     task: str
     split: str
@@ -39,7 +39,7 @@ class Result:
     slices: Mapping[str, Mapping[str, Figures]]
 
     def as_json(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """Return the output of ``--json``."""
         return asdict(self)
 
 
@@ -58,9 +58,9 @@ def run(
     Raises
     ------
     ConfigError
-        There is no such task or split; or both a test table and a split are asked for.
+        The task or split is unknown, or both a test table and a split are given.
     TableError
-        A file cannot be read; the tables have other columns; a test row is in training too.
+        A file cannot be read; the tables have different columns; a test row is in training, too.
     TrainingError
         There are too few rows, all labels are equal, or a side of the split is empty.
     """
@@ -68,26 +68,29 @@ def run(
     of_name = tasks()
     known = of_name[_known("task", task, of_name)]
     if test and split is not None:
-        raise ConfigError("give --test or --split, not both: a split is one of --train alone")
+        raise ConfigError("use --test or --split, not both: a split divides --train")
     split = "test" if test else _known("split", split or known.splits[0], known.splits)
-    alone = known.needs_runs_alone
+    solo = known.needs_solo_runs
     refuse_another_source(train, test)
-    rows = known.rows(read_tables(train, graphs, beside=test if alone else ()))
+    rows = known.rows(read_tables(train, graphs, solo_sources=test if solo else ()))
     check(rows, "training")
     if test:
-        asked = known.rows(read_tables(test, graphs, beside=train if alone else ()))
-        if not np.isfinite(asked.measured).any():
+        requested = known.rows(read_tables(test, graphs, solo_sources=train if solo else ()))
+        if not np.isfinite(requested.measured).any():
             raise TrainingError(
-                f"--test: no row of it can be used for {task}; "
-                "docs/importing.md says what each source measured"
+                f"--test: no row can be used for {task}; "
+                "docs/importing.md lists what each source measured"
             )
-        _refuse_known(rows, asked)
-        answers = known.forecast(rows, asked, seed=seed, progress=progress)
+        _refuse_known(rows, requested)
+        answers = known.forecast(rows, requested, seed=seed, progress=progress)
     else:
-        asked = rows
+        requested = rows
         answers = known.cross_forecast(rows, split, seed=seed, progress=progress)
-    ran = np.isfinite(asked.measured)
-    measured, quantiles = known.scale * asked.measured[ran], known.scale * answers.quantiles[ran]
+    ran = np.isfinite(requested.measured)
+    measured, quantiles = (
+        known.scale * requested.measured[ran],
+        known.scale * answers.quantiles[ran],
+    )
     return Result(
         task=task, split=split, unit=known.unit, seed=seed, rows=len(ran),
         mlp=_figures(measured, quantiles) | dict(answers.more.get("mlp", {})),
@@ -96,12 +99,12 @@ def run(
             for name, guess in answers.baselines.items()
         },
         seconds=round(time.monotonic() - started, 1),
-        slices=_slices(asked.who[ran], measured, quantiles),
+        slices=_slices(requested.who[ran], measured, quantiles),
     )  # fmt: skip
 
 
 def _figures(y: Array, quantiles: Array) -> Figures:
-    """Point figures of the median; coverage and median width of the 80 and the 90 % interval."""
+    """Return figures of the median; coverage and median width of 80 and 90 % intervals."""
     figures = _points(y, quantiles[:, LEVELS.index(0.5)])
     for name, low in (("", LEVELS.index(0.1)), ("_90", LEVELS.index(0.05))):
         found = interval_metrics(y, quantiles[:, low], quantiles[:, len(LEVELS) - 1 - low])
@@ -115,7 +118,7 @@ def _points(y: Array, predicted: Array) -> Figures:
 
 
 def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
-    """Figures by device and by family, the families with the largest errors first."""
+    """Return figures by device and by family, the families with the largest errors first."""
     out: dict[str, dict[str, Figures]] = {}
     for name in ("device", "family"):
         positions = who.groupby(name).indices
@@ -133,8 +136,8 @@ def _refuse_known(train: Rows, test: Rows) -> None:
     if twice:
         more = f" and {len(twice) - 5} more" if len(twice) > 5 else ""
         raise TableError(
-            f"{len(twice)} rows of --test are in --train too ({'; '.join(twice[:5])}{more}); "
-            "take them out of one of the two"
+            f"{len(twice)} rows of --test are also in --train ({'; '.join(twice[:5])}{more}); "
+            "remove them from one of the two"
         )
 
 

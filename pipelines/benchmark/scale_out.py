@@ -1,7 +1,7 @@
-"""A step over several devices: the network and the baselines on what a law of it leaves over.
+"""Scale-out benchmark: steps over several devices, as residuals over an analytical law.
 
-The law (``models/networks/scale_out_law.py``) adds computing and synchronising up; all learn the
-logarithm of how far a step was off it. Each fold has a law of its own, of rows that it may see.
+The law (``models/networks/scale_out_law.py``) adds compute and synchronisation time; all models
+learn the logarithm of the ratio of a step to it. Each fold has its own law, fitted on its rows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import FitConfig, Progress
 from presage.models.training.fit_views import fit_views
 from presage.models.training.splits import Folds
-from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, own_fold, split_folds
+from presage.pipelines.benchmark.benchmark_splits import (
+    make_folds,
+    novelty,
+    own_fold,
+    split_folds,
+)
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
-from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 
@@ -31,7 +36,7 @@ CONFIG = FitConfig(
 
 @dataclass(frozen=True)
 class View:
-    """Rows as each member of a stack sees them: features (members, rows, columns), law in log s."""
+    """Inputs of each member of a stack: features (members, rows, columns), law in log seconds."""
 
     x: Array
     law: Array
@@ -39,64 +44,65 @@ class View:
 
 @dataclass(frozen=True)
 class ScaleOutTask:
-    """Seconds of a synchronised step, by where its devices are and the batch of each."""
+    """Seconds of a synchronised step, by the placement of its devices and the batch of each."""
 
     config: FitConfig = CONFIG
     unit: str = "seconds"
     scale: float = 1.0
-    # The default first: where to put a job that ran elsewhere is what a scheduler asks.
+    # The default comes first: schedulers ask for placements of jobs that ran elsewhere.
     splits: tuple[str, ...] = (
         "placement", "count", "batch", "model", "family", "job", "device", "campaign",
     )  # fmt: skip
-    needs_runs_alone: bool = False
+    needs_solo_runs: bool = False
 
     def rows(self, campaigns: Sequence[Campaign]) -> ScaleRows:
-        """Training steps of all campaigns that scaled out."""
+        """Return the scaled-out training steps of all campaigns."""
         return scale_rows(campaigns)
 
     def cross_forecast(
         self, rows: ScaleRows, split: str, *, seed: int, progress: Progress
-    ) -> Answers:
-        """Every row by models that saw no like row; the folds' margins are those of the others."""
+    ) -> Forecasts:
+        """Forecast every row with models not trained on similar rows, and other folds' margins."""
         folds, y = split_folds(rows.who, split, seed=seed), np.log(rows.measured)
-        seen = _seen(folds)
+        seen = _seen_rows(folds)
         view = _view(rows, seen)
         raw = own_fold(self._quantiles(view, y, seen, seed, progress), folds)
         guesses = {
             name: own_fold(
-                np.stack([_guess(name, view, y, m, seen[m]) for m in range(len(seen))]), folds
+                np.stack([_fit_baseline(name, view, y, m, seen[m]) for m in range(len(seen))]),
+                folds,
             )
             for name in BASELINES
         }
         devices = rows.who["device"].to_numpy(object)
-        return Answers(np.exp(cv.calibrate_out_of_fold(y, raw, folds, devices)), guesses)
+        return Forecasts(np.exp(cv.calibrate_out_of_fold(y, raw, folds, devices)), guesses)
 
     def forecast(
         self, train: ScaleRows, test: ScaleRows, *, seed: int, progress: Progress
-    ) -> Answers:
-        """Rows of ``test`` by the mean of members that each left out a fold (CV+)."""
+    ) -> Forecasts:
+        """Forecast rows of ``test`` with the mean of members that each left out a fold (CV+)."""
         new = novelty(train.who, test.who)
         groups = train.who["placement" if new == "job" else new]
-        folds = folds_of(list(groups), seed=seed)
+        folds = make_folds(list(groups), seed=seed)
         both, y = train.followed_by(test), np.log([*train.measured, *test.measured])
-        # Baselines see all of the training rows, as one member more.
+        # Baselines are trained on all training rows, as an additional member.
         everything = np.ones((1, len(train)), dtype=bool)
-        seen = np.concatenate([_seen(folds), everything])
+        seen = np.concatenate([_seen_rows(folds), everything])
         seen = np.concatenate([seen, np.zeros((len(seen), len(test)), dtype=bool)], axis=1)
         view = _view(both, seen)
         members = View(view.x[:-1], view.law[:-1])
         raw = self._quantiles(members, y, seen[:-1], seed, progress)
-        on, asked_on = (rows.who["device"].to_numpy(object) for rows in (train, test))
+        on, requested_devices = (rows.who["device"].to_numpy(object) for rows in (train, test))
         calibrated = cv.calibrate_new(
             y[: len(train)], own_fold(raw[:, : len(train)], folds), on,
-            raw[:, len(train) :].mean(axis=0), asked_on,
+            raw[:, len(train) :].mean(axis=0), requested_devices,
         )  # fmt: skip
         last = len(seen) - 1
-        guesses = {n: _guess(n, view, y, last, seen[last])[len(train) :] for n in BASELINES}
-        return Answers(np.exp(calibrated), guesses)
+        guesses = {n: _fit_baseline(n, view, y, last, seen[last])[len(train) :] for n in BASELINES}
+        return Forecasts(np.exp(calibrated), guesses)
 
     def _quantiles(self, view: View, y: Array, seen: Array, seed: int, progress: Progress) -> Array:
-        """Of log seconds, (members, rows, levels)."""
+        """Return quantiles of log seconds, (members, rows, levels)."""
         off = fit_views(
             view.x, y - view.law, seen, replace(self.config, seed=seed), progress=progress
         )
@@ -104,8 +110,8 @@ class ScaleOutTask:
         return out
 
 
-def _seen(folds: Folds) -> Array:
-    """(members, rows): each member leaves out a fold."""
+def _seen_rows(folds: Folds) -> Array:
+    """Return a mask (members, rows): each member leaves out a fold."""
     return np.array([folds != fold for fold in np.unique(folds)])
 
 
@@ -132,10 +138,10 @@ def _features(rows: ScaleRows, compute_s: Array, law_s: Array) -> Array:
     return np.stack([*logarithms, widest, narrowest], axis=1)
 
 
-def _guess(name: str, view: View, y: Array, member: int, seen: Array) -> Array:
-    """A baseline's seconds of all rows, fitted on those that a member sees.
+def _fit_baseline(name: str, view: View, y: Array, member: int, seen: Array) -> Array:
+    """Return a baseline's seconds of all rows, fitted on a member's training rows.
 
-    The constant is the exception: it is the median of the steps themselves.
+    The constant baseline is the median of the steps themselves.
     """
     x, law = view.x[member], view.law[member]
     model = BASELINES[name]()

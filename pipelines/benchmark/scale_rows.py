@@ -1,4 +1,4 @@
-"""Steps over several devices: which jobs, spread how, and how long they took."""
+"""Rows of steps over several devices: the jobs, their spread, and the step times."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ WHO = (
     "row", "job", "model", "family", "device", "campaign", "placement", "count", "batch", "kind",
 )  # fmt: skip
 FACTS = ("batch_size", "gradient_bytes", "roofline_s", "flops_per_s", "bytes_per_s")
-LEAST_SHARE_OF_STEP = 0.05  # of computing, whatever a source calls synchronisation
+LEAST_SHARE_OF_STEP = 0.05  # minimum share of compute in a step
 
 
 @dataclass(frozen=True)
 class ScaleRows:
-    """Training jobs on one or more devices, one a row.
+    """Training jobs on one or more devices, one per row.
 
     Attributes
     ----------
     who : DataFrame
-        Columns row, job, model, family, device, campaign, and what may be left out besides:
+        Columns row, job, model, family, device, campaign, and further columns for splits:
         placement (devices of each node), count (of devices), batch; and kind, which all batch
-        sizes of a job have in common.
+        sizes of a job share.
     facts : DataFrame
-        Columns ``FACTS``, of the job and one device; and alone_s, what the step would take on
-        one device as far as this row tells, NaN where it does not.
+        Columns ``FACTS``, of the job and one device; and alone_s, the step time on a single
+        device if the row determines it, else NaN.
     spreads : sequence of Spread
     measured : ndarray of shape (rows,)
         Seconds of a step.
@@ -50,7 +50,7 @@ class ScaleRows:
         return len(self.who)
 
     def followed_by(self, others: ScaleRows) -> ScaleRows:
-        """These rows and then the others."""
+        """Return these rows followed by the others."""
         return ScaleRows(
             pd.concat([self.who, others.who], ignore_index=True),
             pd.concat([self.facts, others.facts], ignore_index=True),
@@ -60,12 +60,12 @@ class ScaleRows:
 
 
 def scale_rows(campaigns: Sequence[Campaign]) -> ScaleRows:
-    """Steps of `scale_out`, and of its jobs alone.
+    """Return the steps of `scale_out`, and of the solo runs of its jobs.
 
     Raises
     ------
     TableError
-        A row has more nodes than devices, or a placement of other devices.
+        A row has more nodes than devices, or a placement with another number of devices.
     """
     who, facts, spreads, measured = [], [], [], []
     for campaign in campaigns:
@@ -108,19 +108,19 @@ def scale_rows(campaigns: Sequence[Campaign]) -> ScaleRows:
 
 
 def _steps(campaign: Campaign) -> Iterator[dict[Any, Any]]:
-    """Rows of `scale_out`, then runs alone of their jobs that are not among them."""
+    """Yield rows of `scale_out`, then solo runs of its jobs that are not in it."""
     whole = {"share": 1.0, "sharing_mode": "exclusive"}
-    scaled, alone = set(), set()
+    scaled, solo = set(), set()
     for row in campaign.scale_out.to_dict("records"):
         key = (row["job_id"], row["device_kind"])
         scaled.add(key)
         if row["devices"] == 1:
-            alone.add(key)
+            solo.add(key)
         yield row | whole
     for row in campaign.executions.to_dict("records"):
         key = (row["job_id"], row["device_kind"])
         ran = row["share"] == 1 and not row["failure"] and row["step_time_median_s"] > 0
-        if ran and key in scaled - alone:
+        if ran and key in scaled - solo:
             one = {"nodes": 1, "devices": 1, "placement": "1", "sync_time_s": None}
             yield row | one | {"step_time_s": row["step_time_median_s"]}
 

@@ -1,4 +1,4 @@
-"""Jobs alone: the network and the baselines fitted on some rows, asked about others."""
+"""Solo benchmark: network and baselines fitted on some solo runs and scored on others."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from presage.models.training.fit import (
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.benchmark_splits import (
     SPLITS,
-    folds_of,
+    make_folds,
     novelty,
     own_fold,
     split_folds,
 )
 from presage.pipelines.benchmark.rows import Rows, solo_rows
-from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 
-# Thousands of rows: a larger network, for longer, than dvc.yaml's stages need for hundreds.
+# For thousands of rows: a larger network with more steps than dvc.yaml's stages use for hundreds.
 CONFIG = FitConfig(
     hidden=64, steps=2000, learning_rate=5e-3, weight_decay=0.1, ensemble=3, seed=0, batch=256,
     jitter=0.2,
 )  # fmt: skip
-# Training steps of a thousand models on one device have more to tell.
+# The training steps of a thousand models on one device contain more information.
 LONGER = replace(CONFIG, hidden=96, steps=3000)
-# No sum of parts carries what is common: blurred, a network would say less of it.
+# Without component factors, input jitter would blur the network's predictions.
 SHARP = replace(CONFIG, jitter=0.0)
 
 
 @dataclass(frozen=True)
 class SoloTask:
-    """A measurement of jobs alone.
+    """A quantity measured in solo runs.
 
     Attributes
     ----------
     wanted : callable
-        Which jobs.
+        Whether a job belongs to the task.
     """
 
     quantity: Quantity
@@ -61,16 +61,16 @@ class SoloTask:
     scale: float = 1.0
     splits: tuple[str, ...] = SPLITS
     config: FitConfig = CONFIG
-    needs_runs_alone: bool = False
+    needs_solo_runs: bool = False
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
-        """Rows of all campaigns."""
+        """Return the rows of all campaigns."""
         return solo_rows(campaigns, self.quantity, self.wanted)
 
-    def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Answers:
-        """Every row by models that saw no like row; the folds' margins are those of the others.
+    def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
+        """Forecast every row with models not trained on similar rows, and other folds' margins.
 
-        Rows that were not measured are forecast and not learnt from.
+        Rows without a measurement are forecast, but not trained on.
         """
         folds = split_folds(rows.who, split, seed=seed)
         features = matrix(rows.placements, "full")
@@ -78,51 +78,53 @@ class SoloTask:
         raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
         calibrated = cv.calibrate_out_of_fold(y, raw, folds, rows.devices)
         guesses = self._guesses(features, rows.measured, folds)
-        return Answers(self.quantity.to_measured(calibrated, features), guesses)
+        return Forecasts(self.quantity.to_measured(calibrated, features), guesses)
 
     def guesses(self, rows: Rows, folds: Folds) -> dict[str, Array]:
-        """Every row by baselines that saw no row of its fold."""
+        """Return every row's forecast by baselines not trained on its fold."""
         return self._guesses(matrix(rows.placements, "full"), rows.measured, folds)
 
     def _guesses(self, features: Array, measured: Array, folds: Folds) -> dict[str, Array]:
         guesses = {name: np.empty(len(folds)) for name in BASELINES}
         for fold in np.unique(folds):
-            seen, asked = (folds != fold) & np.isfinite(measured), folds == fold
+            seen, requested = (folds != fold) & np.isfinite(measured), folds == fold
             for name, guess in guesses.items():
-                guess[asked] = self._baseline(name, features[seen], measured[seen], features[asked])
+                guess[requested] = self._baseline(
+                    name, features[seen], measured[seen], features[requested]
+                )
         return guesses
 
-    def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Answers:
-        """Rows that are not trained on, by the mean of all members of the network.
+    def forecast(self, train: Rows, test: Rows, *, seed: int, progress: Progress) -> Forecasts:
+        """Forecast test rows with the mean of all members of the network.
 
-        Each member leaves out a fold of the training rows, by which the intervals are calibrated
+        Each member leaves out a fold of the training rows, which calibrates the intervals
         (Barber et al., CV+, 2021).
         """
         train = train.take(np.isfinite(train.measured))
-        folds = folds_of(list(train.who[novelty(train.who, test.who)]), seed=seed)
-        features, asked = matrix(train.placements, "full"), matrix(test.placements, "full")
+        folds = make_folds(list(train.who[novelty(train.who, test.who)]), seed=seed)
+        features, requested = matrix(train.placements, "full"), matrix(test.placements, "full")
         y = self.quantity.to_learnt(train.measured, features)
-        both = np.concatenate([features, asked])
+        both = np.concatenate([features, requested])
         outputs = self._outputs(features, y, folds, both, seed, progress)
         calibrated = cv.calibrate_new(
             y, own_fold(outputs[:, : len(y)], folds), train.devices,
             outputs[:, len(y) :].mean(axis=0), test.devices,
         )  # fmt: skip
         guesses = {
-            name: self._baseline(name, features, train.measured, asked) for name in BASELINES
+            name: self._baseline(name, features, train.measured, requested) for name in BASELINES
         }
-        return Answers(self.quantity.to_measured(calibrated, asked), guesses)
+        return Forecasts(self.quantity.to_measured(calibrated, requested), guesses)
 
     def _outputs(
         self,
         features: Array,
         y: Array,
         folds: Folds,
-        asked: Array,
+        requested: Array,
         seed: int,
         progress: Progress,
     ) -> Array:
-        """Of each fold's ensemble, which has not seen it: quantiles (folds, asked, levels)."""
+        """Return quantiles (folds, rows, levels) of the ensembles not trained on each fold."""
         config = replace(self.config, seed=seed)
         numbers = np.unique(folds)
         ran = np.isfinite(y)
@@ -131,22 +133,23 @@ class SoloTask:
             transform_features(features[ran], "full"), y[ran], seen.astype(np.float64),
             inputs_of(self.quantity.inputs, "full"), config, progress=progress,
         )  # fmt: skip
-        out = quantiles_of(stack, transform_features(asked, "full"))
+        out = quantiles_of(stack, transform_features(requested, "full"))
         by_fold = out.reshape(len(numbers), config.ensemble, *out.shape[1:])
         return np.stack([combined_array(of_fold) for of_fold in by_fold])
 
-    def _baseline(self, name: str, features: Array, measured: Array, asked: Array) -> Array:
-        """A baseline's forecast, of what the network reads and by what it learns.
+    def _baseline(self, name: str, features: Array, measured: Array, requested: Array) -> Array:
+        """Return a baseline's forecast, with the network's inputs and target.
 
-        The constant is the exception: it is the median of the label itself.
+        The constant baseline is the median of the label itself.
         """
         model = BASELINES[name]()
         if name == "constant":
-            guess: Array = model.fit(features, measured).predict(asked)
+            guess: Array = model.fit(features, measured).predict(requested)
             return guess
         read = inputs_of(self.quantity.inputs, "full")
         positions = [*read.columns, *read.identity]
-        x, x_asked = (transform_features(f, "full")[:, positions] for f in (features, asked))
+        x, x_asked = (transform_features(f, "full")[:, positions] for f in (features, requested))
         learnt = model.fit(x, self.quantity.to_learnt(measured, features)).predict(x_asked)
-        learnt = learnt.clip(-15.0, 15.0)  # as a release is: far out a line knows no bound
-        return self.quantity.to_measured(learnt[:, None], asked)[:, 0]
+        # Clip as in a release: linear models extrapolate without bound.
+        learnt = learnt.clip(-15.0, 15.0)
+        return self.quantity.to_measured(learnt[:, None], requested)[:, 0]

@@ -1,4 +1,4 @@
-"""What a benchmark asks of a task: rows of campaigns, and forecasts of rows never seen."""
+"""Interface of a benchmark task: rows of campaigns, and forecasts of unseen rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from presage.system.arrays import Array
 
 
 class Rows(Protocol):
-    """Measured rows: who they are, and the label.
+    """Measured rows: their identity, and the label.
 
-    ``who`` has columns ``row`` (what was measured, in words: equal rows are of equal words),
-    ``model``, ``family``, ``device`` and ``campaign``; ``measured`` has shape (rows,), with NaN
-    where a row is asked about that nothing was measured of.
+    ``who`` has columns ``row`` (a description, equal for equal rows), ``model``, ``family``,
+    ``device`` and ``campaign``; ``measured`` has shape (rows,), with NaN for rows without a
+    measurement.
     """
 
     @property
@@ -29,20 +29,20 @@ class Rows(Protocol):
 
     @property
     def measured(self) -> Array:
-        """In the unit of the source."""
+        """Labels in the unit of the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """Forecasts of some rows, in the unit of their label.
+class Forecasts:
+    """Forecasts of rows, in the unit of their label.
 
     Attributes
     ----------
     quantiles : ndarray of shape (rows, levels)
-        The network's, calibrated.
+        Calibrated quantiles of the network.
     baselines : mapping of str to ndarray of shape (rows,)
     more : mapping of str to mapping
-        Further figures of the task's own, of "mlp" and of each baseline.
+        Additional figures of the task, for "mlp" and each baseline.
     """
 
     quantiles: Array
@@ -51,65 +51,64 @@ class Answers:
 
 
 class Task(Protocol):
-    """One thing to forecast."""
+    """A quantity to predict."""
 
     @property
     def unit(self) -> str:
-        """Unit of the label, as figures are given."""
+        """Unit of the reported figures."""
 
     @property
     def scale(self) -> float:
-        """Of that unit, in one of the source's."""
+        """Factor from the source's unit to the reported one."""
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """What may be left out, the default first."""
+        """Available splits, the default first."""
 
     @property
-    def needs_runs_alone(self) -> bool:
-        """Whether a row needs runs alone that the other side's files may hold."""
+    def needs_solo_runs(self) -> bool:
+        """Whether a row needs solo runs that the other side's files may contain."""
 
     def rows(self, campaigns: Sequence[Campaign]) -> Any:
-        """Rows of all campaigns, as this task's own :class:`Rows`."""
+        """Return rows of all campaigns, as this task's own :class:`Rows`."""
 
-    def forecast(self, train: Any, test: Any, *, seed: int, progress: Progress) -> Answers:
-        """Rows of ``test`` by models fitted on ``train``.
-
-        Raises
-        ------
-        TrainingError
-            Nothing can be learnt of ``train``.
-        """
-
-    def cross_forecast(self, rows: Any, split: str, *, seed: int, progress: Progress) -> Answers:
-        """Every row by models that saw no like row.
+    def forecast(self, train: Any, test: Any, *, seed: int, progress: Progress) -> Forecasts:
+        """Forecast rows of ``test`` with models fitted on ``train``.
 
         Raises
         ------
         TrainingError
-            Nothing can be learnt of the rows, or the split leaves one side empty.
+            ``train`` is not sufficient for training.
+        """
+
+    def cross_forecast(self, rows: Any, split: str, *, seed: int, progress: Progress) -> Forecasts:
+        """Forecast every row with models not trained on similar rows.
+
+        Raises
+        ------
+        TrainingError
+            The rows are not sufficient for training, or the split leaves one side empty.
         """
 
 
-LEAST_ROWS = 20  # five folds of which each leaves nine to calibrate 90 % by
+LEAST_ROWS = 20  # five folds, each of which leaves nine rows to calibrate 90 %
 
 
 def check(rows: Rows, what: str) -> None:
-    """Refuse what nothing can be learnt from.
+    """Check that the rows are sufficient for training.
 
     Raises
     ------
     TrainingError
-        There are too few rows to calibrate by, or all labels are equal.
+        There are too few rows for calibration, or all labels are equal.
     """
     measured = rows.measured[np.isfinite(rows.measured)]
     if len(measured) < LEAST_ROWS:
         raise TrainingError(
-            f"{what}: {len(measured)} rows can be used, to calibrate takes {LEAST_ROWS}; "
-            "give more files"
+            f"{what}: {len(measured)} rows can be used, but calibration needs {LEAST_ROWS}; "
+            "add files"
         )
     if measured.min() == measured.max():
         raise TrainingError(
-            f"{what}: the target is {measured[0]:g} in every row, nothing can be learnt of "
-            "it; give rows that differ"
+            f"{what}: the target is {measured[0]:g} in every row; use rows with different values"
         )

@@ -1,4 +1,4 @@
-"""Tasks of ``presage benchmark``."""
+"""Registry of benchmark tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An evaluation as a whole: what a person or a program is shown of it."""
+"""Assessment: the complete result of an evaluation, for the report page and for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from presage.pipelines.evaluation.evaluation_tables import (
 from presage.pipelines.evaluation.worst_rows import worst_rows
 from presage.pipelines.stages.evaluate import Metrics
 
-# What is told of a bad forecast, beside the percentage.
+# Columns that describe an inaccurate forecast, besides the percentage.
 WORST_COLUMNS = (
     "split job_id family device_kind machine campaign together measured q0.05 q0.1 predicted q0.9 "
     "q0.95 inside domain reason why"
@@ -27,7 +27,7 @@ WORST_COLUMNS = (
 
 @dataclass(frozen=True)
 class Assessment:
-    """Metrics, and the tables that say where the error sits.
+    """Metrics, and tables that locate the error.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Assessment:
     error_by : mapping of str to mapping of str to DataFrame
         Predictor -> one of ``GROUPS`` -> figures per split and group.
     worst : mapping of str to DataFrame
-        Predictor -> the rows of each split that were furthest off.
+        Predictor -> the rows of each split with the largest error.
     """
 
     metrics: Metrics
@@ -50,7 +50,7 @@ class Assessment:
     worst: Mapping[str, pd.DataFrame]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the single rows, as JSON holds it."""
+        """Return everything but the single rows, as JSON values."""
         return {
             "metrics": self.metrics,
             "calibration": _known(self.calibration),
@@ -66,7 +66,7 @@ class Assessment:
 
 
 def assess(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame]) -> Assessment:
-    """Tables of forecasts whose metrics are known."""
+    """Compute the tables of forecasts with known metrics."""
     rows = {predictor: judged(table) for predictor, table in forecasts.items()}
     return Assessment(
         metrics=metrics,
@@ -81,7 +81,7 @@ def assess(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame]) -> Assessmen
 
 
 def _known(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON holds them: what is not known is null."""
+    """Return rows as JSON values: unknown values are null."""
     return [
         {name: None if pd.isna(value) else value for name, value in row.items()}
         for row in records(table)

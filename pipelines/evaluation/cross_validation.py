@@ -1,7 +1,7 @@
-"""Out-of-fold forecasts and their calibration: every number here is of a job not trained on.
+"""Out-of-fold forecasts and their calibration: every figure is of a job excluded from training.
 
-One stack of networks holds, for each split and fold, an ensemble that never saw that fold. The
-ensemble of the by-job split that did not see the held-out fold is the one a release ships.
+A stack of networks has, for each split and fold, an ensemble that was not trained on that fold. A
+release ships the by-job split's ensemble that was not trained on the held-out fold.
 """
 
 from __future__ import annotations
@@ -22,92 +22,93 @@ from presage.system.arrays import Array, Mask, Names
 
 SPLITS = ("job", "family")
 
-LEAST_ALIKE = 20  # rows that margins of their own take, of strangers or of a class of devices
-LEAST_SEEN = 9  # rows that a 90 % interval is calibrated by
-SEVERAL_DEVICES = 3  # from as many kinds on, leaving some out tells how wrong an unknown one's are
+MIN_SIMILAR = 20  # rows needed for separate margins of out-of-domain rows or a device class
+MIN_CALIBRATION_ROWS = 9  # rows needed to calibrate a 90 % interval
+SEVERAL_DEVICES = 3  # device kinds needed to estimate the error on unknown kinds
 
-# The interval that begins at a level, and its coverage.
+# Lower level of each interval, and its coverage.
 COVERAGES = {level: round(1 - 2 * level, 6) for level in LEVELS if level < 0.5}
 
-# Of a class of devices that a predictor was never measured on nobody knows how wrong it is. Half
-# to twice (a third to thrice for the widest) is what we dare say; of a fraction, as much in odds.
-UNMEASURED: ByLevel = {0.05: math.log(3), 0.1: math.log(2)}
+# The error on a class of devices that a predictor was never measured on is unknown. The assumed
+# margin is half to twice (a third to thrice for the widest); for a fraction, the same in odds.
+ASSUMED_MARGINS: ByLevel = {0.05: math.log(3), 0.1: math.log(2)}
 
 
 @dataclass(frozen=True)
 class ByDomain:
-    """Uncalibrated out-of-fold quantiles (rows, levels), and which rows are strangers there."""
+    """Uncalibrated out-of-fold quantiles (rows, levels), and which rows are out of domain."""
 
     quantiles: Array
-    strange: Mask
+    out_of_domain: Mask
 
 
 @dataclass(frozen=True)
 class Members:
-    """Which fold of which split each member of a stack has not seen."""
+    """Split and fold that each member of a stack was not trained on."""
 
     split: tuple[str, ...]
     fold: np.ndarray[Any, np.dtype[np.int64]]
 
-    def of(self, split: str, fold: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Positions of the ensemble that did not see a fold."""
-        wanted = [s == split and f == fold for s, f in zip(self.split, self.fold, strict=True)]
-        return np.flatnonzero(wanted)
+    def ensemble(self, split: str, fold: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the positions of the ensemble that was not trained on a fold."""
+        selected = [s == split and f == fold for s, f in zip(self.split, self.fold, strict=True)]
+        return np.flatnonzero(selected)
 
 
 def leaves_enough(folds: Mapping[str, Folds], measured: Mask) -> bool:
-    """Whether enough rows remain, to learn and calibrate by, whichever fold is left out."""
+    """Return whether enough rows remain for training and calibration without any one fold."""
     return all(
-        (measured & (of_row != fold)).sum() >= LEAST_SEEN
-        for of_row in folds.values()
-        for fold in np.unique(of_row)
+        (measured & (row_folds != fold)).sum() >= MIN_CALIBRATION_ROWS
+        for row_folds in folds.values()
+        for fold in np.unique(row_folds)
     )
 
 
 def with_devices(folds: dict[str, Folds], devices: Names, measured: Mask) -> dict[str, Folds]:
-    """The splits, and one that leaves devices out where there are several."""
+    """Return the splits, and a split by device if there are several kinds."""
     by_device = {"device": device_folds(list(devices))}
     several = len(np.unique(devices[measured])) >= SEVERAL_DEVICES
     return {**folds, **by_device} if several and leaves_enough(by_device, measured) else folds
 
 
 def plan_members(ensemble: int, folds: Mapping[str, Folds]) -> Members:
-    """``ensemble`` members for every fold of every split; -1 marks rows that are none."""
+    """Plan ``ensemble`` members for every fold of every split; -1 marks rows without a fold."""
     numbers = {
-        split: [int(f) for f in np.unique(of_row) if f >= 0] for split, of_row in folds.items()
+        split: [int(f) for f in np.unique(row_folds) if f >= 0]
+        for split, row_folds in folds.items()
     }
-    # The held-out fold has its members even where it has no row: a release ships them.
+    # The held-out fold has members even without rows: a release ships them.
     numbers["job"] = sorted({HELD_OUT_FOLD, *numbers["job"]})
     plan = [(s, f) for s in folds for f in numbers[s] for _ in range(ensemble)]
     return Members(tuple(s for s, _ in plan), np.array([f for _, f in plan], dtype=np.int64))
 
 
 def training_weights(members: Members, folds: dict[str, Folds]) -> Array:
-    """Row weights of shape (members, rows): 0 on the fold a member may not see."""
-    seen = [folds[s] != f for s, f in zip(members.split, members.fold, strict=True)]
-    return np.array(seen, dtype=np.float64)
+    """Return row weights (members, rows): 0 on the fold that a member is not trained on."""
+    trained = [folds[s] != f for s, f in zip(members.split, members.fold, strict=True)]
+    return np.array(trained, dtype=np.float64)
 
 
 def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> Array:
-    """What ensembles say, (rows, levels), each row by the members that have not seen it.
+    """Return forecasts (rows, levels), each row from the members that were not trained on it.
 
     ``outputs`` has shape (members, rows, levels).
     """
     forecast = np.empty(outputs.shape[1:])
     for fold in np.unique(folds):
         rows = folds == fold
-        forecast[rows] = combined_array(outputs[members.of(split, int(fold))][:, rows])
+        forecast[rows] = combined_array(outputs[members.ensemble(split, int(fold))][:, rows])
     return forecast
 
 
-def margins(y: Array, quantiles: Array, *, of_few: ByLevel | None = None) -> ByLevel:
-    """Conformal margin of each interval, from the rows with a value.
+def margins(y: Array, quantiles: Array, *, few_margins: ByLevel | None = None) -> ByLevel:
+    """Return the conformal margin of each interval, from the rows with a value.
 
-    ``of_few`` are those to keep to where the rows are few.
+    ``few_margins`` are the margins to use if there are few rows.
     """
     use = np.isfinite(y)
-    if of_few is not None and use.sum() < LEAST_ALIKE:
-        return of_few
+    if few_margins is not None and use.sum() < MIN_SIMILAR:
+        return few_margins
     out = {}
     for level, coverage in COVERAGES.items():
         low, high = LEVELS.index(level), len(LEVELS) - 1 - LEVELS.index(level)
@@ -118,7 +119,7 @@ def margins(y: Array, quantiles: Array, *, of_few: ByLevel | None = None) -> ByL
 
 
 def calibrate_out_of_fold(y: Array, quantiles: Array, folds: Folds, devices: Names) -> Array:
-    """Calibrate each fold by margins that the other folds' rows give, device by device."""
+    """Calibrate each fold with margins from the other folds' rows, device by device."""
     out = np.empty_like(quantiles)
     for fold in np.unique(folds):
         rows = np.flatnonzero(folds == fold)
@@ -131,25 +132,25 @@ def calibrate_new(
     y: Array,
     left_out: Array,
     devices: Names,
-    asked: Array,
-    asked_on: Names,
+    requested: Array,
+    requested_devices: Names,
     *,
-    of_few: ByLevel | None = None,
+    few_margins: ByLevel | None = None,
 ) -> Array:
-    """Calibrate rows that are asked, by margins that other rows, left out in turn, give.
+    """Calibrate rows with margins from other rows, which were left out in turn.
 
     Parameters
     ----------
     y, left_out : ndarray of shape (rows,) and (rows, levels)
-        Measured values, and their quantiles by networks that had not seen them.
+        Measured values, and their out-of-fold quantiles.
     devices : ndarray of str, shape (rows,)
-    asked : ndarray of shape (rows asked, levels)
-    asked_on : ndarray of str, shape (rows asked,)
+    requested : ndarray of shape (rows to calibrate, levels)
+    requested_devices : ndarray of str, shape (rows to calibrate,)
     """
-    out = np.empty_like(asked)
-    for rows, by in by_device(asked_on, devices):
-        found = margins(y[by], left_out[by], of_few=of_few)
-        out[rows] = calibrate(asked[rows], found, LEVELS)
+    out = np.empty_like(requested)
+    for rows, by in by_device(requested_devices, devices):
+        found = margins(y[by], left_out[by], few_margins=few_margins)
+        out[rows] = calibrate(requested[rows], found, LEVELS)
     return out
 
 
@@ -158,28 +159,28 @@ def calibrate_by_domain(
     raw: ByDomain,
     folds: Folds,
     devices: Names,
-    of_families: ByDomain,
+    by_family: ByDomain,
     *,
-    of_few: ByLevel | None = None,
+    few_margins: ByLevel | None = None,
 ) -> Array:
-    """Calibrate each fold by margins that rows of the other folds give, strangers by strangers'.
+    """Calibrate each fold with margins from rows of the other folds, by domain.
 
-    Where a split has few strangers, as among jobs left out, those among families left out say
-    what a stranger's margins are.
+    If a split has few out-of-domain rows, as the by-job split does, their margins come from the
+    out-of-domain rows of the by-family split.
     """
     out = np.empty_like(raw.quantiles)
     for fold in np.unique(folds):
         others = (folds != fold) & np.isfinite(y)
-        for strange in (False, True):
-            rows = (folds == fold) & (raw.strange == strange)
-            source, alike = raw, others & (raw.strange == strange)
-            if strange and alike.sum() < LEAST_ALIKE:
-                source, alike = of_families, others & of_families.strange
-            if alike.sum() < LEAST_ALIKE:
-                source, alike = raw, others
+        for out_of_domain in (False, True):
+            rows = (folds == fold) & (raw.out_of_domain == out_of_domain)
+            source, similar = raw, others & (raw.out_of_domain == out_of_domain)
+            if out_of_domain and similar.sum() < MIN_SIMILAR:
+                source, similar = by_family, others & by_family.out_of_domain
+            if similar.sum() < MIN_SIMILAR:
+                source, similar = raw, others
             out[rows] = calibrate_new(
-                y[alike], source.quantiles[alike], devices[alike],
-                raw.quantiles[rows], devices[rows], of_few=of_few,
+                y[similar], source.quantiles[similar], devices[similar],
+                raw.quantiles[rows], devices[rows], few_margins=few_margins,
             )  # fmt: skip
     return out
 
@@ -193,23 +194,23 @@ def release_margins(
     unseen: Sequence[ByDomain],
     start: Margins | None = None,
 ) -> Margins:
-    """Margins that a release ships.
+    """Return the margins that a release ships.
 
-    They come from out-of-fold rows that are not the gate's jury; where those are too few, they
-    stay those of a stranger to ``start``. ``identity`` (rows, columns) is what networks see of
-    which device it is. ``unseen`` are the splits that leave out what makes a stranger, families
-    and devices; the one whose strangers are further off counts.
+    They come from out-of-fold rows that the gate does not use; if those are too few, they are the
+    out-of-domain margins of ``start``. ``identity`` (rows, columns) are the inputs that identify a
+    device. ``unseen`` are the splits by family and by device; the one with the larger
+    out-of-domain margins counts.
     """
     use = (job_folds != HELD_OUT_FOLD) & np.isfinite(y)
-    if start is not None and use.sum() < LEAST_ALIKE:
+    if start is not None and use.sum() < MIN_SIMILAR:
         return Margins(start.of_strangers, dict.fromkeys(start.strangers, 0.0))
     everywhere = margins(y[use], of_job.quantiles[use])
     further = dict.fromkeys(everywhere, 0.0)
     for split in unseen:
-        alike = split.strange & use
-        if alike.sum() < LEAST_ALIKE:
-            alike = use
-        found = margins(y[alike], split.quantiles[alike])
+        similar = split.out_of_domain & use
+        if similar.sum() < MIN_SIMILAR:
+            similar = use
+        found = margins(y[similar], split.quantiles[similar])
         further = {k: max(more, found[k] - everywhere[k]) for k, more in further.items()}
     own = []
     for device in np.unique(devices[use]):

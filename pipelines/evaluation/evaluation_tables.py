@@ -1,4 +1,4 @@
-"""What forecasts of unseen rows add up to: error by group, and calibration."""
+"""Tables computed from out-of-fold forecasts: error by group, and calibration."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from presage.models.training.fit import LEVELS
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.fit_solo import QUANTILES
 
-# What rows are told apart by, beside their split, and the column that says it.
+# Groups of rows besides the split, and the column of each.
 GROUPS = {"family": "family", "device": "device_kind", "domain": "domain"}
-# Of promises. Reporters name devices and families, in texts as long as any name in a manifest.
+# Limits on slices of the guarantee. Clients choose the names of devices and families.
 _MOST_SLICES, _LONGEST_NAME = 500, 240
-IN_DOMAIN, OUT_OF_DOMAIN, DOMAIN_NOT_SAID = "in domain", "out of domain", "not said"
+IN_DOMAIN, OUT_OF_DOMAIN, UNKNOWN_DOMAIN = "in domain", "out of domain", "not said"
 
 
 def figures(rows: pd.DataFrame) -> dict[str, float]:
-    """Error of the medians, coverage and width of the intervals, of rows that were measured."""
+    """Return error of the medians, coverage and width of the intervals, of measured rows."""
     y, quantiles = rows["measured"].to_numpy(), rows[QUANTILES].to_numpy()
     found = point_metrics(y, quantiles[:, LEVELS.index(0.5)])
     for level, coverage in cv.COVERAGES.items():
@@ -32,11 +32,11 @@ def figures(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def judged(forecasts: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the feature set that is served, of which the truth was measured.
+    """Return the measured rows of the served feature set.
 
-    Adds ``predicted`` (the median), ``error`` (relative to the measured value, with its sign) and
-    ``domain``; of a co-location ``together``, its members wherever they were measured. ``reason``
-    is '' wherever a table says none.
+    Adds ``predicted`` (the median), ``error`` (signed, relative to the measured value) and
+    ``domain``; for a co-location ``together``, its members without their machine. ``reason`` is
+    '' in tables without it.
     """
     rows = forecasts[(forecasts["features"] == "full") & forecasts["measured"].notna()]
     rows = rows.reset_index(drop=True)
@@ -45,7 +45,7 @@ def judged(forecasts: pd.DataFrame) -> pd.DataFrame:
     if "in_domain" in rows:
         rows["domain"] = np.where(rows["in_domain"].astype(bool), IN_DOMAIN, OUT_OF_DOMAIN)
     else:
-        rows["domain"] = DOMAIN_NOT_SAID
+        rows["domain"] = UNKNOWN_DOMAIN
     rows["reason"] = rows["reason"].fillna("") if "reason" in rows else ""
     if "colocation" in rows:
         names = rows["colocation"], rows["campaign"], rows["machine"]
@@ -56,9 +56,9 @@ def judged(forecasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def error_by(group: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Figures of judged rows per split and value of one of ``GROUPS``.
+    """Return figures of judged rows per split and value of one of ``GROUPS``.
 
-    ``leaning`` is the median error with its sign, in percent: below zero, forecasts are too low.
+    ``leaning`` is the signed median error in percent: below zero, forecasts are too low.
     """
     found = [
         {"split": split, group: value}
@@ -69,21 +69,21 @@ def error_by(group: str, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def promises(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """How one predictor's forecasts of unseen jobs did, by slice: what may be expected of more.
+def calibration_guarantee(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return the calibration guarantee of a predictor: its errors on unseen jobs, by slice.
 
     Parameters
     ----------
     rows : DataFrame
-        As :func:`judged` leaves them.
+        As returned by :func:`judged`.
 
     Returns
     -------
     dict
         "" (all rows), "device ..." and "family ..." -> ``rows``; in per cent ``mape``, rows
-        ``below`` and ``above`` the 80 % interval, and ``in_domain`` where the rows tell that. What
-        :mod:`presage.models.drift.drift_test` holds outcomes against. Of devices and families the
-        largest.
+        ``below`` and ``above`` the 80 % interval, and ``in_domain`` if the rows contain it.
+        :mod:`presage.models.drift.drift_test` compares outcomes with it. Devices and families are
+        limited to the largest.
     """
     rows = rows[rows["split"] == "job"]
     slices = {"": rows}
@@ -91,10 +91,10 @@ def promises(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
         parts = sorted(rows.groupby(GROUPS[group]), key=lambda part: (-len(part[1]), part[0]))
         named = [part for part in parts if len(str(part[0])) <= _LONGEST_NAME]
         slices |= {f"{group} {name}": part for name, part in named[:_MOST_SLICES]}
-    return {name: _promise(part) for name, part in slices.items()}
+    return {name: _guarantee_slice(part) for name, part in slices.items()}
 
 
-def _promise(rows: pd.DataFrame) -> dict[str, float]:
+def _guarantee_slice(rows: pd.DataFrame) -> dict[str, float]:
     measured, low, high = (rows[name].to_numpy() for name in ("measured", "q0.1", "q0.9"))
     median = rows["predicted"].to_numpy()
     out = {
@@ -103,13 +103,13 @@ def _promise(rows: pd.DataFrame) -> dict[str, float]:
         "below": 100 * float((measured < low).mean()),
         "above": 100 * float((measured > high).mean()),
     }
-    if (rows["domain"] != DOMAIN_NOT_SAID).all():
+    if (rows["domain"] != UNKNOWN_DOMAIN).all():
         out["in_domain"] = float(100 * (rows["domain"] == IN_DOMAIN).mean())
     return {name: float(f"{value:.5g}") for name, value in out.items()}
 
 
 def calibration_rows(forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """How often the measured value lies under each quantile, beside how often it should."""
+    """Return the observed share of measured values below each quantile, and the promised share."""
     rows: list[dict[str, Any]] = []
     for predictor, table in forecasts.items():
         full = table[(table["features"] == "full") & table["measured"].notna()]
@@ -124,5 +124,5 @@ def calibration_rows(forecasts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as mappings from column to value."""
+    """Return rows as mappings from column to value."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

@@ -1,4 +1,4 @@
-"""What a release is made of and how far to trust it, as a page of Markdown."""
+"""Model card of a release: its training data and accuracy, as a page of Markdown."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from presage.pipelines.importers.run import Summary
 def model_card(
     release: Release, sources: Sequence[Summary], forecasts: Mapping[str, pd.DataFrame]
 ) -> str:
-    """The page, of a release and the out-of-fold forecasts of the rows that taught it."""
+    """Return the card of a release, given out-of-fold forecasts of its training data."""
     lines = [
-        "# The release that comes with Presage",
+        "# The pretrained release",
         "",
-        f"Release `{release.release_id}`, made by `make pretrained`; "
-        "[what it is for](../../docs/pretrained.md).",
+        f"Release `{release.release_id}`, built by `make pretrained`; "
+        "[how to use it](../../docs/pretrained.md).",
         "",
-        "## Taught by",
+        "## Training data",
         "",
-        "Rows imported; those without a graph, or of what no predictor learns, taught nothing.",
+        "Imported rows; rows without a graph, or of a quantity without a predictor, are not used.",
         "",
-        "| source | licence | runs alone | members of co-locations |",
+        "| source | licence | solo runs | members of co-locations |",
         "|---|---|---:|---:|",
         *(
             f"| [{one.source}]({one.url.split(',')[0]}) | {one.licence} "
@@ -36,13 +36,13 @@ def model_card(
         ),
         "| our own campaigns, `data/profiles` | Apache-2.0 | | |",
         "",
-        "Facts measured by others, under their licences; none of gpumemnet (no licence) or lucid "
-        "(not for commercial use).",
+        "Measurements by others, under their licences; without gpumemnet (no licence) and lucid "
+        "(non-commercial use only).",
         "",
-        "## How wrong",
+        "## Accuracy",
         "",
-        "Mean / median absolute percentage error, and how many of the 80 % intervals hold, of rows",
-        "whose job, or whole family, was left out.",
+        "Mean / median absolute percentage error, and coverage of the 80 % interval, on rows",
+        "whose job, or whole family, was left out of training.",
         "",
         "| predictor | device | rows | job left out | covers | family left out | covers |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -52,11 +52,11 @@ def model_card(
         by_device: dict[str, dict[str, dict[str, Any]]] = {}
         for row in found:
             by_device.setdefault(row["device"], {})[row["split"]] = row
-        for device, of_split in by_device.items():
+        for device, by_split in by_device.items():
             cells = [
                 f"{row['mape']:.1f} / {row['median_ape']:.1f} | {row['coverage_80%']:.0f} %"
-                for row in (of_split["job"], of_split["family"])
+                for row in (by_split["job"], by_split["family"])
             ]
-            name, rows = predictor.replace("_", " "), of_split["job"]["rows"]
+            name, rows = predictor.replace("_", " "), by_split["job"]["rows"]
             lines.append(f"| {name} | {device} | {rows:,} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

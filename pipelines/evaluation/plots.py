@@ -1,4 +1,4 @@
-"""What `evaluate` wrote for `dvc plots`, as pictures that MLflow's page shows."""
+"""Pictures of the evaluation's `dvc plots` tables, for MLflow's page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pandas as pd
 from presage.features.quantities.registry import QUANTITIES
 
 GROUPS = ("family", "device")
-MOST_BARS = 40  # of a picture: those that are furthest off
+MOST_BARS = 40  # per picture: the groups with the largest error
 _INCHES, _DOTS_PER_INCH = 5.0, 90
 
 
 @contextmanager
 def pictures(plots: Path) -> Iterator[Path | None]:
-    """A folder with the tables and a picture of each, while it is needed; None without tables."""
+    """Yield a temporary folder with the tables and a picture of each; None without tables."""
     if not plots.is_dir():
         yield None
         return
@@ -34,16 +34,16 @@ def pictures(plots: Path) -> Iterator[Path | None]:
 
 
 def _draw_predictor(plots: Path, name: str, target: Path) -> None:
-    """Predicted against measured; beside it the error by family and by device."""
-    figure, (told, *by_group) = _panels(1 + len(GROUPS))
+    """Draw predicted against measured values, and the error by family and by device."""
+    figure, (predictions, *by_group) = _panels(1 + len(GROUPS))
     rows = pd.read_csv(plots / f"{name}.csv")
     for split, part in rows.groupby("split"):
-        told.scatter(part["measured"], part["predicted"], s=4, label=f"{split} left out")
+        predictions.scatter(part["measured"], part["predicted"], s=4, label=f"{split} left out")
     scale = "log" if QUANTITIES[name].is_scale else "linear"
-    told.set(title=name, xlabel="measured", ylabel="predicted", xscale=scale, yscale=scale)
+    predictions.set(title=name, xlabel="measured", ylabel="predicted", xscale=scale, yscale=scale)
     ends = [rows["measured"].min(), rows["measured"].max()]
-    told.plot(ends, ends, color="grey", linewidth=0.5)
-    told.legend()
+    predictions.plot(ends, ends, color="grey", linewidth=0.5)
+    predictions.legend()
     for group, panel in zip(GROUPS, by_group, strict=True):
         errors = pd.read_csv(plots / f"error_by_{group}" / f"{name}.csv")
         errors = errors[errors["split"] == "job"].nlargest(MOST_BARS, "median_ape")
@@ -54,7 +54,7 @@ def _draw_predictor(plots: Path, name: str, target: Path) -> None:
 
 
 def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:
-    """Draw how often the measured value lies under each quantile, and how often it should."""
+    """Draw the observed share of measured values below each quantile against the promised."""
     names = list(dict.fromkeys(rows["predictor"]))
     figure, panels = _panels(len(names))
     for name, panel in zip(names, panels, strict=True):
@@ -72,7 +72,7 @@ def _drawn(plots: Path) -> list[str]:
 
 
 def _panels(count: int) -> tuple[Any, Any]:
-    """A figure with panels side by side; without pyplot, which looks for a screen."""
+    """Return a figure with panels in a row; without pyplot, which needs a display."""
     from matplotlib.figure import Figure
 
     size = (_INCHES * count, _INCHES)

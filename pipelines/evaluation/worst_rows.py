@@ -1,4 +1,4 @@
-"""The forecasts that were furthest off, and what the numbers tell of why."""
+"""The forecasts with the largest errors, and a diagnosis of each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from presage.features.quantities.registry import COMPUTE_UTILIZATION, QUANTITIES
 from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN
 from presage.system.units import quantity
 
-# Forecasts closer than this say that Presage could not tell two rows apart.
+# Forecasts closer than this factor do not distinguish two rows.
 SAME_FORECAST = 1.05
-# Measurements further apart than this cannot both be met.
+# Measurements that differ by more than this factor cannot both be predicted.
 UNLIKE = 1.25
-# Fewer rows than this do not show how a family is forecast.
+# Minimum rows to characterize the forecasts of a family.
 ENOUGH = 3
-# Of a row's own error, on a logarithmic scale: from here on its family shares it.
+# Fraction of a row's own error, on a logarithmic scale, from which its family shares the error.
 SHARED = 1 / 3
 
-# What else is known of the same run: a job that something disturbs is slower, and less busy.
+# Other measurements of the same run: a disturbed job is slower, and less busy.
 RUN = ["job_id", "device_kind", "machine", "campaign", "split"]
 SAME_RUN = {
     STEP_TIME.name: COMPUTE_UTILIZATION.name,
@@ -33,15 +33,15 @@ SAME_RUN = {
 def worst_rows(
     judged: Mapping[str, pd.DataFrame], predictor: str, *, count: int = 10
 ) -> pd.DataFrame:
-    """Rows of each split that were furthest off, worst first, with ``inside`` and ``why``.
+    """Return the rows of each split with the largest errors, with ``inside`` and ``why``.
 
-    Far off is by how many times, not by what share: a job that takes ten times as long as forecast
-    (-90 %) is worse than one that takes half as long (+100 %).
+    Errors are compared as factors, not as shares: a job that takes ten times as long as predicted
+    (-90 %) is worse than a job that takes half as long (+100 %).
 
     Parameters
     ----------
     judged : mapping of str to DataFrame
-        Rows of every predictor: what one measured of a run may explain another's error.
+        Rows of every predictor: a run's measurement for one may explain the error of another.
     """
     parts = []
     for split, rows in judged[predictor].groupby("split", sort=True):
@@ -49,8 +49,8 @@ def worst_rows(
         order = far.sort_values(ascending=False, kind="stable").index[:count]
         found: pd.DataFrame = rows.loc[order]
         partner = judged.get(SAME_RUN.get(predictor, ""))
-        beside = None if partner is None else partner[partner["split"] == split]
-        around = Surroundings(rows, beside, QUANTITIES[predictor].unit)
+        other_rows = None if partner is None else partner[partner["split"] == split]
+        around = Surroundings(rows, other_rows, QUANTITIES[predictor].unit)
         reasons = [around.why(row) for _, row in found.iterrows()]
         inside = [inside_interval(row) for _, row in found.iterrows()]
         parts.append(found.assign(inside=inside, why=reasons))
@@ -58,7 +58,7 @@ def worst_rows(
 
 
 def inside_interval(row: pd.Series) -> str:
-    """The narrowest of a row's intervals that holds the measured value: 80 %, 90 % or no."""
+    """Return a row's narrowest interval with the measured value inside: 80 %, 90 % or no."""
     if row["q0.1"] <= row["measured"] <= row["q0.9"]:
         return "80 %"
     return "90 %" if row["q0.05"] <= row["measured"] <= row["q0.95"] else "no"
@@ -66,33 +66,33 @@ def inside_interval(row: pd.Series) -> str:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What one bad forecast can be compared with.
+    """Data for the diagnosis of an inaccurate forecast.
 
     Attributes
     ----------
     rows : DataFrame
-        Judged rows of its predictor and split, itself among them.
-    beside : DataFrame or None
-        Judged rows of the same split for what else was measured of the same runs.
+        Judged rows of its predictor and split, including itself.
+    other_rows : DataFrame or None
+        Judged rows of the same split with another measurement of the same runs.
     unit : str
-        Of what its predictor forecasts.
+        Unit of the predicted quantity.
     """
 
     rows: pd.DataFrame
-    beside: pd.DataFrame | None
+    other_rows: pd.DataFrame | None
     unit: str
 
     def why(self, row: pd.Series) -> str:
-        """One or two clauses; what could be known before the job ran comes first."""
+        """Return one or two clauses; what was known before the job ran comes first."""
         if row["domain"] == OUT_OF_DOMAIN:
             known = f"out of domain: {row['reason']}" if row["reason"] else "out of domain"
         else:
-            known = self._measured_twice(row) or self._disturbed(row)
-        told = [clause for clause in (known, self._unsure(row)) if clause]
-        return "; ".join(told) or self._family(row)
+            known = self._conflicting_measurement(row) or self._disturbed(row)
+        clauses = [clause for clause in (known, self._unsure(row)) if clause]
+        return "; ".join(clauses) or self._family(row)
 
-    def _measured_twice(self, row: pd.Series) -> str:
-        """Of rows that got one forecast and came out differently, not all can be right."""
+    def _conflicting_measurement(self, row: pd.Series) -> str:
+        """Return a clause if a row with the same forecast was measured differently."""
         key = ["job_id", "device_kind", *(["together"] if "together" in self.rows else [])]
         same = (self.rows[key] == row[key]).all(axis=1) & (self.rows.index != row.name)
         twins = self.rows[same]
@@ -101,26 +101,26 @@ class Surroundings:
         if unlike.empty:
             return ""
         here, there = (quantity(v, self.unit) for v in (row["measured"], *unlike["measured"][:1]))
-        return f"measured {here} here and {there} another time: no forecast meets both"
+        return f"measured {here} here but {there} another time: one forecast cannot match both"
 
     def _disturbed(self, row: pd.Series) -> str:
-        """A run that was slower and less busy than its intervals allow was hardly alone."""
-        if self.beside is None:
+        """Return a clause for a run that was both slower and less busy than its intervals allow."""
+        if self.other_rows is None:
             return ""
-        found = self.beside[(self.beside[RUN] == row[RUN]).all(axis=1)]
+        found = self.other_rows[(self.other_rows[RUN] == row[RUN]).all(axis=1)]
         if len(found) != 1:
             return ""
         other = found.iloc[0]
         if self.unit == "seconds":
             slow, idle = row["measured"] > row["q0.9"], other["measured"] < other["q0.1"]
-            also = f"kept the device only {quantity(other['measured'], 'fraction')} busy"
+            also = f"used only {quantity(other['measured'], 'fraction')} of the device"
         else:
             slow, idle = other["measured"] > other["q0.9"], row["measured"] < row["q0.1"]
-            also = f"took {quantity(other['measured'], 'seconds')} a step"
+            also = f"took {quantity(other['measured'], 'seconds')} per step"
         if not (slow and idle):
             return ""
         expected = quantity(other["predicted"], "fraction" if self.unit == "seconds" else "seconds")
-        return f"the same run {also}, forecast {expected}: something may have disturbed it"
+        return f"the same run {also}, predicted {expected}: it may have been disturbed"
 
     def _unsure(self, row: pd.Series) -> str:
         inside = inside_interval(row)
@@ -128,7 +128,7 @@ class Surroundings:
             return ""
         ends = ("q0.1", "q0.9") if inside == "80 %" else ("q0.05", "q0.95")
         span = " to ".join(quantity(row[end], self.unit) for end in ends)
-        return f"inside its own {inside} interval, {span}: the forecast knew that it was unsure"
+        return f"inside its own {inside} interval, {span}: the forecast was uncertain"
 
     def _family(self, row: pd.Series) -> str:
         same = (self.rows["family"] == row["family"]) & (self.rows.index != row.name)
@@ -136,24 +136,24 @@ class Surroundings:
         family, n = row["family"], len(others)
         if n < ENOUGH:
             few = {0: "no other row", 1: "one other row only"}.get(n, f"{n} other rows only")
-            return f"{few} of {family} to compare it with"
+            return f"{few} of {family} for comparison"
         own = np.log(_times_off(row["predicted"], row["measured"]))
         leaning = float(others["error"].median())
         if leaning * row["error"] > 0 and np.log(_times_off(1 + leaning, 1.0)) >= SHARED * own:
             too = "high" if leaning > 0 else "low"
             return (
-                f"{family} as a whole is forecast too {too}: {100 * leaning:+.0f} % in the median "
-                f"of {n} other rows"
+                f"forecasts of {family} are too {too}: {100 * leaning:+.0f} % in the median of "
+                f"{n} other rows"
             )
         off = 100 * float(others["error"].abs().median())
         typical = np.log(_times_off(others["predicted"], others["measured"])).median()
-        shown = f"are off by {off:.0f} % in the median"
+        shown = f"have a median error of {off:.0f} %"
         if typical < SHARED * own:
-            return f"it stands alone: the {n} other rows of {family} {shown}"
-        return f"{family} is hard to forecast: its {n} other rows {shown}"
+            return f"an outlier: the {n} other rows of {family} {shown}"
+        return f"{family} is hard to predict: its {n} other rows {shown}"
 
 
 def _times_off(a: pd.Series | float, b: pd.Series | float) -> Any:
-    """By how many times two values differ, at least 1; infinite where one of them is zero."""
+    """Return the factor between two values, at least 1; infinite if one of them is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.exp(np.abs(np.log(np.divide(a, b))))

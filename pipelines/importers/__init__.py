@@ -1,7 +1,7 @@
-"""Other people's published measurements, read into our tables: one file per source.
+"""Importers of published measurements into our tables, with one module per source.
 
-Each file of a source holds ``ORIGIN`` and ``read(path, imported, graphs)``, which adds the rows of
-a file or a folder, in upstream's layout or the tidied one.
+Each module has ``ORIGIN`` and ``read(path, imported, graphs)``, which adds the rows of a file or a
+folder, in upstream's layout or the tidied one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from presage.pipelines.importers.public_models.graph_cache import GraphCache
 
 @dataclass(frozen=True)
 class Importer:
-    """Reads one source: ``read(path, imported, graphs)`` adds the rows of the file or folder."""
+    """Reader of one source: ``read(path, imported, graphs)`` adds the rows of a file or folder."""
 
     origin: Origin
     read: Callable[[Path, Imported, GraphCache], None]

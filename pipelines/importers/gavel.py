@@ -1,4 +1,4 @@
-"""Gavel (OSDI 2020): steps per second of 26 jobs alone, in all pairs, and on up to 8 devices."""
+"""Gavel (OSDI 2020): steps per second of 26 solo jobs, in all pairs, and on up to 8 devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from presage.pipelines.importers.gavel_files import Alone, Pair, measurements
+from presage.pipelines.importers.gavel_files import Pair, SoloRun, measurements
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
@@ -22,21 +22,21 @@ MODELS = {
     "CycleGAN": PublicModel("cyclegan", "r9-s256", "adam", 2 * 3 * 256 * 256),
     "A3C": PublicModel("a3c", "pong-n20", "adam", 80 * 80),
 }
-# The V100s of the clouds it was measured on have 16 GB; other names are as in the catalogue.
+# The V100s of the clouds where it was measured have 16 GB; other names are as in the catalogue.
 DEVICES = {"v100": "v100-16gb"}
 JOB = re.compile(r"(?P<model>[\w-]+)(?: \(batch size (?P<batch>\d+)\))?")
 
 
 def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
-    """Read upstream's JSON, or the tidied pairs and isolated tables beside each other."""
+    """Read upstream's JSON, or the tidied tables of pairs and isolated jobs."""
     for _, measured in measurements(path):
         _add(measured, imported, graphs)
 
 
-def _add(measured: Iterable[Alone | Pair], imported: Imported, graphs: GraphCache) -> None:
+def _add(measured: Iterable[SoloRun | Pair], imported: Imported, graphs: GraphCache) -> None:
     for one in measured:
         names = one.jobs if isinstance(one, Pair) else (one.job,)
-        if any(_parsed(name) is None for name in names):
+        if any(_parse(name) is None for name in names):
             imported.skip("a job that is none of the 26")
             continue
         device = imported.kind_of(DEVICES.get(one.gpu, one.gpu))
@@ -49,7 +49,7 @@ def _add(measured: Iterable[Alone | Pair], imported: Imported, graphs: GraphCach
             _add_alone(one, job_ids[0], device, imported)
 
 
-def _parsed(name: str) -> tuple[str, int] | None:
+def _parse(name: str) -> tuple[str, int] | None:
     match = JOB.fullmatch(name)
     if match is None or match["model"] not in MODELS:
         return None
@@ -57,7 +57,7 @@ def _parsed(name: str) -> tuple[str, int] | None:
 
 
 def _describe(name: str, imported: Imported, graphs: GraphCache) -> str:
-    found = _parsed(name)
+    found = _parse(name)
     assert found is not None
     model, batch_size = found
     job_id = f"gavel/{model}/b{batch_size}"
@@ -65,12 +65,12 @@ def _describe(name: str, imported: Imported, graphs: GraphCache) -> str:
     return job_id
 
 
-def _add_alone(one: Alone, job_id: str, device: str, imported: Imported) -> None:
+def _add_alone(one: SoloRun, job_id: str, device: str, imported: Imported) -> None:
     campaign = one.campaign
     if one.steps_per_s <= 0 and one.devices > 1:
         imported.skip("did not run on several devices (0 steps/s)")
     elif one.devices > 1:
-        # Upstream's profiler adds up the steps of all workers, each at the job's batch size.
+        # Upstream's profiler sums the steps of all workers, each at the job's batch size.
         step_s = one.devices / one.steps_per_s
         imported.scale_out(
             job_id, device, campaign=campaign, nodes=0, devices=one.devices,
@@ -89,17 +89,17 @@ def _add_alone(one: Alone, job_id: str, device: str, imported: Imported) -> None
 def _add_pair(pair: Pair, job_ids: list[str], device: str, imported: Imported) -> None:
     feasible = min(pair.together) > 0
     members = [
-        _member(job_id, alone, together, feasible, imported)
-        for job_id, alone, together in zip(job_ids, pair.alone, pair.together, strict=True)
+        _member(job_id, solo, together, feasible, imported)
+        for job_id, solo, together in zip(job_ids, pair.solo, pair.together, strict=True)
     ]
     imported.colocation(colocation_id(job_ids, device), members, device, campaign=pair.campaign)
 
 
-def _member(job_id: str, alone: float, together: float, feasible: bool, imported: Imported) -> Row:
-    member: Row = {"job_id": job_id, "solo_step_time_s": 1 / alone if alone > 0 else None}
+def _member(job_id: str, solo: float, together: float, feasible: bool, imported: Imported) -> Row:
+    member: Row = {"job_id": job_id, "solo_step_time_s": 1 / solo if solo > 0 else None}
     if not feasible:
         return member | {"fits": False, "failure": "infeasible"}
-    if together == alone:
+    if together == solo:
         imported.note("slowdown left out: clipped at exactly 1.0 upstream")
         return member
     return member | {"step_time_median_s": 1 / together}

@@ -1,4 +1,4 @@
-"""Gavel's two layouts, upstream's JSON and the tidied tables, as the same measurements."""
+"""Readers of Gavel's two layouts, upstream's JSON and the tidied tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import TableError
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_json
+from presage.pipelines.importers.published_file import DOCS, find_files, read_csv, read_json
 
 ISOLATED = {"source": str, "gpu": str, "placement": str, "job": str, "num_gpus": int,
             "steps_per_sec": float}  # fmt: skip
@@ -20,8 +20,8 @@ NAMES = {"simulation_throughputs": "sim_v2", "oracle_throughputs_v2": "sim_v2"}
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """A job on devices of its own."""
+class SoloRun:
+    """A job that has its devices exclusively."""
 
     campaign: str
     gpu: str
@@ -33,37 +33,37 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two jobs on one device; steps per second of each alone and together, 0 if infeasible."""
+    """Two jobs on one device; solo and co-located steps per second of each, 0 if infeasible."""
 
     campaign: str
     gpu: str
     jobs: tuple[str, str]
-    alone: tuple[float, float]
+    solo: tuple[float, float]
     together: tuple[float, float]
 
 
-def measurements(path: Path) -> Iterator[tuple[Path, list[Alone | Pair]]]:
-    """Every file at ``path`` with what it holds.
+def measurements(path: Path) -> Iterator[tuple[Path, list[SoloRun | Pair]]]:
+    """Yield every file at ``path`` with its measurements.
 
     Raises
     ------
     TableError
-        There is no file of either layout, or it is damaged.
+        There is no file of either layout, or it is corrupt.
     """
     expected = f"{UPSTREAM}, or pairs.csv and isolated.csv"
     for file in find_files(path, ("*throughputs*.json*", "pairs.csv*", "isolated.csv*"), expected):
         if ".json" in file.name:
             yield file, list(_upstream(file))
             continue
-        beside = [] if path.is_file() else sorted(file.parent.glob("isolated.csv*"))
-        for table in dict.fromkeys([file, *beside]):
+        isolated = [] if path.is_file() else sorted(file.parent.glob("isolated.csv*"))
+        for table in dict.fromkeys([file, *isolated]):
             yield table, list(_tidied(table))
 
 
-def _tidied(path: Path) -> Iterator[Alone | Pair]:
+def _tidied(path: Path) -> Iterator[SoloRun | Pair]:
     if path.name.startswith("isolated"):
         for row in read_csv(path, ISOLATED).to_dict("records"):
-            yield Alone(
+            yield SoloRun(
                 f"gavel-{row['source']}", row["gpu"], row["placement"], row["job"],
                 row["num_gpus"], row["steps_per_sec"],
             )  # fmt: skip
@@ -75,37 +75,38 @@ def _tidied(path: Path) -> Iterator[Alone | Pair]:
             )  # fmt: skip
 
 
-def _upstream(path: Path) -> Iterator[Alone | Pair]:
+def _upstream(path: Path) -> Iterator[SoloRun | Pair]:
     stem = path.name.split(".")[0]
     campaign = f"gavel-{NAMES.get(stem, stem)}"
     content = read_json(path, UPSTREAM)
     try:
         for name, jobs in content.items():
             gpu, _, spread = name.partition("_")
-            yield from _of_device(campaign, gpu, spread or "consolidated", jobs)
+            yield from _read_device(campaign, gpu, spread or "consolidated", jobs)
     except (AttributeError, LookupError, SyntaxError, TypeError, ValueError) as error:
-        raise TableError(f"{path}: not {UPSTREAM} ({error}); {MEND}") from error
+        raise TableError(f"{path}: not {UPSTREAM} ({error}); {DOCS}") from error
 
 
-def _of_device(
+def _read_device(
     campaign: str, gpu: str, spread: str, jobs: dict[str, Any]
-) -> Iterator[Alone | Pair]:
-    alone = {ast.literal_eval(key): float(beside["null"]) for key, beside in jobs.items()}
-    for (job, devices), speed in alone.items():
+) -> Iterator[SoloRun | Pair]:
+    solo = {
+        ast.literal_eval(key): float(speeds_by_other["null"])
+        for key, speeds_by_other in jobs.items()
+    }
+    for (job, devices), speed in solo.items():
         if not isinstance(job, str) or devices < 1:
-            raise ValueError(f"{job!r} on {devices!r} devices is no job")
-        yield Alone(campaign, gpu, spread, job, devices, speed)
-    seen = set()
-    for key, beside in jobs.items():
+            raise ValueError(f"{job!r} on {devices!r} devices is not a job")
+        yield SoloRun(campaign, gpu, spread, job, devices, speed)
+    trained = set()
+    for key, speeds_by_other in jobs.items():
         first = ast.literal_eval(key)
-        for other, speeds in beside.items():
+        for other, speeds in speeds_by_other.items():
             second = None if other == "null" else ast.literal_eval(other)
-            # Every pair is there from both sides, on a device spread over nodes once more.
-            if second is None or (second, first) in seen or spread != "consolidated":
+            # Every pair occurs from both sides, and again on devices spread over nodes.
+            if second is None or (second, first) in trained or spread != "consolidated":
                 continue
-            seen.add((first, second))
+            trained.add((first, second))
             if first[1] == second[1] == 1:
                 both = (float(speeds[0]), float(speeds[1]))
-                yield Pair(
-                    campaign, gpu, (first[0], second[0]), (alone[first], alone[second]), both
-                )
+                yield Pair(campaign, gpu, (first[0], second[0]), (solo[first], solo[second]), both)

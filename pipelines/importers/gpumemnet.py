@@ -19,7 +19,7 @@ from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.public_models.timm_job import TimmJob, add_timm_job
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv
+from presage.pipelines.importers.published_file import DOCS, find_files, read_csv
 
 ORIGIN = Origin("gpumemnet", "https://github.com/itu-rad/GPUMemNet", "none")
 DEVICE = "a100-40gb"
@@ -30,14 +30,14 @@ MLPS = {"Filename": str, "Activations-Params": str, "Batch Size": int,
         "Max GPU Memory (MiB)": float, "Avg GPUTL": float, "Avg SMACT": float,
         "Avg SMOCC": float}  # fmt: skip
 EXPECTED = "timm_train_memory_a100_40gb.csv, or upstream's Dataset/MLP/mlp_data_step1.csv"
-# Of the MLPs by upstream's mlp.py. Upstream has not published what trained the timm models; what
-# they hold beyond activations is three times their parameters, as Adam's are at the peak.
+# Upstream's mlp.py trains the MLPs. Upstream has not published the training of the timm models;
+# their memory beyond activations is three times their parameters, as Adam's at the peak.
 OPTIMIZER = "adam"
-# Less than this of parameters and live activations, by torch's FakeTensor, cannot be measured.
+# A measurement below this fraction of parameters and live activations (FakeTensor) is invalid.
 LEAST_OF_ESTIMATE = 0.6
-# More than this of that estimate is of other images: a model that our timm makes for larger ones.
+# Above this multiple of the estimate the images differ: our timm builds the model for larger ones.
 OTHER_IMAGES, IMAGENET_SIDE = 4, 224
-# `after_oom` is a batch larger than one that ran out, so it did, whatever was read meanwhile.
+# `after_oom` is a batch larger than one that ran out of memory, so it ran out, too.
 OUT_OF_MEMORY = ("oom", "oom_or_full", "after_oom")
 
 
@@ -52,7 +52,7 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
 
 
 def _files(path: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Of a folder the files of every pattern, not of the first alone: they are two tables."""
+    """Return a folder's files of all patterns, because they are two tables."""
     found = [f for p in patterns for f in sorted(path.rglob(p))] if path.is_dir() else []
     return found or find_files(path, patterns, EXPECTED)
 
@@ -62,7 +62,7 @@ def _add_timm_model(
 ) -> None:
     status, measured = row["status"], row["max_gpu_mem_mib"] * MIB
     if measured <= 0 or row["batch_size"] < 1:
-        raise TableError(f"{file}: {row['model']}: {measured / MIB} MiB cannot be; {MEND}")
+        raise TableError(f"{file}: {row['model']}: {measured / MIB} MiB cannot be; {DOCS}")
     if status not in ("ok", *OUT_OF_MEMORY):
         imported.skip(f"status {status!r}: not what the job needs")
         return
@@ -90,7 +90,7 @@ def _add_mlp(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: Gra
     busy = {"compute_utilization": row["Avg GPUTL"] / 100, "sm_activity": row["Avg SMACT"],
             "sm_occupancy": row["Avg SMOCC"]}  # fmt: skip
     if batch_size < 1 or any(not 0 <= share <= 1 for share in busy.values()):
-        raise TableError(f"{file}: {shape}: batch {batch_size}, {busy} cannot be; {MEND}")
+        raise TableError(f"{file}: {shape}: batch {batch_size}, {busy} cannot be; {DOCS}")
     if layers[0][0] != "linear" or layers[0][2] % layers[0][1]:
         imported.skip("an MLP whose first layer does not tell the size of its input")
         return
@@ -100,13 +100,13 @@ def _add_mlp(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: Gra
         partial(trace_mlp, inputs, layers, batch_size),
     )
     if graph is None:
-        imported.note(f"job without a graph: {graphs.why_none('an MLP that is not traced')}")
+        imported.note(f"job without a graph: {graphs.missing_reason('an MLP that is not traced')}")
     name = re.sub(r"_batch:\d+$|arch:|:", "", shape).replace("_", "-")
     job_id = f"gpumemnet/mlp/{name}/b{batch_size}/{OPTIMIZER}/fp32"
     imported.job(
         job_id, graph=graph, name=f"mlp/{name}", family="mlp", precision="fp32",
         optimizer=OPTIMIZER, batch_size=batch_size,
-        loads_data=True,  # a DataLoader collates every batch anew, if from memory
+        loads_data=True,  # a DataLoader collates every batch from memory
         **({} if graph else {"input_elements": inputs}),
     )  # fmt: skip
     imported.execution(
@@ -116,21 +116,21 @@ def _add_mlp(row: Mapping[Any, Any], file: Path, imported: Imported, graphs: Gra
 
 
 def _layers(text: str, file: Path) -> list[tuple[str, int, int]]:
-    """Kind, outputs and parameters of each layer."""
+    """Return kind, outputs and parameters of each layer."""
     try:
-        told = ast.literal_eval(text)
-        layers = [(str(kind), int(size), int(count)) for kind, size, count in told]
+        rows = ast.literal_eval(text)
+        layers = [(str(kind), int(size), int(count)) for kind, size, count in rows]
     except (SyntaxError, TypeError, ValueError) as error:
         raise TableError(
-            f"{file}: layers {text[:60]!r} cannot be read ({error}); {MEND}"
+            f"{file}: layers {text[:60]!r} cannot be read ({error}); {DOCS}"
         ) from error
     if not layers or any(size < 1 for _, size, _ in layers):
-        raise TableError(f"{file}: layers {text[:60]!r}: none, or one without outputs; {MEND}")
+        raise TableError(f"{file}: layers {text[:60]!r}: none, or one without outputs; {DOCS}")
     return layers
 
 
 def trace_mlp(inputs: int, layers: list[tuple[str, int, int]], batch_size: int) -> OpGraph:
-    """Operator graph of a training step of an MLP.
+    """Trace the operator graph of an MLP's training step.
 
     Raises
     ------

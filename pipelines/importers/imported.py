@@ -1,4 +1,4 @@
-"""Rows of our tables made of what somebody else measured and published."""
+"""Collector of rows of our tables from published measurements."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from presage.pipelines.profiling.running.rows import device_columns, graph_colum
 from presage.pipelines.profiling.running.work import Row
 
 ADD_DEVICE = "add its data sheet there, with this name among its `names`"
-UNKNOWN_TIME_S = 0.0  # when a source does not say when it measured
+UNKNOWN_TIME_S = 0.0  # if a source gives no time
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where published measurements are from.
+    """Origin of published measurements.
 
     Attributes
     ----------
     url : str
         The upstream repository and folder.
     licence : str
-        SPDX name; "none" where upstream grants no licence, "non-commercial" where it forbids use.
+        SPDX name; "none" if upstream grants no licence, "non-commercial" if it forbids other use.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Origin:
 
 @dataclass
 class Imported:
-    """Rows being collected from one source, and what was left out and why.
+    """Rows collected from one source, and the reasons for skipped rows.
 
     Importers call the methods; :meth:`write` checks everything against the schemas.
 
     Attributes
     ----------
     skipped, notes : Counter of str
-        By the reason: rows of the source that are in no table, and what is there with less than
-        the source says, or than we need.
+        By reason: rows of the source that are in no table, and rows that are imported with less
+        than the source contains, or than we need.
     """
 
     origin: Origin
@@ -56,13 +56,13 @@ class Imported:
     _rows: dict[str, dict[tuple[Any, ...], Row]] = field(
         default_factory=lambda: {name: {} for name in tables.TABLES}
     )
-    # A third of a million at once: as rows they would take gigabytes.
+    # A third of a million rows at once: as dictionaries they would take gigabytes.
     _operators: list[pd.DataFrame] = field(default_factory=list)
 
     def job(self, job_id: str, *, graph: OpGraph | None, **columns: Any) -> None:
-        """A configuration, once; ``columns`` are those of ``jobs`` that a graph does not tell.
+        """Add a configuration, once; ``columns`` are those of ``jobs`` that a graph does not give.
 
-        Without a graph ``input_elements`` must be among them.
+        Without a graph ``input_elements`` is required.
         """
         if self.has_job(job_id):
             return
@@ -76,7 +76,7 @@ class Imported:
         self._add("jobs", {"job_id": job_id} | described)
 
     def execution(self, job_id: str, device_kind: str, *, campaign: str, **columns: Any) -> None:
-        """A job that ran, or failed, alone; unknown measurements may be left out.
+        """Add a solo run or its failure; unknown measurements may be omitted.
 
         ``memory_utilization`` follows from ``memory_peak_bytes`` and the device.
         """
@@ -107,14 +107,14 @@ class Imported:
     def colocation(
         self, colocation_id: str, members: list[Row], device_kind: str, *, campaign: str
     ) -> None:
-        """Jobs that shared a device; each member gives the columns that are its own.
+        """Add jobs that shared a device, with each member's own columns.
 
         A member needs ``job_id``; ``slowdown`` follows from ``step_time_median_s`` and
-        ``solo_step_time_s`` where both are there.
+        ``solo_step_time_s`` if both exist.
         """
         for position, member in enumerate(sorted(members, key=lambda member: member["job_id"])):
             self._device(device_kind, campaign, member)
-            together, alone = member.get("step_time_median_s"), member.get("solo_step_time_s")
+            together, solo = member.get("step_time_median_s"), member.get("solo_step_time_s")
             self._add(
                 "colocations",
                 {
@@ -127,7 +127,7 @@ class Imported:
                     "steps": 0,
                     "step_time_median_s": None,
                     "solo_step_time_s": None,
-                    "slowdown": together / alone if together and alone else None,
+                    "slowdown": together / solo if together and solo else None,
                     "foreign_load": None,
                     "fits": True,
                     "failure": "",
@@ -137,13 +137,13 @@ class Imported:
             )
 
     def scale_out(self, job_id: str, device_kind: str, *, campaign: str, **columns: Any) -> None:
-        """A step of one job over several devices."""
+        """Add a step of one job over several devices."""
         self._device(device_kind, campaign, columns)
         row = {"job_id": job_id, "device_kind": device_kind} | columns
         self._add("scale_out", row | self._provenance(campaign, device_kind, columns))
 
     def operators(self, rows: pd.DataFrame, *, campaign: str) -> None:
-        """The latencies of many operators: all of their columns but where they come from."""
+        """Add the latencies of many operators, with all columns except the provenance."""
         for kind in rows["device_kind"].unique():
             self._device(kind, campaign, {})
         known = self._provenance(campaign, "", {})
@@ -151,9 +151,9 @@ class Imported:
         self._operators.append(rows.assign(**known | {"machine": machine} | dict(rows)))
 
     def kind_of(self, name: str, rows: int = 1) -> str | None:
-        """Kind of the device that a source calls ``name``; None, and its rows skipped, if unknown.
+        """Return the device kind of a source's ``name``; None, and its rows skipped, if unknown.
 
-        The other rows of a file are worth having without it.
+        The other rows of the file are still imported.
         """
         kind = device_kind(name)
         if kind is None:
@@ -163,25 +163,25 @@ class Imported:
         return kind
 
     def skip(self, reason: str, rows: int = 1) -> None:
-        """Count rows of the source that cannot be mapped, by a reason that a person understands."""
+        """Count rows of the source that cannot be mapped, by a readable reason."""
         self.skipped[reason] += rows
 
     def note(self, reason: str, rows: int = 1) -> None:
-        """Count what is imported with less than we need, by a reason that a person understands."""
+        """Count rows that are imported with less than we need, by a readable reason."""
         self.notes[reason] += rows
 
     def has_job(self, job_id: str) -> bool:
-        """Whether :meth:`job` described it."""
+        """Return whether :meth:`job` added it."""
         return (job_id,) in self._rows["jobs"]
 
     def count(self, table: str) -> int:
-        """Rows of a table so far."""
+        """Return the current number of rows of a table."""
         if table == tables.OPERATORS.name:
             return sum(map(len, self._operators))
         return len(self._rows[table])
 
     def write(self, folder: Path) -> None:
-        """Write the campaign's tables into ``folder``, and the two others where they have rows.
+        """Write the campaign's tables into ``folder``, and the other two if they have rows.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class Imported:
 
     def _device(self, kind: str, campaign: str, columns: Row) -> Device:
         device = find_device(kind)
-        # Without its versions: a device is one row however many were measured on it.
+        # Without versions: a device is one row, however many measurements it has.
         where = {name: columns[name] for name in ("machine",) if name in columns}
         self._add("devices", device_columns(device) | self._provenance(campaign, kind, where))
         return device
@@ -218,7 +218,7 @@ class Imported:
         }
 
     def _add(self, table: str, row: Row) -> None:
-        """Keep the first of rows that share a key; another, unless equal, is skipped."""
+        """Add a row; a second row with the same key is skipped, unless it is equal."""
         key = tuple(row[name] for name in tables.TABLES[table].key)
         known = self._rows[table].setdefault(key, row)
         if known is not row and known != row:

@@ -1,4 +1,4 @@
-"""Lucid (ASPLOS 2023): pairs of training jobs on one RTX 3090, and each of them alone."""
+"""Lucid (ASPLOS 2023): pairs of training jobs on one RTX 3090, and each job solo."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ORIGIN = Origin(
     "lucid", "https://github.com/S-Lab-System-Group/Lucid, simulation/", "non-commercial"
 )
 DEVICE, CAMPAIGN = "rtx-3090", "lucid"
-ALONE, TOGETHER = ("solo.csv*", "single_data.csv*"), ("pairs.csv*", "colocate_info.csv*")
+SOLO_FILES, PAIR_FILES = ("solo.csv*", "single_data.csv*"), ("pairs.csv*", "colocate_info.csv*")
 MIB = 2**20
 _S32, _S224 = 3 * 32 * 32, 3 * 224 * 224
-# The jobs on ImageNet step one batch of random numbers that stays on the device.
+# The jobs on ImageNet step on one batch of random numbers that stays on the device.
 MODELS = {
     ("BERT", "SQuAD"): PublicModel("transformer_encoder", "bert-base-t384", "adamw", 384),
     ("DCGAN", "LSUN"): PublicModel("dcgan", "w64-s64", "adam", 3 * 64 * 64),
     ("EfficientNet", "CIFAR-10"): PublicModel("efficientnet", "b0-s32", "sgd", _S32),
     ("LSTM", "Wikitext2"): PublicModel("lstm_lm", "w200-d2-v33k", "sgd", 35),
     ("MobileNetV2", "CIFAR-10"): PublicModel("mobilenet", "v2-s32", "sgd", _S32),
-    # Small, though no table says so: upstream's profile/main_co.py and main_single.py do.
+    # Small by upstream's profile/main_co.py and main_single.py; the tables do not say it.
     ("MobileNetV3", "ImageNet"): PublicModel(
         "mobilenet_v3", "small-s224", "sgd", _S224, loads_data=False
     ),
@@ -41,15 +41,15 @@ MODELS = {
     ("Transformer", "Multi30k"): PublicModel("seq2seq_transformer", "base-t32", "adam", 64),
     ("VGG", "CIFAR-10"): PublicModel("vgg", "11-s32", "sgd", _S32),
 }
-# Their speed is of calls that play thousands of steps of the game before they train, and beside
-# another job always exactly 1.000.
+# Their speed counts calls that play thousands of game steps before training, and in pairs it is
+# always exactly 1.000.
 PLACEHOLDERS = ("PPO", "TD3")
 
 SOLO = {"model": str, "dataset": str, "batchsize": int, "amp": int, "speed": float,
         "gpu_util": float, "gmem": float}  # fmt: skip
-_ONE = {"model": str, "dataset": str, "batchsize": int, "amp": int, "speed": float}
+_MEMBER = {"model": str, "dataset": str, "batchsize": int, "amp": int, "speed": float}
 PAIRS = {
-    **{f"{name}{member}": kind for member in (1, 2) for name, kind in _ONE.items()},
+    **{f"{name}{member}": kind for member in (1, 2) for name, kind in _MEMBER.items()},
     "gpu_util": float,
 }
 
@@ -57,18 +57,18 @@ PAIRS = {
 def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
     """Read a folder with both tables, by their tidied names or by upstream's.
 
-    Of a file alone the slowdowns cannot be told: without the solo table they have no step time.
+    A single file is not enough: without the solo table, slowdowns have no step time.
     """
-    if path.is_file() and not any(fnmatch(path.name, name) for name in (*ALONE, *TOGETHER)):
+    if path.is_file() and not any(fnmatch(path.name, name) for name in (*SOLO_FILES, *PAIR_FILES)):
         raise TableError(
-            f"{path}: is none of Lucid's tables; give the folder that holds solo.csv and "
+            f"{path}: not a folder of Lucid's tables; use the folder with solo.csv and "
             "pairs.csv, or upstream's single_data.csv and colocate_info.csv"
         )
     folder = path.parent if path.is_file() else path
-    alone = find_files(folder, ALONE, "solo.csv or single_data.csv")
-    together = find_files(folder, TOGETHER, "pairs.csv")
+    solo = find_files(folder, SOLO_FILES, "solo.csv or single_data.csv")
+    together = find_files(folder, PAIR_FILES, "pairs.csv")
     step_s = {}
-    for row in (row for file in alone for row in read_csv(file, SOLO).to_dict("records")):
+    for row in (row for file in solo for row in read_csv(file, SOLO).to_dict("records")):
         if (job_id := _describe(row, "", imported, graphs)) is not None:
             step_s[job_id] = _add_solo(row, job_id, imported)
     for row in (row for file in together for row in read_csv(file, PAIRS).to_dict("records")):
@@ -90,7 +90,7 @@ def _describe(
 
 
 def _add_solo(row: Mapping[Any, Any], job_id: str, imported: Imported) -> float | None:
-    """Add the execution; the step time, None where the source's is not one of training."""
+    """Add the execution; return its step time, or None if the source's is not of training."""
     step_s = row["batchsize"] / row["speed"] if row["speed"] > 0 else None
     if row["model"] in PLACEHOLDERS:
         imported.note("step time left out: PPO and TD3 time calls that play the game first")
@@ -111,7 +111,7 @@ def _add_pair(
     known = [job_id for job_id in job_ids if job_id in step_s and job_id is not None]
     speeds = [row["speed1"], row["speed2"]]
     if len(known) < 2:
-        imported.skip("a job that nobody measured alone, or that is none of Lucid's")
+        imported.skip("a job without a solo measurement, or that is not one of Lucid's")
     elif min(speeds) <= 0:
         imported.skip("a speed that is not above 0")
     else:

@@ -12,7 +12,7 @@ from presage.errors import TableError
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_json
+from presage.pipelines.importers.published_file import DOCS, find_files, read_csv, read_json
 
 ORIGIN = Origin("miso", "https://github.com/boringlee24/socc22-miso, mps/models/logs/mig/", "MIT")
 DEVICE, CAMPAIGN = "a100-40gb", "miso"
@@ -27,8 +27,8 @@ def _keras(family: str, variant: str, elements: int) -> PublicModel:
 BERT_BASE_CASED = {
     "width": 768, "depth": 12, "vocabulary": 28_996, "positions": 512, "tokens": 512,
 }  # fmt: skip
-# By upstream's mps/models/*_train.py, all of them Keras on TensorFlow. The zoo has BERT and the
-# CycleGAN; of the others it has relatives, and the graph of a relative would be a guess.
+# From upstream's mps/models/*_train.py, all Keras on TensorFlow. The zoo has BERT and CycleGAN; for
+# the others it has only related models, whose graphs would be a guess.
 MODELS = {
     "bert": replace(
         _keras("transformer_encoder", "bert-base-t512", 512), in_zoo=True, sizes=BERT_BASE_CASED
@@ -52,7 +52,7 @@ MIXES = re.compile(r".*(mix|dummy).*\.(json|csv)(\.gz)?")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A model that trained in a slice."""
+    """Training steps of a model in a slice."""
 
     mig_slice: str
     model: str
@@ -62,7 +62,7 @@ class Steps:
 
 
 def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
-    """Read the tidied table, or upstream's logs of every step, a file per slice and job."""
+    """Read the tidied table, or upstream's logs of every step, with a file per slice and job."""
     expected = "mig_isolated_step_time.csv, or upstream's mps/models/logs/mig/*_train*.json"
     patterns = ("mig_isolated_step_time.csv*", "*gb_*_train*.json*", "*mix*")
     for file in find_files(path, patterns, expected):
@@ -91,9 +91,9 @@ def _from_log(file: Path, match: re.Match[str]) -> Steps:
     try:
         seconds = [float(second) for steps in epochs.values() for second in steps]
     except (TypeError, ValueError) as error:
-        raise TableError(f"{file}: a step is no number of seconds ({error}); {MEND}") from error
+        raise TableError(f"{file}: a step is no number of seconds ({error}); {DOCS}") from error
     if not seconds:
-        raise TableError(f"{file}: no step was timed; {MEND}")
+        raise TableError(f"{file}: no step was timed; {DOCS}")
     return Steps(match["slice"], match["model"], int(match["batch"]), len(seconds), median(seconds))
 
 
@@ -102,7 +102,7 @@ def _add(steps: Steps, file: Path, imported: Imported, graphs: GraphCache) -> No
     if match is None or steps.step_s <= 0:
         raise TableError(
             f"{file}: {steps.step_s} s in slice {steps.mig_slice!r}; a slice is named '3g.20gb', "
-            f"a step takes more than 0 s: {MEND}"
+            f"a step takes more than 0 s: {DOCS}"
         )
     if steps.model not in MODELS:
         imported.skip("a model that is none of MISO's eight")

@@ -12,14 +12,14 @@ from presage.errors import TableError
 from presage.features.graph.op_kinds import ELEMENT_FLOPS, aten_kind
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_parquet
+from presage.pipelines.importers.published_file import DOCS, find_files, read_csv, read_parquet
 
 ORIGIN = Origin(
     "neusight", "https://github.com/sitar-lab/NeuSight, scripts/asplos/data/dataset/", "MIT"
 )
 CAMPAIGN = "neusight"
 FP32_BYTES = 4
-NEEDED = {"OPName": str, "Latency": float, "Device": str}
+REQUIRED = {"OPName": str, "Latency": float, "Device": str}
 EXPECTED = "op_latency_train.parquet, or upstream's dataset/train/**/*.csv"
 KEY = ["op", "shape", "device_kind"]
 Sizes = tuple[pd.Series, pd.Series, pd.Series, pd.Series]
@@ -27,16 +27,16 @@ Sizes = tuple[pd.Series, pd.Series, pd.Series, pd.Series]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What one of NeuSight's operators is.
+    """Definition of one of NeuSight's operators.
 
     Attributes
     ----------
     aten : str
-        Torch's name of it.
+        Torch's name of the operator.
     dims : Mapping of str to str
-        Columns that give its shape, and what each is called in ours.
+        Columns of its shape, and our name of each.
     sizes : callable
-        Elements of its inputs, of its parameters and of its output, and its FLOPs.
+        Returns elements of its inputs, parameters and output, and its FLOPs.
     """
 
     aten: str
@@ -45,19 +45,19 @@ class Operator:
 
 
 def _bmm(d: pd.DataFrame) -> Sizes:
-    """(B, M, N) x (B, N, K)."""
+    """Compute the sizes of (B, M, N) x (B, N, K)."""
     inputs = d["B"] * d["N"] * (d["M"] + d["K"])
     return inputs, 0 * d["B"], d["B"] * d["M"] * d["K"], 2 * d["B"] * d["M"] * d["N"] * d["K"]
 
 
 def _linear(d: pd.DataFrame) -> Sizes:
-    """(B, M, N) by K outputs with a bias, whose additions count."""
+    """Compute the sizes of (B, M, N) by K outputs with a bias, whose additions count."""
     outputs = d["B"] * d["M"] * d["K"]
     return d["B"] * d["M"] * d["N"], (d["N"] + 1) * d["K"], outputs, (2 * d["N"] + 1) * outputs
 
 
 def _convolution(d: pd.DataFrame) -> Sizes:
-    """Square images and kernels, no bias."""
+    """Compute the sizes for square images and kernels, without bias."""
     kernel, pad = d["Kernel_Szie"], d["Padding"]  # as upstream spells it
     side = (d["Input_Size"] + 2 * pad - kernel) // d["Stride"] + 1
     weights = d["Input_Channel"] * d["Output_Channel"] * kernel**2
@@ -66,8 +66,8 @@ def _convolution(d: pd.DataFrame) -> Sizes:
     return inputs, weights, pixels * d["Output_Channel"], 2 * pixels * weights
 
 
-def _of_rows(aten: str, *, inputs: int = 1, parameters: int = 0) -> Operator:
-    """What does the same to each element of so many (B, H), with parameters for each column."""
+def _elementwise(aten: str, *, inputs: int = 1, parameters: int = 0) -> Operator:
+    """Return an element-wise operator on (B, H) inputs, with parameters for each column."""
     flops = ELEMENT_FLOPS.get(aten_kind(aten), 1)
 
     def sizes(d: pd.DataFrame) -> Sizes:
@@ -82,31 +82,31 @@ _IMAGES = {
     "B": "B", "Input_Channel": "IN", "Output_Channel": "OUT", "Kernel_Szie": "KERNEL",
     "Input_Size": "SIDE", "Stride": "STRIDE", "Padding": "PADDING",
 }  # fmt: skip
-# By upstream's collect.py; a name that ends in u has a number for its second operand.
+# From upstream's collect.py; a name that ends in u has a number as its second operand.
 OPERATORS = {
     "bmm": Operator("bmm", _MATRICES, _bmm),
     "linear": Operator("addmm", _MATRICES, _linear),
     "conv": Operator("convolution", _IMAGES, _convolution),
-    "softmax": _of_rows("_softmax"),
-    "ln": _of_rows("native_layer_norm", parameters=2),
-    **{name: _of_rows(name, inputs=2) for name in ("add", "mul", "div", "pow")},
-    **{f"{name}u": _of_rows(name) for name in ("add", "mul", "div", "pow")},
-    **{name: _of_rows(name) for name in ("relu", "gelu", "tanh")},
+    "softmax": _elementwise("_softmax"),
+    "ln": _elementwise("native_layer_norm", parameters=2),
+    **{name: _elementwise(name, inputs=2) for name in ("add", "mul", "div", "pow")},
+    **{f"{name}u": _elementwise(name) for name in ("add", "mul", "div", "pow")},
+    **{name: _elementwise(name) for name in ("relu", "gelu", "tanh")},
 }
 
 
 def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
-    """Read the tidied table, or upstream's files of an operator each.
+    """Read the tidied table, or upstream's files with an operator each.
 
-    Upstream keeps a row in several files. One latency of one shape is one measurement, other
-    latencies of it are further ones: their median counts.
+    Upstream repeats rows in several files. Equal latencies of a shape are one measurement, and the
+    median of different latencies is used.
     """
     measured = []
     for file in find_files(path, ("op_latency*.parquet", "*.csv"), EXPECTED):
         load = read_parquet if file.suffix == ".parquet" else read_csv
-        rows = load(file, NEEDED)
+        rows = load(file, REQUIRED)
         if (rows["Latency"] <= 0).any():
-            raise TableError(f"{file}: a latency of 0 ms or less cannot be; {MEND}")
+            raise TableError(f"{file}: a latency of 0 ms or less cannot be; {DOCS}")
         for op, of_op in rows.groupby("OPName"):
             if op not in OPERATORS:
                 imported.skip(f"operator {op!r} is none of {', '.join(OPERATORS)}", len(of_op))
@@ -136,7 +136,7 @@ def _on_known_devices(rows: pd.DataFrame, imported: Imported) -> pd.DataFrame:
 
 
 def _operators(op: str, rows: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """Columns of `operators`, a row for each of ``rows``."""
+    """Return the columns of `operators`, with a row for each of ``rows``."""
     known = OPERATORS[op]
     dims = _dims(known, rows, file)
     inputs, parameters, outputs, flops = known.sizes(dims)
@@ -165,18 +165,18 @@ def _operators(op: str, rows: pd.DataFrame, file: Path) -> pd.DataFrame:
 def _dims(known: Operator, rows: pd.DataFrame, file: Path) -> pd.DataFrame:
     missing = [name for name in known.dims if name not in rows]
     if missing:
-        raise TableError(f"{file}: no column {missing[0]!r}, {known.aten} needs it; {MEND}")
+        raise TableError(f"{file}: no column {missing[0]!r}, {known.aten} needs it; {DOCS}")
     dims = rows[list(known.dims)].apply(pd.to_numeric, errors="coerce")
     if not (dims >= 0).all(axis=None) or not (dims % 1 == 0).all(axis=None):
         raise TableError(
-            f"{file}: {known.aten}: a size is empty, negative or no whole number; {MEND}"
+            f"{file}: {known.aten}: a size is empty, negative or no whole number; {DOCS}"
         )
     whole: pd.DataFrame = dims.astype("int64")
     return whole
 
 
 def _versions(rows: pd.DataFrame) -> pd.Series:
-    """From upstream's "p2.1.0" and "cu121"; it leaves both empty where it did not know them."""
+    """Return versions from upstream's "p2.1.0" and "cu121", which may be empty."""
     words = pd.Series("", index=rows.index)
     if "Torch Version" in rows:
         torch = rows["Torch Version"].astype("string").str.removeprefix("p")

@@ -1,4 +1,4 @@
-"""Files as other people published them: read whole, or refused in one line that says why."""
+"""Reading of published files: complete, or rejected with a one-line reason."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ import pandas as pd
 
 from presage.errors import TableError
 
-MEND = "docs/importing.md says where upstream keeps it"
+DOCS = "see docs/importing.md for upstream's location"
 UNREADABLE = (OSError, EOFError, zlib.error, ValueError, RecursionError)  # parsers' and gzip's
 
 
 def read_csv(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
-    """Rows of a CSV file, gzipped or plain by its suffix; other columns are let pass.
+    """Read a CSV file, gzipped or plain by its suffix; additional columns are ignored.
 
     Parameters
     ----------
     columns : mapping of str to type
-        What must be there: ``str``, ``int`` or ``float``; no cell of them may be empty.
+        Required columns: ``str``, ``int`` or ``float``, without empty cells.
 
     Raises
     ------
     TableError
-        The file is missing, damaged or empty, or a column or a value is not as expected.
+        The file is missing, corrupt or empty, or a column or a value is not as expected.
     """
     try:
         rows = pd.read_csv(path, dtype={name: str for name, kind in columns.items() if kind is str})
     except UNREADABLE as error:
-        raise _unreadable(path, error, f"CSV with {_listed(columns)}") from error
-    return _checked(rows, path, columns)
+        raise _unreadable(path, error, f"CSV with {_join_names(columns)}") from error
+    return _check_columns(rows, path, columns)
 
 
 def read_parquet(path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
-    """Rows of a parquet file, checked as :func:`read_csv` checks them."""
+    """Read a parquet file with the checks of :func:`read_csv`."""
     try:
         rows = pd.read_parquet(path)
     except UNREADABLE as error:
-        raise _unreadable(path, error, f"parquet with {_listed(columns)}") from error
-    return _checked(rows, path, columns)
+        raise _unreadable(path, error, f"parquet with {_join_names(columns)}") from error
+    return _check_columns(rows, path, columns)
 
 
-def _checked(rows: pd.DataFrame, path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
+def _check_columns(rows: pd.DataFrame, path: Path, columns: Mapping[str, type]) -> pd.DataFrame:
     missing = [name for name in columns if name not in rows.columns]
     if missing:
         raise TableError(
-            f"{path}: no column {missing[0]!r}, expected {_listed(columns)}, "
-            f"found {_listed(list(rows.columns)[:12])}; {MEND}"
+            f"{path}: no column {missing[0]!r}, expected {_join_names(columns)}, "
+            f"found {_join_names(list(rows.columns)[:12])}; {DOCS}"
         )
     if rows.empty:
-        raise TableError(f"{path}: no rows under {_listed(columns)}; {MEND}")
+        raise TableError(f"{path}: no rows under {_join_names(columns)}; {DOCS}")
     for name, kind in columns.items():
         rows[name] = _column(rows[name], name, kind, path)
     return rows
@@ -77,7 +77,7 @@ def _column(values: pd.Series, name: str, kind: type, path: Path) -> pd.Series:
         line = int(np.flatnonzero(~good)[0]) + 2
         raise TableError(
             f"{path}: line {line}, column {name!r} is not {_WANTED[kind]}; "
-            f"the file is damaged: {MEND}"
+            f"the file is damaged: {DOCS}"
         )
     return values if kind is str else values.astype(kind)
 
@@ -86,12 +86,12 @@ _WANTED = {str: "filled", int: "a whole number", float: "a finite number"}
 
 
 def read_json(path: Path, expected: str) -> dict[str, Any]:
-    """The object in a JSON file, gzipped or plain by its suffix.
+    """Read the object in a JSON file, gzipped or plain by its suffix.
 
     Raises
     ------
     TableError
-        The file is missing, damaged, or no object; ``expected`` says what it should have been.
+        The file is missing, corrupt, or not an object; ``expected`` describes the right content.
     """
     try:
         raw = path.read_bytes()
@@ -99,46 +99,46 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
     except UNREADABLE as error:
         raise _unreadable(path, error, expected) from error
     if not isinstance(content, dict) or not content:
-        raise TableError(f"{path}: expected {expected}; {MEND}")
+        raise TableError(f"{path}: expected {expected}; {DOCS}")
     return content
 
 
 def find_files(folder: Path, names: Sequence[str], expected: str) -> list[Path]:
-    """``folder`` itself if it is a file, else what lies under it by one of the patterns, sorted.
+    """Return ``folder`` itself if it is a file, else its files that match a pattern, sorted.
 
-    The first pattern that any file fits is the layout.
+    The first pattern with a match determines the layout.
 
     Raises
     ------
     TableError
-        There is no such file or folder, or nothing in it fits.
+        There is no such file or folder, or no file matches.
     """
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
-        raise TableError(f"{folder}: no such file or folder, expected {expected}; {MEND}")
+        raise TableError(f"{folder}: no such file or folder, expected {expected}; {DOCS}")
     for name in names:
         found = sorted(path for path in folder.rglob(name) if path.is_file())
-        if measured := [path for path in found if path.suffix != ".dvc"]:  # pointers beside them
+        if measured := [path for path in found if path.suffix != ".dvc"]:  # without DVC pointers
             return measured
-    raise TableError(f"{folder}: holds no {' or '.join(names)}, expected {expected}; {MEND}")
+    raise TableError(f"{folder}: holds no {' or '.join(names)}, expected {expected}; {DOCS}")
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """``path``, or the folder that a .tar.gz of a repository holds, for as long as it is read.
+def unpack(path: Path) -> Iterator[Path]:
+    """Yield ``path``, or the unpacked folder of a repository's .tar.gz.
 
     Raises
     ------
     TableError
-        The archive is damaged, or this Python unpacks none.
+        The archive is corrupt, or this Python cannot unpack it safely.
     """
     if not (path.is_file() and path.name.endswith((".tar.gz", ".tgz"))):
         yield path
         return
     if not hasattr(tarfile, "data_filter"):
         raise TableError(
-            f"{path}: Python before 3.11.4 unpacks no archive safely; give the folder of one"
+            f"{path}: Python before 3.11.4 cannot unpack archives safely; use an unpacked folder"
         )
     with TemporaryDirectory(prefix="presage-import-") as folder:
         try:
@@ -152,9 +152,9 @@ def unpacked(path: Path) -> Iterator[Path]:
 def _unreadable(path: Path, error: Exception, expected: str) -> TableError:
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return TableError(
-        f"{path}: cannot be read ({' '.join(why.split())}), expected {expected}; {MEND}"
+        f"{path}: cannot be read ({' '.join(why.split())}), expected {expected}; {DOCS}"
     )
 
 
-def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
+def _join_names(names: Sequence[str] | Mapping[str, Any]) -> str:
     return f"columns {', '.join(map(repr, names))}"

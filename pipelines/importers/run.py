@@ -1,4 +1,4 @@
-"""One import from its files to a campaign folder, and what came of every row."""
+"""Import of one source: from its files to a campaign folder and a summary."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from presage.features.tables import schemas as tables
 from presage.pipelines.importers import IMPORTERS
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
-from presage.pipelines.importers.public_models.trace_ahead import Wanted, trace_ahead
-from presage.pipelines.importers.published_file import MEND, unpacked
+from presage.pipelines.importers.public_models.trace_ahead import MissingGraphs, trace_ahead
+from presage.pipelines.importers.published_file import DOCS, unpack
 from presage.system.known_names import did_you_mean
 
 DEFAULT_FOLDER = Path("data/public")
@@ -21,7 +21,7 @@ DEFAULT_FOLDER = Path("data/public")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an import wrote and what it left out.
+    """Rows that an import wrote and skipped.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Summary:
 
 
 def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) -> Summary:
-    """Read what ``source`` published at ``path`` and write it as a campaign into ``folder``.
+    """Read the publication of ``source`` at ``path`` and write it as a campaign to ``folder``.
 
     Parameters
     ----------
@@ -53,23 +53,23 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
     Raises
     ------
     TableError
-        There is no such source; a file is missing, damaged, empty or of another layout; or no row
-        of it could be mapped.
+        The source is unknown; a file is missing, corrupt, empty or of another layout; or no row
+        can be mapped.
     """
     if source not in IMPORTERS:
         raise TableError(f"no source {source!r}; {did_you_mean(source, sorted(IMPORTERS))}")
     importer = IMPORTERS[source]
     imported = Imported(importer.origin)
-    with unpacked(path) as readable:
+    with unpack(path) as readable:
         if not isinstance(graphs, NoGraphs):
-            wanted = Wanted(graphs)
-            importer.read(readable, Imported(importer.origin), wanted)
-            trace_ahead(wanted, graphs)
+            requested = MissingGraphs(graphs)
+            importer.read(readable, Imported(importer.origin), requested)
+            trace_ahead(requested, graphs)
         importer.read(readable, imported, graphs)
     measured = ("executions", "colocations", "scale_out", "operators")
     if not any(imported.count(table) for table in measured):
         why = "; ".join(f"{rows} x {reason}" for reason, rows in imported.skipped.items())
-        raise TableError(f"{path}: no row of it can be mapped ({why or 'it has none'}); {MEND}")
+        raise TableError(f"{path}: no row of it can be mapped ({why or 'it has none'}); {DOCS}")
     imported.write(folder)
     return Summary(
         source=source,
@@ -84,7 +84,7 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
 
 @contextmanager
 def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
-    """Graphs that name what is being traced on standard error, as it takes seconds each."""
+    """Yield a graph cache that prints the graph being traced to standard error."""
     from presage.system.terminal import Console, styled
 
     if not wanted:

@@ -1,4 +1,4 @@
-"""timm: training and inference steps of a thousand image models, at the largest batch that ran."""
+"""timm: training and inference steps of a thousand image models, at the largest feasible batch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from presage.features.device.device import catalogue
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.public_models.timm_job import TimmJob, add_timm_job
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv, read_parquet
+from presage.pipelines.importers.published_file import DOCS, find_files, read_csv, read_parquet
 
 ORIGIN = Origin(
     "timm", "https://github.com/huggingface/pytorch-image-models, results/", "Apache-2.0"
 )
-# Autocast of CUDA computes in fp16 unless told otherwise, that of a processor in bf16.
+# CUDA's autocast uses fp16 by default, that of a processor bf16.
 PRECISIONS = {"amp": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 LAYOUTS = {"nchw": "contiguous", "nhwc": "channels-last"}
 TIDIED = {
@@ -38,18 +38,18 @@ def read(path: Path, imported: Imported, graphs: GraphCache) -> None:
     """Read the tidied table, or upstream's file per device, precision and memory layout."""
     for file in find_files(path, ("timm_step_time*.parquet", "benchmark-*.csv*"), EXPECTED):
         rows = read_parquet(file, TIDIED) if file.suffix == ".parquet" else _upstream(file)
-        for name, absent in (("dynamo", False), ("cuda", "")):  # a processor's row has no CUDA
-            told = rows[name] if name in rows else pd.Series(absent, rows.index)
-            rows[name] = told.where(told.notna(), absent)
+        for name, absent in (("dynamo", False), ("cuda", "")):  # processors have no CUDA
+            column = rows[name] if name in rows else pd.Series(absent, rows.index)
+            rows[name] = column.where(column.notna(), absent)
         for row in rows.to_dict("records"):
             _add(row, file, imported, graphs)
 
 
 def _upstream(file: Path) -> pd.DataFrame:
-    """Upstream's columns by the tidied names; the rest is in the name of the file."""
+    """Return upstream's columns by the tidied names; the file name contains the rest."""
     match = NAME.fullmatch(file.name.removesuffix(".gz").removesuffix(".csv"))
     if match is None:
-        raise TableError(f"{file}: its name does not say what was measured, as {EXPECTED}; {MEND}")
+        raise TableError(f"{file}: its name does not say what was measured, as {EXPECTED}; {DOCS}")
     kind = match["mode"]
     names = {
         f"{kind}_img_size": "img_size",
@@ -72,7 +72,7 @@ def _upstream(file: Path) -> pd.DataFrame:
 
 
 def _torch_version(digits: str) -> str:
-    """The version that "112" or "291" stands for: minor versions of 1 have two digits."""
+    """Return the version of "112" or "291": minor versions of 1 have two digits."""
     if digits.startswith("1"):
         return f"1.{digits[1:]}"
     return f"2.{digits[1]}" + (f".{digits[2]}" if digits[2] != "0" else "")
@@ -101,11 +101,11 @@ def _job(row: Mapping[Any, Any], file: Path, *, on_processor: bool) -> tuple[str
         ("precision", PRECISIONS), ("layout", LAYOUTS), ("mode", ("train", "inference"))
     ):  # fmt: skip
         if row[name] not in known:
-            raise TableError(f"{file}: {name} {row[name]!r} is none of {', '.join(known)}; {MEND}")
+            raise TableError(f"{file}: {name} {row[name]!r} is none of {', '.join(known)}; {DOCS}")
     if row["step_time_ms"] <= 0 or row["batch_size"] < 1 or row["img_size"] < 1:
         raise TableError(
             f"{file}: {row['model']}: a step of {row['step_time_ms']} ms at batch size "
-            f"{row['batch_size']}, image size {row['img_size']}, cannot be; {MEND}"
+            f"{row['batch_size']}, image size {row['img_size']}, cannot be; {DOCS}"
         )
     automatic = row["precision"] == "amp"
     job = TimmJob(

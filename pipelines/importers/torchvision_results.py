@@ -16,21 +16,21 @@ from presage.features.device.device import catalogue
 from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
-from presage.pipelines.importers.public_models.timm_job import why_no_graph
+from presage.pipelines.importers.public_models.timm_job import missing_graph_reason
 from presage.pipelines.importers.public_models.torchvision_models import (
     CLASSIFIERS,
     SIDE,
     made_by,
     trace_classifier,
 )
-from presage.pipelines.importers.published_file import MEND, find_files, read_csv
+from presage.pipelines.importers.published_file import DOCS, find_files, read_csv
 
 ORIGIN = Origin(
     "torchvision", "https://github.com/ryujaehun/pytorch-gpu-benchmark, and lamikr's fork", "MIT"
 )
-# model.half() and model.double() of upstream's script: all of the model, no autocast.
+# model.half() and model.double() of upstream's script: the complete model, without autocast.
 PRECISIONS = {"half": "fp16", "float": "fp32", "single": "fp32", "double": "fp64"}
-BATCH_SIZE = 12  # of upstream's script, for each GPU
+BATCH_SIZE = 12  # per GPU, in upstream's script
 NO_UPDATE = "none"  # upstream's training step ends with the backward pass
 TIDIED = {
     "file": str, "gpu": str, "n_gpus": int, "precision": str, "mode": str, "model": str,
@@ -45,7 +45,7 @@ EXPECTED = "torchvision_step_time.csv, or upstream's *_model_*_benchmark.csv"
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A model's steps on some devices; ``p90_s`` where every one of them was published."""
+    """A model's steps on some devices; ``p90_s`` is set if every step was published."""
 
     campaign: str
     gpu: str
@@ -60,7 +60,7 @@ class Steps:
 
     @property
     def optimizer(self) -> str:
-        """As in `jobs`."""
+        """Value as in `jobs`."""
         return NO_UPDATE if self.training else ""
 
     @property
@@ -85,12 +85,12 @@ def _tidied(file: Path) -> Iterator[Steps]:
     if len(other):
         raise TableError(
             f"{file}: line {other.index[0] + 2}: image size {SIDE}, a step of more than 0 ms and "
-            f"a GPU or more are expected; {MEND}"
+            f"a GPU or more are expected; {DOCS}"
         )
     for row in rows.to_dict("records"):
         if row["precision"] not in PRECISIONS:
             raise TableError(
-                f"{file}: precision {row['precision']!r} is none of {', '.join(PRECISIONS)}; {MEND}"
+                f"{file}: precision {row['precision']!r} is none of {', '.join(PRECISIONS)}; {DOCS}"
             )
         yield Steps(
             Path(row["file"]).parent.name, row["gpu"], row["n_gpus"],
@@ -105,7 +105,7 @@ def _upstream(file: Path, match: re.Match[str]) -> Iterator[Steps]:
             continue
         seconds = pd.to_numeric(column, errors="coerce").dropna() / 1e3
         if seconds.empty or (seconds <= 0).any():
-            raise TableError(f"{file}: {model}: expected a step of more than 0 ms a row; {MEND}")
+            raise TableError(f"{file}: {model}: expected a step of more than 0 ms a row; {DOCS}")
         yield Steps(
             file.parent.name, match["gpu"], int(match["devices"] or 1),
             PRECISIONS[match["precision"]], match["mode"] == "train", str(model), BATCH_SIZE,
@@ -166,4 +166,4 @@ def _graph(steps: Steps, graphs: GraphCache) -> OpGraph | None:
 def _why_none(model: str, graphs: GraphCache) -> str:
     if model not in CLASSIFIERS:
         return f"{model} is none of the classifiers that we can build"
-    return why_no_graph(graphs, model)
+    return missing_graph_reason(graphs, model)

@@ -1,7 +1,7 @@
-"""The release that comes with Presage, of permissively licensed tables and our own campaigns.
+"""Training of the pretrained release from permissively licensed tables and our own campaigns.
 
-``make pretrained`` runs it: every stage of ``dvc.yaml``, on more tables, from nothing to go on
-from: twelve minutes of one core, once the operator graphs of a thousand models are cached.
+``make pretrained`` runs it: every stage of ``dvc.yaml`` on more tables, without networks to start
+from. It takes twelve minutes of one core once the operator graphs of a thousand models are cached.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from presage.pipelines.stages.stage import run_stage
 from presage.system.atomic_file import write_atomically
 from presage.system.atomic_folder import put_in_place
 
-# Apache-2.0 or MIT, and of whole jobs' steps. Never gpumemnet (no licence) nor lucid (not for
-# commercial use).
+# Apache-2.0 or MIT, with steps of complete jobs. Excludes gpumemnet (no licence) and lucid
+# (non-commercial use only).
 SOURCES = ("timm", "torchvision", "gavel", "parvagpu", "miso", "pollux")
 CAMPAIGNS = (Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo"))
 
 
 def pretrain(datasets: Path, target: Path, work: Path) -> None:
-    """Import the sources that lie under ``datasets``, and write the folder ``target``.
+    """Import the sources under ``datasets``, and write the release to ``target``.
 
     Raises
     ------
     TableError
-        A source's files are not there or not its.
+        A source's files are missing or invalid.
     """
     folders, sources = [], []
     with shown_graphs(wanted=True) as graphs:
         for source in SOURCES:
             folders.append(DEFAULT_FOLDER / source)
             sources.append(import_source(source, datasets / source, folders[-1], graphs=graphs))
-            _say(f"{source} in {folders[-1]}")
+            _log(f"{source} in {folders[-1]}")
     features, models, evaluation = (work / name for name in ("features", "models", "evaluation"))
     featurize.featurize([*folders, *CAMPAIGNS], features)
-    _say(f"features in {features}")
-    told = ["--features", str(features)]
+    _log(f"features in {features}")
+    arguments = ["--features", str(features)]
     for name in solo_quantities():
-        train.main([name, *told, "--target", str(models / name)])
-        _say(f"{name} in {models / name}")
-    told += ["--models", str(models)]
-    train_interference.main([*told, "--target", str(models / INTERFERENCE.name)])
-    _say(f"{INTERFERENCE.name} in {models / INTERFERENCE.name}")
-    evaluate.main([*told, "--target", str(evaluation)])
+        train.main([name, *arguments, "--target", str(models / name)])
+        _log(f"{name} in {models / name}")
+    arguments += ["--models", str(models)]
+    train_interference.main([*arguments, "--target", str(models / INTERFERENCE.name)])
+    _log(f"{INTERFERENCE.name} in {models / INTERFERENCE.name}")
+    evaluate.main([*arguments, "--target", str(evaluation)])
     networks = work / NETWORKS
     shutil.rmtree(networks, ignore_errors=True)
     networks.mkdir(parents=True)
@@ -64,21 +64,21 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
     put_in_place(networks, target / NETWORKS)
     card = model_card(made, sources, evaluate.read_forecasts(models))
     write_atomically(target / "README.md", lambda path: path.write_text(card))
-    _say(f"release {made.release_id} in {target}")
+    _log(f"release {made.release_id} in {target}")
 
 
-def _say(what: str) -> None:
-    sys.stderr.write(f"{what}\n")
+def _log(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument(
         "--datasets",
         type=Path,
         default=Path(os.environ.get("PRESAGE_DATASETS", "data/public/upstream")),
-        help="a folder for each source (docs/importing.md)",
+        help="folder with a subfolder per source (docs/importing.md)",
     )
     parser.add_argument("--target", type=Path, default=Path("data/pretrained"))
     parser.add_argument("--work", type=Path, default=Path("data/.pretraining"))

@@ -1,7 +1,7 @@
-"""What comes with Presage: a release of public tables, and the networks that they taught.
+"""Pretrained release of public tables, and the networks to fine-tune from.
 
-Only GPUs' networks are gone on from. Those of processors were taught by the campaigns that
-`dvc.yaml` trains and judges on: a fold would begin with what its held-out rows had said.
+Only the networks of GPUs are fine-tuned. Those of processors were trained on the campaigns that
+`dvc.yaml` trains and evaluates on, so a fold would start from its held-out rows.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ class Pretrained:
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """Of the classes that are gone on from."""
+        """Return the domains of the device classes that are fine-tuned from."""
         domains = self.release.domains
         return {name: domains[name] for name in STARTS if name in domains}
 
     def devices(self, predictor: str) -> set[str]:
-        """Kinds that the networks to go on from have learnt."""
+        """Return the device kinds in the training data of the networks to start from."""
         found = self.release.trained_devices.get(predictor, ())
         return {kind for kind in found if self.release.class_of(kind) in STARTS}
 
     @property
     def calibrated(self) -> dict[str, Device]:
-        """Devices that they were learnt from, as their source measured them."""
+        """Return the devices of the training data, as their source measured them."""
         kinds = set().union(*map(self.devices, QUANTITIES))
         return {kind: device for kind, device in self.release.devices.items() if kind in kinds}
 
     def most_members(self, name: str) -> int:
-        """Of the largest co-location that was learnt on that class of devices."""
+        """Return the size of the largest co-location in the training data of a device class."""
         return self.release.max_members[name] if name in STARTS else 1
 
     def networks(self, predictor: str) -> dict[str, Path]:
-        """By class of devices, files of what to go on from; of some predictors there is nothing."""
+        """Return the files of the networks to start from, by device class; may be empty."""
         paths = {name: self.folder / NETWORKS / f"{predictor}-{name}.npz" for name in STARTS}
         return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def read_pretrained(folder: Path | None) -> Pretrained | None:
-    """What lies at ``folder``; nothing where none is named.
+    """Read the pretrained release at ``folder``; None without a folder.
 
     Raises
     ------
     ReleaseError
-        The release there is damaged, or of another version, or its networks are not there.
+        The release is corrupt or of another version, or its networks are missing.
     """
     if folder is None:
         return None
@@ -68,7 +68,7 @@ def read_pretrained(folder: Path | None) -> Pretrained | None:
     for predictor in QUANTITIES:
         if found.devices(predictor) and not found.networks(predictor):
             raise ReleaseError(
-                f"{folder / NETWORKS}: no networks of {predictor}, which the release beside has "
-                "learnt; restore them from git, or make both again with `make pretrained`"
+                f"{folder / NETWORKS}: no networks of {predictor}, which the release was trained "
+                "with; restore them from git, or rebuild both with `make pretrained`"
             )
     return found

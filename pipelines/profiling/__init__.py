@@ -1,1 +1,1 @@
-"""Runs training jobs and measures them: the job zoo, the runner, the samplers."""
+"""Measurement of training jobs: the job zoo, the runner, the samplers."""

@@ -1,6 +1,6 @@
-"""What this machine's device can do, measured: ``python -m presage.pipelines.profiling.calibrate``.
+"""Calibration of this machine's device: ``python -m presage.pipelines.profiling.calibrate``.
 
-Speeds are the best of several tries, so that a disturbed one does no harm.
+Speeds are the best of several tries, so a disturbed try has no effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MATMUL_SIDE = {"cpu": 1024, "cuda": 8192}
 COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 PRECISIONS = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "tf32", "fp16", "bf16", "fp64")}
-TIMING_S = 0.5  # of each peak
+TIMING_S = 0.5  # time per peak
 TINY_OPS = 200
 
 
@@ -38,12 +38,12 @@ def calibrate(
     timeout_s: float = 60.0,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Device:
-    """``device`` with speeds, overhead and context memory as measured, in a child process.
+    """Return ``device`` with measured speeds, overhead and context memory, from a child process.
 
     Raises
     ------
     ChildFailure
-        The child died or gave no answer.
+        The child died or did not respond.
     """
     spec = {"threads": threads, "device": "cuda" if is_gpu(device) else "cpu"}
     with Child(__name__, spec, threads=threads, environment=environment) as child:
@@ -53,7 +53,7 @@ def calibrate(
 
 
 def measure_device(*, threads: int, device: str) -> dict[str, Any]:
-    """Fields of :class:`Device`, measured in this process."""
+    """Measure the fields of :class:`Device` in this process."""
     import torch
 
     torch.set_num_threads(threads)
@@ -79,7 +79,7 @@ def _tiny_training_step() -> None:
 
 
 def _context_bytes(device: str, before_bytes: int | None) -> int:
-    """Memory of a process that has done one step: resident, or what came onto the GPU with it."""
+    """Return the memory of a process after one step: resident, or what it added to the GPU."""
     if device == "cpu":
         return peak_resident_bytes()
     import torch
@@ -88,13 +88,13 @@ def _context_bytes(device: str, before_bytes: int | None) -> int:
     after_bytes = _gpu_memory_used_bytes()
     if before_bytes is not None and after_bytes is not None and after_bytes > before_bytes:
         return after_bytes - before_bytes
-    # Where the driver is silent, all that is taken: too much if others are on the GPU.
+    # Without figures per process, use all used memory: too much if other processes use the GPU.
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     return total_bytes - free_bytes
 
 
 def _gpu_memory_used_bytes() -> int | None:
-    """By the driver: asking CUDA would make the context whose size is wanted."""
+    """Return the driver's figure: asking CUDA would create the context that is measured."""
     import pynvml
 
     with suppress(pynvml.NVMLError), open_gpu() as (nvml, gpu):
@@ -103,7 +103,7 @@ def _gpu_memory_used_bytes() -> int | None:
 
 
 def _op_overhead_s(device: str) -> float:
-    """Least time of an operator on one element; on a GPU that of its launch, which is longer."""
+    """Return the least time of an operator on one element; on a GPU, of its launch."""
     import torch
 
     one = torch.ones(1)
@@ -116,7 +116,7 @@ def _op_overhead_s(device: str) -> float:
 
 
 def _memory_bandwidth(device: str) -> float:
-    """Bytes per second of a copy, read and written."""
+    """Return the bytes per second of a copy, read and written."""
     import torch
 
     source = torch.ones(COPY_BYTES[device] // 4)
@@ -125,7 +125,7 @@ def _memory_bandwidth(device: str) -> float:
 
 
 def _peaks(device: str) -> dict[str, float]:
-    """FLOP/s by precision; one that this device's libraries do not know is left out."""
+    """Return FLOP/s by precision, for the precisions that the device's libraries support."""
     peaks = {"fp32": _peak_flops("fp32", device)}
     for precision in PRECISIONS[device]:
         with suppress(RuntimeError):
@@ -134,7 +134,7 @@ def _peaks(device: str) -> dict[str, float]:
 
 
 def _peak_flops(precision: str, device: str) -> float:
-    """FLOP/s of a square matmul."""
+    """Return the FLOP/s of a square matrix product."""
     import torch
 
     side = MATMUL_SIDE[device]
@@ -153,10 +153,10 @@ def _dtype(precision: str) -> torch.dtype:
 
 
 def times_s(work: Callable[[], object], device: str, *, most: int = 1000) -> list[float]:
-    """Times of ``work``, called again and again for TIMING_S.
+    """Return the times of repeated calls of ``work`` during TIMING_S.
 
-    The first call warms up and is left out, unless it alone takes as long as that: a matmul in
-    bf16 may take seconds on a processor without such instructions.
+    The first call warms up and is dropped, unless it alone takes that long: a bf16 product may
+    take seconds on a processor without such instructions.
     """
     first_s = _time_s(work, device)
     if first_s >= TIMING_S:
@@ -176,7 +176,7 @@ def _time_s(work: Callable[[], object], device: str) -> float:
 
 
 def _gpu_time_s(work: Callable[[], object]) -> float:
-    """By the GPU's own clock, from when it is idle until the work is done."""
+    """Return the time on the GPU's clock, from idle until the work is done."""
     start, end = cuda_event(), cuda_event()
     start.record()
     work()
@@ -186,12 +186,12 @@ def _gpu_time_s(work: Callable[[], object]) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point of the child."""
+    """Run the child process."""
     spec: dict[str, Any] = json.loads((sys.argv[1:] if argv is None else argv)[0])
     die_with_parent(spec["parent_pid"])
-    answers = claim_stdout()
+    responses = claim_stdout()
     measured = measure_device(threads=spec["threads"], device=spec["device"])
-    answers.write(json.dumps({"event": "calibrated", **measured}) + "\n")
+    responses.write(json.dumps({"event": "calibrated", **measured}) + "\n")
 
 
 if __name__ == "__main__":

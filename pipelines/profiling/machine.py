@@ -1,4 +1,4 @@
-"""Which machine and which versions a row was measured on."""
+"""Identity of the machine and versions of the software that measured a row."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from presage.pipelines.profiling.sampling.samplers import is_gpu
 
 
 def require_linux() -> None:
-    """Refuse other systems, which have neither /proc nor a way to die with one's parent.
+    """Raise on other systems, which lack /proc and a signal at the parent's death.
 
     Raises
     ------
     ProfilingError
-        This is another system.
+        The system is not Linux.
     """
     if platform.system() != "Linux":
         raise ProfilingError(
-            f"profiling needs Linux, this is {platform.system()}; measure on a Linux machine, "
+            f"profiling needs Linux, but this is {platform.system()}; measure on a Linux machine, "
             "in a container or in WSL, and copy the folder of tables here"
         )
 
 
 def machine_digest(device: Device) -> str:
-    """Short hash of processor, cores, memory, kernel and GPU; the host's name is not in it."""
+    """Return a short hash of processor, cores, memory, kernel and GPU, without the host name."""
     facts = (
         _cpu_model(),
         usable_cores(),
@@ -40,7 +40,7 @@ def machine_digest(device: Device) -> str:
 
 
 def versions(device: Device) -> str:
-    """Versions that measurements depend on, as "name=version" words."""
+    """Return the versions that affect measurements, as "name=version" words."""
     import torch
 
     words = [f"python={platform.python_version()}", f"torch={torch.__version__}"]

@@ -1,21 +1,21 @@
-"""Stored graphs brought up to date with the tracer."""
+"""Update of stored graphs after a change of the tracer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, lock_folder
 from presage.pipelines.profiling.running import rows
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
 
 
-def trace_again(folder: Path) -> int:
-    """Trace every job of a measured folder again, for when the tracer has changed; how many.
+def retrace(folder: Path) -> int:
+    """Trace every job of a measured folder again and return the number of jobs.
 
-    Measurements stay as they are. At any moment each job's graph is in ``nodes``.
+    Measurements are unchanged. At any moment each job's graph is in ``nodes``.
     """
-    with locked(folder):
+    with lock_folder(folder):
         tables = CampaignTables(folder)
         old = tables.rows("jobs")
         graphs = {row["job_id"]: trace(parse(row["job_id"])) for row in old}

@@ -1,4 +1,4 @@
-"""The operator graphs of jobs of the zoo."""
+"""Tracing of the operator graphs of zoo jobs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from presage.pipelines.profiling.running.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import JobConfig, build
 from presage.system.child_process import die_with_parent
 
-# A process takes some seconds to import torch: fewer jobs are traced sooner in this one.
+# A process takes some seconds to import torch, so a few jobs are traced faster in this process.
 MANY, MANY_CORES = 24, 4
 
 
 def trace(config: JobConfig) -> OpGraph:
-    """Operator graph of a job of the zoo, on the meta device: nothing is computed.
+    """Trace the operator graph of a zoo job on the meta device, without computing.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def trace(config: JobConfig) -> OpGraph:
         The zoo has no such job.
     """
     with torch.device("meta"):
-        step = _build_own(config) if config.is_own else build(config)
+        step = _build_own(config) if config.is_user_model else build(config)
         return trace_step(step.run, step.modules, step.input_elements)
 
 
@@ -41,16 +41,16 @@ def _build_own(config: JobConfig) -> TrainingStep:
         return build(config)
     except GraphError as error:
         raise GraphError(f"{config.family}: {error}") from error
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # a user's code may raise anything
         first = str(error).strip().partition("\n")[0]
         raise GraphError(
             f"{config.family}: {type(error).__name__}: {first}; try `presage features "
-            f"{config.family}`, which says where"
+            f"{config.family}`, which reports the location"
         ) from error
 
 
 def trace_all(configs: Sequence[JobConfig]) -> Iterator[tuple[JobConfig, OpGraph | GraphError]]:
-    """Every job with its graph, or with why it has none; by several processes where it pays."""
+    """Yield every job with its graph or error; uses several processes if that is faster."""
     workers = min(usable_cores(), len(configs)) if len(configs) >= MANY else 1
     if workers < MANY_CORES:
         yield from zip(configs, map(_try, configs), strict=True)

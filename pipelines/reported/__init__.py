@@ -1,1 +1,1 @@
-"""Reported outcomes: read from outcome logs, checked, and turned into tables."""
+"""Reported outcomes: read from outcome logs, checked, and converted to tables."""

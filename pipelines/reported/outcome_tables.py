@@ -1,7 +1,7 @@
-"""Reported outcomes as the tables of a campaign: a row for each job, not for each of its runs.
+"""Reported outcomes as the tables of a campaign: one row per job, not per run.
 
-A job that ran a thousand times tells one thing: what it does now. Its row holds the medians of
-its runs, newer ones counting for more; every run is in the table ``outcomes``.
+A job that ran a thousand times is one example. Its row holds the medians of its runs, weighted by
+recency; every run is in the table ``outcomes``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from presage.features.quantities.registry import RUNTIME, STEP_TIME, solo_column
 from presage.features.tables import schemas as tables
 from presage.features.tables.schemas import REPORTED_LICENCE, REPORTED_SOURCE
 from presage.pipelines.reported.recency import Recency, current_medians
-from presage.pipelines.reported.reported_outcomes import SaidJob
+from presage.pipelines.reported.reported_outcomes import ReportedJob
 
 CAMPAIGN = "outcomes"
 TABLES = {
@@ -43,20 +43,20 @@ def learnt_columns() -> list[str]:
 
 
 def outcome_tables(
-    rows: pd.DataFrame, jobs: Sequence[SaidJob], devices: Mapping[str, Device], recency: Recency
+    rows: pd.DataFrame, jobs: Sequence[ReportedJob], devices: Mapping[str, Device], recency: Recency
 ) -> dict[str, pa.Table]:
-    """Checked tables of the outcomes that can be, whatever the order they come in.
+    """Return checked tables of the plausible outcomes, independent of their order.
 
     ``rows`` are of :attr:`presage.pipelines.reported.reported_outcomes.Reported.rows`.
     """
-    said = _most_said(rows, jobs)
+    said = _most_reported(rows, jobs)
     runs, members = _runs(rows, jobs, said, devices)
-    alone = runs[runs["colocation_id"] == ""]
+    solo = runs[runs["colocation_id"] == ""]
     found = {
         "jobs": [_job_row(job) for job in said.values()],
         "op_stats": _op_stats_rows(said),
         "devices": _device_rows(runs, devices),
-        "executions": _execution_rows(alone, devices, recency),
+        "executions": _execution_rows(solo, devices, recency),
         "colocations": _colocation_rows(runs, members, recency),
         "outcomes": _records(runs[[column.name for column in tables.OUTCOMES.columns]]),
     }
@@ -66,35 +66,35 @@ def outcome_tables(
     }
 
 
-def _most_said(rows: pd.DataFrame, jobs: Sequence[SaidJob]) -> dict[str, SaidJob]:
-    """Every job as most reports describe it, by its id."""
-    beside = chain.from_iterable(rows["neighbours"])
-    counts = Counter([*rows["job"], *(job for job, _, _ in beside)])
-    reports: Counter[tuple[str, str]] = Counter()  # the framework's version makes no other job
+def _most_reported(rows: pd.DataFrame, jobs: Sequence[ReportedJob]) -> dict[str, ReportedJob]:
+    """Return the most frequently reported description of every job, by its id."""
+    neighbours = chain.from_iterable(rows["neighbours"])
+    counts = Counter([*rows["job"], *(job for job, _, _ in neighbours)])
+    reports: Counter[tuple[str, str]] = Counter()  # the framework version does not distinguish jobs
     for job, count in counts.items():
         reports[jobs[job].features.job.job_id, jobs[job].name] += count
     described = {(jobs[job].features.job.job_id, jobs[job].name): jobs[job] for job in counts}
-    out: dict[str, SaidJob] = {}
-    for who in sorted(reports, key=lambda who: (who[0], -reports[who], who[1])):
-        out.setdefault(who[0], described[who])
+    out: dict[str, ReportedJob] = {}
+    for key in sorted(reports, key=lambda key: (key[0], -reports[key], key[1])):
+        out.setdefault(key[0], described[key])
     return out
 
 
 def _runs(
     rows: pd.DataFrame,
-    jobs: Sequence[SaidJob],
-    said: Mapping[str, SaidJob],
+    jobs: Sequence[ReportedJob],
+    said: Mapping[str, ReportedJob],
     devices: Mapping[str, Device],
 ) -> tuple[pd.DataFrame, dict[str, list[Member]]]:
-    """Rows of ``outcomes``, and the members of every co-location."""
+    """Return rows of ``outcomes``, and the members of every co-location."""
     job_ids = [job.features.job.job_id for job in jobs]
     members: dict[str, list[Member]] = {}
     more = []
     for row in rows.to_dict("records"):
         job_id, kind = job_ids[row["job"]], devices[row["machine"]].kind
-        beside = [(job_ids[job], share, mode) for job, share, mode in row["neighbours"]]
-        together = sorted([(job_id, row["share"], row["sharing_mode"]), *beside])
-        colocation_id = _colocation_id(together, kind) if beside else ""
+        neighbours = [(job_ids[job], share, mode) for job, share, mode in row["neighbours"]]
+        together = sorted([(job_id, row["share"], row["sharing_mode"]), *neighbours])
+        colocation_id = _colocation_id(together, kind) if neighbours else ""
         members[colocation_id] = together
         family = said[job_id].features.job.family
         more.append((job_id, family, kind, colocation_id, len(together)))
@@ -113,7 +113,7 @@ def _colocation_id(members: Sequence[Member], device_kind: str) -> str:
 def _newest(
     runs: pd.DataFrame, group: Sequence[str], values: Sequence[str], recency: Recency
 ) -> pd.DataFrame:
-    """A row per group: medians of the runs that came to their end, else how the last one failed."""
+    """Return a row per group: medians of the successful runs, else the last failure."""
     ran = runs[runs["failure"] == ""]
     failed = runs[runs["failure"] != ""]
     keys = pd.MultiIndex.from_frame(failed[group])
@@ -126,26 +126,26 @@ def _newest(
 
 
 def _execution_rows(
-    alone: pd.DataFrame, devices: Mapping[str, Device], recency: Recency
+    solo: pd.DataFrame, devices: Mapping[str, Device], recency: Recency
 ) -> list[Row]:
-    """Jobs that ran alone, and those that only failed there."""
-    # Nothing is learnt of a runtime alone: how long of it the job took to start, nobody says.
-    tells = alone["failure"].ne("") | alone[learnt_columns()].notna().any(axis=1)
+    """Return rows of solo jobs, including those that only failed."""
+    # A runtime without a step time is not used: it includes an unknown setup time.
+    has_values = solo["failure"].ne("") | solo[learnt_columns()].notna().any(axis=1)
     group = ["job_id", "device_kind", "machine", "share", "sharing_mode"]
-    rows = _records(_newest(alone[tells], group, learnt_columns(), recency))
+    rows = _records(_newest(solo[has_values], group, learnt_columns(), recency))
     for row in rows:
         peak = row["memory_peak_bytes"]
         row["memory_utilization"] = peak and peak / devices[row["machine"]].memory_bytes
-    return [row | _NOT_TOLD | _PROVENANCE for row in rows]
+    return [row | _UNREPORTED | _PROVENANCE for row in rows]
 
 
 def _colocation_rows(
     runs: pd.DataFrame, members: Mapping[str, Sequence[Member]], recency: Recency
 ) -> list[Row]:
-    """Every member of every co-location that was reported of; what of a member was not is empty."""
+    """Return every member of every reported co-location; unreported values are empty."""
     ran = runs[(runs["colocation_id"] == "") & (runs["failure"] == "")]
-    # A member's share is what it was given alone, too: else its share would count as a slowdown.
-    alone = current_medians(ran, ["job_id", "device_kind", "share"], [STEP], recency)[STEP]
+    # A member's share is also that of its solo run: else the share would count as a slowdown.
+    solo = current_medians(ran, ["job_id", "device_kind", "share"], [STEP], recency)[STEP]
     group = ["colocation_id", "machine", "device_kind", "job_id", "share", "sharing_mode"]
     together = runs[runs["colocation_id"] != ""]
     measured: dict[tuple[str, str], dict[Member, Row]] = {}
@@ -165,10 +165,10 @@ def _colocation_rows(
         }
         for position, member in enumerate(members[colocation_id]):
             job_id, share, mode = member
-            # Of equal members the first stands for all: no report tells which of them it is of.
+            # Of equal members the first represents all: reports do not distinguish them.
             row = of_member.pop(member, {})
-            step_s, alone_s = row.get(STEP), alone.get((job_id, kind, share))
-            alone_s = None if alone_s is None or np.isnan(alone_s) else float(alone_s)
+            step_s, solo_s = row.get(STEP), solo.get((job_id, kind, share))
+            solo_s = None if solo_s is None or np.isnan(solo_s) else float(solo_s)
             out.append(
                 shared
                 | {
@@ -178,8 +178,8 @@ def _colocation_rows(
                     "sharing_mode": mode,
                     "steps": 0,
                     STEP: step_s,
-                    "solo_step_time_s": alone_s,
-                    "slowdown": step_s / alone_s if step_s and alone_s else None,
+                    "solo_step_time_s": solo_s,
+                    "slowdown": step_s / solo_s if step_s and solo_s else None,
                     "foreign_load": None,
                     "failure": row.get("failure", ""),
                     "versions": row.get("versions", ""),
@@ -189,9 +189,9 @@ def _colocation_rows(
     return out
 
 
-def _job_row(said: SaidJob) -> Row:
+def _job_row(said: ReportedJob) -> Row:
     features, job = said.features, asdict(said.features.job)
-    del job["framework_version"]  # each run's own
+    del job["framework_version"]  # differs between runs
     return (
         job
         | asdict(features.memory)
@@ -203,7 +203,7 @@ def _job_row(said: SaidJob) -> Row:
     )
 
 
-def _op_stats_rows(said: Mapping[str, SaidJob]) -> list[Row]:
+def _op_stats_rows(said: Mapping[str, ReportedJob]) -> list[Row]:
     graphs = {job.features.job.graph_digest: job.features.op_stats for job in said.values()}
     return [
         {"graph_digest": digest} | asdict(op)
@@ -213,7 +213,7 @@ def _op_stats_rows(said: Mapping[str, SaidJob]) -> list[Row]:
 
 
 def _device_rows(runs: pd.DataFrame, devices: Mapping[str, Device]) -> list[Row]:
-    """Of several data sheets of a kind the one that most reports are of is last, and counts."""
+    """Return device rows; of several data sheets of a kind, the one with most reports is last."""
     by_machine = ((str(name), of) for name, of in runs.groupby("machine")["measured_at_s"])
     found = [
         (devices[machine].kind, len(times), machine, float(times.max()))
@@ -236,17 +236,17 @@ _PROVENANCE: Row = {
     "source": REPORTED_SOURCE,
     "licence": REPORTED_LICENCE,
 }
-_NOT_TOLD: Row = {"steps": 0, "step_time_p90_s": None, "setup_s": None, "foreign_load": None}
+_UNREPORTED: Row = {"steps": 0, "step_time_p90_s": None, "setup_s": None, "foreign_load": None}
 
 
 def _records(frame: pd.DataFrame) -> list[Row]:
-    """Rows as mappings; what is empty is None, and bytes are whole."""
+    """Return rows as mappings; missing values are None, and bytes are integers."""
     rows = [
         {str(k): None if v is None or v != v else v for k, v in row.items()}  # noqa: PLR0124 - NaN
         for row in frame.to_dict("records")
     ]
     for row in rows:
-        held = row.get("memory_peak_bytes")
-        if held is not None:
-            row["memory_peak_bytes"] = int(held)
+        peak_bytes = row.get("memory_peak_bytes")
+        if peak_bytes is not None:
+            row["memory_peak_bytes"] = int(peak_bytes)
     return rows

@@ -1,7 +1,7 @@
-"""What an outcome cannot have measured, whoever reported it: physics, not taste.
+"""Physical limits that reveal an invalid outcome, independent of its reporter.
 
-Bounds are far from anything that was ever measured (decision 24): a broken clock, a wrong unit or
-a wrong data sheet is caught, a job that surprises is learnt from.
+The limits are far from all measurements so far (decision 24): they reject a broken clock, a wrong
+unit or a wrong data sheet, while surprising jobs are used for training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Device, Share
 from presage.features.placement import Placement
-from presage.pipelines.reported.reported_outcomes import SaidJob
+from presage.pipelines.reported.reported_outcomes import ReportedJob
 
 NO_JOB = "no such job or device"
 TOO_FAST, TOO_SLOW = "faster than the device can", "slower by far than the device is"
@@ -25,10 +25,10 @@ TOO_MUCH_MEMORY, TOO_LITTLE_MEMORY = "more memory than there is", "less memory t
 IDLE = "steps on an idle device"
 LONGER = "a step longer than the whole job"
 
-# Of the time and of the bytes that physics gives: it counts operators that a compiler may fuse.
+# Fraction of the time and bytes that physics gives: it counts operators that a compiler may fuse.
 LEAST_OF_PRIOR = 0.1
 MOST_OF_ROOFLINE = 1e6
-# A step that takes less, or more, at full speed is of no job, or of no device.
+# No job on any device has a step outside these limits at full speed.
 LEAST_ROOFLINE_S, MOST_ROOFLINE_S = 1e-9, 86_400.0
 MOST_BYTES = 2**53  # beyond it a float64 does not count bytes
 
@@ -36,13 +36,13 @@ _ROOFLINE, _LIVE, _PRIOR = map(
     columns("full").index, ("roofline_s", "peak_live_bytes", "memory_prior_bytes")
 )
 
-Placed = tuple[int, str, float]  # position of a job, data sheet, fraction of the device
-Fault = tuple[str, str]  # the rule, and how it is broken
+Placed = tuple[int, str, float]  # job position, data sheet, fraction of the device
+Fault = tuple[str, str]  # the rule, and the violation
 
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """What a step takes at least, and holds, by operators and data sheet alone."""
+    """Least time and memory of a step, from operators and data sheet."""
 
     is_finite: bool
     roofline_s: float
@@ -51,43 +51,46 @@ class Physics:
 
     @property
     def fault(self) -> str:
-        """Why there is no such job on such a device; "" if there may be."""
+        """Reason why the job is impossible on the device; "" if it is possible."""
         if not self.is_finite:
             return "its operators add up to more than a number can hold"
         if not LEAST_ROOFLINE_S <= self.roofline_s <= MOST_ROOFLINE_S:
-            return f"at full speed a step would take {self.roofline_s:.3g} s"
+            return f"a step at full speed would take {self.roofline_s:.3g} s"
         return "" if self.memory_prior_bytes > 0 else "its job would take no memory"
 
 
 def implausible(
-    rows: pd.DataFrame, jobs: Sequence[SaidJob], devices: Mapping[str, Device]
+    rows: pd.DataFrame, jobs: Sequence[ReportedJob], devices: Mapping[str, Device]
 ) -> list[Fault | None]:
     """Return for each row of ``Reported.rows`` why it is implausible; None if it is plausible.
 
-    Jobs beside must be possible, too.
+    Co-located jobs must be possible, too.
     """
-    told = rows.to_dict("records")
+    records = rows.to_dict("records")
     placed = [
-        [(job, row["machine"], share) for job, share, _ in (_itself(row), *row["neighbours"])]
-        for row in told
+        [
+            (job, row["machine"], share)
+            for job, share, _ in (_own_placement(row), *row["neighbours"])
+        ]
+        for row in records
     ]
     physics = _physics(list(dict.fromkeys(chain.from_iterable(placed))), jobs, devices)
     return [
         _fault(row, [physics[one] for one in of_row], devices[row["machine"]])
-        for row, of_row in zip(told, placed, strict=True)
+        for row, of_row in zip(records, placed, strict=True)
     ]
 
 
-def _itself(row: Mapping[Hashable, Any]) -> tuple[int, float, str]:
+def _own_placement(row: Mapping[Hashable, Any]) -> tuple[int, float, str]:
     return row["job"], row["share"], row["sharing_mode"]
 
 
 def _physics(
-    placed: Sequence[Placed], jobs: Sequence[SaidJob], devices: Mapping[str, Device]
+    placed: Sequence[Placed], jobs: Sequence[ReportedJob], devices: Mapping[str, Device]
 ) -> dict[Placed, Physics]:
     if not placed:
         return {}
-    with np.errstate(all="ignore"):  # what overflows is not finite, and is said to be so
+    with np.errstate(all="ignore"):  # overflows are reported as not finite
         found = matrix(
             [Placement(jobs[job].features, devices[on], Share(share)) for job, on, share in placed]
         )
@@ -107,37 +110,37 @@ def _fault(row: Mapping[Hashable, Any], members: Sequence[Physics], device: Devi
 
 def _step_fault(row: Mapping[Hashable, Any], physics: Physics) -> Fault | None:
     step_s, runtime_s, ran = row["step_time_median_s"], row["runtime_s"], row["failure"] == ""
-    # A job that failed may have had no time to measure: its zeros are no measurements.
+    # A failed job may have had no time to measure: its zeros are not measurements.
     if step_s is None or not (ran or step_s > 0):
         return None
-    told, roofline_s = f"step_time_median_s={step_s:.6g}", physics.roofline_s
+    reported, roofline_s = f"step_time_median_s={step_s:.6g}", physics.roofline_s
     if step_s < LEAST_OF_PRIOR * roofline_s:
         return TOO_FAST, (
-            f"{told} is below {LEAST_OF_PRIOR:g} of the roofline's {roofline_s:.6g}; is it in "
-            "seconds, and of this batch?"
+            f"{reported} is below {LEAST_OF_PRIOR:g} of the roofline's {roofline_s:.6g}; check "
+            "that it is in seconds, and of this batch size"
         )
     if step_s > MOST_OF_ROOFLINE * roofline_s:
         return TOO_SLOW, (
-            f"{told} is above {MOST_OF_ROOFLINE:g} times the roofline's {roofline_s:.6g}; is it "
-            "in seconds, and the data sheet right?"
+            f"{reported} is above {MOST_OF_ROOFLINE:g} times the roofline's {roofline_s:.6g}; "
+            "check that it is in seconds, and the data sheet"
         )
     if runtime_s is not None and step_s > runtime_s > 0:
-        return LONGER, f"{told} is above runtime_s={runtime_s:.6g}"
+        return LONGER, f"{reported} is above runtime_s={runtime_s:.6g}"
     if ran and row["compute_utilization"] == 0:
-        return IDLE, f"{told} at compute_utilization=0; leave out what was not measured"
+        return IDLE, f"{reported} at compute_utilization=0; leave out values that were not measured"
     return None
 
 
 def _memory_fault(row: Mapping[Hashable, Any], physics: Physics, device: Device) -> Fault | None:
-    held, ran = row["memory_peak_bytes"], row["failure"] == ""
-    if held is None or not (ran or held > 0):
+    peak_bytes, ran = row["memory_peak_bytes"], row["failure"] == ""
+    if peak_bytes is None or not (ran or peak_bytes > 0):
         return None
-    told, live = f"memory_peak_bytes={held:.0f}", physics.peak_live_bytes
-    if held > min(device.memory_bytes, MOST_BYTES):
-        return TOO_MUCH_MEMORY, f"{told} is above the {device.memory_bytes} of the device"
-    if ran and held < max(LEAST_OF_PRIOR * live, 1):
+    reported, live = f"memory_peak_bytes={peak_bytes:.0f}", physics.peak_live_bytes
+    if peak_bytes > min(device.memory_bytes, MOST_BYTES):
+        return TOO_MUCH_MEMORY, f"{reported} is above the device's {device.memory_bytes}"
+    if ran and peak_bytes < max(LEAST_OF_PRIOR * live, 1):
         return TOO_LITTLE_MEMORY, (
-            f"{told} is below {LEAST_OF_PRIOR:g} of the {live:.0f} that its tensors take; is it "
-            "in bytes?"
+            f"{reported} is below {LEAST_OF_PRIOR:g} of the {live:.0f} of its tensors; check that "
+            "it is in bytes"
         )
     return None

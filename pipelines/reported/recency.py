@@ -1,6 +1,6 @@
-"""What is newer counts for more: half as much for every half-life of age.
+"""Recency weights: the weight of an outcome halves with every half-life of age.
 
-Age is counted from the newest outcome, never from the clock: equal logs give equal weights.
+Age is counted from the newest outcome, not from the clock: equal logs give equal weights.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Recency:
-    """The section ``outcomes`` of params.yaml.
+    """Settings of the section ``outcomes`` of params.yaml.
 
     Attributes
     ----------
     half_life_days : float
-        Age at which an outcome counts half of what it would today.
+        Age at which an outcome has half the weight of a current one.
     most_weight : float
-        What the newest outcome counts, where a row of a campaign counts 1.
+        Weight of the newest outcome, relative to a row of a campaign.
     newest_runs : int
-        Of a job in one place, the runs that say what it does now.
+        Number of newest runs of a job in one place that determine its current values.
     """
 
     half_life_days: float
@@ -44,17 +44,17 @@ class Recency:
             raise ValueError(f"newest_runs={self.newest_runs}, must be 1 or more")
 
     def decay(self, age_s: Array) -> Array:
-        """1 for what is new, half of it for each half-life."""
+        """Return 1 for age zero, halved for each half-life."""
         return np.exp2(-age_s / (self.half_life_days * DAY_S))
 
 
 def read_recency() -> Recency:
-    """As params.yaml has it.
+    """Read the settings from params.yaml.
 
     Raises
     ------
     ConfigError
-        The section or a key is missing, unknown, or of no use.
+        The section or a key is missing, unknown, or invalid.
     """
     return read_params("outcomes", Recency, besides=["withdrawn"])
 
@@ -62,9 +62,9 @@ def read_recency() -> Recency:
 def current_medians(
     rows: pd.DataFrame, group: Sequence[str], values: Sequence[str], recency: Recency
 ) -> pd.DataFrame:
-    """Median of each of ``values`` by group, of its newest rows alone; NaN where none tells.
+    """Return the median of each of ``values`` by group, from its newest rows; NaN without values.
 
-    Older runs would outvote what has changed since: after a hundred runs, for a hundred more.
+    Without the limit, older runs would outweigh a change: after a hundred runs, for a hundred more.
 
     ``rows`` have a ``measured_at_s``. The order of rows does not matter.
     """
@@ -80,14 +80,14 @@ def current_medians(
 
 
 def _newest(rows: pd.DataFrame, group: list[str], name: str, recency: Recency) -> pd.DataFrame:
-    """Of each group the newest rows that tell; of equal age those of the larger value."""
-    told = rows[rows[name].notna()].sort_values([*group, "measured_at_s", name])
-    return told.groupby(group).tail(recency.newest_runs)
+    """Return the newest rows of each group with a value; ties prefer the larger value."""
+    known = rows[rows[name].notna()].sort_values([*group, "measured_at_s", name])
+    return known.groupby(group).tail(recency.newest_runs)
 
 
 def _weighted_median(rows: pd.DataFrame, group: list[str], name: str) -> pd.Series:
-    """The least value that, with those below it, has half of its group's weight."""
-    told = rows.sort_values([*group, name, "weight"])
-    weights = told.groupby(group)["weight"]
+    """Return the least value at which a group's cumulative weight reaches half."""
+    ordered = rows.sort_values([*group, name, "weight"])
+    weights = ordered.groupby(group)["weight"]
     reached = weights.cumsum() >= weights.transform("sum") / 2
-    return told[reached].groupby(group)[name].first()
+    return ordered[reached].groupby(group)[name].first()

@@ -1,7 +1,6 @@
-"""Outcome logs -> outcomes that can be, read once more as the server read them, and the others.
+"""Reading of outcome logs: valid outcomes, parsed as the server parses them, and quarantined rows.
 
-The only module of the pipelines that reads what serving writes: its log and its protocol
-(decision 24).
+This is the only module of the pipelines that reads serving's log and protocol (decision 24).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from presage.errors import InvalidJobError, PresageError, one_line
 from presage.features.device.device import Device, Share
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
 from presage.features.job.job import Job, JobFeatures
 from presage.features.quantities.registry import job_quantities
 from presage.serving.codec.wire import read_device, read_job, read_share
@@ -36,7 +35,7 @@ _MEMORY = attrgetter(*(field.name for field in fields(MemoryEstimate)))
 
 UNREADABLE, INVALID, TWICE = "unreadable", "invalid", "two outcomes of one key"
 
-# Before 2001 it is no Unix time: seconds of some other clock, or nothing.
+# An earlier time (before 2001) is not a Unix time.
 LEAST_UNIX_S = 1e9
 
 KnownDevice = Callable[[str], Device | None]
@@ -44,7 +43,7 @@ KnownDevice = Callable[[str], Device | None]
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A row of a log that is not learnt from, and why."""
+    """A row of a log that is not used for training, with the reason."""
 
     log: str
     position: int
@@ -55,8 +54,8 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidJob:
-    """A job as one reporter described it, under the id that equal jobs share.
+class ReportedJob:
+    """A job as one client described it, under the id that equal jobs share.
 
     ``name`` is a digest of the description, ``version`` that of the framework.
     """
@@ -68,26 +67,26 @@ class SaidJob:
 
 @dataclass(frozen=True)
 class Reported:
-    """Outcomes of all logs, each once.
+    """Outcomes of all logs, without duplicates.
 
     Attributes
     ----------
-    jobs : list of SaidJob
+    jobs : list of ReportedJob
     devices : mapping of str to Device
         By the digest of the data sheet.
     rows : DataFrame
-        One row per outcome: ``log``, ``position``, those columns of the table ``outcomes`` that a
-        report tells, ``job`` (position in ``jobs``) and ``neighbours`` (of each the position of
-        its job, the fraction and the mode of its share).
-    sent_again : int
-        Rows that another one repeats, as of a report to two replicas.
+        One row per outcome: ``log``, ``position``, the columns of the table ``outcomes`` that a
+        report contains, ``job`` (position in ``jobs``) and ``neighbours`` (for each co-located
+        job its position, and the fraction and mode of its share).
+    duplicates : int
+        Rows that repeat another one, as when a report is sent to two replicas.
     """
 
-    jobs: list[SaidJob]
+    jobs: list[ReportedJob]
     devices: dict[str, Device]
     rows: pd.DataFrame
     quarantined: list[Quarantined]
-    sent_again: int
+    duplicates: int
 
 
 def read_logs(
@@ -95,19 +94,19 @@ def read_logs(
     known_device: KnownDevice,
     known_jobs: Mapping[str, JobFeatures],
 ) -> Reported:
-    """Outcomes of logs that servers may be appending to.
+    """Read the outcomes of logs that servers may be appending to.
 
     Parameters
     ----------
     known_device : callable
-        Device of a kind that was reported without its data sheet.
+        Returns the device of a kind that was reported without its data sheet.
     known_jobs : mapping of str to JobFeatures
-        By :func:`job_digest`: jobs that campaigns have measured, and keep their names.
+        Jobs that campaigns measured, by :func:`job_digest`; they keep their names.
 
     Raises
     ------
     OutcomeLogError
-        A log is not there, or cannot be read.
+        A log is missing, or cannot be read.
     """
     reading = _Reading(known_device, known_jobs)
     by_key: dict[str, list[_Row]] = {}
@@ -115,21 +114,21 @@ def read_logs(
         for reported in outcome_log.read_outcomes(path):
             row = reading.row(str(path), reported)
             by_key.setdefault(reported.idempotency_key, []).append(row)
-    sent_again = 0
+    duplicates = 0
     rows: list[dict[str, Any]] = []
     quarantined: list[Quarantined] = []
     for same_key in by_key.values():
         if len({row.digest for row in same_key}) > 1:
-            quarantined += [row.quarantined(TWICE, _of_two(same_key)) for row in same_key]
+            quarantined += [row.quarantined(TWICE, _conflict_reason(same_key)) for row in same_key]
             continue
         first = min(same_key, key=lambda row: (row.reported.received_at_unix_s, row.place))
-        sent_again += len(same_key) - 1
+        duplicates += len(same_key) - 1
         if first.fault is None:
             rows.append(first.columns)
         else:
             quarantined.append(first.quarantined(*first.fault))
     frame = pd.DataFrame(rows, columns=[*_COLUMNS, *_reported_columns().values()])
-    return Reported(reading.jobs, reading.devices, frame, quarantined, sent_again)
+    return Reported(reading.jobs, reading.devices, frame, quarantined, duplicates)
 
 
 _COLUMNS = (
@@ -146,7 +145,7 @@ def _reported_columns() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a log: its columns, or the rule it breaks and how."""
+    """A row of a log: its columns, or the rule that it violates and the reason."""
 
     log: str
     reported: ReportedOutcome
@@ -166,10 +165,10 @@ class _Row:
 
 
 class _Reading:
-    """What was read so far; a job or a device that occurs again is read once."""
+    """Parser of log rows that reads a repeated job or device only once."""
 
     def __init__(self, known_device: KnownDevice, known_jobs: Mapping[str, JobFeatures]) -> None:
-        self.jobs: list[SaidJob] = []
+        self.jobs: list[ReportedJob] = []
         self.devices: dict[str, Device] = {}
         self._known_device, self._known_jobs = known_device, known_jobs
         self._job_places: dict[bytes, int] = {}
@@ -177,14 +176,14 @@ class _Reading:
         self._machines: dict[bytes, str] = {}
 
     def row(self, log: str, reported: ReportedOutcome) -> _Row:
-        """A row of a log as it can be used, or with why it cannot."""
+        """Parse a row of a log; an unusable row has a fault."""
         try:
             outcome = pb.Outcome.FromString(reported.message)
         except DecodeError:
             digest = hashlib.sha256(reported.message).digest()
-            fault = (UNREADABLE, "its bytes are no presage.v1.Outcome")
+            fault = (UNREADABLE, "its bytes are not a presage.v1.Outcome")
             return _Row(log, reported, digest, fault=fault)
-        # In one order: a replica of another version may have written the fields in another.
+        # Serialize in a fixed order: a replica of another version may order fields differently.
         digest = hashlib.sha256(outcome.SerializeToString(deterministic=True)).digest()
         try:
             columns = self._columns(log, reported, outcome)
@@ -196,12 +195,11 @@ class _Reading:
         check_outcome(outcome, self._known_device, "outcome")
         if outcome.idempotency_key != reported.idempotency_key:
             raise InvalidJobError(
-                "the log holds it under a key that is not its own; write to the log by "
-                "ReportOutcomes alone"
+                "the row's key is not the outcome's own; write to the log with ReportOutcomes only"
             )
         received_at_s = reported.received_at_unix_s
         if not (math.isfinite(received_at_s) and received_at_s >= 0):
-            raise InvalidJobError(f"received_at_unix_s={received_at_s}, must be a time")
+            raise InvalidJobError(f"received_at_unix_s={received_at_s}, must be a Unix time")
         of_device = read_share(outcome.device, "outcome.device")
         share = _share(outcome, of_device, "outcome")
         reported_job_id, iterations = outcome.job.job_id, outcome.job.iterations
@@ -213,14 +211,14 @@ class _Reading:
         job = self._job(outcome.job, "outcome")
         finished_at_s = outcome.finished_at_unix_s
         measured = measured_values(outcome)
-        told = LEAST_UNIX_S <= finished_at_s <= received_at_s
+        is_plausible = LEAST_UNIX_S <= finished_at_s <= received_at_s
         return {
             "log": log,
             "position": reported.position,
             "idempotency_key": outcome.idempotency_key,
             "reported_by": reported.reported_by,
             "release_id": outcome.release_id,
-            "measured_at_s": finished_at_s if told else received_at_s,
+            "measured_at_s": finished_at_s if is_plausible else received_at_s,
             "received_at_s": received_at_s,
             "job": job,
             "reported_job_id": reported_job_id,
@@ -235,23 +233,23 @@ class _Reading:
         }
 
     def _job(self, row: pb.Job, where: str) -> int:
-        """Position of a job among those read; it loses the name that its caller gave it."""
+        """Return the position of a parsed job; the name from its client is dropped."""
         row.job_id = ""
-        said = hashlib.sha256(row.SerializeToString(deterministic=True)).digest()
-        if said not in self._job_places:
-            self._job_places[said] = len(self.jobs)
+        key = hashlib.sha256(row.SerializeToString(deterministic=True)).digest()
+        if key not in self._job_places:
+            self._job_places[key] = len(self.jobs)
             try:
-                self.jobs.append(self._said(read_job(row, f"{where}.job")))
+                self.jobs.append(self._reported_job(read_job(row, f"{where}.job")))
             except PresageError:
-                del self._job_places[said]
+                del self._job_places[key]
                 raise
-        return self._job_places[said]
+        return self._job_places[key]
 
-    def _said(self, features: JobFeatures) -> SaidJob:
+    def _reported_job(self, features: JobFeatures) -> ReportedJob:
         version = features.job.framework_version
-        op_stats = summed(features.op_stats)
+        op_stats = merge_op_stats(features.op_stats)
         graph = graph_digest(op_stats)
-        op_stats = self._graphs.setdefault(graph, op_stats)  # of equal ones, one is kept
+        op_stats = self._graphs.setdefault(graph, op_stats)  # keep one of equal objects
         digest = job_digest(features, graph)
         known = self._known_jobs.get(digest)
         job = replace(
@@ -262,21 +260,21 @@ class _Reading:
         )
         described = replace(features if known is None else known, job=job, op_stats=op_stats)
         name = json.dumps([_JOB(job), described.parameters, _MEMORY(described.memory)])
-        return SaidJob(described, name, f"{job.framework}={version}" if version else "")
+        return ReportedJob(described, name, f"{job.framework}={version}" if version else "")
 
     def _machine(self, row: pb.Device) -> str:
-        """Digest of a device's data sheet, by which it is found among the devices."""
+        """Return the digest of a device's data sheet, the key in ``devices``."""
         row.ClearField("share")
-        said = row.SerializeToString(deterministic=True)
-        if said not in self._machines:
+        key = row.SerializeToString(deterministic=True)
+        if key not in self._machines:
             device = read_device(row, self._known_device, "outcome.device")
             machine = sheet_digest(device)
-            self.devices[machine], self._machines[said] = device, machine
-        return self._machines[said]
+            self.devices[machine], self._machines[key] = device, machine
+        return self._machines[key]
 
 
 def sheet_digest(device: Device) -> str:
-    """Digest of a data sheet: equal for a whole number and a fraction that are equal."""
+    """Return the digest of a data sheet: equal for equal numbers, integer or not."""
     sheet = [
         device.kind,
         *map(float, (device.compute_capability, device.memory_bytes, device.cores)),
@@ -291,6 +289,6 @@ def _share(row: pb.Outcome | pb.Outcome.Neighbour, of_device: Share, where: str)
     return read_share(row, where) if row.HasField("share") else of_device
 
 
-def _of_two(same_key: Sequence[_Row]) -> str:
+def _conflict_reason(same_key: Sequence[_Row]) -> str:
     places = sorted(f"{row.reported.position} of {row.log}" for row in same_key)
-    return f"its key stands for different outcomes, at {', '.join(places)}"
+    return f"its key has different outcomes, at {', '.join(places)}"

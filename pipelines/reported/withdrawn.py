@@ -1,4 +1,4 @@
-"""Reported outcomes that an operator withdrew: named in params.yaml, in quarantine from then on."""
+"""Withdrawal of reported outcomes: params.yaml lists them, and they are quarantined."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from presage.errors import ConfigError
 from presage.pipelines.reported.plausibility import Fault
 from presage.pipelines.stages.stage import PARAMS, check_settings, read_section
 
-WITHDRAWN = "withdrawn"  # the rule, and the key of `outcomes` in params.yaml
+WITHDRAWN = "withdrawn"  # the rule, and the key in `outcomes` of params.yaml
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """Which outcomes are meant: all that is said must hold, and something must be said.
+    """Selection of outcomes: all given conditions must hold, and one must be given.
 
     Attributes
     ----------
     reported_by, release_id, log : str
-        As quarantine and the table ``outcomes`` have them; "" for any.
+        Values as in quarantine and the table ``outcomes``; "" for any.
     machine : str
-        Beginning of its name in the tables; "" for any.
+        Prefix of its name in the tables; "" for any.
     since, until : float, date or datetime
-        When the run ended: Unix seconds, or a time, in UTC if it names no other zone. The first
-        moment is among them, the last one is not.
+        Half-open interval of the run's end: Unix seconds, or a time, in UTC without a time zone.
     """
 
     reported_by: str = ""
@@ -43,36 +42,36 @@ class Withdrawal:
         if not _unix_s(self.since) < _unix_s(self.until):
             raise ValueError(f"since={self.since} is not before until={self.until}")
         if all(getattr(self, field.name) == field.default for field in fields(self)):
-            raise ValueError("it names nothing, and would withdraw everything")
+            raise ValueError("no condition is given, which would withdraw every outcome")
 
-    def of(self, rows: pd.DataFrame) -> pd.Series:
-        """Which of :attr:`presage.pipelines.reported.reported_outcomes.Reported.rows` are meant."""
+    def matches(self, rows: pd.DataFrame) -> pd.Series:
+        """Mark the selected rows of the table ``Reported.rows`` in ``reported_outcomes``."""
         at_s = rows["measured_at_s"]
-        meant = (at_s >= _unix_s(self.since)) & (at_s < _unix_s(self.until))
+        is_selected = (at_s >= _unix_s(self.since)) & (at_s < _unix_s(self.until))
         for name in ("reported_by", "release_id", "log"):
-            if wanted := getattr(self, name):
-                meant &= rows[name] == wanted
-        return meant & rows["machine"].str.startswith(self.machine)
+            if value := getattr(self, name):
+                is_selected &= rows[name] == value
+        return is_selected & rows["machine"].str.startswith(self.machine)
 
 
 def read_withdrawals() -> list[Withdrawal]:
-    """The list ``outcomes.withdrawn`` of params.yaml; none where it is left out.
+    """Read the list ``outcomes.withdrawn`` of params.yaml; empty without the key.
 
     Raises
     ------
     ConfigError
-        Names the entry and what is wrong with it.
+        An entry is invalid; the message names it.
     """
     listed = read_section("outcomes").get(WITHDRAWN) or []
     where = f"{PARAMS}: outcomes.{WITHDRAWN}"
     if not isinstance(listed, list):
-        raise ConfigError(f"{where} is no list; write `- {{reported_by: NAME}}` below it")
+        raise ConfigError(f"{where} is not a list; write `- {{reported_by: NAME}}` below it")
     return [_read(one, f"{where}[{i}]") for i, one in enumerate(listed)]
 
 
 def _read(one: Any, where: str) -> Withdrawal:
     if not isinstance(one, dict):
-        raise ConfigError(f"{where}={one!r} is no mapping; write `- {{reported_by: NAME}}`")
+        raise ConfigError(f"{where}={one!r} is not a mapping; write `- {{reported_by: NAME}}`")
     check_settings(one, Withdrawal, where=where)
     try:
         return Withdrawal(**one)
@@ -81,11 +80,11 @@ def _read(one: Any, where: str) -> Withdrawal:
 
 
 def withdrawn(rows: pd.DataFrame, withdrawals: Sequence[Withdrawal]) -> list[Fault | None]:
-    """Of each row, the entry that withdraws it, counted from 0; None where none does."""
+    """Return for each row the entry that withdraws it, counted from 0; None without one."""
     faults: list[Fault | None] = [None] * len(rows)
     if not rows.empty:
         for i, withdrawal in enumerate(withdrawals):
-            for position in withdrawal.of(rows).to_numpy().nonzero()[0]:
+            for position in withdrawal.matches(rows).to_numpy().nonzero()[0]:
                 faults[position] = (WITHDRAWN, f"by outcomes.{WITHDRAWN}[{i}] of {PARAMS}")
     return faults
 

@@ -19,11 +19,11 @@ from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
     GROUPS,
+    calibration_guarantee,
     calibration_rows,
     error_by,
     figures,
     judged,
-    promises,
 )
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_solo import QUANTILES, WHO
@@ -199,7 +199,9 @@ def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], ta
     """
     (target / "metrics.json").unlink(missing_ok=True)
     replace_folder(target / "plots", _plots(), lambda folder: _write_plots(forecasts, folder))
-    promised = {predictor: promises(judged(table)) for predictor, table in forecasts.items()}
+    promised = {
+        predictor: calibration_guarantee(judged(table)) for predictor, table in forecasts.items()
+    }
     _write_json(promised, target / "promises.json")
     _write_json(summary(metrics), target / "summary.json")
     _write_json(metrics, target / "metrics.json")

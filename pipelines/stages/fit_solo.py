@@ -79,7 +79,7 @@ def learn(
     margins = cv.release_margins(
         full.learnt, of_job, folds["job"], devices, identities(solo), unseen, known
     )
-    shipped = full.members.of("job", HELD_OUT_FOLD)
+    shipped = full.members.ensemble("job", HELD_OUT_FOLD)
     taught = full.weights[shipped].any(axis=0)
     jobs = frozenset(map(job_digest, solo["job_id"][taught]))
     if start is not None:
@@ -142,12 +142,12 @@ def _forecasts(
     for split in cv.SPLITS:
         folds = fitted.folds[split]
         calibrated = cv.calibrate_by_domain(
-            fitted.learnt, raw[split], folds, devices, raw["family"], of_few=few
+            fitted.learnt, raw[split], folds, devices, raw["family"], few_margins=few
         )
         measured = quantity.to_measured(calibrated, feature_matrix(solo, "full"))
         part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
         part["measured"] = solo[quantity.column].to_numpy(np.float64)
         part[QUANTILES] = measured
-        part["in_domain"], part["reason"] = ~raw[split].strange, solo[f"reason.{split}"]
+        part["in_domain"], part["reason"] = ~raw[split].out_of_domain, solo[f"reason.{split}"]
         parts.append(part)
     return pd.concat(parts)

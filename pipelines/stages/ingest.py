@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from presage.features.device.device import Device, known_device
-from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
 from presage.features.job.job import JobFeatures
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
@@ -49,7 +49,7 @@ class Ingested:
     Attributes
     ----------
     outcomes : int
-        Rows of the logs; ``sent_again`` of them repeat another, ``quarantined`` cannot be used.
+        Rows of the logs; ``duplicates`` of them repeat another, ``quarantined`` cannot be used.
     failed : int
         Accepted ones of jobs that did not come to their end.
     untaught : int
@@ -62,7 +62,7 @@ class Ingested:
     """
 
     outcomes: int
-    sent_again: int
+    duplicates: int
     failed: int
     untaught: int
     rows: dict[str, int]
@@ -109,8 +109,8 @@ def ingest(
         replace_folder(target, OURS, partial(_write, data, quarantined))
     failure = data["outcomes"].column("failure").to_pandas()
     return Ingested(
-        outcomes=len(reported.rows) + len(reported.quarantined) + reported.sent_again,
-        sent_again=reported.sent_again,
+        outcomes=len(reported.rows) + len(reported.quarantined) + reported.duplicates,
+        duplicates=reported.duplicates,
         failed=int((failure != "").sum()),
         untaught=_untaught(data["outcomes"]),
         rows={name: table.num_rows for name, table in data.items()},
@@ -155,7 +155,7 @@ def _known(
         campaign = read_campaign(folder)
         devices |= {device.kind: device for device in campaign.devices.values()}
         for features in campaign.jobs.values():
-            graph = graph_digest(summed(features.op_stats))
+            graph = graph_digest(merge_op_stats(features.op_stats))
             jobs.setdefault(job_digest(features, graph), features)
     return devices, jobs
 

@@ -58,15 +58,15 @@ def main(argv: list[str] | None = None) -> None:
     given = {key: value for key, value in vars(args).items() if value is not None}
     folder, params = given.pop("folder"), given.pop("params")
     campaign_file, ray_address = given.pop("campaign_file", None), given.pop("ray", None)
-    if given.pop("trace_again"):
-        from presage.pipelines.profiling.retrace import trace_again
+    if given.pop("retrace"):
+        from presage.pipelines.profiling.retrace import retrace
 
-        sys.stderr.write(f"traced {trace_again(folder)} jobs again: {folder}\n")
+        sys.stderr.write(f"traced {retrace(folder)} jobs again: {folder}\n")
         return
     settings = _read_file(campaign_file) if campaign_file else _read_params(params)
     end = run_profile(folder, settings | given, ray_address=ray_address)
     sys.stderr.write(
-        f"measured {end.alone} jobs alone and {end.together} co-locations "
+        f"measured {end.solo} jobs solo and {end.colocated} co-locations "
         f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
     )
 
@@ -107,9 +107,9 @@ def _read_params(path: Path) -> dict[str, Any]:
     """Section ``profile``; empty without the file, since every key can be a flag."""
     if not path.exists():
         return {}
-    from presage.pipelines.profiling.campaign.campaign_file import settings_of
+    from presage.pipelines.profiling.campaign.campaign_file import parse_settings
 
-    return settings_of(read_section("profile", path), where=f"{path}: profile")
+    return parse_settings(read_section("profile", path), where=f"{path}: profile")
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _reporter() -> Iterator[Report]:
                 completed=progress.elapsed_s / whole_s if whole_s else 1.0,
                 description=printable(progress.current),
                 phase=progress.phase,
-                counts=f"{progress.alone} alone, {progress.together} together",
+                counts=f"{progress.solo} solo, {progress.colocated} co-located",
                 left=f"{timedelta(seconds=round(progress.left_s))} left",
                 refresh=True,
             )

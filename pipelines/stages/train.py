@@ -94,8 +94,8 @@ def stranger_margins(*known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
     for name in DEVICE_CLASSES:
         of_class = [learnt[name].margins.strangers for learnt in known if name in learnt]
         out[name] = {
-            level: max(margins[level] for margins in of_class or [cv.UNMEASURED])
-            for level in cv.UNMEASURED
+            level: max(margins[level] for margins in of_class or [cv.ASSUMED_MARGINS])
+            for level in cv.ASSUMED_MARGINS
         }
     return out
 
@@ -136,8 +136,9 @@ def train(
         measured = int(solo[quantity.column].notna().sum())
         raise TrainingError(
             f"{measured} of {len(solo)} rows hold {quantity.column}, "
-            f"too few to learn from: whichever job or family is left out, {cv.LEAST_SEEN} must "
-            "remain; measure more jobs (`presage profile --budget ...`)"
+            "too few to learn from: whichever job or family is left out, "
+            f"{cv.MIN_CALIBRATION_ROWS} must remain; "
+            "measure more jobs (`presage profile --budget ...`)"
         )
     predictor = of_device_class(predictors, scale=quantity.is_scale, column=COMPUTE_CAPABILITY)
     tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], quantity, predictor))

@@ -186,18 +186,18 @@ def learn(
     parts = []
     for split in cv.SPLITS:
         calibrated = cv.calibrate_by_domain(
-            y, raw[split], of_victim[split], devices, raw["family"], of_few=few
+            y, raw[split], of_victim[split], devices, raw["family"], few_margins=few
         )
         part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
         part = part.assign(split=split, features="full", fold=of_victim[split], measured=np.exp(y))
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
-        part["in_domain"], part["reason"] = ~raw[split].strange, reasons[f"reason.{split}"]
+        part["in_domain"], part["reason"] = ~raw[split].out_of_domain, reasons[f"reason.{split}"]
         parts.append(part)
     unseen = [raw[split] for split in folds if split != "job"]
     margins = cv.release_margins(
         y, raw["job"], of_victim["job"], devices, of_job.identity, unseen, known
     )
-    shipped = plan.of("job", HELD_OUT_FOLD)
+    shipped = plan.ensemble("job", HELD_OUT_FOLD)
     taught = of_job.rows[weights[shipped].any(axis=0)]
     jobs = frozenset(map(job_digest, of_job.victims.loc[taught, "job_id"]))
     if start is not None:

@@ -14,7 +14,7 @@ from presage.errors import GraphError, InvalidJobError, one_line
 from presage.features.graph.op_graph import OpGraph
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures, known_version
+from presage.features.job.job import Job, JobFeatures, public_version
 from presage.system.known_names import did_you_mean
 from presage.system.user_file import read_regular
 
@@ -190,7 +190,7 @@ def from_module(
         iterations=iterations,
         job_id=job_id,
         family=family,
-        framework_version=known_version(str(torch.__version__)),
+        framework_version=public_version(str(torch.__version__)),
         precision=precision,
     )
 

@@ -25,7 +25,7 @@ from presage.features.graph.op_graph import PHASES
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.shape_class import SHAPES
-from presage.features.graph.step_memory import HOLDERS, MemoryEstimate, check_held
+from presage.features.graph.step_memory import MEMORY_COMPONENTS, MemoryEstimate, check_components
 from presage.features.job.job import (
     MEMORY_FORMATS,
     PRECISIONS,
@@ -33,10 +33,10 @@ from presage.features.job.job import (
     JobFeatures,
     check_footprint,
     check_sizes,
-    known_version,
-    memory_of_peak,
+    memory_from_peak,
+    public_version,
 )
-from presage.features.job.job_table import held_bytes
+from presage.features.job.job_table import memory_values
 from presage.features.quantities.registry import job_quantities
 from presage.serving.predictor.forecasts import (
     ColocationForecast,
@@ -80,7 +80,9 @@ def write_job(features: JobFeatures) -> pb.Job:
             loads_data=job.loads_data,
             framework_version=job.framework_version,
             parameters=features.parameters,
-            memory=pb.Memory(**{name: getattr(features.memory, name) for name in HOLDERS}),
+            memory=pb.Memory(
+                **{name: getattr(features.memory, name) for name in MEMORY_COMPONENTS}
+            ),
             peak_live_bytes=features.peak_live_bytes,
             op_stats=[
                 pb.OpStats(
@@ -137,7 +139,7 @@ def read_job(row: pb.Job, where: str) -> JobFeatures:
 
 
 def check_job(row: pb.Job) -> tuple[int, ...]:
-    """Check all of a job but its operator statistics; return its bytes by ``HOLDERS``.
+    """Check all of a job but its operator statistics; return its bytes by ``MEMORY_COMPONENTS``.
 
     Raises
     ------
@@ -153,10 +155,10 @@ def check_job(row: pb.Job) -> tuple[int, ...]:
         )
     try:
         if row.HasField("memory"):
-            held = held_bytes(row.memory)
-            check_held(held)
+            held = memory_values(row.memory)
+            check_components(held)
         else:  # of an old client: only a peak
-            held = held_bytes(memory_of_peak(parameters, row.peak_live_bytes))
+            held = memory_values(memory_from_peak(parameters, row.peak_live_bytes))
         check_sizes(row)
         check_footprint(row.job_id, op_rows, parameters, held)
     except GraphError as error:
@@ -175,7 +177,7 @@ def _check_texts(row: pb.Job) -> None:
     if row.memory_format not in _FORMATS:
         check_known(row.memory_format, _FORMATS, ".memory_format")
     version = row.framework_version
-    if version and not known_version(version):
+    if version and not public_version(version):
         raise InvalidJobError(
             ".framework_version must begin with two numbers, as 2.13.0 does; leave it out "
             "when it is not known"

@@ -20,9 +20,9 @@ from presage.features.job.job_table import (
     OP_VALUES,
     JobTable,
     job_scalars,
+    job_table_from_rows,
     op_class_key,
     precision_codes,
-    table_of_rows,
 )
 from presage.serving.codec.wire import check_job, read_op_stats
 from presage.serving.v1 import prediction_pb2 as pb
@@ -74,7 +74,7 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
         kept = good.repeat(op_counts)
         op_counts, classes, numbers = op_counts[good], classes[kept], numbers[kept]
     found = [i for i in scalars if i not in said]
-    table = table_of_rows(
+    table = job_table_from_rows(
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[scalars[i] for i in found],

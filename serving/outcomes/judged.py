@@ -14,7 +14,7 @@ from presage.errors import PresageError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
-from presage.features.job.identity import graph_digest, job_digest, summed
+from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.registry import INTERFERENCE, RUNTIME, STEP_TIME
@@ -162,7 +162,7 @@ def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
 
 
 def _digest(features: JobFeatures) -> str:
-    return job_digest(features, graph_digest(summed(features.op_stats)))
+    return job_digest(features, graph_digest(merge_op_stats(features.op_stats)))
 
 
 def _judged(run: _Run, quantity: str, measured: float, forecast: Forecast) -> Judged:

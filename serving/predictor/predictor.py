@@ -26,7 +26,7 @@ from presage.features.device.device import (
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
 from presage.features.forecast import Forecast
 from presage.features.graph.op_stats import OpStats
-from presage.features.job.job import Job, JobFeatures, memory_of_peak
+from presage.features.job.job import Job, JobFeatures, memory_from_peak
 from presage.features.placement import Placement
 from presage.features.quantities.registry import (
     INTERFERENCE,
@@ -317,7 +317,7 @@ class Predictor:
         """
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
         op = OpStats("MatMul", "forward", 4, 1, 4096, 4096, 4096, 1e6, 6e4)
-        memory = memory_of_peak(4096, 65536)
+        memory = memory_from_peak(4096, 65536)
         job = JobFeatures(Job("warm-up", "", "", "", "fp32", 1, 1, 64), (op,), 4096, memory)
         try:
             self.predict([Placement(job, device)])

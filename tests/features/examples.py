@@ -11,7 +11,7 @@ from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Device
 from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import OpStats, summarize
-from presage.features.graph.operator_buckets import CELLS, cells_of
+from presage.features.graph.operator_buckets import OPERATOR_BUCKETS, bucket_positions
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.job import Job, JobFeatures
 from presage.features.job.job_table import job_table
@@ -73,8 +73,8 @@ def column(name: str, placement: Placement) -> float:
 def cell_of(row: OpStats, ratio: float = 1.0) -> str:
     """Cell of an operator that takes so many times as long to compute as to move its bytes."""
     op_classes = job_table([replace(features(), op_stats=(row,))]).op_classes
-    cell = int(cells_of(op_classes, np.array([ratio]))[0])
-    return CELLS[cell]
+    cell = int(bucket_positions(op_classes, np.array([ratio]))[0])
+    return OPERATOR_BUCKETS[cell]
 
 
 def device(**changes: Any) -> Device:

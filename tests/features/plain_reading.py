@@ -10,12 +10,12 @@ from dataclasses import asdict
 from presage.features.columns.column import FeatureColumn, OpSum, Quantity
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.roofline import MATRIX_KINDS
-from presage.features.graph.shape_class import BY_SUM, PRODUCTS, class_of_sum
+from presage.features.graph.shape_class import PRODUCTS, SUM_LENGTH_CLASSES, classify_by_sum
 from presage.features.job.framework_version import framework_release
 from presage.features.placement import Placement
 
 HALF = ("fp16", "bf16")
-SUMMED = ("cell_s.", "misfit_s.", "kernel_bytes.")  # 0 where a job has no such operator
+SUMMED = ("bucket_s.", "misfit_s.", "kernel_bytes.")  # 0 where a job has no such operator
 
 
 def plain_row(placement: Placement, columns: tuple[FeatureColumn, ...]) -> list[float]:
@@ -26,13 +26,15 @@ def plain_row(placement: Placement, columns: tuple[FeatureColumn, ...]) -> list[
         if isinstance(quantity, str):
             return named.get(quantity, 0) if quantity.startswith(SUMMED) else named[quantity]
         found = [
-            getattr(op, quantity.of)
+            getattr(op, quantity.value)
             for op in placement.job.op_stats
             if op.kind in quantity.kinds and op.phase in quantity.phases
         ]
         return math.fsum(found) if isinstance(quantity, OpSum) else max(found, default=0)
 
-    return [value(c.of or c.name) / max(value(c.over), c.least_over) for c in columns]
+    return [
+        value(c.numerator or c.name) / max(value(c.denominator), c.min_denominator) for c in columns
+    ]
 
 
 def _named(placement: Placement) -> dict[str, float]:
@@ -98,7 +100,7 @@ def _times(placement: Placement) -> dict[str, float]:
         out["compute_bound_s"] += compute_s if compute_s > memory_s else 0
         out["log_ratio_s"] += bound_s * math.log(ratio)
         out["overhead_s"] += op.count * device.op_overhead_s
-        out[f"cell_s.{_cell(op, ratio)}"] += bound_s
+        out[f"bucket_s.{_cell(op, ratio)}"] += bound_s
         out[f"misfit_s.{op.kind} {op.shape}"] += bound_s
     out["roofline_s"] = max(out["bound_s"] + out["overhead_s"], 1e-12)
     out["roofline_s_and_least"] = out["roofline_s"] + 1e-12
@@ -111,8 +113,8 @@ def _cell(op: OpStats, ratio: float) -> str:
     if op.kind in PRODUCTS:
         step = bisect([math.exp(-1.5), 1, math.exp(1.5)], ratio)
         return f"{op.kind} {op.phase} {step}"
-    if op.kind in BY_SUM:
+    if op.kind in SUM_LENGTH_CLASSES:
         passes = 2 if op.phase == "backward" else 1
         length = op.flops / (2 * passes * max(op.output_elements, 1))
-        return f"{op.kind} {op.phase} {op.shape or class_of_sum(op.kind, length)}"
+        return f"{op.kind} {op.phase} {op.shape or classify_by_sum(op.kind, length)}"
     return f"{op.kind} {op.phase}"

@@ -13,7 +13,7 @@ from presage.features.columns import column_plan
 from presage.features.columns.placement_table import placement_table
 from presage.features.columns.schema import FEATURE_SETS, columns, matrix
 from presage.features.device.device import Share, catalogue
-from presage.features.graph.step_memory import HOLDERS
+from presage.features.graph.step_memory import MEMORY_COMPONENTS
 from presage.features.job.job import MEMORY_FORMATS, PRECISIONS
 from presage.features.placement import Placement
 from tests.features.at_random import DEVICES, SHARES, op_stats
@@ -102,7 +102,7 @@ def test_what_no_number_holds_is_infinite_and_warns_nobody(change, where, name):
 
 
 def test_shares_of_no_memory_are_no_numbers():
-    nothing = memory(**dict.fromkeys(HOLDERS, 0))
+    nothing = memory(**dict.fromkeys(MEMORY_COMPONENTS, 0))
     light = replace(features(node("Relu")), memory=nothing)
 
     assert np.isnan(column("memory_share.activation", Placement(light, device(context_bytes=0))))

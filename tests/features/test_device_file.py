@@ -13,11 +13,11 @@ from presage.features.device.device import (
     CATALOGUE_FILE,
     DEVICES_VARIABLE,
     catalogue,
+    clear_device_cache,
+    device_aliases,
     device_kind,
     find_device,
-    forget_devices,
-    names_of,
-    use_devices,
+    load_device_file,
 )
 
 GOOD = """\
@@ -46,24 +46,24 @@ def _as_before(monkeypatch):
     monkeypatch.setenv(DEVICES_VARIABLE, "")
     yield
     monkeypatch.undo()
-    forget_devices()
+    clear_device_cache()
 
 
 def test_a_kind_that_is_added_is_found_by_any_of_its_names(write):
-    use_devices(write(GOOD))
+    load_device_file(write(GOOD))
 
     found = find_device("AMD Instinct MI300X")
     assert (found.kind, found.memory_bytes, found.cores) == ("mi300x", 192 * 2**30, 19456)
     assert found.flops_per_s("fp16") == 1.3074e15
     assert (found.op_overhead_s, found.context_bytes) == (1e-5, 2**29)
     assert device_kind("MI300X-192GB") == "mi300x"
-    assert names_of("mi300x") == ("AMD Instinct MI300X", "mi-300x-oam")
+    assert device_aliases("mi300x") == ("AMD Instinct MI300X", "mi-300x-oam")
     assert "v100" in catalogue()
 
 
 def test_the_variable_is_read_where_no_option_is(write, monkeypatch):
     monkeypatch.setenv(DEVICES_VARIABLE, str(write(GOOD)))
-    forget_devices()
+    clear_device_cache()
 
     assert find_device("mi300x").cores == 19456
 
@@ -90,22 +90,22 @@ def test_the_catalogue_itself_is_of_this_form():
         ("fp16: 1.3074e15", "fp16: x", ":5: mi300x.peak_flops_per_s.fp16: 'x' is not a number"),
         ("[AMD Instinct MI300X, mi-300x-oam]", "{}", ":7: mi300x.names: must be a list"),
         ("AMD Instinct MI300X", '"a\\x1b[2J"', ":7: mi300x.names: must be a list"),
-        ("AMD Instinct MI300X", "Tesla V100", ":2: mi300x is the name of 'v100'"),
-        ("mi300x:", "v100:", ":2: v100 is the name of 'v100', which is known already"),
-        ("mi300x:", "MI 300:", ":2: kind 'MI 300': write small letters"),
+        ("AMD Instinct MI300X", "Tesla V100", ":2: 'mi300x' is already a name of 'v100'"),
+        ("mi300x:", "v100:", ":2: 'v100' is already a name of 'v100'"),
+        ("mi300x:", "MI 300:", ":2: kind 'MI 300' is not valid; use at most 64 lower-case letters"),
         ("mi300x:", "mi300x: 3\nother:", ":1: mi300x must be a mapping"),
-        ("  cores", "  cores: 1\n  cores", ":2: mi300x: cores is there twice"),
-        (GOOD, "", ": is empty"),
+        ("  cores", "  cores: 1\n  cores", ":2: mi300x: cores occurs twice"),
+        (GOOD, "", ": empty;"),
         (GOOD, "[1, 2]", ":1: the file must be a mapping"),
         (GOOD, "a: {b: [", ": not YAML"),
-        (GOOD, "? {a: b}\n: c", ": the file has a key that is no name"),
+        (GOOD, "? {a: b}\n: c", ": the file has a key that is not a name"),
         (GOOD, "\x00", ": not YAML"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_line_and_field(write, old, new, said):
     path = write(GOOD.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
-        use_devices(path)
+        load_device_file(path)
 
     assert said.removeprefix(":1") in str(caught.value).replace(":1: the", ": the", 1)
     assert str(caught.value).startswith(f"{path}:")

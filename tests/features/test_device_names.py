@@ -7,7 +7,7 @@ import yaml
 
 from presage.errors import UnknownDeviceError
 from presage.features.device.device import CATALOGUE_FILE, catalogue, device_kind, find_device
-from presage.features.device.names import spelled
+from presage.features.device.names import normalize_name
 
 GPUS = [one for one in catalogue().values() if one.compute_capability > 0]
 
@@ -114,7 +114,7 @@ def test_a_name_is_of_one_device():
     said = Counter(
         key
         for kind, row in rows.items()
-        for key in {spelled(n) for n in (kind, *row.get("names", ()))}
+        for key in {normalize_name(n) for n in (kind, *row.get("names", ()))}
     )
 
     assert [key for key, times in said.items() if times > 1] == []

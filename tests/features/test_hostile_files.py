@@ -33,7 +33,7 @@ def save_onnx(folder, nodes, initializers=(), functions=()):
 
 
 def test_a_file_that_kills_onnx_leaves_the_next_one_readable(tmp_path):
-    with pytest.raises(GraphError, match="ONNX's own code crashed on it"):
+    with pytest.raises(GraphError, match="ONNX's code crashed"):
         read_onnx(CORPUS / "onnx" / "native_crash.onnx", batch_size=2)
 
     assert read_onnx(save_onnx(tmp_path, [helper.make_node("Relu", ["x"], ["y"])]), batch_size=2)
@@ -89,7 +89,7 @@ def test_a_path_in_a_file_is_forgotten_as_soon_as_it_is_read(tmp_path):
 
 
 def test_shapes_that_need_round_after_round_are_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(shapes, "MOST_NODE_VISITS", 100)
+    monkeypatch.setattr(shapes, "MAX_NODE_VISITS", 100)
     nodes, last = [], "x"
     for i in range(20):
         nodes += [
@@ -99,12 +99,12 @@ def test_shapes_that_need_round_after_round_are_given_up(tmp_path, monkeypatch):
         ]
         last = f"u{i}"
 
-    with pytest.raises(GraphError, match="60 nodes are not known after 2 rounds"):
+    with pytest.raises(GraphError, match="60 nodes are unknown after 2 rounds"):
         read_onnx(save_onnx(tmp_path, nodes), batch_size=2)
 
 
 def test_functions_that_call_each_other_twice_do_not_unfold_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_file, "MOST_NODES", 1000)
+    monkeypatch.setattr(graph_file, "MAX_NODES", 1000)
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     inner = [[helper.make_node("Relu", ["a"], ["b"])]]
     inner += [
@@ -121,7 +121,7 @@ def test_functions_that_call_each_other_twice_do_not_unfold_for_ever(tmp_path, m
     path = save_onnx(
         tmp_path, [helper.make_node("f11", ["x"], ["y"], domain="own")], functions=functions
     )
-    with pytest.raises(GraphError, match="unfolds to more than 1000 operators"):
+    with pytest.raises(GraphError, match="expands to more than 1000 operators"):
         read_onnx(path, batch_size=2)
 
     calls = [
@@ -137,7 +137,7 @@ def test_functions_that_call_each_other_twice_do_not_unfold_for_ever(tmp_path, m
     first = function("f0", ["v"], node("r", "Relu", "v"), returns={"o": "r:activations:0"})
     call = node("y", "PartitionedCall", "x", f="f11")
     made = graph(placeholder("x", None, 4), call, functions=[first, *calls])
-    with pytest.raises(GraphError, match="unfolds to more than 1000 operators"):
+    with pytest.raises(GraphError, match="expands to more than 1000 operators"):
         read_tensorflow(save(tmp_path, made), batch_size=2)
 
 
@@ -166,5 +166,5 @@ def test_a_node_of_many_outputs_costs_as_much_as_it_has(tmp_path):
 def test_an_output_beyond_all_is_not_made_room_for(tmp_path):
     made = graph(placeholder("x", None, 4), node("y", "Relu", "x:999999999"))
 
-    with pytest.raises(GraphError, match=r"reads output 999999999 of 'x', which is beyond"):
+    with pytest.raises(GraphError, match=r"output 999999999 of 'x'; at most 4096 are"):
         read_tensorflow(save(tmp_path, made), batch_size=2)

@@ -8,7 +8,7 @@ from presage.errors import InvalidJobError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures, known_version, memory_of_peak
+from presage.features.job.job import JobFeatures, memory_from_peak, public_version
 from tests.features.examples import device, features, job, memory
 
 
@@ -54,7 +54,7 @@ def test_the_peak_is_that_of_the_memory():
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_of_a_peak_alone_weights_and_workspace_are_told(parameters, peak):
-    held = memory_of_peak(parameters, peak)
+    held = memory_from_peak(parameters, peak)
 
     assert held.parameter_bytes == min(4 * parameters, peak)
     assert held.peak_bytes == held.parameter_bytes + held.workspace_bytes == peak
@@ -63,7 +63,7 @@ def test_of_a_peak_alone_weights_and_workspace_are_told(parameters, peak):
 @pytest.mark.parametrize(("sizes", "said"), [((-1, 5), "parameters=-1"), ((5, -1), "peak_live_by")])
 def test_a_peak_below_nothing_is_refused(sizes, said):
     with pytest.raises(InvalidJobError, match=said):
-        memory_of_peak(*sizes)
+        memory_from_peak(*sizes)
 
 
 @pytest.mark.parametrize("version", ["", "2.13.0", "1.12", "2.13.0a0+git12", "0.4.1.post2"])
@@ -75,14 +75,14 @@ def test_a_framework_has_a_version_or_none(version):
 def test_what_begins_with_no_two_numbers_is_no_version(version):
     with pytest.raises(InvalidJobError, match=r"'a job': framework_version='.*as 2\.13\.0 does"):
         job(framework_version=version)
-    assert known_version(version) == ""
+    assert public_version(version) == ""
 
 
 @pytest.mark.parametrize(
     ("told", "known"), [("2.13.0+cpu", "2.13.0"), ("1.12", "1.12"), ("", ""), ("2.1rc1", "2.1rc1")]
 )
 def test_a_version_is_known_without_its_local_part(told, known):
-    assert known_version(told) == known
+    assert public_version(told) == known
 
 
 def test_an_unknown_precision_names_the_known_ones():

@@ -8,8 +8,8 @@ from torch import nn
 
 from presage.features.from_torch.graph import trace_module
 from presage.features.graph.op_stats import summarize
-from presage.features.graph.operator_buckets import CELLS
-from presage.features.graph.shape_class import SHAPES, shapes_of
+from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
+from presage.features.graph.shape_class import SHAPES, classify_shapes
 from tests.features.examples import cell_of, node
 
 CONVOLUTIONS = st.builds(
@@ -36,7 +36,7 @@ def traced(layer: nn.Module, *shape: int):
 
 def shapes_by_phase(nodes, kind):
     found: dict[str, set[str]] = {}
-    for one, shape in zip(nodes, shapes_of(nodes), strict=True):
+    for one, shape in zip(nodes, classify_shapes(nodes), strict=True):
         if one.kind == kind:
             found.setdefault(one.phase, set()).add(shape)
     return found
@@ -77,19 +77,19 @@ def test_so_are_a_product_and_its_gradients(sizes, shape):
 
 
 def test_a_product_of_data_alone_is_of_no_class():
-    assert shapes_of([node("MatMul", parameters=0, flops=2 * 50 * 7)]) == [""]
+    assert classify_shapes([node("MatMul", parameters=0, flops=2 * 50 * 7)]) == [""]
 
 
 def test_a_gradient_without_its_forward_operator_is_of_no_class():
-    assert shapes_of([node("DepthwiseConv2D", phase="backward", flops=900)]) == [""]
+    assert classify_shapes([node("DepthwiseConv2D", phase="backward", flops=900)]) == [""]
 
 
 @given(st.lists(CONVOLUTIONS, max_size=12))
 def test_a_class_is_one_of_its_kind_and_does_not_depend_on_order(nodes):
-    shapes = shapes_of(nodes)
+    shapes = classify_shapes(nodes)
 
     assert all(not s or s in SHAPES[n.kind] for n, s in zip(nodes, shapes, strict=True))
-    assert shapes_of(nodes[::-1]) == shapes[::-1]
+    assert classify_shapes(nodes[::-1]) == shapes[::-1]
 
 
 @given(st.lists(CONVOLUTIONS, min_size=1, max_size=12))
@@ -120,5 +120,5 @@ def test_a_row_that_came_without_a_class_has_the_cell_of_its_operators_together(
     for row in found:
         assert row.shape
         assert cell_of(replace(row, shape="")) == cell_of(row)
-        assert cell_of(row) in CELLS
+        assert cell_of(row) in OPERATOR_BUCKETS
     assert {row.phase for row in found} == {"forward", "backward"}

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presage.features.from_torch.results import KnownResults
+from presage.features.from_torch.results import ShapeCache
 
 aten = torch.ops.aten
 
@@ -33,7 +33,7 @@ class Counting(TorchDispatchMode):
     ],
 )
 def test_equal_arguments_bring_what_torch_brings_without_asking_it_again(op, args):
-    results, expected = KnownResults(), op(*args())
+    results, expected = ShapeCache(), op(*args())
 
     with Counting(op) as torch_was:
         first, again = (results.call(op, args(), {}) for _ in range(2))
@@ -51,7 +51,7 @@ def test_equal_arguments_bring_what_torch_brings_without_asking_it_again(op, arg
 
 
 def test_another_shape_layout_type_or_number_is_another_call():
-    results, x = KnownResults(), meta(4, 6)
+    results, x = ShapeCache(), meta(4, 6)
     results.call(aten.add.Tensor, (x, 1), {})
 
     assert results.call(aten.add.Tensor, (meta(6, 4), 1), {}).shape == (6, 4)
@@ -61,7 +61,7 @@ def test_another_shape_layout_type_or_number_is_another_call():
 
 
 def test_what_shares_memory_writes_or_reads_values_is_never_made_up():
-    results, x = KnownResults(), meta(4, 6)
+    results, x = ShapeCache(), meta(4, 6)
 
     for _ in range(2):
         view = results.call(aten._unsafe_view.default, (x, [24]), {})

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from presage.features.from_onnx import native
-from presage.features.graph.graph_file import MOST_NATIVE_BYTES
+from presage.features.graph.graph_file import MAX_NATIVE_BYTES
 from tests.fuzzing.reader import Sample
 from tests.fuzzing.readers import READERS
 
@@ -188,7 +188,7 @@ def _memory_fault(before: dict[int, int]) -> str:
     Nothing is told of a child that was its input's end.
     """
     for process, peak in (_peaks_bytes() if before else {}).items():
-        most = MOST_BYTES if process == os.getpid() else MOST_NATIVE_BYTES
+        most = MOST_BYTES if process == os.getpid() else MAX_NATIVE_BYTES
         if peak - before.get(process, 0) > most:
             return f"memory: more than {most >> 20} MiB"
     return ""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
-from presage.features.graph.operator_buckets import CELLS
+from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
 from presage.features.job.job import PRECISIONS
 from presage.features.job.job_table import precision_codes
 from presage.models.calibration.training_domain import (
@@ -25,7 +25,7 @@ FORWARD, OTHER = "MatMul forward 0", "Relu forward"
 def rows(*shares, **changed):
     """Rows that spend these shares of their step in FORWARD, the rest in OTHER."""
     out = np.ones((len(shares), len(NAMES)))
-    out[:, [NAMES.index(f"time_share.{cell}") for cell in CELLS]] = 0
+    out[:, [NAMES.index(f"time_share.{cell}") for cell in OPERATOR_BUCKETS]] = 0
     out[:, NAMES.index("unknown_ops")] = 0
     out[:, NAMES.index(f"time_share.{FORWARD}")] = shares
     out[:, NAMES.index(f"time_share.{OTHER}")] = 1 - np.array(shares)

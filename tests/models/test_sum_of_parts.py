@@ -43,8 +43,8 @@ def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_co
     full = FEATURE_SETS["full"]
     for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
         parts = [full[i] for i in inputs_of(QUANTITIES[predictor].inputs, "full").parts]
-        assert all(c.name.startswith(whole) for c in parts if c.part == 1)
-        assert {c.part for c in parts} == {1.0, ON_TOP}
+        assert all(c.name.startswith(whole) for c in parts if c.prior_weight == 1)
+        assert {c.prior_weight for c in parts} == {1.0, ON_TOP}
     assert inputs_of(QUANTITIES["compute_utilization"].inputs, "full").parts == ()
 
 

@@ -11,7 +11,7 @@ from presage.features.graph.step_memory import MemoryEstimate
 from presage.pipelines.importers import IMPORTERS
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.importers.published_file import unpacked
+from presage.pipelines.importers.published_file import unpack
 from tests.features.examples import node
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ class OneGraph(GraphCache):
 def rows_of(source, path, graphs=None):
     """What an importer makes of a file or folder."""
     imported = Imported(IMPORTERS[source].origin)
-    with unpacked(path) as readable:
+    with unpack(path) as readable:
         IMPORTERS[source].read(readable, imported, graphs or OneGraph())
     return imported
 

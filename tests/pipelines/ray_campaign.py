@@ -60,14 +60,14 @@ def measure(folder: Path, what: str) -> dict[str, Any]:
 
         def lose_a_node(progress: Any) -> None:
             # Two runs have been begun by then, one on each node.
-            if progress.phase == "alone" and progress.alone == 1 and not lost:
+            if progress.phase == "solo" and progress.solo == 1 and not lost:
                 lost.append(True)
                 cluster.remove_node(nodes[1], allow_graceful=False)
 
         end = run_campaign(
             folder, SETTINGS, lose_a_node, HASTY, open_runner=ray_runner(cluster.address)
         )
-        return {"alone": end.alone, "together": end.together, "failed": end.failed}
+        return {"alone": end.solo, "together": end.colocated, "failed": end.failed}
     finally:
         cluster.shutdown()
 

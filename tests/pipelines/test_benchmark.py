@@ -16,7 +16,7 @@ from presage.features.tables.campaign import read_campaign
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
 from presage.pipelines.benchmark import run as benchmark
-from presage.pipelines.benchmark.benchmark_splits import folds_of, novelty, split_folds
+from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import NoGraphs
@@ -171,7 +171,7 @@ def test_options_that_nobody_can_mean(words):
 
 
 def test_a_test_row_that_is_also_in_training_is_named():
-    with pytest.raises(TableError, match=r"165 rows of --test are in --train too \(.+ of cpu-2"):
+    with pytest.raises(TableError, match=r"165 rows of --test are also in --train \(.+ of cpu-2"):
         run(test=[TRAIN])
 
 
@@ -185,7 +185,7 @@ def test_a_split_that_leaves_a_side_empty():
     [
         ({"task": "train-steps"}, "no task 'train-steps'; did you mean 'train-step'"),
         ({"split": "famly"}, "no split 'famly'; did you mean 'family'"),
-        ({"split": "model", "test": [TEST]}, "give --test or --split, not both"),
+        ({"split": "model", "test": [TEST]}, "use --test or --split, not both"),
     ],
 )
 def test_what_nobody_can_mean(options, message):
@@ -209,7 +209,7 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_too_few_rows_say_how_many_are_needed(monkeypatch):
     few(monkeypatch, rows=10)
 
-    with pytest.raises(TrainingError, match="10 rows can be used, to calibrate takes 20"):
+    with pytest.raises(TrainingError, match="10 rows can be used, but calibration needs 20"):
         run()
 
 
@@ -247,12 +247,12 @@ def who(**columns):
 def test_equal_groups_share_a_fold_and_folds_have_as_many_groups():
     groups = [f"model {i % 23}" for i in range(100)]
 
-    folds = folds_of(groups, seed=0)
+    folds = make_folds(groups, seed=0)
 
     assert all(len(set(folds[np.array(groups) == g])) == 1 for g in groups)
     sizes = [len({g for g, f in zip(groups, folds, strict=True) if f == fold}) for fold in range(5)]
     assert max(sizes) - min(sizes) <= 1
-    assert (folds_of(groups, seed=1) != folds).any()
+    assert (make_folds(groups, seed=1) != folds).any()
 
 
 def test_each_device_is_a_fold_of_its_own():

@@ -15,7 +15,7 @@ from presage.pipelines.benchmark import run as benchmark
 from presage.pipelines.benchmark.fits import USABLE, FitsTask, decided, decision_figures
 from presage.pipelines.benchmark.rows import Rows
 from presage.pipelines.benchmark.solo import CONFIG, SoloTask
-from presage.pipelines.benchmark.task import Answers
+from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import NoGraphs
 from tests.features.examples import device, features, memory
@@ -81,7 +81,7 @@ def figures(*, upper_gib: float, live_gib: float, ran: bool) -> dict[str, float]
     placement = Placement(replace(features(), memory=alive), device())
     rows = Rows(pd.DataFrame({"row": ["one"]}), [placement], np.array([1.0 if ran else np.nan]))
     quantiles = np.full((1, len(LEVELS)), upper_gib * GIB)
-    return dict(decided(Answers(quantiles, {}), rows, {}).more["mlp"])
+    return dict(decided(Forecasts(quantiles, {}), rows, {}).more["mlp"])
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_beside_a_member_are_all_others(rows):
     ones = np.ones((len(rows.members), 1))
 
     np.testing.assert_array_equal(
-        rows.beside(ones)[:, 0] + 1, rows.count.sum(axis=1)[rows.places[0]]
+        rows.sum_of_others(ones)[:, 0] + 1, rows.count.sum(axis=1)[rows.places[0]]
     )
 
 
@@ -173,7 +173,7 @@ def test_the_additive_rule_finds_the_effects_it_is_made_of():
 
 
 def test_a_victim_that_is_also_in_training_is_named():
-    with pytest.raises(TableError, match=r"rows of --test are in --train too \(.+ of cpu-2"):
+    with pytest.raises(TableError, match=r"rows of --test are also in --train \(.+ of cpu-2"):
         run(test=[TRAIN])
 
 
@@ -183,7 +183,7 @@ def test_a_split_that_leaves_a_side_empty():
 
 
 def test_a_table_without_a_colocation():
-    with pytest.raises(TrainingError, match="0 rows can be used, to calibrate takes 20"):
+    with pytest.raises(TrainingError, match="0 rows can be used, but calibration needs 20"):
         run(train=[real("miso") / "mig_isolated_step_time.csv"])
 
 
@@ -209,7 +209,7 @@ def test_too_few_rows_or_equal_ones(monkeypatch, kept, speed, message):
 
 
 def read(*paths, beside=()):
-    return QUICK.rows(read_tables(paths, OneGraph(), beside=beside))
+    return QUICK.rows(read_tables(paths, OneGraph(), solo_sources=beside))
 
 
 def test_of_gavel_what_is_clipped_or_infeasible_is_no_victim():

@@ -65,18 +65,18 @@ def test_batch_sizes_may_be_other_than_the_familys():
         ({"precisions": ("fp8",)}, "no precision 'fp8'"),
         ({"optimizers": ("adm",)}, "no optimizer 'adm'; did you mean 'adam'"),
         ({"sizes": "huge"}, "no size 'huge'; known are small, large"),
-        ({"sharing": ("mig",)}, "no way of sharing 'mig'"),
-        ({"members": {1: 1.0}}, "2 or more"),
-        ({"members": {}}, "2 or more"),
+        ({"sharing": ("mig",)}, "no sharing mode 'mig'"),
+        ({"members": {1: 1.0}}, "members >= 2"),
+        ({"members": {}}, "members >= 2"),
         ({"members": {2: 0.0}}, "not all 0"),
-        ({"members": {2: float("nan")}}, "2 or more"),
-        ({"budget_s": float("nan")}, "budget of nan s; give a number"),
-        ({"budget_s": float("inf")}, "budget of inf s; give a number"),
+        ({"members": {2: float("nan")}}, "members >= 2"),
+        ({"budget_s": float("nan")}, "budget_s=nan, must be a number"),
+        ({"budget_s": float("inf")}, "budget_s=inf, must be a number"),
         ({"window_s": float("nan")}, "seconds > 0"),
         ({"batch_sizes": (0,)}, ">= 1"),
-        ({"solo_shares": (0.5,)}, "give 1.0"),
+        ({"solo_shares": (0.5,)}, "must contain 1.0"),
         ({"solo_shares": (1.0, 2.0)}, "above 0"),
-        ({"models": ({"model": "nothing"},)}, "is not a job; write"),
+        ({"models": ({"model": "nothing"},)}, "is not a job; use"),
         ({"models": ({"model": "a:b", "batch_sizes": [8], "speed": 1},)}, "is not a job"),
         ({"models": ({"model": "a:b", "batch_sizes": 8},)}, "is not a job"),
         ({"models": ({"model": "a:b", "batch_sizes": ["8"]},)}, "is not a job"),
@@ -111,9 +111,9 @@ def test_the_campaign_that_the_project_ships_can_be_read():
         ("members: {two: 1}", "members='two' is not a whole number"),
         ("jobs: many", "jobs='many' is not a whole number"),
         ("campaign: 7", "campaign=7 is not text"),
-        ("- a\n- b", "holds no settings"),
+        ("- a\n- b", "no settings in the file"),
         ("a: [", "not YAML"),
-        ("", "holds no settings"),
+        ("", "no settings in the file"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_by_its_name_and_the_key(tmp_path, text, words):
@@ -138,7 +138,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_users_model_is_a_job_named_by_its_function(monkeypatch):
     monkeypatch.chdir(ROOT)
     described = {"model": "examples.my_model:classifier", "batch_sizes": [8], "optimizer": "adamw"}
-    (config,) = settings(models=(described,)).own_models()
+    (config,) = settings(models=(described,)).user_models()
 
     assert config.name == "examples.my_model:classifier/b8/adamw"
     assert parse(config.name) == config

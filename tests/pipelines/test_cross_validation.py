@@ -28,7 +28,7 @@ def test_no_member_sees_the_fold_it_is_judged_on(ensemble, seed):
 
     for split in cv.SPLITS:
         for fold in np.unique(of_row[split]):
-            judged_by = members.of(split, fold)
+            judged_by = members.ensemble(split, fold)
             assert len(judged_by) == ensemble
             assert not weights[judged_by][:, of_row[split] == fold].any()
             assert weights[judged_by][:, of_row[split] != fold].all()
@@ -39,7 +39,7 @@ def test_out_of_fold_takes_each_row_from_its_own_ensemble():
     outputs = np.tile(np.arange(len(members.fold))[:, None, None], (1, 5, len(LEVELS)))
     found = cv.out_of_fold(outputs.astype(float), members, "family", np.arange(5))
 
-    expected = [members.of("family", fold).mean() for fold in range(5)]
+    expected = [members.ensemble("family", fold).mean() for fold in range(5)]
     assert found[:, LEVELS.index(0.5)].tolist() == expected
 
 
@@ -109,7 +109,7 @@ def test_a_release_ships_margins_of_the_devices_measured_often(two_devices):
 
 def test_of_a_few_rows_intervals_are_a_strangers_and_widened_no_further(two_devices):
     y, raw, of_row, devices, identity = two_devices
-    few = cv.ByDomain(raw.quantiles[:10], raw.strange[:10])
+    few = cv.ByDomain(raw.quantiles[:10], raw.out_of_domain[:10])
     start = Margins({0.05: 1.0, 0.1: 0.5}, {0.05: 1.0, 0.1: 1.0})
     shipped = cv.release_margins(
         y[:10], few, of_row[:10], devices[:10], identity[:10], [few], start

@@ -70,7 +70,7 @@ def test_a_campaign_on_a_gpu_holds_what_its_driver_says_and_leaves_no_worker(dri
     end = run_campaign(tmp_path / "out", SETTINGS, lambda _: None, HASTY)
     alone, together = (rows(tmp_path / "out", t) for t in (tables.EXECUTIONS, tables.COLOCATIONS))
 
-    assert (end.alone, end.together, end.failed) == (2, 1, 0)
+    assert (end.solo, end.colocated, end.failed) == (2, 1, 0)
     assert {row["device_kind"] for row in (*alone, *together)} == {"h200"}
     assert {row["compute_utilization"] for row in alone} == {0.6}
     assert {row["device_utilization"] for row in together} == {0.6}
@@ -86,7 +86,7 @@ def test_a_driver_that_is_lost_during_a_campaign_ends_it_with_whole_tables_and_n
     before = set(psutil.Process().children())
 
     def lose_the_gpu(progress: Progress) -> None:
-        if progress.alone == 1:
+        if progress.solo == 1:
             gone = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
             driver.replace(said(DeviceGetMemoryInfo=gone, DeviceGetUtilizationRates=gone))
 

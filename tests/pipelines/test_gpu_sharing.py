@@ -20,9 +20,9 @@ from presage.pipelines.profiling.running.gpu_sharing import (
     MigSlice,
     detect_sharing,
     environment_of,
-    environment_on_gpu,
-    mps_daemon_runs,
-    whole_share,
+    full_share,
+    gpu_environment,
+    is_mps_daemon_running,
 )
 from presage.pipelines.profiling.running.profiler import undivided_share
 from tests.pipelines.recorded_nvml import RecordedNvml, said
@@ -60,22 +60,22 @@ REFUSES = "print('Cannot find MPS control daemon process'); sys.exit(1)"
 
 def test_a_daemon_runs_if_its_pipe_is_there_and_it_answers(no_daemon, tmp_path):
     install_control(tmp_path / "bin", ANSWERS)
-    assert not mps_daemon_runs()
+    assert not is_mps_daemon_running()
     (no_daemon / "control").touch()
-    assert mps_daemon_runs()
+    assert is_mps_daemon_running()
     install_control(tmp_path / "bin", REFUSES)  # it died, and left its pipe
-    assert not mps_daemon_runs()
+    assert not is_mps_daemon_running()
 
 
 def test_without_its_program_a_daemon_is_looked_for_among_the_processes(no_daemon):
     (no_daemon / "control").touch()
-    assert not mps_daemon_runs()
+    assert not is_mps_daemon_running()
     name = "/usr/bin/nvidia-cuda-mps-control"
     sleeps = [name, "-c", "import time; time.sleep(60)"]
     process = subprocess.Popen(sleeps, executable=sys.executable)
     try:
         for _ in range(100):  # its name is there a moment after its process is
-            if mps_daemon_runs():
+            if is_mps_daemon_running():
                 break
             time.sleep(0.05)
         else:
@@ -140,10 +140,10 @@ def test_modes_are_those_that_would_work(sharing, modes):
 def test_a_share_by_mps_is_a_percentage_of_the_threads():
     sharing = GpuSharing(mps=True)
 
-    assert environment_on_gpu(Share(0.25, "mps"), sharing) == {
+    assert gpu_environment(Share(0.25, "mps"), sharing) == {
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"
     }
-    assert environment_on_gpu(Share(0.001, "mps"), sharing) == {
+    assert gpu_environment(Share(0.001, "mps"), sharing) == {
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "1"
     }
 
@@ -151,23 +151,23 @@ def test_a_share_by_mps_is_a_percentage_of_the_threads():
 def test_a_share_by_mig_is_the_smallest_slice_of_that_compute():
     sharing = GpuSharing(mps=False, mig=True, slices=SLICES)
 
-    assert environment_on_gpu(Share(0.14, "mig"), sharing) == {"CUDA_VISIBLE_DEVICES": "MIG-c"}
+    assert gpu_environment(Share(0.14, "mig"), sharing) == {"CUDA_VISIBLE_DEVICES": "MIG-c"}
     with pytest.raises(ProfilingError, match=r"no MIG slice is 0.500 .* 0.143, 0.429"):
-        environment_on_gpu(Share(0.5, "mig"), sharing)
+        gpu_environment(Share(0.5, "mig"), sharing)
 
 
 def test_the_whole_of_a_gpu_in_mig_mode_is_the_slice_that_is_named_or_the_largest(monkeypatch):
     h100 = catalogue()["h100"]
-    assert whole_share(CPU) == Share()
+    assert full_share(CPU) == Share()
     monkeypatch.setattr(gpu_sharing, "detect_sharing", lambda: GpuSharing(mps=False))
-    assert whole_share(h100) == Share()
+    assert full_share(h100) == Share()
 
     sharing = GpuSharing(mps=False, mig=True, slices=SLICES)
     monkeypatch.setattr(gpu_sharing, "detect_sharing", lambda: sharing)
-    assert whole_share(h100) == Share(3 / 7, "mig")
+    assert full_share(h100) == Share(3 / 7, "mig")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-b")
-    assert whole_share(h100) == Share(1 / 7, "mig")
-    assert environment_of(whole_share(h100), h100) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
+    assert full_share(h100) == Share(1 / 7, "mig")
+    assert environment_of(full_share(h100), h100) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
 
 
 def test_what_a_job_is_given_is_told_where_the_device_is_and_no_driver_is_asked_again():
@@ -183,8 +183,8 @@ def test_what_a_job_is_given_is_told_where_the_device_is_and_no_driver_is_asked_
 
 @pytest.mark.parametrize("mode", ["exclusive", "time-slice"])
 def test_time_slicing_goes_past_a_daemon_that_runs(mode):
-    assert environment_on_gpu(Share(1.0, mode), GpuSharing(mps=False)) == {}
-    environment = environment_on_gpu(Share(1.0, mode), GpuSharing(mps=True))
+    assert gpu_environment(Share(1.0, mode), GpuSharing(mps=False)) == {}
+    environment = gpu_environment(Share(1.0, mode), GpuSharing(mps=True))
 
     assert list(Path(environment["CUDA_MPS_PIPE_DIRECTORY"]).iterdir()) == []
 
@@ -194,13 +194,13 @@ def test_time_slicing_goes_past_a_daemon_that_runs(mode):
     [
         (Share(0.5, "mps"), "start it with `nvidia-cuda-mps-control -d`"),
         (Share(0.5, "mig"), "nvidia-smi mig -cgi"),
-        (Share(0.5, "time-slice"), "nothing would hold a job to it"),
-        (Share(0.5, "cpu-quota"), "that is of processors"),
+        (Share(0.5, "time-slice"), "cannot be enforced"),
+        (Share(0.5, "cpu-quota"), "this mode is for processors"),
     ],
 )
 def test_a_share_that_cannot_be_given_is_refused_with_a_remedy(share, words):
     with pytest.raises(ProfilingError, match=words):
-        environment_on_gpu(share, GpuSharing(mps=False))
+        gpu_environment(share, GpuSharing(mps=False))
 
 
 def test_a_share_of_this_machines_gpu_is_by_what_is_found_on_it(monkeypatch):
@@ -208,7 +208,7 @@ def test_a_share_of_this_machines_gpu_is_by_what_is_found_on_it(monkeypatch):
 
     assert detect_sharing().modes == ("exclusive", "time-slice")
     assert environment_of(Share(), catalogue()["h100"]) == {}
-    with pytest.raises(ProfilingError, match="daemon does not run"):
+    with pytest.raises(ProfilingError, match="daemon is not running"):
         environment_of(Share(0.5, "mps"), catalogue()["h100"])
 
 

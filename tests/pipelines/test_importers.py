@@ -153,7 +153,7 @@ def test_a_python_that_unpacks_no_archive_safely_says_so(tmp_path, monkeypatch):
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
     (tmp_path / "repository.tar.gz").touch()
 
-    with pytest.raises(TableError, match=r"Python before 3\.11\.4 unpacks no archive safely"):
+    with pytest.raises(TableError, match=r"Python before 3\.11\.4 cannot unpack archives safely"):
         rows_of("gavel", tmp_path / "repository.tar.gz")
 
 
@@ -302,7 +302,7 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 1)": {"null": 2, "(\'A3C\', 1)": '
          b"[1]}}}", ["not Gavel"]),
         ("lucid", "solo.csv", b"model\nBERT\n", ["holds no pairs.csv* or colocate_info.csv*"]),
-        ("lucid", "LICENSE", b"no table", ["LICENSE: is none of Lucid's", "give the folder"]),
+        ("lucid", "LICENSE", b"no table", ["LICENSE: not a folder of Lucid's", "use the folder"]),
         ("miso", "mixes.json", b"{}", ["mixes.json", "are not read", "2,800"]),
         ("miso", "mig_isolated_step_time.csv", b"mig_slice,model,batch_size,n_steps,"
          b"step_time_median_s\n9g,bert,1,1,1\n", ["'9g'", "3g.20gb"]),

@@ -360,7 +360,7 @@ def test_what_two_replicas_were_told_counts_once_and_a_key_of_two_outcomes_not_a
     done = ingested(to, one, two)
 
     assert sorted(table(to, "outcomes")["idempotency_key"]) == ["other", "same"]
-    assert (done.outcomes, done.sent_again) == (5, 1)
+    assert (done.outcomes, done.duplicates) == (5, 1)
     assert done.quarantined == {"two outcomes of one key": 2}
     assert [(row["log"][-4:], row["position"]) for row in quarantined(to)] == [
         ("a.db", 2), ("b.db", 2),
@@ -591,7 +591,7 @@ def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path
     for part in ("3 outcomes", "steps on an idle device", "sent again", "quarantine.jsonl"):
         assert part in call()
     said = json.loads(call("--json"))
-    assert (said["outcomes"], said["sent_again"]) == (3, 1)
+    assert (said["outcomes"], said["duplicates"]) == (3, 1)
     assert said["rows"]["executions"] == 1
 
 
@@ -635,9 +635,9 @@ def test_what_an_operator_withdrew_is_in_quarantine_and_comes_back_when_it_is_no
 @pytest.mark.parametrize(
     ("listed", "words"),
     [
-        ("[{}]", r"withdrawn\[0\]: it names nothing"),
-        ("{reported_by: a}", "is no list"),
-        ("[a]", "is no mapping"),
+        ("[{}]", r"withdrawn\[0\]: no condition is given"),
+        ("{reported_by: a}", "is not a list"),
+        ("[a]", "is not a mapping"),
         ("[{by: a}]", r"withdrawn\[0\].by is not a setting"),
         ("[{reported_by: 7}]", "is not text; put it in quotes"),
         ("[{since: 2026-11-02, until: 2026-11-01T00:00:00Z}]", "is not before until"),

@@ -10,7 +10,7 @@ import pytest
 from presage.errors import ProfilingError, TableError
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
-from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, lock_folder
 from presage.pipelines.profiling.campaign.merge import merge
 
 NODE = {
@@ -53,7 +53,7 @@ def test_what_any_host_measured_is_in_the_merged_campaign(tmp_path):
     read = read_campaign(tmp_path / "all")
 
     assert merged.rows == {"jobs": 3, "nodes": 1, "executions": 4, "colocations": 0, "devices": 2}
-    assert merged.measured_twice == 0
+    assert merged.duplicates == 0
     assert set(read.jobs) == set("xyz")
     assert {(r["job_id"], r["machine"]) for r in read.executions.to_dict("records")} == {
         ("x", "a"), ("y", "a"), ("y", "b"), ("z", "b"),
@@ -78,7 +78,7 @@ def test_of_the_same_thing_measured_twice_the_quieter_is_kept(tmp_path):
     merged = merge([loud, failed, quiet], tmp_path / "all")
     (row,) = read_campaign(tmp_path / "all").executions.to_dict("records")
 
-    assert merged.measured_twice == 2
+    assert merged.duplicates == 2
     assert row["step_time_median_s"] == 0.1
 
 
@@ -122,5 +122,5 @@ def test_a_folder_that_is_no_campaign_is_named_and_one_in_use_is_left_alone(tmp_
     a = campaign(tmp_path / "a", "a", "x")
     with pytest.raises(TableError, match=r"none/jobs.parquet: no such table"):
         merge([a, tmp_path / "none"], tmp_path / "all")
-    with locked(tmp_path / "all"), pytest.raises(ProfilingError, match="another campaign"):
+    with lock_folder(tmp_path / "all"), pytest.raises(ProfilingError, match="another campaign"):
         merge([a], tmp_path / "all")

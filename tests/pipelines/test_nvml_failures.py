@@ -112,7 +112,7 @@ def test_a_driver_that_hangs_ends_a_window_and_is_asked_no_more(monkeypatch):
     sampler.start([MEMBER])
 
     try:
-        with pytest.raises(ProfilingError, match=r"NVML gave no answer .*nvidia-smi"):
+        with pytest.raises(ProfilingError, match=r"NVML did not respond .*nvidia-smi"):
             sampler.stop()
     finally:
         over.set()

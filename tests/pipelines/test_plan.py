@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from presage.features.device.device import Share
 from presage.pipelines.profiling.campaign.measurement_plan import (
-    Described,
-    Measured,
+    Candidate,
+    MeasuredJob,
     Sharing,
     draw_colocations,
     farthest_first,
+    informative_order,
     order_jobs,
-    teaching_order,
 )
 from presage.pipelines.profiling.running.work import colocation_id
 from presage.pipelines.profiling.zoo import JobConfig, all_configs
@@ -31,15 +31,15 @@ WHOLE = Share(mode="time-slice")
 TURNS = Sharing({2: 0.7, 3: 0.3}, ("time-slice",), WHOLE)
 
 
-def described(*points: float, seconds: float = 5.0) -> list[Described]:
+def described(*points: float, seconds: float = 5.0) -> list[Candidate]:
     return [
-        Described(JobConfig("mlp", f"at-{x:g}", 8), np.array([float(x)]), seconds) for x in points
+        Candidate(JobConfig("mlp", f"at-{x:g}", 8), np.array([float(x)]), seconds) for x in points
     ]
 
 
-def measured(names, memory_bytes: int = 1) -> dict[str, Measured]:
+def measured(names, memory_bytes: int = 1) -> dict[str, MeasuredJob]:
     return {
-        name: Measured(np.array([float(i), float(i % 3)]), memory_bytes)
+        name: MeasuredJob(np.array([float(i), float(i % 3)]), memory_bytes)
         for i, name in enumerate(sorted(names))
     }
 
@@ -113,9 +113,9 @@ def test_jobs_are_described_a_pool_at_a_time_and_only_when_they_are_reached():
     def describe(configs):
         asked.append(len(configs))
         seen = configs[:3]  # no time for more
-        return 3, [Described(c, np.array([float(len(c.name))]), 1.0) for c in seen]
+        return 3, [Candidate(c, np.array([float(len(c.name))]), 1.0) for c in seen]
 
-    order = teaching_order(GRID[:10], describe, pool=4, measured=[])
+    order = informative_order(GRID[:10], describe, pool=4, measured=[])
     first = [next(order) for _ in range(3)]
     assert asked == [4]
     rest = list(order)

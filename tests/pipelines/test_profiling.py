@@ -27,18 +27,18 @@ from presage.features.device.local_device import detect
 from presage.features.tables import schemas as tables
 from presage.pipelines.profiling.calibrate import TIMING_S, times_s
 from presage.pipelines.profiling.campaign import campaign
-from presage.pipelines.profiling.campaign.campaign import run_campaign, together_window_s
+from presage.pipelines.profiling.campaign.campaign import colocated_window_s, run_campaign
 from presage.pipelines.profiling.campaign.campaign_settings import LEAST_BUDGET_S, CampaignSettings
-from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, lock_folder
 from presage.pipelines.profiling.machine import machine_digest, versions
-from presage.pipelines.profiling.retrace import trace_again
+from presage.pipelines.profiling.retrace import retrace
 from presage.pipelines.profiling.running import profiler
 from presage.pipelines.profiling.running.measure import (
-    alone_window_s,
-    better,
     common_steps,
-    measure_alone,
-    measure_together,
+    less_disturbed,
+    measure_colocated,
+    measure_solo,
+    solo_window_s,
     unsteadiness,
 )
 from presage.pipelines.profiling.running.rows import Context, colocation_rows
@@ -119,12 +119,12 @@ def test_without_a_step_of_one_member_no_step_of_another_counts():
 
 
 def test_windows_grow_with_the_steps_up_to_a_limit():
-    assert alone_window_s(1.2, warm_step_s=0.01) == 1.2
-    assert alone_window_s(1.2, warm_step_s=0.2) == pytest.approx(2.4)
-    assert alone_window_s(1.2, warm_step_s=10) == 6.0
-    assert together_window_s(1.2, solo_steps_s=0.01) == pytest.approx(2.0)
-    assert together_window_s(1.2, solo_steps_s=0.5) == pytest.approx(4.0)
-    assert together_window_s(1.2, solo_steps_s=10) == 8.0
+    assert solo_window_s(1.2, warm_step_s=0.01) == 1.2
+    assert solo_window_s(1.2, warm_step_s=0.2) == pytest.approx(2.4)
+    assert solo_window_s(1.2, warm_step_s=10) == 6.0
+    assert colocated_window_s(1.2, solo_steps_s=0.01) == pytest.approx(2.0)
+    assert colocated_window_s(1.2, solo_steps_s=0.5) == pytest.approx(4.0)
+    assert colocated_window_s(1.2, solo_steps_s=10) == 8.0
 
 
 def test_a_worker_starts_at_the_start_stops_after_the_deadline_and_steps_at_least_once():
@@ -143,10 +143,10 @@ def test_a_window_that_was_measured_is_better_than_a_quiet_one_that_was_not():
 
     noisy, quiet, empty = window(0.3), window(0.1), window(0.0, failure="timeout")
 
-    assert better(noisy, empty) is better(empty, noisy) is noisy
-    assert better(noisy, quiet) is better(quiet, noisy) is quiet
-    assert better(quiet, window(0.1)) is quiet
-    assert better(noisy, unknown := window(None)) is unknown
+    assert less_disturbed(noisy, empty) is less_disturbed(empty, noisy) is noisy
+    assert less_disturbed(noisy, quiet) is less_disturbed(quiet, noisy) is quiet
+    assert less_disturbed(quiet, window(0.1)) is quiet
+    assert less_disturbed(noisy, unknown := window(None)) is unknown
 
 
 def test_a_window_of_which_the_halves_differ_is_an_outlier_and_the_steadier_one_is_kept():
@@ -157,7 +157,7 @@ def test_a_window_of_which_the_halves_differ_is_an_outlier_and_the_steadier_one_
 
     steady = RunResult((MemberResult("a", unsteadiness=0.01),), 0.02)
     unsteady = RunResult((MemberResult("a", unsteadiness=0.5),), 0.0)
-    assert better(unsteady, steady) is steady
+    assert less_disturbed(unsteady, steady) is steady
 
 
 def test_what_is_timed_warms_up_first_unless_one_call_takes_all_the_time():
@@ -195,8 +195,8 @@ def test_a_busy_process_is_foreign_load_unless_it_is_a_member():
 def test_a_job_without_enough_memory_is_out_of_memory_and_ends_its_colocation():
     device = detect()
     starved = RunOptions(threads=1, memory_limit_bytes=64 << 20)
-    (alone,) = measure_alone(TINY, device, starved, window_s=0.1).members
-    together = measure_together([TINY, TINY], device, starved, window_s=0.1)
+    (alone,) = measure_solo(TINY, device, starved, window_s=0.1).members
+    together = measure_colocated([TINY, TINY], device, starved, window_s=0.1)
 
     assert (alone.failure, alone.step_time_median_s) == ("out-of-memory", None)
     assert "memory" in alone.message.lower()
@@ -204,7 +204,7 @@ def test_a_job_without_enough_memory_is_out_of_memory_and_ends_its_colocation():
 
 
 def test_a_job_that_raises_is_a_crash_with_its_message():
-    (member,) = measure_alone(JobConfig("mlp", "no-such", 8), detect(), HASTY, window_s=0.1).members
+    (member,) = measure_solo(JobConfig("mlp", "no-such", 8), detect(), HASTY, window_s=0.1).members
 
     assert member.failure == "crash"
     assert "no-such" in member.message
@@ -284,14 +284,14 @@ def test_a_campaign_that_is_complete_measures_nothing_again(measured):
     before = {path.name: path.read_bytes() for path in measured.iterdir()}
     end = run_campaign(measured, SETTINGS, lambda progress: None, HASTY)
 
-    assert (end.phase, end.alone, end.together) == ("done", 0, 0)
+    assert (end.phase, end.solo, end.colocated) == ("done", 0, 0)
     assert {path.name: path.read_bytes() for path in measured.iterdir()} == before
 
 
 def test_tracing_again_with_the_same_tracer_changes_no_row(measured):
     before = {name: rows(measured, name) for name in ("jobs", "nodes")}
 
-    assert trace_again(measured) == 2
+    assert retrace(measured) == 2
     for name, table in before.items():
         assert sorted(map(str, rows(measured, name))) == sorted(map(str, table))
 
@@ -301,7 +301,7 @@ def test_a_campaign_keeps_to_its_share_and_folder(measured):
         fewer = CampaignSettings(campaign="test", budget_s=60, threads=1)
         with pytest.raises(ProfilingError, match="new campaign"):
             run_campaign(measured, fewer, lambda progress: None)
-    with locked(measured), pytest.raises(ProfilingError, match="another campaign"):
+    with lock_folder(measured), pytest.raises(ProfilingError, match="another campaign"):
         run_campaign(measured, SETTINGS, lambda progress: None)
 
 
@@ -329,14 +329,14 @@ def test_the_least_budget_measures_a_job_or_says_what_it_takes_but_never_ends_wi
     except ProfilingError as error:  # on a machine that is busy with other tests
         assert "raise profile.budget_s to" in str(error)
     else:
-        assert end.alone >= 1
+        assert end.solo >= 1
         assert rows(tmp_path, "executions")[0]["failure"] == ""
 
 
 def test_a_budget_that_calibration_used_up_says_how_many_seconds_are_needed(
     calibrated, monkeypatch
 ):
-    monkeypatch.setattr(campaign, "FIRST_ALONE_S", 40.0)
+    monkeypatch.setattr(campaign, "FIRST_SOLO_S", 40.0)
     settings = CampaignSettings(campaign="test", budget_s=30)
 
     with pytest.raises(ProfilingError, match=r"30 s is too small .* raise profile.budget_s to 4\d"):
@@ -355,7 +355,7 @@ def test_a_share_that_the_device_cannot_give_is_refused_before_anything_is_measu
 def test_other_systems_than_linux_are_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
-    with pytest.raises(ProfilingError, match="needs Linux, this is Darwin"):
+    with pytest.raises(ProfilingError, match="needs Linux, but this is Darwin"):
         run_campaign(tmp_path / "new", SETTINGS, lambda progress: None)
     assert not (tmp_path / "new").exists()
 
@@ -364,7 +364,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
 
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ProfilingError, match=f"^{folder}: not a folder"):
+        with pytest.raises(
+            ProfilingError, match=f"^{folder}: cannot be created or read as a folder"
+        ):
             run_campaign(folder, SETTINGS, lambda progress: None)
 
 

@@ -88,7 +88,7 @@ def test_forecasts_that_say_no_domain_have_a_page_that_says_so():
     told = forecasts(domain=False)
     page = render(assess(metrics_of(told), told))
 
-    assert page.count("do not say which of them are out of domain") == 4
+    assert page.count("have no out-of-domain flag") == 4
     assert ">out of domain<" not in page
 
 

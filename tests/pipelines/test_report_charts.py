@@ -57,7 +57,7 @@ def test_rows_out_of_domain_are_marked():
     rows = judged(table([row(1.0, 1.0, in_domain=True), row(2.0, 1.0, in_domain=False)]))
     drawn = scatter(rows, "seconds", axis_of(rows, "seconds"))
 
-    assert [point.stranger for point in drawn.points] == [False, True]
+    assert [point.is_out_of_domain for point in drawn.points] == [False, True]
 
 
 def test_of_many_rows_some_are_drawn_and_the_number_of_all_is_kept(monkeypatch):

@@ -94,7 +94,8 @@ def test_every_chart_has_its_marks_and_an_alternative_text(show):
     charts = page.eval_on_selector_all(
         "svg.chart",
         """all => all.map((c) => [
-            c.getAttribute("aria-label"), c.querySelectorAll("circle, .stranger, rect.mark").length,
+            c.getAttribute("aria-label"),
+            c.querySelectorAll("circle, .out-of-domain, rect.mark").length,
             c.getBoundingClientRect().width])""",
     )
 

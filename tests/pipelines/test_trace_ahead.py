@@ -20,7 +20,7 @@ from presage.pipelines.importers.public_models import trace_ahead as module
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.public_models.trace_ahead import (
     WORTH_PROCESSES,
-    Wanted,
+    MissingGraphs,
     trace_ahead,
 )
 from tests.features.examples import node
@@ -46,7 +46,7 @@ def graphs(tmp_path, monkeypatch):
 
 
 def wanted(graphs, makes):
-    asked = Wanted(graphs)
+    asked = MissingGraphs(graphs)
     for recipe, make in makes.items():
         assert asked.graph(recipe, make) is None
     return asked
@@ -99,7 +99,7 @@ def slow():
 if __name__ == "__main__":
     module.usable_cores = lambda: 2
     graphs = GraphCache(FOLDER / "graphs")
-    wanted = module.Wanted(graphs)
+    wanted = module.MissingGraphs(graphs)
     for i in range(200):
         wanted.graph(f"recipe {i}", slow)
     module.trace_ahead(wanted, graphs)

@@ -51,7 +51,9 @@ def test_a_row_out_of_domain_without_a_reason_is_out_of_domain_all_the_same():
 def test_a_forecast_that_knew_it_was_unsure_is_told():
     said = first_why([row(1.0, 4.0, half_width=0.8), *quiet()])
 
-    assert said.startswith("inside its own 80 % interval, 800 ms to 7.2 s: the forecast knew")
+    assert said.startswith(
+        "inside its own 80 % interval, 800 ms to 7.2 s: the forecast was uncertain"
+    )
 
 
 def test_both_can_be_said_of_one_row():
@@ -63,7 +65,9 @@ def test_both_can_be_said_of_one_row():
 def test_what_was_measured_twice_and_differently_cannot_be_met():
     rows = [row(0.06, 0.031), row(0.031, 0.031, campaign="another"), *quiet()]
 
-    assert first_why(rows) == ("measured 60 ms here and 31 ms another time: no forecast meets both")
+    assert first_why(rows) == (
+        "measured 60 ms here but 31 ms another time: one forecast cannot match both"
+    )
 
 
 def test_rows_that_were_told_apart_are_no_twins():
@@ -79,7 +83,7 @@ def test_two_members_of_one_colocation_can_be_twins_and_of_two_cannot():
     same = [victim(8.0, "mlp/a"), victim(2.0, "mlp/a")]
     other = [victim(8.0, "mlp/a"), victim(2.0, "vgg/b")]
 
-    assert "measured 8.00 x here and 2.00 x" in first_why(same, predictor="interference")
+    assert "measured 8.00 x here but 2.00 x" in first_why(same, predictor="interference")
     assert "another time" not in first_why(other, predictor="interference")
 
 
@@ -87,8 +91,7 @@ def test_a_run_that_was_slow_and_idle_may_have_been_disturbed():
     slow, idle = row(3.0, 1.0), row(0.4, 0.8)
 
     assert first_why([slow, *quiet()], beside=[idle]) == (
-        "the same run kept the device only 40 % busy, forecast 80 %: something may have "
-        "disturbed it"
+        "the same run used only 40 % of the device, predicted 80 %: it may have been disturbed"
     )
 
 
@@ -99,7 +102,7 @@ def test_the_same_is_told_of_its_utilization():
     }
     found = worst_rows(frames, "compute_utilization")["why"].iloc[0]
 
-    assert found.startswith("the same run took 3 s a step, forecast 1 s: something may have")
+    assert found.startswith("the same run took 3 s per step, predicted 1 s: it may have been")
 
 
 @pytest.mark.parametrize("other", [row(0.8, 0.8), row(0.4, 0.8, campaign="another")])
@@ -110,14 +113,12 @@ def test_a_slow_run_that_was_busy_or_another_was_not_disturbed(other):
 def test_a_family_that_leans_one_way_is_blamed_as_a_whole():
     rows = [row(4.0, 1.0), *(row(2.0, 1.0, job_id=f"mlp/{i}") for i in range(4))]
 
-    assert first_why(rows) == (
-        "mlp as a whole is forecast too low: -50 % in the median of 4 other rows"
-    )
+    assert first_why(rows) == ("forecasts of mlp are too low: -50 % in the median of 4 other rows")
 
 
 def test_a_row_whose_family_is_forecast_well_stands_alone():
     assert first_why([row(9.0, 1.0), *quiet(4)]) == (
-        "it stands alone: the 4 other rows of mlp are off by 5 % in the median"
+        "an outlier: the 4 other rows of mlp have a median error of 5 %"
     )
 
 
@@ -125,14 +126,16 @@ def test_a_family_that_errs_both_ways_is_hard():
     rows = [row(4.0, 1.0)]
     rows += [row(1.0, times, job_id=f"mlp/{times}") for times in (0.5, 0.55, 2.0, 2.2)]
 
-    assert first_why(rows).startswith("mlp is hard to forecast: its 4 other rows are off by")
+    assert first_why(rows).startswith(
+        "mlp is hard to predict: its 4 other rows have a median error of"
+    )
 
 
 @pytest.mark.parametrize(
     ("others", "said"), [(0, "no other row"), (1, "one other row only"), (2, "2 other rows only")]
 )
 def test_few_rows_say_nothing_of_a_family(others, said):
-    assert first_why([row(9.0, 1.0), *quiet(others)]) == f"{said} of mlp to compare it with"
+    assert first_why([row(9.0, 1.0), *quiet(others)]) == f"{said} of mlp for comparison"
 
 
 @pytest.mark.parametrize(("measured", "inside"), [(1.1, "80 %"), (1.25, "90 %"), (1.4, "no")])

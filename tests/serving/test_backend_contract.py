@@ -9,7 +9,7 @@ from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Share, catalogue
-from presage.features.job.job import JobFeatures, memory_of_peak
+from presage.features.job.job import JobFeatures, memory_from_peak
 from presage.features.placement import Placement
 from presage.serving.predictor.forecasts import PredictionBackend
 
@@ -155,9 +155,9 @@ def test_permuting_the_members_permutes_the_answer(backend, job, cpu):
 
 
 def test_jobs_fit_until_their_memory_together_exceeds_the_device(backend, job, cpu):
-    beside = memory_prior_bytes(job(memory=memory_of_peak(0, 0)), cpu)
+    beside = memory_prior_bytes(job(memory=memory_from_peak(0, 0)), cpu)
     held = int(cpu.memory_bytes / 4 - beside)  # the median is twice the prior
-    half = job("half", memory=memory_of_peak(100_000, held))
+    half = job("half", memory=memory_from_peak(100_000, held))
     colocations = [
         Colocation(cpu, (half,) * n, (Share(0.25, "mps"),) * n)
         for n in (1, 2, 3)  # half of the memory, all of it, one and a half

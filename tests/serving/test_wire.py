@@ -201,7 +201,8 @@ BAD = [
     ),
     (
         set_to("jobs.1.memory.gradient_bytes", -1),
-        "jobs[1].memory.gradient_bytes=-1, must be >= 0; give 0 for what a step does not hold",
+        "jobs[1].memory.gradient_bytes=-1, must be >= 0; "
+        "use 0 for a component that the step does not have",
     ),
     (
         all_of(*(set_to(f"jobs.1.memory.{p}_bytes", 2**62) for p in ("parameter", "batch"))),

@@ -1,4 +1,4 @@
-"""Output shapes of TensorFlow operators that put arrays together, take them apart or look up."""
+"""Shape rules of TensorFlow operators that concatenate, split, index or fill arrays."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.shapes.windows import Rule, Shape, shaped_by
+from presage.features.from_tensorflow.shapes.windows import Rule, Shape, shape_from_input
 from presage.features.from_tensorflow.value import Value
 
-MAX_OUTPUTS = 4096  # of one operator
+MAX_OUTPUTS = 4096  # per operator
 
 
 def _concat(node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
@@ -65,7 +65,7 @@ def _reshape(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
     rest = inputs[0].elements // known if known else 0
     shape = tuple(rest if size < 0 else size for size in sizes)
     if math.prod(shape) != inputs[0].elements:
-        raise ValueError(f"{inputs[0].elements} elements do not fill {sizes}")
+        raise ValueError(f"{inputs[0].elements} elements do not fit {sizes}")
     return [shape]
 
 
@@ -134,7 +134,7 @@ def _range(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
     return [(max(0, math.ceil((limit - start) / step)),)]
 
 
-_RULES_OF: Mapping[str, Rule] = {
+_RULES_BY_OPS: Mapping[str, Rule] = {
     "ArgMax ArgMin": _arg,
     "ConcatV2 Concat": _concat,
     "Pack": _pack,
@@ -149,14 +149,14 @@ _RULES_OF: Mapping[str, Rule] = {
     "Fill RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt Empty "
     "StatelessRandomUniform StatelessRandomNormal StatelessRandomUniformV2 StatelessRandomNormalV2 "
     "StatelessTruncatedNormal StatelessTruncatedNormalV2 StatelessRandomUniformIntV2 "
-    "StridedSliceGrad": shaped_by(0),
-    "BroadcastTo": shaped_by(1),
-    "ScatterNd": shaped_by(2),
+    "StridedSliceGrad": shape_from_input(0),
+    "BroadcastTo": shape_from_input(1),
+    "ScatterNd": shape_from_input(2),
     "OneHot": _one_hot,
     "TopK TopKV2": _top_k,
     "UnsortedSegmentSum UnsortedSegmentMax": _segments,
     "Range": _range,
 }
 ARRAY_RULES: Mapping[str, Rule] = {
-    op: rule for ops, rule in _RULES_OF.items() for op in ops.split()
+    op: rule for ops, rule in _RULES_BY_OPS.items() for op in ops.split()
 }

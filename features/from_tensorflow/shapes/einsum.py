@@ -9,7 +9,7 @@ Shape = tuple[int, ...]
 
 
 def einsum_shape(equation: str, operands: Sequence[Shape]) -> Shape | None:
-    """Shape of the result; None where equation and operands do not fit."""
+    """Return the shape of the result; None if equation and operands are inconsistent."""
     sizes = _sizes(equation, operands)
     output = equation.replace(" ", "").partition("->")[2]
     if sizes is None:
@@ -21,9 +21,9 @@ def einsum_shape(equation: str, operands: Sequence[Shape]) -> Shape | None:
 
 
 def einsum_flops(equation: str, operands: Sequence[Shape]) -> int | None:
-    """A multiply-add for every combination of the indices, of one operand an addition each.
+    """Count a multiply-add per combination of indices; with one operand, an addition each.
 
-    Of three operands or more the order of contraction, hence the cost, is open: None.
+    With three or more operands the order of contraction, hence the cost, is unknown: None.
     """
     sizes = _sizes(equation, operands)
     if sizes is None or len(operands) > 2:
@@ -32,7 +32,7 @@ def einsum_flops(equation: str, operands: Sequence[Shape]) -> int | None:
 
 
 def _sizes(equation: str, operands: Sequence[Shape]) -> dict[str, int] | None:
-    """Size of each index; those that "..." stands for are ".0", ".1" from the right."""
+    """Return the size of each index; the indices of "..." are ".0", ".1" from the right."""
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     if len(terms) != len(operands):
         return None

@@ -1,7 +1,7 @@
-"""Numbers that a TensorFlow graph fixes once its shapes are known: arithmetic on shapes.
+"""Constant folding: numbers of a TensorFlow graph that known shapes determine.
 
-What a model reshapes to is often computed in the graph, from the shape of its input on. TensorFlow
-does this at run time; here it is done on tensors of a few numbers.
+The target of a reshape is often computed in the graph from the shape of its input. TensorFlow
+computes it at run time; this module computes it for small tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.value import KEPT_ELEMENTS, Value, numpy_type, with_numbers
+from presage.features.from_tensorflow.value import (
+    MAX_FOLDED_ELEMENTS,
+    Value,
+    numpy_type,
+    with_numbers,
+)
 from presage.system.arrays import AnyArray
 
 View = Callable[[Node, AnyArray, Sequence[AnyArray]], AnyArray]
@@ -57,7 +62,7 @@ def _transpose(_node: Node, tensor: AnyArray, numbers: Sequence[AnyArray]) -> An
     return np.transpose(tensor, numbers[0].tolist())
 
 
-# Operators that give another view of their first input, as the numbers in the others say.
+# Operators that return another view of their first input, with parameters in the other inputs.
 VIEWS: Mapping[str, View] = {
     "StridedSlice": _strided_slice,
     "Slice": _slice,
@@ -68,13 +73,13 @@ VIEWS: Mapping[str, View] = {
 
 
 def view(node: Node, inputs: Sequence[Value]) -> Value | None:
-    """What a view shows; None where the numbers that say so are not known."""
+    """Return the value of a view; None if its parameters are unknown."""
     numbers = [value.numbers for value in inputs[1:]]
     known = [array for array in numbers if array is not None]
     if len(known) < len(numbers):
         return None
     first = inputs[0]
-    # A tensor of any shape that takes no memory: all its elements are one.
+    # A tensor of any shape without memory: all its elements are one.
     whole = np.broadcast_to(np.int8(0), first.shape) if first.numbers is None else first.numbers
     shown = VIEWS[node.op](node, whole, known)
     value = Value(shown.shape, first.dtype)
@@ -82,7 +87,7 @@ def view(node: Node, inputs: Sequence[Value]) -> Value | None:
 
 
 def _gradient_axes(left: AnyArray, right: AnyArray) -> list[AnyArray]:
-    """Axes along which the gradients of two operands that were broadcast are summed."""
+    """Return the axes over which the gradients of two broadcast operands are summed."""
     rank = max(len(left), len(right))
     padded = [[1] * (rank - len(shape)) + shape.tolist() for shape in (left, right)]
     return [
@@ -97,7 +102,7 @@ def _gradient_axes(left: AnyArray, right: AnyArray) -> list[AnyArray]:
 def _stitch(arrays: Sequence[AnyArray]) -> AnyArray:
     indices, values = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     size = 1 + max(int(array.max(initial=-1)) for array in indices)
-    stitched = np.zeros(min(size, KEPT_ELEMENTS), values[0].dtype)
+    stitched = np.zeros(min(size, MAX_FOLDED_ELEMENTS), values[0].dtype)
     for index, value in zip(indices, values, strict=True):
         stitched[index] = value
     return stitched
@@ -145,14 +150,14 @@ _MEASURES: Mapping[str, Callable[[Value], object]] = {
     "TensorListElementShape": lambda value: value.shape[1:],
 }
 SHAPE_OF = frozenset({"Shape", "ShapeN", "VariableShape"})
-# Their outputs' shapes are known with their numbers only.
+# The shapes of their outputs are known only with their numbers.
 NUMBERS_ONLY = frozenset({"BroadcastGradientArgs", "DynamicStitch", "ConcatOffset"})
 
 
 def fold(node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[Value]:
-    """``outputs`` with the numbers that the node's inputs fix, and as they are otherwise."""
+    """Return ``outputs`` with the numbers that the inputs determine, if they do."""
     if node.op == "TensorListPushBack":
-        # Items of a loop's list are alike: what one round fixes, all do.
+        # Items of a loop's list are alike: numbers known in one iteration are known in all.
         return [replace(outputs[0], numbers=inputs[1].numbers)]
     if node.op == "TensorListPopBack":
         return [inputs[0], with_numbers(outputs[1], inputs[0].numbers)]
@@ -162,16 +167,16 @@ def fold(node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[
         found = [np.array(_MEASURES[node.op](inputs[0]))]
     else:
         arrays = [value.numbers for value in inputs if value.numbers is not None]
-        small = all(value.elements <= KEPT_ELEMENTS for value in outputs)
-        found = _folded(node, arrays) if small and len(arrays) == len(inputs) else []
+        small = all(value.elements <= MAX_FOLDED_ELEMENTS for value in outputs)
+        found = _evaluate(node, arrays) if small and len(arrays) == len(inputs) else []
     if node.op in NUMBERS_ONLY and found:
         outputs = [Value(array.shape, inputs[0].dtype) for array in found]
-    typed = [_as(array, value) for array, value in zip(found, outputs, strict=False)]
+    typed = [_cast(array, value) for array, value in zip(found, outputs, strict=False)]
     return [*map(with_numbers, outputs, typed), *outputs[len(typed) :]]
 
 
 def _offsets(axis: int, shapes: Sequence[AnyArray]) -> list[AnyArray]:
-    """Where each part of a concatenation starts."""
+    """Return the start of each part of a concatenation."""
     starts = np.cumsum([0, *(int(shape[axis]) for shape in shapes[:-1])])
     return [np.where(np.arange(len(shape)) == axis, start, 0)
             for shape, start in zip(shapes, starts, strict=True)]  # fmt: skip
@@ -186,7 +191,7 @@ _MANY: Mapping[str, Callable[[Node, Sequence[AnyArray]], list[AnyArray]]] = {
 }
 
 
-# How many numbers these write, which the file may say to be fewer.
+# Number of elements that these write, which the file may declare to be smaller.
 _AMOUNTS: Mapping[str, Callable[[Sequence[AnyArray]], float]] = {
     "Fill": lambda arrays: math.prod(arrays[0].ravel().tolist()),
     "Tile": lambda arrays: math.prod((arrays[0].size, *arrays[1].ravel().tolist())),
@@ -194,8 +199,8 @@ _AMOUNTS: Mapping[str, Callable[[Sequence[AnyArray]], float]] = {
 }
 
 
-def _folded(node: Node, arrays: Sequence[AnyArray]) -> list[AnyArray]:
-    if node.op in _AMOUNTS and not _AMOUNTS[node.op](arrays) <= KEPT_ELEMENTS:
+def _evaluate(node: Node, arrays: Sequence[AnyArray]) -> list[AnyArray]:
+    if node.op in _AMOUNTS and not _AMOUNTS[node.op](arrays) <= MAX_FOLDED_ELEMENTS:
         return []
     with np.errstate(all="ignore"):
         if node.op in _BY_NUMPY:
@@ -205,8 +210,8 @@ def _folded(node: Node, arrays: Sequence[AnyArray]) -> list[AnyArray]:
         return _MANY[node.op](node, arrays) if node.op in _MANY else []
 
 
-def _as(array: AnyArray, value: Value) -> AnyArray | None:
-    """An array in the type of its tensor; none of what no integer can hold."""
+def _cast(array: AnyArray, value: Value) -> AnyArray | None:
+    """Return an array in the type of its tensor; None if an integer cannot hold it."""
     name = numpy_type(value.dtype)
     if name is None or not all(math.isfinite(n) for n in array.ravel().tolist()):
         return None

@@ -1,4 +1,4 @@
-"""Shapes of all tensors of a TensorFlow graph, from its inputs' on, at one batch size."""
+"""Inference of all tensor shapes of a TensorFlow graph from its inputs, at one batch size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presage.features.from_tensorflow.inputs import (
     check_batch,
     input_values,
     is_variable,
-    no_shape,
+    missing_shape_error,
     read_shapes,
     variable_value,
 )
@@ -49,22 +49,22 @@ _COMPARISONS = frozenset(
 
 
 def infer_shapes(nodes: Sequence[Node], sizes: Sizes) -> dict[str, Value]:
-    """Shapes of what ``nodes``, each after those it reads from, write.
+    """Infer the output shapes of ``nodes``, which are in topological order.
 
     An operator without a rule keeps its first input's shape.
 
     Raises
     ------
     GraphError
-        A shape hangs on what is not in the file; names the node.
+        A shape depends on something outside the file; names the node.
     """
     read = dict(read_shapes(nodes))
     used = _outputs_used(nodes)
     values: dict[str, Value] = {}
     for node in nodes:
         inputs = [values.get(tensor) for tensor in node.inputs]
-        written = _written(node, inputs, sizes, read)
-        # Outputs that no rule tells of are taken to be like the last one that it does.
+        written = _infer_outputs(node, inputs, sizes, read)
+        # Outputs beyond those of the rule are assumed to be like its last one.
         missing = used.get(node.name, 0) + 1 - len(written)
         written = [*written, *written[-1:] * missing]
         values.update((f"{node.name}:{i}", value) for i, value in enumerate(written))
@@ -73,7 +73,7 @@ def infer_shapes(nodes: Sequence[Node], sizes: Sizes) -> dict[str, Value]:
 
 
 def _outputs_used(nodes: Iterable[Node]) -> dict[str, int]:
-    """The last output of each node that another one reads."""
+    """Return the last output of each node that another node reads."""
     used: dict[str, int] = {}
     for node in nodes:
         for tensor in node.inputs:
@@ -81,19 +81,19 @@ def _outputs_used(nodes: Iterable[Node]) -> dict[str, int]:
             used[name] = max(used.get(name, 0), int(position))
             if used[name] >= MAX_OUTPUTS:
                 raise GraphError(
-                    f"node {node.name!r} ({node.op}) reads output {used[name]} of {name!r}, which "
-                    f"is beyond the {MAX_OUTPUTS} that are followed; export the graph again"
+                    f"node {node.name!r} ({node.op}) reads output {used[name]} of {name!r}; at "
+                    f"most {MAX_OUTPUTS} are supported; export the graph again"
                 )
     return used
 
 
-def _written(
+def _infer_outputs(
     node: Node,
     inputs: Sequence[Value | None],
     sizes: Sizes,
     read: Mapping[str, tuple[Shape, int]],
 ) -> list[Value]:
-    """Outputs of a node."""
+    """Return the outputs of a node."""
     if is_variable(node):
         return [variable_value(node, read)]
     if node.op in INPUTS:
@@ -101,7 +101,7 @@ def _written(
     if node.op == "Const":
         return [constant(node.attr["value"].tensor, f"constant {node.name!r}")]
     known = [value for value in inputs if value is not None]
-    if node.op == "Merge" and known:  # of a condition's branches, which are alike
+    if node.op == "Merge" and known:  # the branches of a condition are alike
         return [known[0], Value((), INT32)]
     if len(known) < len(inputs):
         missing = node.inputs[inputs.index(None)]
@@ -110,20 +110,20 @@ def _written(
             "export the whole graph"
         )
     if node.op in _READS and known[0].dtype == RESOURCE:
-        raise no_shape(producer(node.inputs[0]))
+        raise missing_shape_error(producer(node.inputs[0]))
     try:
-        return _computed(node, known, sizes)
+        return _infer_node(node, known, sizes)
     except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError) as error:
         shapes = ", ".join(str(list(value.shape)) for value in known)
         raise GraphError(
             f"node {node.name!r} ({node.op}): inputs of shape {shapes} do not fit "
             f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
-            "check the graph, and --dim if it was given"
+            "check the graph, and --dim if you set it"
         ) from error
 
 
-def _computed(node: Node, inputs: Sequence[Value], sizes: Sizes) -> list[Value]:
-    # Of a list of tensors or a handle the file tells the shape of the box, not of what is in it.
+def _infer_node(node: Node, inputs: Sequence[Value], sizes: Sizes) -> list[Value]:
+    # For a list of tensors or a handle the file declares the shape of the container only.
     boxed = node.dtype("T") in (RESOURCE, VARIANT)
     if inputs and node.op in (TENSORFLOW_FREE if boxed else _SWITCHES):
         return [inputs[0], inputs[0]]
@@ -144,7 +144,7 @@ def _computed(node: Node, inputs: Sequence[Value], sizes: Sizes) -> list[Value]:
 def _shapes(
     node: Node, inputs: Sequence[Value], declared: Sequence[Shape | None]
 ) -> Sequence[Shape] | None:
-    """As the file says, when it leaves nothing open, else by the operator's rule."""
+    """Return the declared shapes if they are complete, else those of the operator's rule."""
     if node.op in LIST_RULES:
         return LIST_RULES[node.op](node, inputs)
     whole = [shape for shape in declared if shape is not None and min(shape, default=0) >= 0]
@@ -162,7 +162,7 @@ def _fallback(
     declared: Sequence[Shape | None],
     sizes: Sizes,
 ) -> list[Shape]:
-    """What the file says with the batch put in, else the first input's shape."""
+    """Return the declared shapes with the batch filled in, else the first input's shape."""
     if declared and all(s is not None and min(s[1:], default=0) >= 0 for s in declared):
         return [
             (sizes.batch_size if s[0] < 0 else s[0], *s[1:]) if s else ()
@@ -173,7 +173,7 @@ def _fallback(
         return [()]  # a table, an iterator, a lock
     if node.op in _RULED or tensorflow_kind(node.op) != "Other":
         raise GraphError(
-            f"the shape that node {node.name!r} ({node.op}) writes hangs on what is not in the "
+            f"the output shape of node {node.name!r} ({node.op}) depends on something outside the "
             "file; export the graph with as_graph_def(add_shapes=True), or freeze it with static "
             "shapes"
         )

@@ -1,6 +1,6 @@
-"""Shapes of TensorFlow 2's lists of tensors, which its loops read from and write to.
+"""Shape rules of TensorFlow 2's lists of tensors, which its loops read and write.
 
-A list stands for the tensor that its items make when they are stacked.
+A list has the shape of the tensor that its stacked items make.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def _reserved(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
 
 
 def _empty(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
-    most = inputs[1].integers() or [0]  # what a loop will push onto it
+    most = inputs[1].integers() or [0]  # capacity that a loop fills
     return [(max(0, most[0]), *(_item(inputs[0]) or ()))]
 
 
 def _item(shape: Value) -> Shape | None:
-    """The shape that a list's items are declared to have, when it is known."""
+    """Return the declared shape of a list's items, if it is known."""
     sizes = shape.integers()
     return None if sizes is None or min(sizes, default=0) < 0 else tuple(sizes)
 
@@ -44,7 +44,7 @@ def _pop(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
     return [inputs[0].shape, _item(inputs[1]) or inputs[0].shape[1:]]
 
 
-def _whole(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
+def _stacked(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
     return [inputs[0].shape]
 
 
@@ -63,8 +63,8 @@ LIST_RULES: Mapping[str, Rule] = {
     "TensorListSetItem": _set,
     "TensorListPushBack": _push,
     "TensorListPopBack": _pop,
-    "TensorListFromTensor": _whole,
-    "TensorListStack": _whole,
+    "TensorListFromTensor": _stacked,
+    "TensorListStack": _stacked,
     "TensorListLength": _length,
     "TensorListElementShape": _rank,
 }

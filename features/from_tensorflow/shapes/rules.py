@@ -1,7 +1,7 @@
-"""Output shapes of TensorFlow operators, from their inputs' shapes and small constants.
+"""Shape rules of TensorFlow operators, from their inputs' shapes and small constants.
 
-A rule gets a node and its inputs and gives the shapes of its outputs, or None where they hang on
-numbers that the graph does not fix.
+A rule takes a node and its inputs and returns the shapes of its outputs, or None if they depend on
+numbers that the graph does not determine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from presage.features.from_tensorflow.value import Value
 
 
 def _like(*positions: int) -> Rule:
-    """Each output has the shape of one of the inputs."""
+    """Return a rule: each output has the shape of one of the inputs."""
 
     def rule(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
         return [inputs[position].shape for position in positions]
@@ -51,7 +51,7 @@ def _matmul(node: Node, inputs: Sequence[Value]) -> list[Shape]:
 
 
 def transposes(node: Node, side: str) -> bool:
-    """Whether a product transposes its left ("a") or right ("b") operand."""
+    """Return whether a product transposes its left ("a") or right ("b") operand."""
     return node.flag(f"transpose_{side}") or node.flag("adj_x" if side == "a" else "adj_y")
 
 
@@ -96,7 +96,7 @@ def _shape_of(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
 
 
 def _recurrent(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
-    """BlockLSTM over (time, batch, input), with the hidden state of its third input."""
+    """Return the shapes of BlockLSTM over (time, batch, input); input 3 is the hidden state."""
     steps, batch = inputs[1].shape[:2]
     return [(steps, batch, inputs[2].shape[-1])] * 7
 
@@ -104,11 +104,11 @@ def _recurrent(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
 def _cudnn(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
     steps, batch = inputs[0].shape[:2]
     state = inputs[1].shape
-    # A second direction would double the width: the file does not tell it from a second layer.
+    # A second direction would double the width, but the file does not distinguish it from a layer.
     return [(steps, batch, state[-1]), state, inputs[2].shape, (0,), (0,)]
 
 
-_RULES_OF: Mapping[str, Rule] = {
+_RULES_BY_OPS: Mapping[str, Rule] = {
     "Identity ReadVariableOp StopGradient PreventGradient CheckNumerics Snapshot EnsureShape "
     "Bitcast Print PrintV2 Enter Exit Cast Relu Relu6 LeakyRelu Elu Selu Softplus "
     "Softsign Sigmoid Tanh Gelu Softmax LogSoftmax BiasAdd Neg Abs Exp Expm1 Log Log1p Sqrt Rsqrt "
@@ -142,5 +142,5 @@ _RULES_OF: Mapping[str, Rule] = {
 RULES: Mapping[str, Rule] = {
     **WINDOW_RULES,
     **ARRAY_RULES,
-    **{op: rule for ops, rule in _RULES_OF.items() for op in ops.split()},
+    **{op: rule for ops, rule in _RULES_BY_OPS.items() for op in ops.split()},
 }

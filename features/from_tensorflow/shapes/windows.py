@@ -1,4 +1,4 @@
-"""Shapes of TensorFlow operators that slide a window over an image: convolution and pooling."""
+"""Shape rules of TensorFlow operators that slide a window over an image."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Rule = Callable[[Node, Sequence[Value]], Sequence[Shape] | None]
 
 
 def channel_axis(node: Node, rank: int) -> int:
-    """Where the channels are: data formats are NHWC, NCHW, NDHWC, NCDHW."""
+    """Return the axis of the channels: data formats are NHWC, NCHW, NDHWC, NCDHW."""
     return 1 if node.text("data_format").startswith("NC") else rank - 1
 
 
 def _slide(node: Node, image: Shape, window: Sequence[int], channels: int) -> Shape:
-    """Shape of what a window of that extent, dilation included, makes of an image.
+    """Return the output shape of a window on an image.
 
-    ``window`` has an extent per spatial axis.
+    ``window`` has an extent per spatial axis, dilation included.
     """
     rank, channel = len(image), channel_axis(node, len(image))
     strides = node.integers("strides") or [1] * rank
@@ -46,7 +46,7 @@ def _spatial(node: Node, per_axis: Sequence[int], rank: int) -> list[int]:
 
 
 def _extent(node: Node, kernel: Sequence[int], rank: int) -> list[int]:
-    """Extent of a kernel with the gaps that dilation puts into it."""
+    """Return the extent of a kernel with the gaps of its dilation."""
     dilations = _spatial(node, node.integers("dilations") or [1] * rank, rank)
     return [(size - 1) * gap + 1 for size, gap in zip(kernel, dilations, strict=True)]
 
@@ -71,7 +71,7 @@ def _pool(node: Node, inputs: Sequence[Value]) -> list[Shape]:
 
 
 def _input_gradient(node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
-    """Of a transposed convolution too: the shape is given as numbers, of space alone or whole."""
+    """Return the given shape, complete or spatial; also for a transposed convolution."""
     sizes, kernel, gradient = inputs[0].integers(), inputs[1].shape, inputs[2].shape
     rank, channel = len(gradient), channel_axis(node, len(gradient))
     if sizes is None:
@@ -83,8 +83,8 @@ def _input_gradient(node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
     return [tuple(shape)] if len(shape) == rank else None
 
 
-def shaped_by(position: int) -> Rule:
-    """The numbers of one input are the shape of the output."""
+def shape_from_input(position: int) -> Rule:
+    """Return a rule: the numbers of one input are the shape of the output."""
 
     def rule(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
         sizes = inputs[position].integers()
@@ -107,7 +107,7 @@ def _batch_to_space(_node: Node, inputs: Sequence[Value]) -> list[Shape] | None:
 
 
 def _blocks(inputs: Sequence[Value], *, grow: bool) -> list[Shape] | None:
-    """What a dilated convolution is written as: every n-th pixel becomes an image."""
+    """Return the shape of the rewriting of a dilated convolution: every n-th pixel is an image."""
     image, block, margins = list(inputs[0].shape), inputs[1].integers(), inputs[2].integers()
     if block is None or margins is None:
         return None
@@ -121,7 +121,7 @@ def _blocks(inputs: Sequence[Value], *, grow: bool) -> list[Shape] | None:
 
 
 def _depth(node: Node, inputs: Sequence[Value]) -> list[Shape]:
-    """SpaceToDepth, and back."""
+    """Return the shape of SpaceToDepth or DepthToSpace."""
     image, block = list(inputs[0].shape), node.integer("block_size", 1)
     channel = channel_axis(node, len(image))
     for axis in range(1, len(image)):
@@ -139,12 +139,12 @@ WINDOW_RULES: Mapping[str, Rule] = {
     "_FusedDepthwiseConv2dNative": _depthwise,
     "Conv2DBackpropInput": _input_gradient,
     "Conv3DBackpropInputV2": _input_gradient,
-    "DepthwiseConv2dNativeBackpropInput": shaped_by(0),
-    "Conv2DBackpropFilter": shaped_by(1),
-    "Conv3DBackpropFilterV2": shaped_by(1),
-    "DepthwiseConv2dNativeBackpropFilter": shaped_by(1),
-    "AvgPoolGrad": shaped_by(0),
-    "AvgPool3DGrad": shaped_by(0),
+    "DepthwiseConv2dNativeBackpropInput": shape_from_input(0),
+    "Conv2DBackpropFilter": shape_from_input(1),
+    "Conv3DBackpropFilterV2": shape_from_input(1),
+    "DepthwiseConv2dNativeBackpropFilter": shape_from_input(1),
+    "AvgPoolGrad": shape_from_input(0),
+    "AvgPool3DGrad": shape_from_input(0),
     "MaxPool": _pool,
     "MaxPool3D": _pool,
     "MaxPoolWithArgmax": _pool,

@@ -1,1 +1,1 @@
-"""Evaluation report: one HTML page that needs nothing but a browser."""
+"""Evaluation report: one self-contained HTML page."""

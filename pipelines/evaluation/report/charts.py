@@ -1,4 +1,4 @@
-"""Where marks of a chart lie, in the unit square: the page's template draws them."""
+"""Geometry of the page's charts in the unit square; the template draws them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pandas as pd
 from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN, records
 from presage.system.units import quantity
 
-# Marks of one chart: more can neither be told apart nor be drawn at once by a phone.
+# Marks of one chart: more are indistinguishable, and too slow to draw on a phone.
 MOST_POINTS = 1500
-# Ticks of a logarithmic axis, the sparsest that gives enough.
+# Minimum ticks of a logarithmic axis; the sparsest sufficient ticks are used.
 ENOUGH_TICKS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A range of values and how they are spread over it."""
+    """A range of values and its scale."""
 
     low: float
     high: float
     log: bool
 
     def at(self, value: float) -> float:
-        """Place of a value: 0 at the low end, 1 at the high end."""
+        """Return the position of a value: 0 at the low end, 1 at the high end."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, unit: str) -> list[float]:
-        """Round values within the range, at most ten; few on a short one."""
+        """Return round values within the range, at most ten; few on a short range."""
         if self.log:
             ticks = _log_ticks(self.low, self.high, base=2 if unit == "bytes" else 10)
             if len(ticks) > 1:
@@ -48,12 +48,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A row: its place, and what is told where a pointer rests on it."""
+    """A row: its position, and its tooltip."""
 
     x: float
     y: float
     title: str
-    stranger: bool  # out of domain
+    is_out_of_domain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,19 @@ class Scatter:
     points: Sequence[Point]
     ticks: Sequence[Tick]
     within_10pct: tuple[Line, Line]
-    rows: int  # of which ``points`` may be a part
+    rows: int  # ``points`` may be a sample of them
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCurve:
-    """How often the truth lay under each quantile (y) that promised to be over it (x)."""
+    """Observed share of measured values below each quantile (y) against the promised share (x)."""
 
     split: str
     points: Sequence[Point]
 
 
 def axis_of(rows: pd.DataFrame, unit: str) -> Axis:
-    """An axis for measured and predicted values of rows: of scales and ratios logarithmic."""
+    """Return an axis for measured and predicted values, logarithmic for scales and ratios."""
     values = rows[["measured", "predicted"]].to_numpy(dtype=np.float64)
     if unit == "fraction":
         low = min(max(math.floor(10 * values.min() - 1e-9), 0), 9) / 10
@@ -101,7 +101,7 @@ def axis_of(rows: pd.DataFrame, unit: str) -> Axis:
 
 
 def scatter(rows: pd.DataFrame, unit: str, axis: Axis) -> Scatter:
-    """Rows as points; of many, some evenly spread over what was measured."""
+    """Return rows as points; many rows are sampled evenly over the measured values."""
     drawn = rows[(rows["measured"] > 0) & (rows["predicted"] > 0)] if axis.log else rows
     drawn = drawn.sort_values(["measured", "job_id", "predicted"], kind="stable")
     if len(drawn) > MOST_POINTS:
@@ -110,8 +110,8 @@ def scatter(rows: pd.DataFrame, unit: str, axis: Axis) -> Scatter:
         Point(
             axis.at(row["measured"]),
             axis.at(row["predicted"]),
-            _told(row, unit),
-            stranger=row["domain"] == OUT_OF_DOMAIN,
+            _tooltip(row, unit),
+            is_out_of_domain=row["domain"] == OUT_OF_DOMAIN,
         )
         for row in records(drawn)
     ]
@@ -121,7 +121,7 @@ def scatter(rows: pd.DataFrame, unit: str, axis: Axis) -> Scatter:
 
 
 def calibration_curves(rows: pd.DataFrame) -> list[CalibrationCurve]:
-    """A curve for each split of one predictor's calibration table."""
+    """Return a curve for each split of one predictor's calibration table."""
     return [
         CalibrationCurve(
             str(split),
@@ -130,7 +130,7 @@ def calibration_curves(rows: pd.DataFrame) -> list[CalibrationCurve]:
                     promised,
                     observed,
                     f"promised {100 * promised:.0f} %, observed {100 * observed:.1f} %",
-                    stranger=False,
+                    is_out_of_domain=False,
                 )
                 for promised, observed in zip(part["promised"], part["observed"], strict=True)
             ],
@@ -139,21 +139,21 @@ def calibration_curves(rows: pd.DataFrame) -> list[CalibrationCurve]:
     ]
 
 
-def _told(row: dict[str, Any], unit: str) -> str:
+def _tooltip(row: dict[str, Any], unit: str) -> str:
     measured, predicted, low, high = (
         quantity(row[name], unit) for name in ("measured", "predicted", "q0.1", "q0.9")
     )
-    told = f"{row['job_id']}: measured {measured}, forecast {predicted} ({low} to {high})"
-    return f"{told}\nin {row['together']}" if "together" in row else told
+    text = f"{row['job_id']}: measured {measured}, forecast {predicted} ({low} to {high})"
+    return f"{text}\nin {row['together']}" if "together" in row else text
 
 
 def _label(value: float, unit: str) -> str:
-    """A round value without digits that say nothing."""
+    """Return a round value without insignificant digits."""
     return f"{value:g} x" if unit == "slowdown" else quantity(value, unit)
 
 
 def _log_ticks(low: float, high: float, *, base: int) -> list[float]:
-    """Powers of the base; where these are few, values between them too; where many, fewer."""
+    """Return powers of the base, with values between them if few, or fewer if many."""
     first, last = math.floor(math.log(low, base)), math.ceil(math.log(high, base))
     between = ((1,), (1, 3), (1, 2, 5), range(1, 10)) if base == 10 else ((1,), (1, 1.5))
     for factors in between:

@@ -1,4 +1,4 @@
-"""The page: what it shows of an assessment, in which order and under which names."""
+"""Report page of an assessment: its sections, their order and names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import pandas as pd
 from presage.features.quantities.registry import QUANTITIES
 from presage.pipelines.evaluation.assessment import Assessment
 from presage.pipelines.evaluation.cross_validation import SPLITS
-from presage.pipelines.evaluation.evaluation_tables import DOMAIN_NOT_SAID, GROUPS, records
+from presage.pipelines.evaluation.evaluation_tables import (
+    GROUPS,
+    UNKNOWN_DOMAIN,
+    records,
+)
 from presage.pipelines.evaluation.report.charts import (
     CalibrationCurve,
     Scatter,
@@ -33,10 +37,10 @@ MODELS = {
     "constant": "constant",
 }
 OURS = ("mlp", "mlp_published")
-# Digits behind the point with which figures are shown and compared; of MAE three in all.
+# Decimals with which figures are shown and compared; MAE has three significant digits.
 SHOWN_DIGITS = {"mape": 1, "median_ape": 1, "within_10pct": 0, "mae": None}
-# A coverage is marked that is further from its promise than this, in percentage points, and than
-# this many standard errors of as many rows.
+# A coverage is marked if it differs from the promised one by more percentage points than this, and
+# by more than this many standard errors for its number of rows.
 COVERAGE_SLACK, STANDARD_ERRORS = 5, 2
 
 
@@ -46,12 +50,12 @@ class Group:
 
     name: str
     figures: Mapping[str, Mapping[str, float]]
-    place: Mapping[str, float]  # of its median error on the table's scale, 0 to 1
+    place: Mapping[str, float]  # position of its median error on the table's scale, 0 to 1
 
 
 @dataclass(frozen=True)
 class Section:
-    """What is shown of one predictor."""
+    """Content of one predictor's section."""
 
     predictor: str
     title: str
@@ -60,11 +64,11 @@ class Section:
     curves: Sequence[CalibrationCurve]
     groups: Mapping[str, Sequence[Group]]
     worst: Mapping[str, Sequence[Mapping[str, Any]]]
-    domain_said: bool
+    has_domain: bool
 
 
 def render(assessment: Assessment) -> str:
-    """The page as HTML; equal for equal assessments."""
+    """Return the page as HTML; equal for equal assessments."""
     folder = Path(__file__).parent
     environment = page_environment(folder)
     environment.filters |= {
@@ -82,35 +86,35 @@ def render(assessment: Assessment) -> str:
         units={name: one.unit for name, one in QUANTITIES.items()},
         models={p: _models(splits) for p, splits in assessment.metrics.items()},
         best=_best(assessment),
-        beside=_beside_baselines(assessment),
+        comparison=_compare_with_baselines(assessment),
         judged=[_provenance(p, rows) for p, rows in assessment.judged.items()],
         style=(folder / "page.css").read_text(),
     )
 
 
 def write_report(assessment: Assessment, path: Path) -> None:
-    """The page as a file, whole or not at all.
+    """Write the page to a file atomically.
 
     Raises
     ------
     ConfigError
-        The file cannot be written there.
+        The file cannot be written.
     """
     write_page(render(assessment), path)
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A percentage without its sign; a dash where there is none."""
+    """Format a percentage without its sign; a dash if it is not finite."""
     return f"{value:,.{0 if value >= 1000 else digits}f}" if math.isfinite(value) else "-"
 
 
 def mae(value: float, unit: str) -> str:
-    """A mean absolute error in its unit; of a fraction, in points of a hundred."""
+    """Format a mean absolute error in its unit; a fraction, in percentage points."""
     return f"{100 * value:.1f} points" if unit == "fraction" else quantity(value, unit)
 
 
 def coverage_mark(value: float, promised: float, rows: int) -> str:
-    """``under`` or ``over`` for a coverage, in per cent, that chance does not explain, else ''."""
+    """Return ``under`` or ``over`` for a coverage, in per cent, that chance cannot explain."""
     by_chance = STANDARD_ERRORS * math.sqrt(promised * (100 - promised) / rows)
     if abs(value - promised) <= max(COVERAGE_SLACK, by_chance):
         return ""
@@ -120,30 +124,32 @@ def coverage_mark(value: float, promised: float, rows: int) -> str:
 def _section(assessment: Assessment, predictor: str) -> Section:
     rows, unit = assessment.judged[predictor], QUANTITIES[predictor].unit
     axis = axis_of(rows, unit)
-    of_split = {split: rows[rows["split"] == split] for split in SPLITS}
+    by_split = {split: rows[rows["split"] == split] for split in SPLITS}
     calibration, worst = assessment.calibration, assessment.worst[predictor]
     return Section(
         predictor=predictor,
         title=QUANTITIES[predictor].title,
         unit=unit,
-        scatters={split: scatter(part, unit, axis) for split, part in of_split.items()},
+        scatters={split: scatter(part, unit, axis) for split, part in by_split.items()},
         curves=calibration_curves(calibration[calibration["predictor"] == predictor]),
         groups={g: _groups(g, assessment.error_by[predictor][g]) for g in GROUPS},
-        worst={s: [_named(row) for row in records(worst[worst["split"] == s])] for s in SPLITS},
-        domain_said=bool((rows["domain"] != DOMAIN_NOT_SAID).any()),
+        worst={
+            s: [_with_colocated(row) for row in records(worst[worst["split"] == s])] for s in SPLITS
+        },
+        has_domain=bool((rows["domain"] != UNKNOWN_DOMAIN).any()),
     )
 
 
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, and whom its job shared the device with ('' for a job alone)."""
+def _with_colocated(row: dict[str, Any]) -> dict[str, Any]:
+    """Add the names of co-located jobs to a row ('' for a solo job)."""
     names = row.get("together", "").partition(" @ ")[0].split(" + ")
     if row["job_id"] in names:
         names.remove(row["job_id"])
-    return row | {"beside": " + ".join(names)}
+    return row | {"colocated": " + ".join(names)}
 
 
 def _groups(group: str, table: pd.DataFrame) -> list[Group]:
-    """Groups in the order of their median error on what is least known, worst first."""
+    """Return groups in order of their median error on the least known split, worst first."""
     known = table["median_ape"][table["median_ape"].map(math.isfinite)]
     scale = max(float(known.max()), 1e-9) if len(known) else 1.0
     found = []
@@ -157,14 +163,14 @@ def _groups(group: str, table: pd.DataFrame) -> list[Group]:
 
 
 def _models(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Names of the models of a predictor, ours first."""
+    """Return the names of a predictor's models, ours first."""
     present = {name for models in splits.values() for name in models}
     known = {name: title for name, title in MODELS.items() if name in present}
     return known | {name: name.replace("_", " ") for name in sorted(present - known.keys())}
 
 
 def _best(assessment: Assessment) -> set[tuple[str, str, str, str]]:
-    """Which (predictor, split, model, figure) is the best of its kind, as far as is shown."""
+    """Return each (predictor, split, model, figure) with the best value, at shown precision."""
     found = set()
     for predictor, splits in assessment.metrics.items():
         for split, models in splits.items():
@@ -179,8 +185,8 @@ def _rounded(value: float, digits: int | None) -> float:
     return float(f"{value:.3g}") if digits is None else round(value, digits)
 
 
-def _beside_baselines(assessment: Assessment) -> dict[tuple[str, str], str]:
-    """How the MLP's median error of a (predictor, split) compares with the best baseline's."""
+def _compare_with_baselines(assessment: Assessment) -> dict[tuple[str, str], str]:
+    """Compare the MLP's median error of a (predictor, split) with the best baseline's."""
     found = {}
     for predictor, splits in assessment.metrics.items():
         for split, models in splits.items():

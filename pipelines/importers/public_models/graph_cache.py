@@ -1,4 +1,4 @@
-"""Operator graphs of public models: traced once, kept by the digest of what they were made of."""
+"""Cache of the operator graphs of public models, by the digest of their recipe."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from presage.system.atomic_file import write_atomically
 class GraphCache:
     """Graphs by recipe, on disk.
 
-    A recipe is a text that, together with the code that traces, determines the graph: a job of
-    the zoo by its name, a model of a library by the library's version, its name and sizes.
+    A recipe is a text that, together with the tracing code, determines the graph: a zoo job by its
+    name, a model of a library by the library's version, its name and sizes.
 
     Parameters
     ----------
     folder : Path, optional
-        :func:`default_folder` without it.
+        Default: :func:`default_folder`.
     on_trace : callable, optional
-        Told the recipe of each graph that is not there yet, before it is traced: seconds pass.
+        Called with the recipe of each missing graph before it is traced, which takes seconds.
     """
 
     def __init__(
@@ -48,26 +48,26 @@ class GraphCache:
         self._on_trace = on_trace
 
     def has(self, recipe: str) -> bool:
-        """Whether it is there, or is known to be untraceable."""
+        """Return whether the graph, or the fact that it cannot be traced, is cached."""
         return self._path(recipe).is_file()
 
-    def tell(self, recipe: str) -> None:
-        """Say that a graph is being traced."""
+    def notify(self, recipe: str) -> None:
+        """Report that a graph is being traced."""
         if self._on_trace is not None:
             self._on_trace(recipe)
 
     def graph(self, recipe: str, make: Callable[[], OpGraph]) -> OpGraph | None:
-        """The graph of ``recipe``, from disk or by ``make``; None where it cannot be traced."""
+        """Return the graph of ``recipe``, cached or by ``make``; None if it cannot be traced."""
         path = self._path(recipe)
         try:
             return _from_json(json.loads(gzip.decompress(path.read_bytes())))
         except (OSError, EOFError, ValueError, KeyError, TypeError):
-            pass  # not there, or damaged: it is made again
-        self.tell(recipe)
+            pass  # missing or corrupt: it is rebuilt
+        self.notify(recipe)
         try:
             made: OpGraph | None = make()
         except GraphError:
-            made = None  # kept too: it would fail again
+            made = None  # failures are cached, too
         content = gzip.compress(json.dumps(_to_json(made)).encode(), mtime=0)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write_bytes(content))
@@ -76,20 +76,20 @@ class GraphCache:
     def zoo_graph(
         self, config: JobConfig, sizes: Mapping[str, int] | None = None
     ) -> OpGraph | None:
-        """The graph of a job of the zoo; None where the zoo has no such job, or it has no graph.
+        """Return the graph of a zoo job; None if there is no such job, or no graph.
 
-        With ``sizes`` the family is built of these instead of its variant's.
+        With ``sizes``, the family is built with these instead of its variant's.
         """
-        said = "" if sizes is None else json.dumps(sizes, sort_keys=True, separators=(",", ":"))
-        recipe = f"zoo {self._zoo} {said} {config.name}"
+        given = "" if sizes is None else json.dumps(sizes, sort_keys=True, separators=(",", ":"))
+        recipe = f"zoo {self._zoo} {given} {config.name}"
         make = partial(trace, config) if sizes is None else partial(_trace_sized, config, sizes)
         try:
             return self.graph(recipe, make)
-        except ValueError:  # before anything is kept: the next zoo may have it
+        except ValueError:  # not cached: a later zoo may have it
             return None
 
-    def why_none(self, otherwise: str) -> str:
-        """Why there is no graph, in the words of who asked for one."""
+    def missing_reason(self, otherwise: str) -> str:
+        """Return the reason why there is no graph, by default the caller's."""
         return otherwise
 
     def _path(self, recipe: str) -> Path:
@@ -109,14 +109,14 @@ class GraphCache:
 
 
 class NoGraphs(GraphCache):
-    """What tracing would take seconds for is left out: rows alone, for a quick look."""
+    """Cache without tracing: rows only, for a quick import."""
 
     def graph(self, recipe: str, make: Callable[[], OpGraph]) -> OpGraph | None:
-        """None."""
+        """Return None."""
         return None
 
-    def why_none(self, otherwise: str) -> str:
-        """That is why."""
+    def missing_reason(self, otherwise: str) -> str:
+        """Return the reason: graphs are disabled."""
         return "graphs were not wanted"
 
 
@@ -130,7 +130,7 @@ def _trace_sized(config: JobConfig, sizes: Mapping[str, int]) -> OpGraph:
 
 
 def default_folder() -> Path:
-    """In the user's cache; ``XDG_CACHE_HOME`` moves it."""
+    """Return a folder in the user's cache, which ``XDG_CACHE_HOME`` moves."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "presage/graphs"
 
 

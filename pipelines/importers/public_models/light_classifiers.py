@@ -1,7 +1,7 @@
-"""SqueezeNet, ShuffleNet V2 and MNASNet as their papers have them, in torchvision's sizes.
+"""SqueezeNet, ShuffleNet V2 and MNASNet as published, in torchvision's sizes.
 
 Iandola et al., SqueezeNet, 2016; Ma et al., ShuffleNet V2, ECCV 2018; Tan et al., MnasNet, CVPR
-2019 (model B1). All take images of 224 x 224 and tell 1000 classes.
+2019 (model B1). All classify images of 224 x 224 into 1000 classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLASSES = 1000
 
 
 class Fire(nn.Module):
-    """Squeeze to few channels, then widen by 1 x 1 and 3 x 3 side by side."""
+    """1 x 1 convolution to few channels, then 1 x 1 and 3 x 3 convolutions in parallel."""
 
     def __init__(self, channels: int, squeezed: int, widened: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 25
 
 
 def squeezenet(version: str) -> nn.Sequential:
-    """Version "1.0" is the paper's; "1.1" has a smaller stem and pools earlier."""
+    """Return version "1.0", the paper's, or "1.1" with a smaller stem and earlier pools."""
     channels, kernel, pooled = (96, 7, (3, 7)) if version == "1.0" else (64, 3, (2, 4))
     layers: list[nn.Module] = [nn.Conv2d(3, channels, kernel, stride=2), relu(), _pool()]
     for position, (squeezed, widened) in enumerate(FIRES):
@@ -56,7 +56,7 @@ def _pool() -> nn.Module:
 
 
 class ShuffleUnit(nn.Module):
-    """Half of the channels pass by (or, with a stride, are filtered too), then all are shuffled."""
+    """Half of the channels skip the filters (not with a stride), then all are shuffled."""
 
     def __init__(self, channels_in: int, channels_out: int, *, stride: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ SHUFFLE_UNITS = (4, 8, 4)
 
 
 def shufflenet_v2(width: float) -> nn.Sequential:
-    """ShuffleNet V2 of 0.5, 1, 1.5 or 2 times the width."""
+    """Return ShuffleNet V2 with 0.5, 1, 1.5 or 2 times the width."""
     channels, *stages, head = SHUFFLE_CHANNELS[width]
     layers: list[nn.Module] = [
         convolution(3, channels, 3, 2), relu(), nn.MaxPool2d(3, stride=2, padding=1)
@@ -118,7 +118,7 @@ MNAS_HEAD = 1280
 
 
 def mnasnet(width: float) -> nn.Sequential:
-    """MNASNet of 0.5, 0.75, 1 or 1.3 times the width."""
+    """Return MNASNet with 0.5, 0.75, 1 or 1.3 times the width."""
     stem, channels = divisible(32 * width), divisible(16 * width)
     layers: list[nn.Module] = [
         convolution(3, stem, 3, 2), relu(),

@@ -1,4 +1,4 @@
-"""A job that somebody else ran, matched with the zoo's configuration of the same model."""
+"""Published job, matched with the zoo's configuration of the same model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from presage.pipelines.profiling.zoo import JobConfig
 
 @dataclass(frozen=True, slots=True)
 class PublicModel:
-    """A model of a source: what it is in our words, and which job of the zoo has its graph.
+    """A model of a source: its description, and the zoo job with its graph.
 
     Attributes
     ----------
     variant : str
-        The zoo's; of a model that the zoo has not, any name.
+        The zoo's; any name for a model that is not in the zoo.
     sizes : Mapping of str to int, optional
-        Constructor sizes, where the zoo has the family but not the variant.
+        Constructor sizes, if the zoo has the family but not the variant.
     input_elements : int
-        Of one sample, for when no graph tells.
+        Elements of one sample, for jobs without a graph.
     in_zoo : bool
-        Whether the zoo builds this very architecture; else the job has no graph.
+        Whether the zoo builds exactly this architecture; else the job has no graph.
     """
 
     family: str
@@ -37,7 +37,7 @@ class PublicModel:
     sizes: Mapping[str, int] | None = None
 
     def config(self, batch_size: int, precision: str = "fp32") -> JobConfig:
-        """The zoo's configuration."""
+        """Return the zoo's configuration."""
         return JobConfig(self.family, self.variant, batch_size, self.optimizer, precision)
 
 
@@ -50,14 +50,14 @@ def add_job(
     batch_size: int,
     precision: str = "fp32",
 ) -> None:
-    """Describe a job once; one without a graph is noted with the reason."""
+    """Add a job once; a missing graph is noted with its reason."""
     if imported.has_job(job_id):
         return
     config = model.config(batch_size, precision)
     graph = graphs.zoo_graph(config, model.sizes) if model.in_zoo else None
     if graph is None:
         why = "is not traced" if model.in_zoo else "is none of the zoo's"
-        why = graphs.why_none(f"{model.family}/{model.variant} {why}")
+        why = graphs.missing_reason(f"{model.family}/{model.variant} {why}")
         imported.note(f"job without a graph: {why}")
     imported.job(
         job_id,

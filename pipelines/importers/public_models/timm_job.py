@@ -1,4 +1,4 @@
-"""Jobs that others ran of timm's models, with their operator graphs where timm is installed."""
+"""Published jobs of timm's models, with their operator graphs if timm is installed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.public_models import timm_models
 from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
 
-# Published counts are rounded to 0.01 million; between releases a few models became others.
+# Published counts are rounded to 0.01 million; a few models changed between releases.
 PARAMETERS_APART, PARAMETERS_ROUNDING = 0.01, 1e4
-# Who published the weights, or a change that leaves the kind of model what it is.
+# Publisher of the weights, or a change that does not affect the kind of model.
 _PREFIXES = re.compile(
     r"^(?:(?:adv|bat|dm|eca|ens|ese|gc|gluon|ig|jx|lambda|legacy|nf|ssl|swsl|test|tf|tiny|tv|wide)_)+"
 )
@@ -23,12 +23,12 @@ _SIZE = re.compile(r"v?\d+(?:x\d+|[a-z]{0,3})$")
 
 @dataclass(frozen=True, slots=True)
 class TimmJob:
-    """A model of timm that somebody trained or asked.
+    """A published training or inference job of a timm model.
 
     Attributes
     ----------
     side : int
-        Pixels of a side of the image; 0 for what the model is made for.
+        Side of the image in pixels; 0 for the model's default.
     optimizer : str
         Empty for inference.
     """
@@ -41,12 +41,12 @@ class TimmJob:
 
     @property
     def family(self) -> str:
-        """The first word of the model's name, without its publisher and its size."""
+        """Return the first word of the model's name, without publisher and size."""
         word = _PREFIXES.sub("", self.model).split("_")[0]
         return _SIZE.sub("", word) or word
 
     def graph(self, graphs: GraphCache) -> OpGraph | None:
-        """Its operator graph; None without timm, or where the model cannot be traced."""
+        """Return its operator graph; None without timm, or if the model cannot be traced."""
         timm = timm_models.library()
         if timm is None or isinstance(graphs, NoGraphs):
             return None
@@ -74,16 +74,16 @@ def add_timm_job(
     graph: OpGraph | None = None,
     **columns: Any,
 ) -> None:
-    """Describe a job once; one without a graph is noted with the reason.
+    """Add a job once; a missing graph is noted with its reason.
 
-    ``parameters`` are those the source counted: a model that has others by now is another one.
-    ``graph`` is the job's, where the caller has read it from ``graphs`` already.
+    ``parameters`` is the source's count: a model with another count has changed since. ``graph``
+    is the job's graph, if the caller has already read it from ``graphs``.
     """
     if imported.has_job(job_id):
         return
     graph = graph or job.graph(graphs)
     if graph is None:
-        imported.note(f"job without a graph: {why_no_graph(graphs, job.model)}")
+        imported.note(f"job without a graph: {missing_graph_reason(graphs, job.model)}")
     elif abs(graph.parameters - parameters) > PARAMETERS_APART * parameters + PARAMETERS_ROUNDING:
         graph = None
         imported.note(f"job without a graph: {job.model} has other parameters in our timm")
@@ -101,8 +101,8 @@ def add_timm_job(
     )
 
 
-def why_no_graph(graphs: GraphCache, model: str) -> str:
-    """Why a model that timm should have is without a graph."""
+def missing_graph_reason(graphs: GraphCache, model: str) -> str:
+    """Return the reason why a timm model has no graph."""
     if timm_models.library() is None:
-        return graphs.why_none(timm_models.NOT_INSTALLED)
-    return graphs.why_none(f"{model} is not traced")
+        return graphs.missing_reason(timm_models.NOT_INSTALLED)
+    return graphs.missing_reason(f"{model} is not traced")

@@ -1,8 +1,8 @@
 """Models of timm (PyTorch image models) on the meta device.
 
-The library is an extra of ours. It imports torchvision, which on some platforms brings CUDA with
-it, for data loading that no model needs: where it is not installed, a stand-in takes its place
-for as long as timm is being imported.
+The library is an optional extra. It imports torchvision, which on some platforms brings CUDA with
+it, for data loading that models do not need: without torchvision, a stub replaces it during the
+import of timm.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ STAND_IN = ("ops", "ops.misc", "transforms", "transforms.functional", "datasets"
 
 
 def build(name: str, side: int, batch_size: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """A model and its batch of images, on the meta device; ``side`` 0 is the model's own.
+    """Build a model and its batch on the meta device; ``side`` 0 is the model's default.
 
     Raises
     ------
     GraphError
-        timm is not installed, or has no such model, or not of that size.
+        timm is not installed, or has no such model, or not in that size.
     """
     timm = library()
     if timm is None:
         raise GraphError(f"model {name!r}: {NOT_INSTALLED}")
     with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that timm changed since
+        warnings.simplefilter("ignore")  # about names that timm has changed
         try:
             model = timm.create_model(name, pretrained=False)
             own: int = model.pretrained_cfg["input_size"][-1]
@@ -51,7 +51,7 @@ def build(name: str, side: int, batch_size: int) -> tuple[nn.Module, tuple[Tenso
 
 
 def _resized(name: str, side: int) -> nn.Module | None:
-    """None where a model takes images of any size, and no word of it."""
+    """Return a model for images of a size; None if it takes any size without a parameter."""
     timm = library()
     assert timm is not None
     try:
@@ -63,17 +63,17 @@ def _resized(name: str, side: int) -> nn.Module | None:
 
 @cache
 def library() -> Any:
-    """The module ``timm``; None where it is not installed."""
+    """Return the module ``timm``, or None if it is not installed."""
     if find_spec("timm") is None:
         return None
-    # The hub prints that it cannot download, on standard output; nothing is downloaded.
+    # The hub prints to standard output that it cannot download; nothing is downloaded.
     with _torchvision(), redirect_stdout(StringIO()):
         return import_module("timm")
 
 
 @contextmanager
 def _torchvision() -> Iterator[None]:
-    """Stand in for torchvision where there is none, and be gone before anyone else looks."""
+    """Provide a stub for a missing torchvision, only in this block."""
     if find_spec("torchvision") is not None:
         yield
         return
@@ -91,9 +91,9 @@ def _torchvision() -> Iterator[None]:
 
 
 class _Anything(ModuleType):
-    """A module of empty classes, made as they are asked for."""
+    """A module of empty classes, created on access."""
 
-    __path__: list[str] = []  # so that it may have modules within  # noqa: RUF012
+    __path__: list[str] = []  # allows submodules  # noqa: RUF012
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -104,7 +104,7 @@ class _Anything(ModuleType):
 
 
 class _Named(type):
-    """A class whose every attribute is its own name, as the members of an enumeration are."""
+    """A class whose every attribute is its own name, like the members of an enumeration."""
 
     def __getattr__(cls, name: str) -> str:
         if name.startswith("__"):

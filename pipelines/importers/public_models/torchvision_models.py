@@ -1,7 +1,7 @@
-"""The classifiers of torchvision, by the zoo, by timm or by us, and what a benchmark's step runs.
+"""torchvision's classifiers, built by the zoo, timm or this package, and a benchmark's step.
 
-torchvision itself is none of our extras. A model is taken only if it has as many parameters as
-torchvision's documentation says.
+torchvision itself is not an extra. A model is used only if its parameter count matches
+torchvision's documentation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A model of torchvision: its published number of parameters, and what builds the same."""
+    """A torchvision model: its published number of parameters, and an equivalent builder."""
 
     parameters: int
     make: Callable[[], nn.Module]
@@ -51,7 +51,7 @@ def _resnet(depth: int) -> Callable[[], nn.Module]:
 
 
 def _vgg(convolutions: tuple[int, ...], *, has_norm: bool) -> Callable[[], nn.Module]:
-    """As published, with or without batch norm; timm's has convolutions for its dense layers."""
+    """Return VGG as published; timm's has convolutions instead of dense layers."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []
@@ -112,7 +112,7 @@ CLASSIFIERS = {
 
 @cache
 def made_by() -> str:
-    """What, but for the tracer, a graph is made by: this file, its builders, and which timm."""
+    """Return the inputs of a graph besides the tracer: this file, its builders, timm's version."""
     digest = hashlib.sha256()
     ours = Path(__file__), Path(light_classifiers.__file__)
     for source in (*ours, *sorted(Path(zoo.__path__[0]).glob("*.py"))):
@@ -122,7 +122,7 @@ def made_by() -> str:
 
 
 def trace_classifier(name: str, batch_size: int, precision: str, *, training: bool) -> OpGraph:
-    """Operator graph of a step as the benchmark runs it: no optimizer follows the backward pass.
+    """Trace a step as the benchmark runs it: without an optimizer after the backward pass.
 
     Raises
     ------

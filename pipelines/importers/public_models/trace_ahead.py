@@ -1,4 +1,4 @@
-"""Graphs that an import is going to ask for, traced beforehand on all cores."""
+"""Parallel tracing of the graphs that an import needs, on all cores."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.system.child_process import die_with_parent
 
-# Fewer are traced before a process of its own has imported torch.
+# Fewer graphs are traced faster than a separate process imports torch.
 WORTH_PROCESSES = 16
 
 Make = Callable[[], OpGraph]
 
 
-class Wanted(GraphCache):
-    """Remembers what is asked for and not there yet; answers nothing.
+class MissingGraphs(GraphCache):
+    """Records requested graphs that are not cached, and returns none.
 
     Attributes
     ----------
     missing : dict of str to callable
-        What makes each graph, by its recipe.
+        Function that makes each graph, by recipe.
     """
 
     def __init__(self, graphs: GraphCache) -> None:
@@ -37,34 +37,34 @@ class Wanted(GraphCache):
         self.missing: dict[str, Make] = {}
 
     def graph(self, recipe: str, make: Make) -> OpGraph | None:
-        """None."""
+        """Return None."""
         if not self.has(recipe):
             self.missing[recipe] = make
         return None
 
 
-def trace_ahead(wanted: Wanted, graphs: GraphCache) -> None:
-    """Trace what is missing into the cache; a few graphs are left to whoever asks for them."""
-    missing = wanted.missing
+def trace_ahead(requested: MissingGraphs, graphs: GraphCache) -> None:
+    """Trace missing graphs into the cache; a few graphs are left to their later request."""
+    missing = requested.missing
     workers = min(usable_cores(), len(missing) // WORTH_PROCESSES)
     if workers < 2:
         return
     folder = graphs.folder
-    # Not forked: a copy of a process whose other threads hold locks waits for them for ever.
+    # Not forked: a copy of a process whose other threads hold locks would deadlock.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (os.getpid(),))
     try:
         traced = [pool.submit(_trace, folder, recipe, make) for recipe, make in missing.items()]
         for one in as_completed(traced):
-            graphs.tell(one.result())
+            graphs.notify(one.result())
     except BrokenProcessPool:  # a script without `if __name__ == "__main__"`, or no memory
-        return  # who asks for a graph traces it
+        return  # graphs are traced on request
     finally:
-        # Not by `with`: it shuts down once more, and that call takes back what is cancelled here.
+        # Not with `with`: it would shut down again, which undoes the cancellation here.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _begin(parent_pid: int) -> None:
-    """Whoever waits for the pool ends it when interrupted, and takes it along when killed."""
+    """Ignore interrupts, which end the parent, and die with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         die_with_parent(parent_pid)

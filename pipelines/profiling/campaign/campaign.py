@@ -1,4 +1,4 @@
-"""A campaign: calibrate devices, measure jobs alone, then co-locations, within a time budget."""
+"""Measurement campaign: calibration, solo runs, then co-locations, within a time budget."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from presage.features.device.device import Device, Share, usable_cores
 from presage.features.graph.op_graph import OpGraph, OpNode
 from presage.pipelines.profiling.campaign.campaign_progress import Pace, Progress, Report
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, locked
+from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, lock_folder
 from presage.pipelines.profiling.campaign.measurement_plan import (
-    Described,
-    Drawn,
-    Measured,
+    Candidate,
+    ColocationDraw,
+    MeasuredJob,
     Sharing,
     draw_colocations,
+    informative_order,
     order_jobs,
-    teaching_order,
 )
 from presage.pipelines.profiling.campaign.plan_space import job_vector, run_seconds
 from presage.pipelines.profiling.running import rows
@@ -37,11 +37,11 @@ from presage.system.arrays import Array
 
 log = logging.getLogger(__name__)
 
-FIRST_ALONE_S, FIRST_TOGETHER_S = 6.0, 10.0  # a run's time before any was made
-TRACE_SHARE = 0.1  # of the time left, for tracing one pool of jobs
-POOL = 3  # jobs to choose among, as a multiple of those that the budget allows
-# Together a window is longer than alone: fewer steps per second, of several jobs.
-TOGETHER_FACTOR, TOGETHER_STEPS, TOGETHER_LIMIT_S = 5 / 3, 8, 8.0
+FIRST_SOLO_S, FIRST_COLOCATED_S = 6.0, 10.0  # estimates before the first run
+TRACE_SHARE = 0.1  # fraction of the remaining time for tracing one pool of jobs
+POOL = 3  # candidates, as a multiple of the jobs that the budget allows
+# A co-located window is longer than a solo one: several jobs with fewer steps per second.
+COLOCATED_FACTOR, COLOCATED_STEPS, COLOCATED_LIMIT_S = 5 / 3, 8, 8.0
 
 
 def run_campaign(
@@ -51,21 +51,21 @@ def run_campaign(
     options: RunOptions | None = None,
     open_runner: OpenRunner = local_runner,
 ) -> Progress:
-    """Measure into the tables of ``folder``; what is there already is not measured again.
+    """Measure into the tables of ``folder``; existing measurements are not repeated.
 
-    ``options`` are how runs are made; by default as :class:`RunOptions` has them.
+    ``options`` configure the runs; the default is that of :class:`RunOptions`.
 
     Raises
     ------
     ProfilingError
-        The settings cannot be met, the folder or the device is in use, calibration fails, or the
-        budget is too small for one job; or this is not Linux.
+        The settings are impossible, the folder or the device is in use, calibration fails, the
+        budget is too small for one job, or the system is not Linux.
     TableError
-        The folder holds a damaged table.
+        The folder holds a corrupt table.
     """
     began_s = time.monotonic()
     options = options or RunOptions(settings.threads or usable_cores(), seed=settings.seed)
-    with open_runner(settings.campaign, options, folder) as runner, locked(folder):
+    with open_runner(settings.campaign, options, folder) as runner, lock_folder(folder):
         return _Campaign(folder, settings, report, options, runner, began_s).run()
 
 
@@ -86,7 +86,7 @@ class _Campaign:
         self._runner = runner
         self._tables = CampaignTables(folder)
         self._graphs: dict[str, OpGraph] = {}
-        self._alone, self._together = Pace(FIRST_ALONE_S), Pace(FIRST_TOGETHER_S)
+        self._solo, self._colocated = Pace(FIRST_SOLO_S), Pace(FIRST_COLOCATED_S)
         self._failed = 0
 
     def run(self) -> Progress:
@@ -97,7 +97,7 @@ class _Campaign:
         self._measure_jobs()
         self._measure_colocations()
         self._tables.write_missing()
-        return self._tell("done", "")
+        return self._report_progress("done", "")
 
     @property
     def _device(self) -> Device:
@@ -107,8 +107,8 @@ class _Campaign:
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
-    def _mine(self, table: str) -> list[Row]:
-        """Rows of the campaign that were measured on these machines and devices."""
+    def _own_rows(self, table: str) -> list[Row]:
+        """Return the campaign's rows that were measured on these machines and devices."""
         found = self._tables.rows(
             table, campaign=self._settings.campaign, device_kind=self._device.kind
         )
@@ -116,43 +116,43 @@ class _Campaign:
 
     def _undivided(self, mode: str) -> Share:
         return undivided_share(
-            self._device, self._options.threads, self._runner.whole_share, mode=mode
+            self._device, self._options.threads, self._runner.full_share, mode=mode
         )
 
     def _check_device(self) -> None:
-        """A campaign that was begun on a GPU does not go on on a processor by mistake."""
+        """Raise if a campaign that started on a GPU would continue on a processor."""
         begun = self._tables.rows("devices", campaign=self._settings.campaign)
         gpus = {row["device_kind"] for row in begun if row["compute_capability"] > 0}
         if gpus and not is_gpu(self._device):
             raise ProfilingError(
-                f"campaign {self._settings.campaign!r} was begun on {min(gpus)!r}, now only "
-                f"{self._device.kind!r} is found; see `presage doctor`, or name a new campaign"
+                f"campaign {self._settings.campaign!r} started on {min(gpus)!r}, but only "
+                f"{self._device.kind!r} was found; see `presage doctor`, or name a new campaign"
             )
 
     def _check_share(self) -> None:
-        """A slowdown compares runs on the same share, and nothing is measured twice."""
+        """Raise if the share changed: a slowdown compares runs on the same share."""
         share = self._undivided("exclusive").fraction
-        whole = [row for row in self._mine("executions") if row["sharing_mode"] in UNDIVIDED]
-        others = {row["share"] for row in whole} - {share}
+        full = [row for row in self._own_rows("executions") if row["sharing_mode"] in UNDIVIDED]
+        others = {row["share"] for row in full} - {share}
         if others:
             raise ProfilingError(
                 f"campaign {self._settings.campaign!r} was measured on a share of {min(others)}, "
-                f"now it would be {share}; keep `threads`, or name a new campaign"
+                f"but the share is now {share}; keep `threads`, or name a new campaign"
             )
 
     def _shares_wanted(self) -> list[Share]:
-        """One of every kind that jobs of the campaign will be given."""
+        """Return one share of every kind that the campaign allocates."""
         modes = self._settings.sharing if self._settings.colocations != 0 else ()
-        together = [Share(0.5, m) if m == "mps" else self._undivided(m) for m in modes]
-        return [*self._solo_shares(), *together]
+        colocated = [Share(0.5, m) if m == "mps" else self._undivided(m) for m in modes]
+        return [*self._solo_shares(), *colocated]
 
     def _calibrate(self) -> None:
-        known = {row["machine"] for row in self._mine("devices")}
-        wanted = [machine for machine in self._runner.machines if machine not in known]
-        if not wanted:
+        known = {row["machine"] for row in self._own_rows("devices")}
+        missing = [machine for machine in self._runner.machines if machine not in known]
+        if not missing:
             return
-        self._tell("calibrate", self._device.kind)
-        made = self._runner.calibrate(wanted, patience_s=self._settings.budget_s / 10)
+        self._report_progress("calibrate", self._device.kind)
+        made = self._runner.calibrate(missing, patience_s=self._settings.budget_s / 10)
         self._tables.add("devices", made)
         for row in made:
             peaks = zip(row["precisions"], row["peak_flops_per_s"], strict=True)
@@ -166,25 +166,25 @@ class _Campaign:
 
     def _measure_jobs(self) -> None:
         settings = self._settings
-        done = {row["job_id"] for row in self._mine("executions")}
-        wanted = None if settings.jobs is None else max(0, settings.jobs - len(done))
+        done = {row["job_id"] for row in self._own_rows("executions")}
+        limit = None if settings.jobs is None else max(0, settings.jobs - len(done))
         shares = self._solo_shares()
         share = 1.0 if None not in (settings.jobs, settings.colocations) else settings.solo_share
-        # Of what calibration has left.
+        # A fraction of the time that calibration left.
         until_s = self._elapsed_s + share * (settings.budget_s - self._elapsed_s)
-        jobs = self._jobs_in_order(done, wanted, until_s - self._elapsed_s)
+        jobs = self._jobs_in_order(done, limit, until_s - self._elapsed_s)
         new = (
-            (job.config.name, share) for job in itertools.islice(jobs, wanted) for share in shares
+            (job.config.name, share) for job in itertools.islice(jobs, limit) for share in shares
         )
         works = (
             Work((name,), (share,), settings.window_s)
             for name, share in itertools.chain(self._shares_left(shares), new)
         )
-        self._make("alone", works, self._alone, until_s)
+        self._run_all("solo", works, self._solo, until_s)
 
     def _shares_left(self, shares: Sequence[Share]) -> list[tuple[str, Share]]:
-        """What an earlier call left undone of a job that it had begun."""
-        done = {(r["job_id"], r["share"], r["sharing_mode"]) for r in self._mine("executions")}
+        """Return the missing runs of jobs that an earlier call started."""
+        done = {(r["job_id"], r["share"], r["sharing_mode"]) for r in self._own_rows("executions")}
         return [
             (job, share)
             for job in sorted({job for job, _, _ in done})
@@ -193,52 +193,56 @@ class _Campaign:
         ]
 
     def _solo_shares(self) -> list[Share]:
-        whole = self._undivided("exclusive")
-        return [whole if part == 1.0 else Share(part, "mps") for part in self._settings.solo_shares]
+        full = self._undivided("exclusive")
+        return [
+            full if fraction == 1.0 else Share(fraction, "mps")
+            for fraction in self._settings.solo_shares
+        ]
 
     def _check_first_job(self) -> None:
-        """It may use the whole budget: a campaign that measures nothing is none."""
-        needed_s = self._elapsed_s + self._alone.next_s
+        """Raise if the budget is too small for one job; the first job may use all of it."""
+        needed_s = self._elapsed_s + self._solo.next_s
         if needed_s > self._settings.budget_s:
             raise ProfilingError(
                 f"budget of {self._settings.budget_s:g} s is too small for one job: "
-                f"{self._elapsed_s:.0f} s are gone; raise profile.budget_s to {math.ceil(needed_s)}"
+                f"{self._elapsed_s:.0f} s have passed; raise profile.budget_s to "
+                f"{math.ceil(needed_s)}"
             )
 
     def _jobs_in_order(
-        self, done: set[str], wanted: int | None, seconds: float
-    ) -> Iterator[Described]:
-        """Jobs not yet measured, those first that teach most; traced a pool at a time."""
+        self, done: set[str], limit: int | None, seconds: float
+    ) -> Iterator[Candidate]:
+        """Yield jobs that are not measured yet, most informative first; trace a pool at a time."""
         configs = self._settings.configs(large=is_gpu(self._device))
         waiting = [
             config
             for config in order_jobs(configs, seed=self._settings.seed)
             if config.name not in done
         ]
-        fitting = math.ceil(max(1.0, seconds) * self._runner.slots / FIRST_ALONE_S)
-        pool = POOL * min(fitting, wanted if wanted is not None else fitting)
+        fitting = math.ceil(max(1.0, seconds) * self._runner.slots / FIRST_SOLO_S)
+        pool = POOL * min(fitting, limit if limit is not None else fitting)
         measured = [vector for name, vector in self._vectors().items() if name in done]
-        return teaching_order(waiting, self._describe, pool=max(1, pool), measured=measured)
+        return informative_order(waiting, self._describe, pool=max(1, pool), measured=measured)
 
-    def _describe(self, configs: Sequence[JobConfig]) -> tuple[int, list[Described]]:
-        """As :func:`teaching_order` asks, in a small part of the time that is left."""
-        self._tell("trace", f"{len(configs)} jobs")
+    def _describe(self, configs: Sequence[JobConfig]) -> tuple[int, list[Candidate]]:
+        """Describe jobs for :func:`informative_order`, in a small part of the remaining time."""
+        self._report_progress("trace", f"{len(configs)} jobs")
         until_s = time.monotonic() + TRACE_SHARE * (self._settings.budget_s - self._elapsed_s)
-        seen, described = 0, []
+        visited, described = 0, []
         for config, graph in trace_all(configs):
-            seen += 1
+            visited += 1
             if isinstance(graph, OpGraph):
                 self._graphs[config.name] = graph
                 seconds = run_seconds(graph, self._device, config.precision)
-                described.append(Described(config, _vector_of(config, graph), seconds))
+                described.append(Candidate(config, _job_vector(config, graph), seconds))
             else:
-                log.warning("%s is left out: %s", config.name, graph)
+                log.warning("skipping %s: %s", config.name, graph)
             if described and time.monotonic() > until_s:
                 break
-        return seen, described
+        return visited, described
 
     def _vectors(self) -> dict[str, Array]:
-        """Where the jobs of the tables lie."""
+        """Return the vectors of the jobs in the tables."""
         nodes: dict[str, list[OpNode]] = {}
         for row in self._tables.rows("nodes"):
             nodes.setdefault(row.pop("graph_digest"), []).append(OpNode(**row))
@@ -254,15 +258,15 @@ class _Campaign:
 
     def _measure_colocations(self) -> None:
         settings = self._settings
-        alone = {
+        solo = {
             row["job_id"]: row
-            for row in self._mine("executions")
+            for row in self._own_rows("executions")
             if not row["failure"] and row["sharing_mode"] in UNDIVIDED
         }
-        done = _drawn(self._mine("colocations"))
-        wanted = None if settings.colocations is None else max(0, settings.colocations - len(done))
+        done = _colocations_in(self._own_rows("colocations"))
+        limit = None if settings.colocations is None else max(0, settings.colocations - len(done))
         drawn = draw_colocations(
-            _measured(alone, self._vectors()),
+            _measured_jobs(solo, self._vectors()),
             self._device.kind,
             Sharing(settings.members, settings.sharing, self._undivided("time-slice")),
             capacity_bytes=self._device.memory_bytes,
@@ -270,41 +274,41 @@ class _Campaign:
             done=done,
         )
         works = (
-            self._work_together(jobs, shares, [alone[job]["step_time_median_s"] for job in jobs])
-            for jobs, shares in itertools.islice(drawn, wanted)
+            self._colocated_work(jobs, shares, [solo[job]["step_time_median_s"] for job in jobs])
+            for jobs, shares in itertools.islice(drawn, limit)
         )
-        self._make("together", works, self._together, settings.budget_s)
+        self._run_all("colocated", works, self._colocated, settings.budget_s)
 
-    def _work_together(
+    def _colocated_work(
         self, jobs: tuple[str, ...], shares: tuple[Share, ...], solo_s: Sequence[float]
     ) -> Work:
-        window_s = together_window_s(self._settings.window_s, solo_steps_s=sum(solo_s))
+        window_s = colocated_window_s(self._settings.window_s, solo_steps_s=sum(solo_s))
         return Work(jobs, shares, window_s, tuple(solo_s))
 
-    def _make(self, phase: str, works: Iterable[Work], pace: Pace, until_s: float) -> None:
+    def _run_all(self, phase: str, works: Iterable[Work], pace: Pace, until_s: float) -> None:
         """Make runs, as many at a time as there are devices, until the time is over."""
         under_way = 0
-        fresh = phase == "alone" and not self._mine("executions")
+        fresh = phase == "solo" and not self._own_rows("executions")
         for work in works:
-            if fresh and not under_way and not pace.taken_s:
+            if fresh and not under_way and not pace.duration_s:
                 self._check_first_job()
             elif self._elapsed_s + pace.next_s > until_s:
                 break
             self._start(phase, work)
             under_way += 1
             while under_way >= self._runner.slots:
-                self._keep(self._runner.wait(), pace)
+                self._store(self._runner.wait(), pace)
                 under_way -= 1
         for _ in range(under_way):
-            self._keep(self._runner.wait(), pace)
+            self._store(self._runner.wait(), pace)
 
     def _start(self, phase: str, work: Work) -> None:
-        alone = phase == "alone"
-        self._tell(
+        solo = phase == "solo"
+        self._report_progress(
             phase,
-            work.jobs[0] if alone else colocation_id(work.jobs, self._device.kind, work.shares),
+            work.jobs[0] if solo else colocation_id(work.jobs, self._device.kind, work.shares),
         )
-        if alone:
+        if solo:
             self._add_job(work.jobs[0])
         self._runner.start(work, seconds_left=self._settings.budget_s - self._elapsed_s)
 
@@ -312,26 +316,26 @@ class _Campaign:
         if name in self._tables.values("jobs", "job_id"):
             return
         graph = self._graphs[name]
-        # Nodes first: a job's graph is there before the job is.
+        # Write nodes before the job, so that a job always has its graph.
         if graph.digest not in self._tables.values("nodes", "graph_digest"):
             self._tables.add("nodes", rows.node_rows(graph))
         self._tables.add("jobs", [rows.job_row(parse(name), graph)])
 
-    def _keep(self, outcome: Outcome, pace: Pace) -> None:
-        self._tables.add("executions" if outcome.work.alone else "colocations", outcome.rows)
-        pace.taken_s.append(outcome.taken_s)
+    def _store(self, outcome: Outcome, pace: Pace) -> None:
+        self._tables.add("executions" if outcome.work.solo else "colocations", outcome.rows)
+        pace.duration_s.append(outcome.duration_s)
         self._failed += outcome.failed
         foreign = "unknown" if outcome.foreign_load is None else f"{outcome.foreign_load:.3f}"
         level = logging.WARNING if outcome.failed else logging.INFO
-        said = ", ".join(outcome.messages)
-        log.log(level, "%s; foreign load %s; took %.1f s", said, foreign, outcome.taken_s)
+        summary = ", ".join(outcome.messages)
+        log.log(level, "%s; foreign load %s; took %.1f s", summary, foreign, outcome.duration_s)
 
-    def _tell(self, phase: str, current: str) -> Progress:
+    def _report_progress(self, phase: str, current: str) -> Progress:
         progress = Progress(
             phase=phase,
             current=current,
-            alone=len(self._alone.taken_s),
-            together=len(self._together.taken_s),
+            solo=len(self._solo.duration_s),
+            colocated=len(self._colocated.duration_s),
             failed=self._failed,
             elapsed_s=self._elapsed_s,
             left_s=0.0 if phase == "done" else self._left_s(),
@@ -340,43 +344,43 @@ class _Campaign:
         return progress
 
     def _left_s(self) -> float:
-        """Time to the end: of the budget, or of what was asked for if that is sooner."""
+        """Return the remaining seconds: of the budget, or of the requested runs if shorter."""
         left_s = max(0.0, self._settings.budget_s - self._elapsed_s)
         settings = self._settings
         if settings.jobs is None or settings.colocations is None:
             return left_s
-        jobs = max(0, settings.jobs - len(self._mine("executions")))
-        together = len({row["colocation_id"] for row in self._mine("colocations")})
-        colocations = max(0, settings.colocations - together)
-        needed_s = jobs * self._alone.mean_s + colocations * self._together.mean_s
+        jobs = max(0, settings.jobs - len(self._own_rows("executions")))
+        colocated = len({row["colocation_id"] for row in self._own_rows("colocations")})
+        colocations = max(0, settings.colocations - colocated)
+        needed_s = jobs * self._solo.mean_s + colocations * self._colocated.mean_s
         return min(left_s, needed_s / max(1, self._runner.slots))
 
 
-def _drawn(colocations: Iterable[Row]) -> list[Drawn]:
-    """The co-locations that rows, one per member, are of."""
+def _colocations_in(colocations: Iterable[Row]) -> list[ColocationDraw]:
+    """Return the co-locations in rows with one row per member."""
     members: dict[str, list[Row]] = {}
     for row in sorted(colocations, key=lambda row: row["member"]):
         members.setdefault(row["colocation_id"], []).append(row)
     return [
         (
-            tuple(row["job_id"] for row in rows_of),
-            tuple(Share(row["share"], row["sharing_mode"]) for row in rows_of),
+            tuple(row["job_id"] for row in member_rows),
+            tuple(Share(row["share"], row["sharing_mode"]) for row in member_rows),
         )
-        for rows_of in members.values()
+        for member_rows in members.values()
     ]
 
 
-def _vector_of(config: JobConfig, graph: OpGraph) -> Array:
+def _job_vector(config: JobConfig, graph: OpGraph) -> Array:
     return job_vector(
         config, graph.nodes, parameters=graph.parameters, peak_live_bytes=graph.peak_live_bytes
     )
 
 
-def _measured(alone: Mapping[str, Row], vectors: Mapping[str, Array]) -> dict[str, Measured]:
-    return {job: Measured(vectors[job], row["memory_peak_bytes"]) for job, row in alone.items()}
+def _measured_jobs(solo: Mapping[str, Row], vectors: Mapping[str, Array]) -> dict[str, MeasuredJob]:
+    return {job: MeasuredJob(vectors[job], row["memory_peak_bytes"]) for job, row in solo.items()}
 
 
-def together_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:
-    """Seconds to step a co-location: each member's step may take as long as all of them."""
-    least_s = TOGETHER_FACTOR * least_alone_s
-    return min(TOGETHER_LIMIT_S, max(least_s, TOGETHER_STEPS * solo_steps_s))
+def colocated_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:
+    """Return the window of a co-location: a member's step may take as long as all solo steps."""
+    least_s = COLOCATED_FACTOR * least_alone_s
+    return min(COLOCATED_LIMIT_S, max(least_s, COLOCATED_STEPS * solo_steps_s))

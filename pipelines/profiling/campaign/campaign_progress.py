@@ -1,4 +1,4 @@
-"""How far a campaign is, and how fast it goes."""
+"""Progress and pace of a campaign."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a campaign stands, told before every run and at the end."""
+    """Progress of a campaign, reported before every run and at the end."""
 
-    phase: str  # "calibrate", "trace", "alone", "together", "done"
+    phase: str  # "calibrate", "trace", "solo", "colocated", "done"
     current: str
-    alone: int
-    together: int
+    solo: int
+    colocated: int
     failed: int
     elapsed_s: float
     left_s: float
@@ -25,17 +25,17 @@ Report = Callable[[Progress], None]
 
 @dataclass
 class Pace:
-    """How long a kind of run takes, from those made so far."""
+    """Duration of a kind of run, estimated from previous runs."""
 
     guess_s: float
-    taken_s: list[float] = field(default_factory=list)
+    duration_s: list[float] = field(default_factory=list)
 
     @property
     def next_s(self) -> float:
-        """Most time the next one should take: runs near the end of a budget do not wait."""
-        return 1.5 * statistics.median(self.taken_s[-9:]) if self.taken_s else self.guess_s
+        """Maximum duration expected of the next run: 1.5 times the median of the last nine."""
+        return 1.5 * statistics.median(self.duration_s[-9:]) if self.duration_s else self.guess_s
 
     @property
     def mean_s(self) -> float:
-        """Mean time of a run."""
-        return sum(self.taken_s) / len(self.taken_s) if self.taken_s else self.guess_s
+        """Mean duration of a run."""
+        return sum(self.duration_s) / len(self.duration_s) if self.duration_s else self.guess_s

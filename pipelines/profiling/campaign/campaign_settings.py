@@ -11,51 +11,51 @@ from presage.errors import ProfilingError
 from presage.features.device.device import usable_cores
 from presage.pipelines.profiling.running.training_step import INFERENCE, OPTIMIZERS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs
-from presage.pipelines.profiling.zoo.job_config import OWN_MODEL
+from presage.pipelines.profiling.zoo.job_config import USER_MODEL
 from presage.pipelines.profiling.zoo.precision import PRECISIONS
 from presage.system.known_names import did_you_mean
 
-LEAST_BUDGET_S = 15.0  # calibration, and one job
-USUAL = "usual"  # among `optimizers`: what each family is customarily trained with
+LEAST_BUDGET_S = 15.0  # time of calibration and one job
+USUAL = "usual"  # in `optimizers`: the customary optimizer of each family
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignSettings:
-    """What a campaign is asked for; the keys of ``profile`` in params.yaml and of a campaign file.
+    """Settings of a campaign: the keys of ``profile`` in params.yaml and of a campaign file.
 
     Attributes
     ----------
     campaign : str
-        Its name, in every row.
+        Name of the campaign, stored in every row.
     budget_s : float
-        Wall time of this call; a later call on the same folder goes on with its own.
+        Wall time of this call; a later call on the same folder has its own budget.
     jobs, colocations : int or None
-        How many the campaign shall have, earlier calls counted; None for as many as the budget
+        Number that the campaign measures, including earlier calls; None for as many as the budget
         allows.
     window_s : float
-        Least time that a job alone is stepped; together it is 5/3 of that.
+        Minimum time of a solo measurement; that of a co-location is 5/3 of it.
     solo_share : float in [0, 1]
-        Part of the budget for jobs alone, unless both numbers are given.
+        Fraction of the budget for solo runs, unless both numbers are given.
     families : tuple of str
         Families of the job zoo; empty for all.
     threads : int or None
-        Threads of every job; None for as many as there are cores. On a processor fewer threads
-        are a smaller share of the device.
+        Threads of every job; None for the number of cores. On a processor, fewer threads are a
+        smaller share of the device.
     sizes : str
-        "small" or "large" variants of the zoo; "" for what suits the device.
+        "small" or "large" variants of the zoo; "" to choose by device.
     precisions, optimizers : tuple of str
-        Every job is measured in each; "usual" is the family's own optimizer, "inference" none.
+        Every job is measured with each; "usual" is the family's own optimizer, "inference" none.
     batch_sizes : tuple of int
-        Instead of the families' own; empty for those.
+        Replacement for the families' own batch sizes; empty for those.
     members : mapping of int to float
         Weight of each size of a co-location.
     sharing : tuple of str
-        Modes of co-locations, in turns: "time-slice", "mps".
+        Sharing modes of co-locations, in turns: "time-slice", "mps".
     solo_shares : tuple of float
-        Parts of the device that every job is measured on alone; below 1 by MPS.
+        Fractions of the device for the solo runs of every job; below 1 with MPS.
     models : tuple of mapping
-        The user's own jobs: ``model`` is module:function, ``batch_sizes``, and if they are not the
-        usual ``optimizer`` and ``precision``.
+        The user's own jobs: ``model`` is module:function, ``batch_sizes``, and optionally
+        ``optimizer`` and ``precision``.
     """
 
     campaign: str
@@ -78,16 +78,17 @@ class CampaignSettings:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.budget_s):
-            raise ProfilingError(f"budget of {self.budget_s:g} s; give a number of seconds")
+            raise ProfilingError(f"budget_s={self.budget_s:g}, must be a number of seconds > 0")
         if not 0 <= self.solo_share <= 1:
             raise ProfilingError(
-                f"solo_share={self.solo_share}; give the part of the budget for jobs alone, 0 to 1"
+                f"solo_share={self.solo_share}, must be the fraction of the budget for solo runs, "
+                "0 to 1"
             )
         if not 0 < self.window_s < math.inf:
-            raise ProfilingError(f"window_s={self.window_s}; give seconds > 0, such as 1.2")
+            raise ProfilingError(f"window_s={self.window_s}, must be seconds > 0, such as 1.2")
         if self.threads is not None and not 1 <= self.threads <= usable_cores():
             raise ProfilingError(
-                f"threads={self.threads}; give 1 to {usable_cores()}, the cores of this machine"
+                f"threads={self.threads}, must be 1 to {usable_cores()}, the cores of this machine"
             )
         weights = self.members.values()
         if (
@@ -96,22 +97,24 @@ class CampaignSettings:
             or not sum(weights) > 0
         ):
             raise ProfilingError(
-                f"members={dict(self.members)}; give a weight per number of members, "
-                "2 or more, not all 0: {2: 0.7, 3: 0.3}"
+                f"members={dict(self.members)}, must map numbers of members >= 2 to weights that "
+                "are not all 0, such as {2: 0.7, 3: 0.3}"
             )
         if any(size < 1 for size in self.batch_sizes):
-            raise ProfilingError(f"batch_sizes={list(self.batch_sizes)}; give numbers >= 1")
+            raise ProfilingError(f"batch_sizes={list(self.batch_sizes)}, must be integers >= 1")
         _check("family", self.families, FAMILIES)
         _check("size", (self.sizes,), ("", "small", "large"))
         _check("precision", self.precisions, PRECISIONS)
         _check("optimizer", self.optimizers, (USUAL, INFERENCE, *OPTIMIZERS))
-        _check("way of sharing", self.sharing, ("time-slice", "mps"))
-        if 1.0 not in self.solo_shares or not all(0 < part <= 1 for part in self.solo_shares):
+        _check("sharing mode", self.sharing, ("time-slice", "mps"))
+        if 1.0 not in self.solo_shares or not all(
+            0 < fraction <= 1 for fraction in self.solo_shares
+        ):
             raise ProfilingError(
-                f"solo_shares={list(self.solo_shares)}; give 1.0, which slowdowns are compared "
-                "with, and parts above 0"
+                f"solo_shares={list(self.solo_shares)}, must contain 1.0, the reference of "
+                "slowdowns, and otherwise fractions above 0 and below 1"
             )
-        self.own_models()
+        self.user_models()
         if self.budget_s < LEAST_BUDGET_S:
             raise ProfilingError(
                 f"budget of {self.budget_s:g} s is too small: calibration and one job take "
@@ -119,7 +122,7 @@ class CampaignSettings:
             )
 
     def configs(self, *, large: bool) -> list[JobConfig]:
-        """Every job that may be measured; ``large`` where ``sizes`` does not say."""
+        """Return every job that may be measured; ``large`` applies if ``sizes`` is empty."""
         if self.sizes:
             large = self.sizes == "large"
         grid = [
@@ -131,32 +134,32 @@ class CampaignSettings:
         varied = dict.fromkeys(
             JobConfig(config.family, config.variant, config.batch_size, trained, precision)
             for config in grid
-            for trained in self._trained(config)
+            for trained in self._optimizers_of(config)
             for precision in self.precisions
         )
-        return [*varied, *self.own_models()]
+        return [*varied, *self.user_models()]
 
-    def _trained(self, config: JobConfig) -> Sequence[str]:
-        """By which optimizers; a family that is never trained knows but one."""
+    def _optimizers_of(self, config: JobConfig) -> Sequence[str]:
+        """Return the optimizers of a job; an inference-only family has a single choice."""
         if config.optimizer == INFERENCE:
             return (INFERENCE,)
         return [config.optimizer if name == USUAL else name for name in self.optimizers]
 
-    def own_models(self) -> list[JobConfig]:
-        """The jobs that ``models`` describes.
+    def user_models(self) -> list[JobConfig]:
+        """Return the jobs in ``models``.
 
         Raises
         ------
         ProfilingError
-            A description lacks ``model`` or ``batch_sizes``, has another key, or a value that
-            no job's name can hold.
+            A description has no ``model`` or ``batch_sizes``, an unknown key, or a value that is
+            not valid in a job's name.
         """
         jobs = []
         for row in self.models:
             unknown = set(row) - {"model", "batch_sizes", "optimizer", "precision"}
-            if unknown or not _is_own(row.get("model"), row.get("batch_sizes")):
+            if unknown or not _is_user_model(row.get("model"), row.get("batch_sizes")):
                 raise ProfilingError(
-                    f"models: {dict(row)} is not a job; write "
+                    f"models: {dict(row)} is not a job; use for example "
                     "{model: module:function, batch_sizes: [8, 16], optimizer: adamw}"
                 )
             optimizer, precision = row.get("optimizer", "sgd"), row.get("precision", "fp32")
@@ -169,11 +172,11 @@ class CampaignSettings:
         return jobs
 
 
-def _is_own(model: object, batch_sizes: object) -> bool:
-    """Whether it is a function that a job can be named by, and its batch sizes."""
+def _is_user_model(model: object, batch_sizes: object) -> bool:
+    """Return whether the arguments are a function that can name a job, and its batch sizes."""
     return (
         isinstance(model, str)
-        and OWN_MODEL.fullmatch(model) is not None
+        and USER_MODEL.fullmatch(model) is not None
         and isinstance(batch_sizes, Sequence)
         and len(batch_sizes) > 0
         and all(type(size) is int and size >= 1 for size in batch_sizes)

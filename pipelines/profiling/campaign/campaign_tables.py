@@ -1,4 +1,4 @@
-"""The tables of a campaign on disk: all of its state."""
+"""Tables of a campaign on disk: its complete state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from presage.pipelines.profiling.running.work import Row
 
 
 class CampaignTables:
-    """Tables in a folder, read at once and written after every row that is added."""
+    """Tables in a folder, read once and written after every added row."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,29 +28,29 @@ class CampaignTables:
                 self._data[name] = tables.from_rows(table, [], source=str(path))
 
     def rows(self, name: str, **where: str) -> list[Row]:
-        """Rows of a table whose columns have those values."""
+        """Return the rows of a table whose columns have these values."""
         rows: list[Row] = self._data[name].to_pylist()
         return [row for row in rows if all(row[key] == value for key, value in where.items())]
 
     def values(self, name: str, column: str) -> set[str]:
-        """Distinct values of a text column."""
+        """Return the distinct values of a text column."""
         return set(self._data[name].column(column).unique().to_pylist())
 
     def add(self, name: str, rows: Sequence[Row]) -> None:
-        """Append rows and write the table; a reader never sees half of them."""
+        """Append rows and write the table atomically."""
         path = self._folder / f"{name}.parquet"
         added = tables.from_rows(tables.CAMPAIGN_TABLES[name], rows, source=str(path))
         self._data[name] = pa.concat_tables([self._data[name], added]).combine_chunks()
         tables.write(tables.CAMPAIGN_TABLES[name], self._data[name], path)
 
     def replace(self, name: str, rows: Sequence[Row]) -> None:
-        """Write the table anew, with these rows alone."""
+        """Replace all rows of the table."""
         path = self._folder / f"{name}.parquet"
         self._data[name] = tables.from_rows(tables.CAMPAIGN_TABLES[name], rows, source=str(path))
         tables.write(tables.CAMPAIGN_TABLES[name], self._data[name], path)
 
     def write_missing(self) -> None:
-        """Write tables that have no row yet, so that readers find all of them."""
+        """Write tables without rows, so that readers find all tables."""
         for name, table in tables.CAMPAIGN_TABLES.items():
             path = self._folder / f"{name}.parquet"
             if not path.exists():
@@ -58,13 +58,13 @@ class CampaignTables:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other campaigns off this folder: two would overwrite each other's rows.
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder against other campaigns, which would overwrite rows.
 
     Raises
     ------
     ProfilingError
-        Another process holds it; or it cannot be made, or not be written to.
+        Another process holds the lock, or the folder cannot be created or written to.
     """
     import fcntl  # not on Windows, where other commands still run
 
@@ -73,17 +73,19 @@ def locked(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise ProfilingError(
-            f"{folder}: not a folder that can be made or read ({error.strerror}); name another"
+            f"{folder}: cannot be created or read as a folder ({error.strerror}); name another "
+            "folder"
         ) from error
     try:
         if not os.access(folder, os.W_OK):
-            raise ProfilingError(f"{folder}: this user may not write into it; name another folder")
+            raise ProfilingError(
+                f"{folder}: no permission to write into the folder; name another folder"
+            )
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ProfilingError(
-                f"{folder}: another campaign is measuring into this folder; "
-                "wait for it to end, or name another folder"
+                f"{folder}: in use by another campaign; wait for it to end, or name another folder"
             ) from error
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What to measure, and in which order. Pure: the same arguments give the same plan."""
+"""Selection and order of measurements. Pure: the same arguments give the same plan."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from presage.pipelines.profiling.running.work import colocation_id
 from presage.pipelines.profiling.zoo import JobConfig
 from presage.system.arrays import Array
 
-REPEATS = 0.03  # chance that a further member is a copy of one that is there
+REPEATS = 0.03  # chance that a further member is a copy of an earlier member
 OVERFULL = (
-    0.15  # chance to keep a co-location that memory will hardly hold: not fitting is learnt too
+    0.15  # chance to keep a co-location that probably does not fit: failures are training data too
 )
-PARTNERS = 6  # sets of partners that are drawn for a leader, to take the one that teaches most
-MOST_MISSES = 1000  # draws in a row that gave nothing new: all there is has been drawn
+PARTNERS = 6  # sets of partners drawn per leader; the most informative set is used
+MAX_MISSES = 1000  # consecutive draws without a new co-location before drawing ends
 
 
 def order_jobs(configs: Sequence[JobConfig], *, seed: int) -> list[JobConfig]:
-    """All ``configs``, ordered so that any number of the first ones is diverse.
+    """Order ``configs`` so that every prefix is diverse.
 
-    Families take turns; within a family the variants least seen so far come first, and among
-    those the batch sizes, optimizers and precisions least seen.
+    Families take turns. Within a family, the least measured variants come first, then the least
+    measured batch sizes, optimizers and precisions.
     """
     rng = random.Random(seed)  # noqa: S311 - a plan, not a secret
     families: dict[str, list[JobConfig]] = {}
@@ -41,19 +41,19 @@ def order_jobs(configs: Sequence[JobConfig], *, seed: int) -> list[JobConfig]:
 
 
 def _spread(configs: list[JobConfig], rng: random.Random) -> list[JobConfig]:
-    waiting = rng.sample(configs, len(configs))  # the order among equals
-    seen: Counter[tuple[str, object]] = Counter()
+    waiting = rng.sample(configs, len(configs))  # the order breaks ties
+    uses: Counter[tuple[str, object]] = Counter()
     ordered = []
     while waiting:
-        best = min(waiting, key=lambda config: [seen[aspect] for aspect in _aspects(config)])
+        best = min(waiting, key=lambda config: [uses[aspect] for aspect in _aspects(config)])
         waiting.remove(best)
         ordered.append(best)
-        seen.update(_aspects(best))
+        uses.update(_aspects(best))
     return ordered
 
 
 def _aspects(config: JobConfig) -> tuple[tuple[str, object], ...]:
-    """What to spread over, most important first."""
+    """Return the aspects to diversify, most important first."""
     return (
         ("variant", config.variant),
         ("batch_size", config.batch_size),
@@ -63,19 +63,19 @@ def _aspects(config: JobConfig) -> tuple[tuple[str, object], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """A job that could be measured: where it lies among all jobs, and what measuring it costs."""
+class Candidate:
+    """A job that could be measured, with its feature vector and the cost of measuring it."""
 
     config: JobConfig
     vector: Array
     seconds: float
 
 
-def farthest_first(waiting: Sequence[Described], measured: Sequence[Array]) -> Iterator[Described]:
-    """``waiting`` in the order that fills the space of jobs fastest.
+def farthest_first(waiting: Sequence[Candidate], measured: Sequence[Array]) -> Iterator[Candidate]:
+    """Yield ``waiting`` in the order that fills the space of jobs fastest.
 
-    Each time the one that lies farthest from all before it, per second of measuring; with
-    nothing measured yet the one nearest to the middle.
+    Each step takes the job that is farthest from all previous jobs, per second of measuring; the
+    first one, without previous jobs, is the one nearest to the mean.
 
     References
     ----------
@@ -85,47 +85,47 @@ def farthest_first(waiting: Sequence[Described], measured: Sequence[Array]) -> I
         return
     vectors = np.stack([job.vector for job in waiting])
     seconds = np.array([job.seconds for job in waiting])
-    left = np.ones(len(waiting), dtype=bool)
+    remaining = np.ones(len(waiting), dtype=bool)
     if measured:
         nearest = distances(vectors, np.stack(measured)).min(axis=1)
     else:
         nearest = np.full(len(waiting), np.inf)
-    while left.any():
+    while remaining.any():
         if np.isinf(nearest).all():
             score = -np.linalg.norm(vectors - vectors.mean(axis=0), axis=1)
         else:
             score = nearest / seconds
-        best = int(np.argmax(np.where(left, score, -np.inf)))
-        left[best] = False
+        best = int(np.argmax(np.where(remaining, score, -np.inf)))
+        remaining[best] = False
         yield waiting[best]
         nearest = np.minimum(nearest, distances(vectors, vectors[best : best + 1])[:, 0])
 
 
-def teaching_order(
+def informative_order(
     configs: Sequence[JobConfig],
-    describe: Callable[[Sequence[JobConfig]], tuple[int, Sequence[Described]]],
+    describe: Callable[[Sequence[JobConfig]], tuple[int, Sequence[Candidate]]],
     *,
     pool: int,
     measured: Sequence[Array],
-) -> Iterator[Described]:
-    """``configs`` by :func:`farthest_first`, ``pool`` of them at a time.
+) -> Iterator[Candidate]:
+    """Yield ``configs`` by :func:`farthest_first`, ``pool`` of them at a time.
 
-    Describing a job means tracing it, which is too slow for thousands when a few dozen will be
-    measured. ``describe`` says how many of the first ones it has looked at, 1 at least, and
-    describes those that can be measured.
+    Describing a job means tracing it, which is too slow for thousands of jobs if a few dozen will
+    be measured. ``describe`` returns how many of the first jobs it processed, at least 1, and the
+    descriptions of those that can be measured.
     """
     waiting, chosen = list(configs), list(measured)
     while waiting:
-        seen, described = describe(waiting[:pool])
-        waiting = waiting[seen:]
+        visited, described = describe(waiting[:pool])
+        waiting = waiting[visited:]
         for job in farthest_first(described, chosen):
             chosen.append(job.vector)
             yield job
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A job measured alone, as a possible member of a co-location."""
+class MeasuredJob:
+    """A job with a solo measurement, as a possible member of a co-location."""
 
     vector: Array
     memory_bytes: int
@@ -133,16 +133,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How co-locations are made.
+    """Composition of co-locations.
 
     Attributes
     ----------
     sizes : mapping of int to float
         Weight of each number of members.
     modes : tuple of str
-        Sharing modes, in turns; of "mps" each member gets a part, equal or not.
+        Sharing modes, in turns; with "mps" each member gets a part, equal or not.
     undivided : Share
-        What a member has where the device is not divided.
+        Share of a member if the device is not divided.
     """
 
     sizes: Mapping[int, float]
@@ -150,32 +150,36 @@ class Sharing:
     undivided: Share
 
 
-Drawn = tuple[tuple[str, ...], tuple[Share, ...]]  # members in sorted order, and their shares
+ColocationDraw = tuple[
+    tuple[str, ...], tuple[Share, ...]
+]  # members in sorted order, and their shares
 
 
 def draw_colocations(
-    measured: Mapping[str, Measured],
+    measured: Mapping[str, MeasuredJob],
     device_kind: str,
     sharing: Sharing,
     *,
     capacity_bytes: int,
     seed: int,
-    done: Sequence[Drawn] = (),
-) -> Iterator[Drawn]:
-    """Co-locations of jobs measured alone, none twice, until hardly any is left.
+    done: Sequence[ColocationDraw] = (),
+) -> Iterator[ColocationDraw]:
+    """Yield distinct co-locations of jobs with solo measurements until few are left.
 
-    Every job leads a co-location before any leads its second. Of some sets of partners drawn at
-    random the one is taken that lies farthest from what was drawn before. ``done`` are those that
-    need no more measuring: jobs that are in none of them lead first.
+    Every job leads a co-location before any leads its second. Of several random sets of partners,
+    the one farthest from earlier draws is used. ``done`` are co-locations that need no further
+    measurement: jobs in none of them lead first.
     """
     rng = random.Random(seed)  # noqa: S311
     jobs, misses, turn = sorted(measured), 0, len(done)
     drawn = {colocation_id(members, device_kind, shares) for members, shares in done}
-    places = [_place(m, shares, measured) for m, shares in done if measured.keys() >= set(m)]
+    places = [
+        _colocation_vector(m, shares, measured) for m, shares in done if measured.keys() >= set(m)
+    ]
     met = {job for members, _ in done for job in members}
     fresh = [job for job in jobs if job not in met]
     leaders = rng.sample(fresh, len(fresh))
-    while jobs and misses < MOST_MISSES:
+    while jobs and misses < MAX_MISSES:
         if not leaders:
             leaders = rng.sample(jobs, len(jobs))
         leader = leaders.pop()
@@ -193,8 +197,8 @@ def draw_colocations(
             misses += 1
             continue
         misses, turn = 0, turn + 1
-        spots = [_place(members, shares, measured) for members, shares in candidates]
-        best = _farthest(spots, places)
+        spots = [_colocation_vector(members, shares, measured) for members, shares in candidates]
+        best = _farthest_index(spots, places)
         places.append(spots[best])
         members, shares = candidates[best]
         drawn.add(colocation_id(members, device_kind, shares))
@@ -214,7 +218,7 @@ def _draw(
 
 
 def _divide(members: int, mode: str, undivided: Share, rng: random.Random) -> tuple[Share, ...]:
-    """Shares of the members: a part each by MPS, in tenths of the device."""
+    """Return the shares of the members: with MPS a part each, in tenths of the device."""
     if mode != "mps":
         return (undivided,) * members
     if rng.random() < 0.5:
@@ -223,17 +227,17 @@ def _divide(members: int, mode: str, undivided: Share, rng: random.Random) -> tu
     return tuple(Share(max(0.1, round(w / sum(weights), 1)), mode) for w in weights)
 
 
-def _place(
-    members: Sequence[str], shares: Sequence[Share], measured: Mapping[str, Measured]
+def _colocation_vector(
+    members: Sequence[str], shares: Sequence[Share], measured: Mapping[str, MeasuredJob]
 ) -> Array:
-    """Where a co-location lies, whatever the order of its members."""
+    """Return the vector of a co-location, independent of the order of its members."""
     vectors = np.stack([measured[job].vector for job in members])
     fractions = [share.fraction for share in shares]
     own = [3.0 * len(members), 8.0 * min(fractions), 8.0 * max(fractions)]
     return np.concatenate([vectors.mean(axis=0), np.ptp(vectors, axis=0), own])
 
 
-def _farthest(spots: Sequence[Array], places: Sequence[Array]) -> int:
+def _farthest_index(spots: Sequence[Array], places: Sequence[Array]) -> int:
     if not places:
         return 0
     return int(np.argmax(distances(np.stack(spots), np.stack(places)).min(axis=1)))

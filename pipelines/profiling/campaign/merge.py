@@ -1,4 +1,4 @@
-"""Campaign folders of several hosts -> one: ``presage profile merge``."""
+"""Merging of campaign folders from several hosts: ``presage profile merge``."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import pyarrow as pa
 
 from presage.errors import TableError
 from presage.features.tables import schemas as tables
-from presage.pipelines.profiling.campaign.campaign_tables import locked
+from presage.pipelines.profiling.campaign.campaign_tables import lock_folder
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Rows by table, and how many were measured twice."""
+    """Number of rows by table, and number of duplicates."""
 
     rows: dict[str, int]
-    measured_twice: int
+    duplicates: int
 
 
 def merge(folders: Sequence[Path], target: Path) -> Merged:
-    """Write into ``target`` what all ``folders`` hold.
+    """Write the rows of all ``folders`` into ``target``.
 
-    Where two measured the same thing in the same campaign on machines that are alike, the row
-    less disturbed by others is kept, of equals the first.
+    If two rows measure the same thing in the same campaign on equal machines, the less disturbed
+    row is kept; of equal rows, the first.
 
     Raises
     ------
     TableError
-        A table is missing or damaged, or two folders describe one job by different graphs.
+        A table is missing or corrupt, or two folders describe one job by different graphs.
     """
     merged = {}
     twice = 0
@@ -55,21 +55,21 @@ def merge(folders: Sequence[Path], target: Path) -> Merged:
 def _better(known: Row, row: Row, name: str, folder: Path) -> Row:
     if name == "jobs":
         raise TableError(
-            f"{folder}: job {row['job_id']!r} has graph {row['graph_digest']}, in a folder before "
-            f"it {known['graph_digest']}; trace both again with "
-            "`python -m presage.pipelines.stages.profile FOLDER --trace-again`, and merge then"
+            f"{folder}: job {row['job_id']!r} has graph {row['graph_digest']}, but "
+            f"{known['graph_digest']} in an earlier folder; retrace both with "
+            "`python -m presage.pipelines.stages.profile FOLDER --trace-again`, then merge again"
         )
     return min(known, row, key=_disturbance)
 
 
 def _disturbance(row: Row) -> tuple[bool, float]:
-    """The same for every member of a co-location, so that all rows kept are of one run."""
+    """Return a sort key that is equal for all members of a co-location, to keep rows of one run."""
     failed = bool(row.get("failure")) or row.get("slowdown", 1.0) is None
     return failed, row.get("foreign_load") or 0.0
 
 
 def _write(merged: dict[str, pa.Table], target: Path) -> None:
-    # Nodes first: a job's graph is there before the job is, and that before its measurements.
-    with locked(target):
+    # Write nodes before jobs, and jobs before measurements, so that references always resolve.
+    with lock_folder(target):
         for name in ("nodes", "jobs", "devices", "executions", "colocations"):
             tables.write(tables.CAMPAIGN_TABLES[name], merged[name], target / f"{name}.parquet")

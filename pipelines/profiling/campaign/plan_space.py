@@ -1,4 +1,4 @@
-"""Where a job lies among all jobs: what a plan spreads over."""
+"""Space of jobs: feature vectors and distances that a measurement plan covers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from presage.features.job.job import PRECISIONS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig
 from presage.system.arrays import Array
 
-# How many octaves of size weigh as much as another precision, another family, or bytes that are
-# all moved by operators of another kind.
+# Distances in octaves of size that equal a different precision, a different family, and bytes that
+# are all moved by operators of another kind.
 PRECISION_OCTAVES, FAMILY_OCTAVES, KIND_OCTAVES = 2.0, 4.0, 6.0
 
 
 def job_vector(
     config: JobConfig, nodes: Iterable[OpNode], *, parameters: int, peak_live_bytes: int
 ) -> Array:
-    """Sizes in octaves, what kinds of operators move the bytes, the precision and the family."""
+    """Return sizes in octaves, bytes by kind of operator, the precision and the family."""
     nodes = tuple(nodes)
     flops = sum(node.count * node.flops for node in nodes)
     moved = sum(node.count * node.bytes_moved for node in nodes)
@@ -46,7 +46,7 @@ def job_vector(
 
 
 def run_seconds(graph: OpGraph, device: Device, precision: str) -> float:
-    """Rough time that measuring the job alone takes: to start it, and a window of steps."""
+    """Return the approximate time of a solo measurement: start, and a window of steps."""
     nodes = graph.nodes
     flops = sum(node.count * node.flops for node in nodes)
     moved = sum(node.count * node.bytes_moved for node in nodes)
@@ -59,7 +59,7 @@ def run_seconds(graph: OpGraph, device: Device, precision: str) -> float:
     return 4.0 + min(6.0, 12 * 3 * step_s)
 
 
-def distances(these: Array, those: Array) -> Array:
-    """Euclidean, of shape (these, those)."""
-    out: Array = np.linalg.norm(these[:, None, :] - those[None, :, :], axis=2)
+def distances(left: Array, right: Array) -> Array:
+    """Return Euclidean distances, shape (left, right)."""
+    out: Array = np.linalg.norm(left[:, None, :] - right[None, :, :], axis=2)
     return out

@@ -1,4 +1,4 @@
-"""One profiler a device: two would measure each other."""
+"""Lock that allows one profiler per device: two would disturb each other's measurements."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from presage.features.device.device import Device
 
 log = logging.getLogger(__name__)
 
-# Folders of the whole machine, in which every user may make a file. Each container has its own.
+# World-writable folders of the machine. Each container has its own.
 FOLDERS = (Path("/run/lock"), Path("/tmp"))  # noqa: S108
 FOLDER_VARIABLE = "PRESAGE_LOCK_FOLDER"
 
 
 @contextmanager
-def device_locked(device: Device, folder: Path) -> Iterator[None]:
-    """Keep other profilers off the device while this one measures into ``folder``.
+def lock_device(device: Device, folder: Path) -> Iterator[None]:
+    """Lock the device against other profilers while this one measures into ``folder``.
 
-    The lock ends with its process, however that dies. Where no folder can be written to there is
-    a warning, and no lock.
+    The lock ends with its process. If no folder is writable, a warning is logged and there is no
+    lock.
 
     Raises
     ------
     ProfilingError
-        Another process profiles it; says which, and into which folder.
+        Another process profiles the device; names the process and its folder.
     """
     descriptor = _open(f"presage-profile-{_key(device)}.lock")
     if descriptor is None:
         log.warning(
-            "device %r is not locked: neither %s can be written to; set %s to a folder that can",
-            device.kind, " nor ".join(map(str, _folders())), FOLDER_VARIABLE,
+            "device %r is not locked: %s are not writable; set %s to a writable folder",
+            device.kind, " and ".join(map(str, _folders())), FOLDER_VARIABLE,
         )  # fmt: skip
         yield
         return
     try:
         _lock(descriptor, device)
-        _write(descriptor, _holder(folder))
+        _write(descriptor, _describe_holder(folder))
         yield
         _write(descriptor, b"")
     finally:
@@ -52,12 +52,12 @@ def device_locked(device: Device, folder: Path) -> Iterator[None]:
 
 
 def _key(device: Device) -> str:
-    """The GPU by its UUID, since kinds may be there twice; the processor is one device."""
+    """Return the GPU's UUID, since kinds may occur twice, or the processor's kind."""
     if device.compute_capability == 0:
         return "cpu"
     from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice
 
-    return str(NvmlDevice().ask("nvmlDeviceGetUUID") or device.kind)
+    return str(NvmlDevice().query("nvmlDeviceGetUUID") or device.kind)
 
 
 def _folders() -> list[Path]:
@@ -66,7 +66,7 @@ def _folders() -> list[Path]:
 
 
 def _open(name: str) -> int | None:
-    """The lock file in the first folder where it is, or can be made; any user can lock it."""
+    """Open the lock file in the first folder that has it, or create it; any user can lock it."""
     for folder in _folders():
         with suppress(OSError):
             return _open_or_make(folder / name)
@@ -74,13 +74,13 @@ def _open(name: str) -> int | None:
 
 
 def _open_or_make(path: Path) -> int:
-    # First without O_CREAT: kernels refuse it on another user's file in a sticky folder.
+    # Try without O_CREAT: kernels reject it on another user's file in a sticky folder.
     for flags in (os.O_RDWR, os.O_RDONLY):
         with suppress(FileNotFoundError, PermissionError):
             return _regular(os.open(path, flags | os.O_NOFOLLOW))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     with suppress(OSError):
-        os.fchmod(descriptor, 0o666)  # whatever the umask: the next user writes who it is
+        os.fchmod(descriptor, 0o666)  # independent of the umask: the next holder writes to it
     return _regular(descriptor)
 
 
@@ -98,12 +98,12 @@ def _lock(descriptor: int, device: Device) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ProfilingError(
-            f"device {device.kind!r} is being profiled by {_told(descriptor)}; wait for it to "
-            "end, or stop it: two profilers on one device would measure each other"
+            f"device {device.kind!r} is being profiled by {_read_holder(descriptor)}; wait for it "
+            "to end, or stop it: two profilers on one device disturb each other"
         ) from error
 
 
-def _holder(folder: Path) -> bytes:
+def _describe_holder(folder: Path) -> bytes:
     holder = {
         "pid": os.getpid(),
         "user": _user(),
@@ -118,18 +118,18 @@ def _user() -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
+    except (KeyError, OSError):  # a container's user may have no name
         return str(os.getuid())
 
 
 def _write(descriptor: int, text: bytes) -> None:
-    with suppress(OSError):  # another user's file that only they may write
+    with suppress(OSError):  # another user's file without write permission
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text, 0)
 
 
-def _told(descriptor: int) -> str:
-    """The holder, as it wrote itself down; between locking and writing there is nothing yet."""
+def _read_holder(descriptor: int) -> str:
+    """Describe the holder of the lock; the file is empty between locking and writing."""
     try:
         holder: dict[str, Any] = json.loads(os.pread(descriptor, 4096, 0))
         return "process {pid} (user {user}, into {folder}, since {since})".format(**holder)

@@ -1,6 +1,6 @@
-"""How jobs can share this machine's GPU, and the environment that gives a job its share.
+"""Sharing modes of this machine's GPU, and the environment that enforces a job's share.
 
-Looks only: MPS's daemon is never started or stopped, MIG slices are never made or changed.
+Read-only: MPS's daemon is never started or stopped, MIG slices are never created or changed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ CPU_MODES = ("exclusive", "time-slice", "cpu-quota")
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 
 REMEDIES = {
-    "mps": f"MPS's daemon does not run; start it with `{MPS_CONTROL} -d`, or share by time-slice",
-    "mig": "the GPU has no MIG slice; make some with `nvidia-smi mig -cgi`, or share by time-slice",
-    "time-slice": "set `nvidia-smi -c DEFAULT` on a GPU without MIG, or share by mps or mig",
-    "exclusive": "set `nvidia-smi -c DEFAULT` on a GPU without MIG, or share by mig",
-    "cpu-quota": "that is of processors; share by time-slice, mps or mig",
+    "mps": f"the MPS daemon is not running; start it with `{MPS_CONTROL} -d`, or use time-slice",
+    "mig": "the GPU has no MIG slice; create some with `nvidia-smi mig -cgi`, or use time-slice",
+    "time-slice": "set `nvidia-smi -c DEFAULT` on a GPU without MIG, or use mps or mig",
+    "exclusive": "set `nvidia-smi -c DEFAULT` on a GPU without MIG, or use mig",
+    "cpu-quota": "this mode is for processors; use time-slice, mps or mig",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class MigSlice:
-    """A part of a GPU with compute and memory of its own; ``fraction`` is of the compute."""
+    """A part of a GPU with its own memory; ``fraction`` is its part of the compute."""
 
     uuid: str
     fraction: float
@@ -46,10 +46,10 @@ class MigSlice:
 
 @dataclass(frozen=True, slots=True)
 class GpuSharing:
-    """What there is to share the GPU by, as found.
+    """Sharing capabilities of the GPU, as detected.
 
-    ``compute_mode`` is "default", "exclusive-process" (one context at a time, so nothing but MPS
-    shares it), "exclusive-thread" or "prohibited".
+    ``compute_mode`` is "default", "exclusive-process" (one context at a time, so only MPS can
+    share it), "exclusive-thread" or "prohibited".
     """
 
     mps: bool
@@ -59,7 +59,7 @@ class GpuSharing:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Sharing modes that a job can be given; in MIG mode there is no whole device to give."""
+        """Sharing modes available to jobs; in MIG mode the full device is not available."""
         if self.mig:
             return ("mig",) if self.slices else ()
         if self.compute_mode == "prohibited":
@@ -69,21 +69,21 @@ class GpuSharing:
 
 
 def detect_sharing(driver: Any = None) -> GpuSharing:
-    """Look at the GPU that jobs run on; ``driver`` is pynvml, or what has its functions.
+    """Detect the sharing capabilities of the jobs' GPU; ``driver`` has pynvml's functions.
 
     Raises
     ------
     ProfilingError
-        The driver does not answer any more.
+        The driver does not respond any more.
     """
     from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice  # needs nvidia-ml-py
 
     gpu = NvmlDevice(driver)
-    mode = gpu.ask("nvmlDeviceGetMigMode")  # [now, after the next reset]
+    mode = gpu.query("nvmlDeviceGetMigMode")  # [now, after the next reset]
     mig = mode is not None and bool(mode[0])
-    compute_mode = gpu.ask("nvmlDeviceGetComputeMode")
+    compute_mode = gpu.query("nvmlDeviceGetComputeMode")
     return GpuSharing(
-        mps=mps_daemon_runs(),
+        mps=is_mps_daemon_running(),
         mig=mig,
         slices=tuple(_slices(gpu)) if mig else (),
         compute_mode=COMPUTE_MODES.get(compute_mode or 0, "default"),
@@ -91,44 +91,49 @@ def detect_sharing(driver: Any = None) -> GpuSharing:
 
 
 def _slices(gpu: NvmlDevice) -> Iterator[MigSlice]:
-    # As many as fit, which is how many compute slices the whole has: 7, of an A30 4.
-    most = gpu.ask("nvmlDeviceGetMaxMigDeviceCount") or 0
+    # As many slices as fit, which is the number of compute slices: 7, or 4 on an A30.
+    most = gpu.query("nvmlDeviceGetMaxMigDeviceCount") or 0
     for index in range(most):
-        handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
+        handle = gpu.query("nvmlDeviceGetMigDeviceHandleByIndex", index)
         if handle is None:
             continue
-        part = gpu.part(handle)
-        facts, uuid = part.ask("nvmlDeviceGetAttributes"), part.ask("nvmlDeviceGetUUID")
+        mig_slice = gpu.mig_slice(handle)
+        facts, uuid = (
+            mig_slice.query("nvmlDeviceGetAttributes"),
+            mig_slice.query("nvmlDeviceGetUUID"),
+        )
         if facts is not None and uuid is not None:
             fraction = min(1.0, facts.computeInstanceSliceCount / most)
             yield MigSlice(str(uuid), fraction, int(facts.memorySizeMB) << 20)
 
 
-def whole_share(device: Device) -> Share:
-    """All of this machine's ``device`` that one job can be given: of a GPU in MIG mode one slice.
+def full_share(device: Device) -> Share:
+    """Return the largest share of this machine's ``device`` for one job: in MIG mode one slice.
 
-    That is the slice which ``CUDA_VISIBLE_DEVICES`` names, else the largest.
+    The slice is the one in ``CUDA_VISIBLE_DEVICES``, else the largest.
     """
     sharing = detect_sharing() if device.compute_capability > 0 else None
     if sharing is None or not sharing.slices:
         return Share()
-    named = [part for part in sharing.slices if part.uuid == _named_slice()]
-    largest = max(named or sharing.slices, key=lambda part: (part.fraction, part.memory_bytes))
+    named = [s for s in sharing.slices if s.uuid == _named_slice()]
+    largest = max(
+        named or sharing.slices, key=lambda mig_slice: (mig_slice.fraction, mig_slice.memory_bytes)
+    )
     return Share(largest.fraction, "mig")
 
 
 def environment_of(share: Share, device: Device) -> dict[str, str]:
-    """Environment variables that hold a job on this machine's ``device`` to its share.
+    """Return the environment variables that limit a job on this machine's ``device`` to its share.
 
-    None on a processor, where the number of threads does.
+    The result is empty on a processor, where the number of threads limits the job.
 
     Raises
     ------
     ProfilingError
-        The device cannot be shared so; says what to start or set. Or its driver is gone.
+        The device does not support the share, with the remedy; or its driver is gone.
     """
     if device.compute_capability > 0:
-        return environment_on_gpu(share, detect_sharing())
+        return gpu_environment(share, detect_sharing())
     if share.mode not in CPU_MODES:
         raise ProfilingError(
             f"sharing mode {share.mode!r}: device {device.kind!r} is a processor; "
@@ -137,8 +142,8 @@ def environment_of(share: Share, device: Device) -> dict[str, str]:
     return {}
 
 
-def environment_on_gpu(share: Share, sharing: GpuSharing) -> dict[str, str]:
-    """As :func:`environment_of`, on a GPU that can be shared as ``sharing`` says."""
+def gpu_environment(share: Share, sharing: GpuSharing) -> dict[str, str]:
+    """Return the same as :func:`environment_of`, on a GPU with these sharing capabilities."""
     if share.mode not in sharing.modes:
         raise ProfilingError(f"sharing mode {share.mode!r}: {REMEDIES[share.mode]}")
     if share.mode == "mig":
@@ -148,27 +153,32 @@ def environment_on_gpu(share: Share, sharing: GpuSharing) -> dict[str, str]:
         return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percentage)}
     if share.fraction != 1.0:
         raise ProfilingError(
-            f"a share of {share.fraction:g} by {share.mode}: nothing would hold a job to it; "
-            "give a share of 1, or share by mps or mig"
+            f"a share of {share.fraction:g} by {share.mode} cannot be enforced; "
+            "use a share of 1, or share by mps or mig"
         )
-    # A job takes part in MPS whenever its daemon runs, unless it looks for it elsewhere.
+    # A job uses MPS whenever the daemon runs, unless its pipe folder is elsewhere.
     bypass = sharing.mps and sharing.compute_mode == "default"
     return {"CUDA_MPS_PIPE_DIRECTORY": str(_empty_folder())} if bypass else {}
 
 
 def _slice_of(fraction: float, sharing: GpuSharing) -> MigSlice:
-    """The slice of that fraction of the compute, within rounding; of several the smallest.
+    """Return the smallest slice with that fraction of the compute, within rounding.
 
-    One that ``CUDA_VISIBLE_DEVICES`` names goes before the others.
+    The slice in ``CUDA_VISIBLE_DEVICES`` takes precedence.
     """
-    fitting = [part for part in sharing.slices if abs(part.fraction - fraction) < 0.01]
+    fitting = [
+        mig_slice for mig_slice in sharing.slices if abs(mig_slice.fraction - fraction) < 0.01
+    ]
     if not fitting:
-        known = ", ".join(sorted({f"{part.fraction:.3f}" for part in sharing.slices}))
-        raise ProfilingError(
-            f"no MIG slice is {fraction:.3f} of the GPU; there are {known}: ask for one of them"
-        )
+        available = ", ".join(sorted({f"{s.fraction:.3f}" for s in sharing.slices}))
+        raise ProfilingError(f"no MIG slice is {fraction:.3f} of the GPU; use one of {available}")
     return min(
-        fitting, key=lambda part: (part.uuid != _named_slice(), part.memory_bytes, part.uuid)
+        fitting,
+        key=lambda mig_slice: (
+            mig_slice.uuid != _named_slice(),
+            mig_slice.memory_bytes,
+            mig_slice.uuid,
+        ),
     )
 
 
@@ -176,15 +186,15 @@ def _named_slice() -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
 
 
-def mps_daemon_runs() -> bool:
-    """Whether a CUDA program started now would take part in MPS."""
+def is_mps_daemon_running() -> bool:
+    """Return whether a CUDA program started now would use MPS."""
     if not (mps_pipe_folder() / "control").exists():
         return False
-    if shutil.which(MPS_CONTROL) is None:  # in a container that was given the pipe alone
+    if shutil.which(MPS_CONTROL) is None:  # in a container with only the pipe
         return _runs(MPS_CONTROL)
     try:
-        # Without -d or -f it only speaks to a daemon that is there.
-        asked = subprocess.run(
+        # Without -d or -f the program only contacts a running daemon.
+        result = subprocess.run(
             [MPS_CONTROL],
             input="get_server_list\n",
             capture_output=True,
@@ -194,11 +204,11 @@ def mps_daemon_runs() -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.returncode == 0 and "cannot find" not in (asked.stdout + asked.stderr).lower()
+    return result.returncode == 0 and "cannot find" not in (result.stdout + result.stderr).lower()
 
 
 def mps_pipe_folder() -> Path:
-    """Where CUDA programs look for MPS's daemon."""
+    """Return the folder where CUDA programs look for MPS's daemon."""
     return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")  # noqa: S108
 
 
@@ -206,7 +216,7 @@ def _runs(program: str) -> bool:
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = cmdline.read_bytes().split(b"\0")[0].decode(errors="replace")
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process ended meanwhile
             continue
         if Path(command).name == program:
             return True

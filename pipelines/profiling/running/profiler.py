@@ -1,4 +1,4 @@
-"""Measures runs on the device of this machine, and makes rows of them."""
+"""Profiler of this machine's device: makes runs and converts them to rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from presage.features.device.local_device import detect
 from presage.pipelines.profiling.calibrate import calibrate
 from presage.pipelines.profiling.machine import machine_digest, require_linux, versions
 from presage.pipelines.profiling.running import rows
-from presage.pipelines.profiling.running.device_lock import device_locked
-from presage.pipelines.profiling.running.gpu_sharing import environment_of, whole_share
+from presage.pipelines.profiling.running.device_lock import lock_device
+from presage.pipelines.profiling.running.gpu_sharing import environment_of, full_share
 from presage.pipelines.profiling.running.measure import (
-    measure_alone,
-    measure_together,
+    measure_colocated,
+    measure_solo,
     wait_until_quiet,
 )
 from presage.pipelines.profiling.running.run_options import RunOptions
@@ -30,12 +30,12 @@ from presage.system.child_process import ChildFailure
 
 
 class Profiler:
-    """The device at hand, how runs are made on it, and what its rows say of their origin."""
+    """Profiler of this machine's device, with the options of runs and provenance of rows."""
 
     def __init__(self, campaign: str, options: RunOptions) -> None:
         require_linux()
         self.device = detect()
-        self.whole_share = whole_share(self.device)
+        self.full_share = full_share(self.device)
         self._options = options
         self._workers = Workers(self.device, options)
         self._context = rows.Context(
@@ -51,59 +51,59 @@ class Profiler:
         return self._context.machine
 
     @contextmanager
-    def alone_on_device(self, folder: Path) -> Iterator[None]:
-        """Keep other profilers off the device; ``folder`` tells them who has it."""
-        with device_locked(self.device, folder), self._workers:
+    def lock_device(self, folder: Path) -> Iterator[None]:
+        """Lock the device against other profilers; ``folder`` is recorded in the lock."""
+        with lock_device(self.device, folder), self._workers:
             yield
 
     def require(self, shares: Iterable[Share]) -> None:
-        """Make sure that jobs can be given those shares, before any time is spent.
+        """Check that these shares are available, before any time is spent.
 
         Raises
         ------
         ProfilingError
-            The device cannot be shared so; says what to start or set.
+            The device does not support a share; the message contains the remedy.
         """
         for share in shares:
             environment_of(share, self.device)
 
     def calibrate(self, *, patience_s: float) -> Row:
-        """The device's row, with speeds as measured.
+        """Return the device's row with measured speeds.
 
         Raises
         ------
         ProfilingError
-            It cannot be measured.
+            The device cannot be calibrated.
         """
         patience_s = min(self._options.quiet_wait_s, patience_s)
         wait_until_quiet(make_sampler(self.device), self._options, patience_s=patience_s)
         try:
-            # The whole device, whatever part of it jobs are given: a share scales it down.
+            # Calibrate the full device: shares of jobs scale its figures down.
             device = calibrate(
                 self.device,
                 threads=usable_cores(),
-                environment=environment_of(self.whole_share, self.device),
+                environment=environment_of(self.full_share, self.device),
             )
         except ChildFailure as failure:
             raise ProfilingError(
                 f"device {self.device.kind!r} cannot be calibrated: {failure}; "
-                "see what torch says with `presage doctor`"
+                "check torch with `presage doctor`"
             ) from failure
         return rows.device_row(device, self._context, time.time())
 
     def measure(self, work: Work, *, seconds_left: float) -> Outcome:
-        """Make a run; after ``seconds_left`` nothing is measured again, nor quiet waited for."""
+        """Make a run; after ``seconds_left``, neither repeat a window nor wait for quiet."""
         began_s = time.monotonic()
         until_s = began_s + seconds_left
-        if work.alone:
-            result = measure_alone(
+        if work.solo:
+            result = measure_solo(
                 parse(work.jobs[0]), self.device, self._options,
                 window_s=work.window_s, share=work.shares[0], until_s=until_s,
                 workers=self._workers,
             )  # fmt: skip
             made = [rows.execution_row(result, work.shares[0], self._context, time.time())]
         else:
-            result = measure_together(
+            result = measure_colocated(
                 [parse(job) for job in work.jobs], self.device, self._options,
                 window_s=work.window_s, shares=work.shares, until_s=until_s,
                 workers=self._workers,
@@ -115,18 +115,18 @@ class Profiler:
             failed=result.failed,
             foreign_load=result.foreign_load,
             messages=tuple(_messages(result)),
-            taken_s=time.monotonic() - began_s,
+            duration_s=time.monotonic() - began_s,
         )
 
 
-def undivided_share(device: Device, threads: int, whole: Share, *, mode: str) -> Share:
-    """What a job gets that is given no part of its own: with fewer threads than cores, fewer.
+def undivided_share(device: Device, threads: int, full: Share, *, mode: str) -> Share:
+    """Return the share of a job on an undivided device: fewer threads than cores are less.
 
-    ``whole`` is all of the device that one job can be given, as :func:`whole_share` finds it where
-    the device is, and ``mode`` the sharing mode if that is not a MIG slice.
+    ``full`` is the largest share for one job, from :func:`full_share` on the device's machine;
+    ``mode`` is the sharing mode unless that is a MIG slice.
     """
     if is_gpu(device):
-        return whole if whole.mode == "mig" else Share(mode=mode)
+        return full if full.mode == "mig" else Share(mode=mode)
     fraction = threads / device.cores
     return Share(fraction, mode if fraction == 1.0 else "cpu-quota")
 

@@ -1,9 +1,9 @@
-"""Makes a campaign's runs on the nodes of a Ray cluster (the extra ``ray``).
+"""Runner of a campaign on the nodes of a Ray cluster (the extra ``ray``).
 
 Every node offers as many ``presage_device`` as it has devices to measure
-(``ray start --resources='{"presage_device": 1}'``); each is held by one actor, so that one run at
-a time is made on it. Results come back as they are made. When a node is lost its run is made again
-elsewhere.
+(``ray start --resources='{"presage_device": 1}'``); one actor holds each device, so runs on it are
+sequential. Results are returned as they are made. If a node is lost, its run is repeated on
+another node.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from presage.pipelines.profiling.running.work import Outcome, Row, Work
 log = logging.getLogger(__name__)
 
 RESOURCE = "presage_device"
-KNOCK_S = 5.0
-START_S = 120.0  # most time for an actor to import torch and look at its device
+CONNECT_TIMEOUT_S = 5.0
+START_S = 120.0  # maximum time for an actor to import torch and detect its device
 
 
 class DeviceActor:
-    """The profiler of one device, in a process of the node that has it."""
+    """Profiler of one device, in a process of its node."""
 
     def __init__(self, campaign: str, options: RunOptions) -> None:
         self._profiler = Profiler(campaign, options)
 
     def facts(self) -> tuple[Device, Share, str]:
-        """The device, all of it that a job can be given, and the digest of its machine."""
-        return self._profiler.device, self._profiler.whole_share, self._profiler.machine
+        """Return the device, its largest share for one job, and its machine's digest."""
+        return self._profiler.device, self._profiler.full_share, self._profiler.machine
 
     def require(self, shares: Collection[Share]) -> None:
-        """As :meth:`Profiler.require`."""
+        """Do the same as :meth:`Profiler.require`."""
         self._profiler.require(shares)
 
     def calibrate(self, patience_s: float) -> Row:
-        """As :meth:`Profiler.calibrate`."""
+        """Do the same as :meth:`Profiler.calibrate`."""
         return self._profiler.calibrate(patience_s=patience_s)
 
     def measure(self, work: Work, seconds_left: float) -> Outcome:
-        """As :meth:`Profiler.measure`."""
+        """Do the same as :meth:`Profiler.measure`."""
         return self._profiler.measure(work, seconds_left=seconds_left)
 
 
 def ray_runner(address: str) -> OpenRunner:
-    """Opens a runner on the cluster at ``address`` ("auto" for the one this machine is in)."""
+    """Return an opener of a runner on the cluster at ``address`` ("auto" for this machine's)."""
 
     def open_runner(
         campaign: str, options: RunOptions, folder: Path
@@ -73,7 +73,7 @@ def _connected(address: str, campaign: str, options: RunOptions) -> Iterator[Run
     mine = not ray.is_initialized()
     if mine:
         try:
-            _reach(address)
+            _check_reachable(address)
             ray.init(address=address, log_to_driver=False)
         except (OSError, ValueError, RuntimeError) as error:
             line = str(error).strip().partition("\n")[0]
@@ -88,21 +88,21 @@ def _connected(address: str, campaign: str, options: RunOptions) -> Iterator[Run
             ray.shutdown()
 
 
-def _reach(address: str) -> None:
-    """Knock where a cluster should be: Ray itself would knock for minutes.
+def _check_reachable(address: str) -> None:
+    """Check that the cluster's port is open: Ray itself would retry for minutes.
 
     Raises
     ------
     OSError
-        Nobody opens.
+        The port does not accept a connection.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdigit():
-        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
 class RayRunner:
-    """Runs on as many devices as the cluster has."""
+    """Runner on all devices of the cluster."""
 
     def __init__(self, campaign: str, options: RunOptions) -> None:
         import ray
@@ -118,10 +118,10 @@ class RayRunner:
             )
         self._gpus = 1 if resources.get("GPU") else 0
         actors = [self._start_actor() for _ in range(devices)]
-        facts = self._answers([actor.facts.remote() for actor in actors], timeout_s=START_S)
-        self._machine_of = dict(zip(actors, (machine for *_, machine in facts), strict=True))
-        self.device, self.whole_share, _ = facts[0]
-        self._refuse_mixture({device.kind for device, *_ in facts})
+        facts = self._get_all([actor.facts.remote() for actor in actors], timeout_s=START_S)
+        self._machines = dict(zip(actors, (machine for *_, machine in facts), strict=True))
+        self.device, self.full_share, _ = facts[0]
+        self._check_same_kind({device.kind for device, *_ in facts})
         self._free: deque[Any] = deque(actors)
         self._waiting: deque[tuple[Work, float]] = deque()
         self._running: dict[Any, tuple[Any, Work, float]] = {}
@@ -130,66 +130,66 @@ class RayRunner:
     @property
     def machines(self) -> Collection[str]:
         """Digests of the machines."""
-        return sorted(set(self._machine_of.values()))
+        return sorted(set(self._machines.values()))
 
     @property
     def slots(self) -> int:
-        """Devices that are there."""
-        return max(1, len(self._machine_of))
+        """Number of available devices."""
+        return max(1, len(self._machines))
 
     def require(self, shares: Collection[Share]) -> None:
-        """Refuse a campaign that asks for a share which one of the devices cannot give."""
-        self._answers([actor.require.remote(shares) for actor in self._free])
+        """Raise if a device does not support one of the shares."""
+        self._get_all([actor.require.remote(shares) for actor in self._free])
 
     def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
-        """Rows of ``devices``: one device of every wanted machine, all at the same time."""
-        actors = {self._machine_of[actor]: actor for actor in self._free}
-        return self._answers([actors[m].calibrate.remote(patience_s) for m in sorted(wanted)])
+        """Return rows of ``devices``: one device of every named machine, calibrated in parallel."""
+        actors = {self._machines[actor]: actor for actor in self._free}
+        return self._get_all([actors[m].calibrate.remote(patience_s) for m in sorted(wanted)])
 
     def start(self, work: Work, *, seconds_left: float) -> None:
-        """Send a run to a free device, or keep it until one is free."""
+        """Send a run to a free device, or queue it until one is free."""
         self._waiting.append((work, seconds_left))
         self._send()
 
     def wait(self) -> Outcome:
-        """The next run to end; those of lost devices are sent again.
+        """Return the next finished run; runs of lost devices are repeated.
 
         Raises
         ------
         ProfilingError
-            No device is left, or one of them cannot measure at all.
+            No device is left, or a device cannot measure.
         """
         while True:
             self._send()
-            # A run may take long; a device that comes back is there soon, or never.
+            # A run may take long; a device that comes back does so soon, or never.
             patience_s = None if self._running else START_S
             pending = [*self._running, *self._reviving]
             ready, _ = self._ray.wait(pending, timeout=patience_s) if pending else ([], [])
             if not ready:
                 raise ProfilingError(
-                    "no device of the Ray cluster is left; the tables hold all results until now, "
+                    "no device of the Ray cluster is left; all results so far are in the tables: "
                     "start the nodes again and run the same command"
                 )
             if ready[0] in self._reviving:
-                self._welcome(ready[0])
+                self._add_returned(ready[0])
             elif (outcome := self._result(ready[0])) is not None:
                 return outcome
 
-    def _answers(self, asked: list[Any], *, timeout_s: float | None = None) -> list[Any]:
-        """What actors answer before the first run, all of which is needed."""
+    def _get_all(self, pending: list[Any], *, timeout_s: float | None = None) -> list[Any]:
+        """Return the responses of all actors, which are required before the first run."""
         try:
-            return list(self._ray.get(asked, timeout=timeout_s))
+            return list(self._ray.get(pending, timeout=timeout_s))
         except self._ray.exceptions.RayTaskError as error:
             raise ProfilingError(str(error.cause)) from error
         except self._ray.exceptions.GetTimeoutError as error:
             raise ProfilingError(
-                f"not all {RESOURCE!r} of the Ray cluster answer within {timeout_s:g} s; see with "
-                "`ray status` whether another campaign holds them"
+                f"not all {RESOURCE!r} of the Ray cluster respond within {timeout_s:g} s; check "
+                "with `ray status` whether another campaign holds them"
             ) from error
         except self._ray.exceptions.RayError as error:
             raise ProfilingError(
-                f"a device of the Ray cluster was lost before the first run ({_line(error)}); see "
-                "that Presage is installed on every node, and run the same command again"
+                f"a device of the Ray cluster was lost before the first run ({_line(error)}); "
+                "check that Presage is installed on every node, and run the command again"
             ) from error
 
     def _send(self) -> None:
@@ -207,7 +207,7 @@ class RayRunner:
             log.warning(
                 "a device was lost while it ran %s: %s", " + ".join(work.jobs), _line(error)
             )
-            self._machine_of.pop(actor)
+            self._machines.pop(actor)
             self._waiting.appendleft((work, seconds_left))
             replacement = self._start_actor()
             self._reviving[replacement.facts.remote()] = replacement
@@ -215,15 +215,15 @@ class RayRunner:
         self._free.append(actor)
         return outcome
 
-    def _welcome(self, ready: Any) -> None:
+    def _add_returned(self, ready: Any) -> None:
         actor = self._reviving.pop(ready)
         try:
             device, _, machine = self._ray.get(ready)
         except self._ray.exceptions.RayError as error:
             log.warning("a device did not come back: %s", _line(error))
             return
-        self._refuse_mixture({device.kind, self.device.kind})
-        self._machine_of[actor] = machine
+        self._check_same_kind({device.kind, self.device.kind})
+        self._machines[actor] = machine
         self._free.append(actor)
 
     def _start_actor(self) -> Any:
@@ -231,7 +231,7 @@ class RayRunner:
         options = remote.options(resources={RESOURCE: 1}, num_cpus=0, num_gpus=self._gpus)
         return options.remote(self._campaign, self._options)
 
-    def _refuse_mixture(self, kinds: set[str]) -> None:
+    def _check_same_kind(self, kinds: set[str]) -> None:
         if len(kinds) > 1:
             raise ProfilingError(
                 f"the cluster's devices are of several kinds ({', '.join(sorted(kinds))}); offer "

@@ -1,4 +1,4 @@
-"""Measurements as rows of the tables in ``features/tables/schemas.py``."""
+"""Conversion of measurements to rows of the tables in ``features/tables/schemas.py``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from presage.pipelines.profiling.running.training_step import INFERENCE
 from presage.pipelines.profiling.running.work import Row, Work, colocation_id
 from presage.pipelines.profiling.zoo import JobConfig
 
-# A job's length is for schedulers and for the runtime to scale with; what is measured is a step.
+# Number of steps of a job, for schedulers and for scaling the runtime; a single step is measured.
 ITERATIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """On what, and where, the rows of a campaign are measured."""
+    """Device, campaign and machine of the measured rows."""
 
     device: Device
     campaign: str
@@ -26,7 +26,7 @@ class Context:
     versions: str
 
     def provenance(self, measured_at_s: float) -> Row:
-        """Columns of a row measured at that Unix time."""
+        """Return the provenance columns of a row measured at that Unix time."""
         return {
             "campaign": self.campaign,
             "machine": self.machine,
@@ -36,7 +36,7 @@ class Context:
 
 
 def job_row(config: JobConfig, graph: OpGraph) -> Row:
-    """Row of ``jobs``."""
+    """Return a row of ``jobs``."""
     return {
         "job_id": config.name,
         "name": config.model,
@@ -51,7 +51,7 @@ def job_row(config: JobConfig, graph: OpGraph) -> Row:
 
 
 def graph_columns(graph: OpGraph) -> Row:
-    """Columns of ``jobs`` that a graph tells."""
+    """Return the columns of ``jobs`` that a graph determines."""
     return {
         "graph_digest": graph.digest,
         "input_elements": graph.input_elements,
@@ -62,18 +62,18 @@ def graph_columns(graph: OpGraph) -> Row:
 
 
 def node_rows(graph: OpGraph) -> list[Row]:
-    """Rows of ``nodes``."""
+    """Return rows of ``nodes``."""
     digest = graph.digest
     return [{"graph_digest": digest, **dataclasses.asdict(node)} for node in graph.nodes]
 
 
 def device_row(device: Device, context: Context, measured_at_s: float) -> Row:
-    """Row of ``devices``."""
+    """Return a row of ``devices``."""
     return device_columns(device) | context.provenance(measured_at_s)
 
 
 def device_columns(device: Device) -> Row:
-    """Columns of ``devices`` that a device tells."""
+    """Return the columns of ``devices`` that a device determines."""
     peaks = sorted(device.peak_flops_per_s.items())
     return {
         "device_kind": device.kind,
@@ -89,7 +89,7 @@ def device_columns(device: Device) -> Row:
 
 
 def execution_row(result: RunResult, share: Share, context: Context, measured_at_s: float) -> Row:
-    """Row of ``executions`` for a job that ran alone."""
+    """Return a row of ``executions`` for a job that ran solo."""
     (member,) = result.members
     peak = member.memory_peak_bytes
     return {
@@ -119,9 +119,9 @@ def execution_row(result: RunResult, share: Share, context: Context, measured_at
 def colocation_rows(
     result: RunResult, work: Work, context: Context, measured_at_s: float
 ) -> list[Row]:
-    """Rows of ``colocations``, one per member; if one failed, none has a step time.
+    """Return rows of ``colocations``, one per member; if one failed, none has a step time.
 
-    A member's share is what it was given alone, too: time-slicing gives none a part of its own.
+    A member's share is also that of its solo run: time-slicing does not divide the device.
     """
     device = context.device.kind
     shared = {
@@ -143,7 +143,7 @@ def colocation_rows(
 
 
 def _device_utilization(result: RunResult) -> float | None:
-    """The driver's figure on a GPU; on a processor each member counts its own time."""
+    """Return the driver's figure on a GPU; on a processor, the sum over the members."""
     if result.sample.compute_utilization is not None:
         return result.sample.compute_utilization
     own = [member.compute_utilization for member in result.members]

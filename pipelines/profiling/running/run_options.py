@@ -1,4 +1,4 @@
-"""How runs are made."""
+"""Options of measured runs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How runs are made, the same for a whole campaign.
+    """Options of runs, the same for a complete campaign.
 
     Attributes
     ----------
     memory_limit_bytes : int or None
-        Limit on every member's own data; None leaves it to the machine.
+        Limit on every member's own data; None for no limit.
     max_foreign_load : float
-        Above this share of the device, a window is measured again.
+        Share of the device used by other processes above which a window is repeated.
     max_unsteadiness : float
-        Above this relative difference of a window's two halves, it is measured again.
+        Relative difference of a window's two halves above which it is repeated.
     quiet_wait_s : float
-        Longest wait for a quiet machine, in all, during one run.
+        Maximum total wait for a quiet machine during one run.
     attempts : int
-        Most windows of one run; the quietest is kept.
+        Maximum number of windows of one run; the quietest is kept.
     timeout_s : float
-        Longest time to set up and warm up, and longest time past a window's deadline.
+        Maximum time to set up and warm up, and maximum time after a window's deadline.
     """
 
     threads: int

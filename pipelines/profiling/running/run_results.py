@@ -1,4 +1,4 @@
-"""What a run gave."""
+"""Results of measured runs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from presage.pipelines.profiling.sampling.device_sample import DeviceSample
 
-UNSEEN = DeviceSample(compute_utilization=None, foreign_load=None)  # of a run that failed
+UNMEASURED = DeviceSample(compute_utilization=None, foreign_load=None)  # of a failed run
 
 
 @dataclass(frozen=True, slots=True)
 class MemberResult:
-    """One job of a run; None where there is nothing to measure because the run failed.
+    """Result of one job of a run; fields are None if the run failed.
 
-    ``failure`` is "", "out-of-memory", "crash" or "timeout", and this member's own: in a run
-    that another member brought down it is "".
+    ``failure`` is "", "out-of-memory", "crash" or "timeout" for this member itself: it is "" if
+    another member made the run fail.
     """
 
     job: str
@@ -27,22 +27,22 @@ class MemberResult:
     memory_allocated_peak_bytes: int | None = None
     memory_reserved_peak_bytes: int | None = None
     setup_s: float | None = None
-    solo_step_time_s: float | None = None  # of a member of a co-location, moments before
+    solo_step_time_s: float | None = None  # of a member of a co-location, measured just before
     failure: str = ""
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Jobs that ran at the same time, and how much others disturbed them."""
+    """Jobs that ran at the same time, and the disturbance by other processes."""
 
     members: tuple[MemberResult, ...]
     foreign_load: float | None = None
-    sample: DeviceSample = UNSEEN
+    sample: DeviceSample = UNMEASURED
 
     @property
     def unsteadiness(self) -> float:
-        """The least steady member's."""
+        """Maximum unsteadiness of the members."""
         return max((member.unsteadiness for member in self.members), default=0.0)
 
     @property

@@ -1,4 +1,4 @@
-"""Where a campaign's runs are made: here, or on the machines of a cluster."""
+"""Runners of a campaign: on this machine, or on the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from presage.pipelines.profiling.running.work import Outcome, Row, Work
 
 
 class Runner(Protocol):
-    """Makes runs on devices of one kind, one at a time on each.
+    """Makes runs on devices of one kind, sequentially on each device.
 
     Attributes
     ----------
     device : Device
         As detected; all devices are of its kind.
-    whole_share : Share
-        All of a device that one job can be given: of a GPU in MIG mode one slice.
+    full_share : Share
+        Largest share of a device for one job: on a GPU in MIG mode one slice.
     machines : collection of str
-        Digests of the machines that the devices are in.
+        Digests of the devices' machines.
     slots : int
-        How many runs can be under way; it may shrink when a machine is lost.
+        Maximum number of concurrent runs; it decreases if a machine is lost.
     """
 
     device: Device
-    whole_share: Share
+    full_share: Share
 
     @property
     def machines(self) -> Collection[str]: ...  # noqa: D102 - above
@@ -39,31 +39,31 @@ class Runner(Protocol):
     def slots(self) -> int: ...  # noqa: D102
 
     def require(self, shares: Collection[Share]) -> None:
-        """Refuse a campaign that asks for a share which its devices cannot give."""
+        """Raise if the devices do not support one of the shares."""
 
     def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
-        """Rows of ``devices`` of those machines."""
+        """Return rows of ``devices`` of these machines."""
 
     def start(self, work: Work, *, seconds_left: float) -> None:
-        """Begin a run; at most ``slots`` may be under way."""
+        """Start a run; at most ``slots`` may be in progress."""
 
     def wait(self) -> Outcome:
-        """The next run to end, of those under way."""
+        """Return the next finished run."""
 
 
-# By a campaign's name, how its runs are made, and the folder that they go to.
+# Opens a runner, given a campaign's name, the options of runs, and the target folder.
 OpenRunner = Callable[[str, RunOptions, Path], AbstractContextManager[Runner]]
 
 
 class LocalRunner:
-    """Makes runs in this machine, each when it is waited for."""
+    """Makes runs on this machine, each when its result is awaited."""
 
     slots = 1
 
     def __init__(self, campaign: str, options: RunOptions) -> None:
         self._profiler = Profiler(campaign, options)
         self.device = self._profiler.device
-        self.whole_share = self._profiler.whole_share
+        self.full_share = self._profiler.full_share
         self.machines: Collection[str] = (self._profiler.machine,)
         self._started: deque[tuple[Work, float]] = deque()
 
@@ -81,15 +81,15 @@ class LocalRunner:
         return self._profiler.measure(work, seconds_left=seconds_left)
 
     @contextmanager
-    def alone_on_device(self, folder: Path) -> Iterator[None]:
-        """Keep other profilers off the device."""
-        with self._profiler.alone_on_device(folder):
+    def lock_device(self, folder: Path) -> Iterator[None]:
+        """Lock the device against other profilers."""
+        with self._profiler.lock_device(folder):
             yield
 
 
 @contextmanager
 def local_runner(campaign: str, options: RunOptions, folder: Path) -> Iterator[Runner]:
-    """The device of this machine, kept from other profilers while it is used."""
+    """Yield a runner of this machine's device, locked against other profilers."""
     runner = LocalRunner(campaign, options)
-    with runner.alone_on_device(folder):
+    with runner.lock_device(folder):
         yield runner

@@ -1,6 +1,6 @@
-"""What the profiler runs and the tracer traces: one step of a job on resident synthetic data.
+"""Training step that the profiler runs and the tracer traces: one step on synthetic data.
 
-Everything here also runs under ``torch.device("meta")``, where no weight is allocated: shapes never
+All code here also runs under ``torch.device("meta")``, where no weight is allocated: shapes do not
 depend on values, and every tensor comes from a factory that obeys the default device.
 """
 
@@ -16,16 +16,16 @@ from torch import Tensor, nn, optim
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """A job ready to be stepped: forward, backward, optimizer; of inference the forward alone.
+    """A job ready to run: forward, backward, optimizer; for inference forward only.
 
     Attributes
     ----------
     modules : tuple of nn.Module
-        Together they hold all parameters of the job.
+        Modules with all parameters of the job.
     run : callable
-        One whole step; the data are made beforehand and stay where they are.
+        One complete step; the data are created before and stay in place.
     input_elements : int
-        Input elements of one sample, so without the batch dimension.
+        Input elements of one sample, without the batch dimension.
     """
 
     modules: tuple[nn.Module, ...]
@@ -40,13 +40,13 @@ class TrainingStep:
             )
 
     def parameters(self) -> list[nn.Parameter]:
-        """All parameters of the job."""
+        """Return all parameters of the job."""
         return [parameter for module in self.modules for parameter in module.parameters()]
 
 
-INFERENCE = "inference"  # in place of an optimizer: the job only runs its model forward
+INFERENCE = "inference"  # instead of an optimizer: the job only runs the forward pass
 
-# Learning rates matter to nothing that is measured; these keep a real run from diverging.
+# Learning rates do not affect measurements; these keep a real run from diverging.
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], optim.Optimizer]] = {
     "sgd": lambda parameters: optim.SGD(parameters, lr=1e-2, momentum=0.9),
     "adam": lambda parameters: optim.Adam(parameters, lr=1e-3),
@@ -55,12 +55,12 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], optim.Optimizer]] = {
 
 
 def make_optimizer(name: str, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
-    """Optimizer by name; its state is allocated by its first step.
+    """Create an optimizer by name; its first step allocates its state.
 
     Raises
     ------
     ValueError
-        If ``name`` is not a key of ``OPTIMIZERS``.
+        ``name`` is not a key of ``OPTIMIZERS``.
     """
     if name not in OPTIMIZERS:
         raise ValueError(
@@ -78,7 +78,7 @@ def supervised(
     optimizer: str,
     input_elements: int,
 ) -> TrainingStep:
-    """Step of one model with one optimizer, or of its inference, on the same batch each time.
+    """Return the step of one model with one optimizer, or its inference, on a fixed batch.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def supervised(
     inputs : tuple of Tensor, each of shape (B, ...)
         The resident batch.
     loss : callable
-        Scalar loss of the model's output; it holds the targets.
+        Scalar loss of the model's output; includes the targets.
     optimizer : str
-        A key of ``OPTIMIZERS``, or ``INFERENCE``: the model alone then runs, in evaluation mode.
+        A key of ``OPTIMIZERS``, or ``INFERENCE`` to run only the model in evaluation mode.
     input_elements : int
         Input elements of one sample.
     """
@@ -106,7 +106,7 @@ def supervised(
 
 
 def inference(model: nn.Module, inputs: tuple[Tensor, ...], *, input_elements: int) -> TrainingStep:
-    """Step of a model that only answers: no gradient is kept."""
+    """Return the step of a model in inference, without gradients."""
     model.eval().requires_grad_(False)
 
     def run() -> None:

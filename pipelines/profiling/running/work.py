@@ -1,4 +1,4 @@
-"""One run to make: a job alone, or several together, and the share that each is given."""
+"""Description of one run: one job, or several co-located, and the share of each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from presage.features.device.device import Share
 
 Row = dict[str, Any]
 
-# Sharing without a part of one's own: the members take turns, or get what the threads can use.
+# Modes that do not partition the device: members take turns, or use what their threads can.
 UNDIVIDED = ("exclusive", "time-slice", "mig", "cpu-quota")
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A run of one job or more, by their names in the zoo.
+    """A run of one or more jobs, by their names in the zoo.
 
     Attributes
     ----------
@@ -25,9 +25,9 @@ class Work:
     shares : tuple of Share
         One per job.
     window_s : float
-        Least time to step for.
+        Minimum time of the window.
     solo_s : tuple of float
-        Step time of each job alone, as far as the campaign knows; () for a job alone.
+        Solo step time of each job, if the campaign has it; () for a single job.
     """
 
     jobs: tuple[str, ...]
@@ -36,25 +36,25 @@ class Work:
     solo_s: tuple[float, ...] = ()
 
     @property
-    def alone(self) -> bool:
-        """Whether it is a single job."""
+    def solo(self) -> bool:
+        """Whether the run has a single job."""
         return len(self.jobs) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave: rows of one table, and what a person should know of it."""
+    """Result of a run: rows of one table, and messages for the user."""
 
     work: Work
     rows: tuple[Row, ...]
     failed: bool
     foreign_load: float | None
     messages: tuple[str, ...]
-    taken_s: float
+    duration_s: float
 
 
 def colocation_id(jobs: Sequence[str], device_kind: str, shares: Sequence[Share] = ()) -> str:
-    """Name of a co-location: its members in sorted order, the device, and how it is divided."""
+    """Return the name of a co-location: sorted members, the device, and how it is divided."""
     mode = shares[0].mode if shares else "time-slice"
     if mode in UNDIVIDED:
         return f"{' + '.join(sorted(jobs))} @ {device_kind}"

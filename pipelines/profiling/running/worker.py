@@ -1,8 +1,8 @@
-"""One job in a process of its own: ``python -m presage.pipelines.profiling.running.worker SPEC``.
+"""Worker process of one job: ``python -m presage.pipelines.profiling.running.worker SPEC``.
 
-It imports torch and waits for the job's name on stdin. It builds the job, warms it up, says that
-it is ready, and then, for every window it is sent on stdin, steps until the window's deadline and
-reports each step and its memory. It ends when stdin does.
+It imports torch and waits for the job's name on stdin. It builds the job, warms it up and reports
+that it is ready. For every window that it receives on stdin, it steps until the window's deadline
+and reports each step and its memory. It ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ OUT_OF_MEMORY_WORDS = (
     "not enough memory",
     "can't allocate memory",
     "out of memory",
-    "status_alloc_failed",  # cuBLAS and its kin, which allocate past torch
+    "status_alloc_failed",  # cuBLAS and similar libraries, which allocate outside torch
     "device_allocation_failed",
     "host_allocation_failed",
 )
-# What NVIDIA's libraries say when there is no memory for their workspace, and otherwise too.
+# Messages of NVIDIA's libraries for a lack of workspace memory, but also for other errors.
 AMBIGUOUS_WORDS = (
     "cublas_status_not_initialized",
     "cudnn_status_not_initialized",
@@ -39,23 +39,23 @@ AMBIGUOUS_WORDS = (
     "unable to find an engine",
     "unable to find a valid cudnn algorithm",
 )
-SHORT_OF_MEMORY = 0.05  # share of the memory that is left when an ambiguous error means its lack
+MIN_FREE_MEMORY_SHARE = 0.05  # share of free memory below which ambiguous errors mean that
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point; the spec's keys are those of :func:`serve`."""
+    """Run the worker; the spec's keys are those of :func:`serve`."""
     spec: dict[str, Any] = json.loads((sys.argv[1:] if argv is None else argv)[0])
     die_with_parent(spec.pop("parent_pid"))
-    answers = claim_stdout()
+    responses = claim_stdout()
 
-    def answer(**message: Any) -> None:
-        answers.write(json.dumps(message) + "\n")
+    def respond(**message: Any) -> None:
+        responses.write(json.dumps(message) + "\n")
 
     try:
-        serve(**spec, requests=iter(sys.stdin.readline, ""), answer=answer)
-    except Exception as error:  # whatever a job does is a measurement, and must be told
+        serve(**spec, requests=iter(sys.stdin.readline, ""), respond=respond)
+    except Exception as error:  # every failure of a job is a measurement to report
         failure = failure_kind(error, memory_is_short=spec["device"] == "cuda" and _is_short())
-        answer(event="failed", failure=failure, message=_short(error))
+        respond(event="failed", failure=failure, message=_short(error))
 
 
 def serve(
@@ -66,9 +66,9 @@ def serve(
     device: str,
     spawned_s: float,
     requests: Iterator[str],
-    answer: Callable[..., None],
+    respond: Callable[..., None],
 ) -> None:
-    """Build and warm up a job, then step through every requested window.
+    """Build and warm up a job, then run every requested window.
 
     Parameters
     ----------
@@ -76,11 +76,11 @@ def serve(
         "cpu" or "cuda".
     spawned_s : float
         Monotonic time at which the parent started this process; setup is counted from there,
-        without the time spent waiting for the job's name.
+        without the wait for the job's name.
     requests : iterator of str
         JSON lines: first ``job``, ``environment`` (variables to set before CUDA starts) and
-        ``begun_s``, when it was sent; then ``start_s`` and ``deadline_s`` of every window.
-    answer : callable
+        ``begun_s``, the time it was sent; then ``start_s`` and ``deadline_s`` of every window.
+    respond : callable
         Sends its keyword arguments to the parent.
     """
     _offer_to_the_oom_killer()
@@ -90,15 +90,15 @@ def serve(
 
     imported_s = time.monotonic()
     first = next(requests, None)
-    if first is None:  # not needed after all
+    if first is None:  # this worker was not needed
         return
     begin = json.loads(first)
     os.environ.update(begin["environment"])
     idle_s = max(0.0, begin["begun_s"] - imported_s)
     config = parse(begin["job"])
     torch.set_num_threads(threads)
-    # A job that has converged on its one batch decays into denormals, which are many times
-    # slower; no real job does.
+    # A job that converged on its only batch decays into denormals, which are many times slower;
+    # real jobs do not.
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
     if device == "cuda":
@@ -107,22 +107,22 @@ def serve(
         limit_memory(memory_limit_bytes, device)
     with torch.device(device):
         run = build(config).run
-    whole = _synchronized(run) if device == "cuda" else run
+    run_once = _synchronized(run) if device == "cuda" else run
     step = step_through_on_gpu if device == "cuda" else step_through
-    whole()
+    run_once()
     setup_s = time.monotonic() - spawned_s - idle_s
-    answer(event="ready", setup_s=setup_s, warm_step_s=_warm_up(whole))
+    respond(event="ready", setup_s=setup_s, warm_step_s=_warm_up(run_once))
     for line in requests:
         window = json.loads(line)
         steps, cpu_s = step(run, window["start_s"], window["deadline_s"])
-        answer(event="window", steps=steps, cpu_s=cpu_s, **_peaks(device))
+        respond(event="window", steps=steps, cpu_s=cpu_s, **_peaks(device))
 
 
 def choose_cuda_kernels(precision: str) -> None:
-    """Set torch so that a precision means what its name says, whatever torch's defaults are.
+    """Configure torch so that a precision means what its name says, independent of its defaults.
 
-    fp32 is fp32: without TF32, which cuDNN would use unasked. No search for the fastest
-    convolution either: it is off by default, so in most people's jobs, and its choice varies.
+    fp32 excludes TF32, which cuDNN would use by default. There is no search for the fastest
+    convolution: it is off by default, hence in most jobs, and its choice varies.
     """
     import torch
 
@@ -132,7 +132,7 @@ def choose_cuda_kernels(precision: str) -> None:
 
 
 def limit_memory(limit_bytes: int, device: str) -> None:
-    """Let this process take no more: of its own data on a CPU, of torch's allocator on a GPU."""
+    """Limit the memory of this process: its data on a CPU, torch's allocator on a GPU."""
     import torch
 
     if device == "cuda":
@@ -141,12 +141,12 @@ def limit_memory(limit_bytes: int, device: str) -> None:
         return
     import resource  # not on Windows
 
-    torch.ones(1 << 16).add_(1)  # the thread pool's stacks are not the job's
+    torch.ones(1 << 16).add_(1)  # allocate the thread pool's stacks before the limit
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def _warm_up(run: Callable[[], None]) -> float:
-    """Seconds of a median step, once the first is over."""
+    """Return the seconds of a median step, without the first."""
     steps: list[float] = []
     while len(steps) < WARM_STEPS or sum(steps) < WARM_S:
         start_s = time.monotonic()
@@ -158,9 +158,9 @@ def _warm_up(run: Callable[[], None]) -> float:
 def step_through(
     run: Callable[[], None], start_s: float, deadline_s: float
 ) -> tuple[list[tuple[float, float]], float]:
-    """Step from ``start_s`` until ``deadline_s``: start and end of each step, and CPU seconds.
+    """Run steps from ``start_s`` to ``deadline_s``; return step intervals and CPU seconds.
 
-    Clocks are monotonic. The last step may end after the deadline; there is at least one.
+    Clocks are monotonic. The last step may end after the deadline; there is at least one step.
     """
     time.sleep(max(0.0, start_s - time.monotonic()))
     steps: list[tuple[float, float]] = []
@@ -175,9 +175,9 @@ def step_through(
 
 
 def failure_kind(error: Exception, *, memory_is_short: bool = False) -> str:
-    """Either "out-of-memory" or "crash"; libraries tell of the former in words alone.
+    """Return "out-of-memory" or "crash"; libraries report the former only in their messages.
 
-    With ``memory_is_short`` an error that may mean it does mean it.
+    With ``memory_is_short``, ambiguous errors count as out-of-memory.
     """
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY_WORDS):
@@ -188,15 +188,15 @@ def failure_kind(error: Exception, *, memory_is_short: bool = False) -> str:
 
 
 def _is_short() -> bool:
-    """Whether next to nothing of the GPU's memory is left, or of this process's part of it."""
+    """Return whether the GPU, or this process's part of it, has almost no free memory."""
     import torch
 
-    with suppress(Exception):  # after some errors CUDA answers nothing any more
+    with suppress(Exception):  # after some errors CUDA calls fail
         free_bytes, total_bytes = torch.cuda.mem_get_info()
-        part = torch.cuda.get_per_process_memory_fraction()
+        fraction = torch.cuda.get_per_process_memory_fraction()
         reserved_bytes = torch.cuda.memory_reserved()
-        left_bytes = min(free_bytes, part * total_bytes - reserved_bytes)
-        return left_bytes < SHORT_OF_MEMORY * total_bytes
+        left_bytes = min(free_bytes, fraction * total_bytes - reserved_bytes)
+        return left_bytes < MIN_FREE_MEMORY_SHARE * total_bytes
     return False
 
 
@@ -205,7 +205,7 @@ def _short(error: Exception) -> str:
 
 
 def _synchronized(run: Callable[[], None]) -> Callable[[], None]:
-    """The step including its work on the GPU."""
+    """Return a step that waits for its work on the GPU."""
     import torch
 
     def run_to_the_end() -> None:
@@ -216,10 +216,10 @@ def _synchronized(run: Callable[[], None]) -> Callable[[], None]:
 
 
 def _peaks(device: str) -> dict[str, int | None]:
-    """Most bytes this process ever held, by the allocator too where torch has one of its own.
+    """Return this process's peak memory, and the peaks of torch's allocator if it has one.
 
-    On a GPU the first stands in where the driver does not tell of processes: it lacks the
-    context, and what libraries allocate past torch.
+    On a GPU the allocator's peak replaces the process's if the driver does not report it: that
+    lacks the context, and allocations of libraries outside torch.
     """
     if device == "cuda":
         import torch
@@ -238,14 +238,14 @@ def _peaks(device: str) -> dict[str, int | None]:
 
 
 def peak_resident_bytes() -> int:
-    """VmHWM of this process; getrusage would begin with the parent's at the fork."""
+    """Return VmHWM of this process; getrusage would start with the parent's value at the fork."""
     status = Path("/proc/self/status").read_text()
     kibibytes = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(kibibytes.split()[1]) * 1024
 
 
 def _offer_to_the_oom_killer() -> None:
-    """If memory runs out it is a worker that dies, not another program of this machine."""
+    """Make the kernel kill a worker first if memory runs out, not another program."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -1,4 +1,4 @@
-"""The worker processes of runs; on a GPU some are begun before they are needed."""
+"""Worker processes of runs; on a GPU, some start before they are needed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from presage.system.child_process import Child
 
 WORKER = "presage.pipelines.profiling.running.worker"
 
-# Most members of a co-location. To import torch takes seconds of a processor, and of a GPU nothing:
-# there the next run's workers import it while this one is measured.
+# Maximum members of a co-location. Importing torch takes processor seconds but no GPU time, so on a
+# GPU the next run's workers import it while the current run is measured.
 SPARES = 4
 
 
 class Workers:
-    """Starts workers, and kills at the end what it holds in reserve."""
+    """Starts workers, and kills spare workers at the end."""
 
     def __init__(self, device: Device, options: RunOptions) -> None:
         self._device, self._options = device, options
@@ -37,12 +37,12 @@ class Workers:
             self._spares.popleft().kill()
 
     def begin(self, config: JobConfig, share: Share) -> Child:
-        """A worker that builds the job on its share; the caller kills it.
+        """Return a worker that builds the job on its share; the caller must kill it.
 
         Raises
         ------
         ProfilingError
-            The device cannot be shared so.
+            The device does not support the share.
         """
         environment = environment_of(share, self._device)
         child = self._take()

@@ -1,4 +1,4 @@
-"""The processor, by the kernel's own counts."""
+"""Sampler of the processor, from the kernel's counters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from presage.pipelines.profiling.sampling.device_sample import DeviceSample
 
 
 class CpuSampler:
-    """Processor time that others used, by the larger of two counts.
+    """Processor time used by other processes, as the larger of two counts.
 
-    The kernel's busy time less the members' misses part of what runs in short bursts, since it
-    is counted by ticks; the sum over all other processes misses those that have ended. Time
-    stolen by the hypervisor is foreign too.
+    The kernel's busy time minus the members' misses part of short bursts, because it is counted in
+    ticks; the sum over all other processes misses those that ended. Time stolen by the hypervisor
+    is foreign load, too.
     """
 
     def __init__(self) -> None:
-        self._cores = sorted(os.sched_getaffinity(0))  # which, not only how many
+        self._cores = sorted(os.sched_getaffinity(0))  # the set of cores, not only their number
         self._pids: frozenset[int] = frozenset()
         self._start_s = self._busy_s = 0.0
         self._by_pid: dict[int, float] = {}
@@ -50,7 +50,7 @@ class CpuSampler:
 def _cpu_s_by_pid() -> dict[int, float]:
     seconds = {}
     for pid in psutil.pids():
-        with suppress(psutil.Error):  # it ended meanwhile
+        with suppress(psutil.Error):  # the process ended meanwhile
             times = psutil.Process(pid).cpu_times()
             seconds[pid] = times.user + times.system
     return seconds

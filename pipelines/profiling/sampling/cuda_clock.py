@@ -1,11 +1,10 @@
-"""When the steps of a job ran on a GPU, by CUDA events.
+"""Step times of a job on a GPU, from CUDA events.
 
-A training loop does not wait for the GPU after every step, and a profiler that did would measure
-the waiting. So the GPU itself notes the time at the end of each step, and the processor runs ahead
-of it by a few steps at most: the GPU never lacks work, and the queue does not outgrow the window.
-An event tells no time of day, only the time to another event. One that is recorded while the GPU
-has nothing else to do ties all of them to the processor's monotonic clock, which co-located jobs
-have in common.
+A training loop does not wait for the GPU after every step, and a profiler that waited would measure
+the wait. Therefore the GPU records the time at the end of each step, and the processor runs at most
+a few steps ahead: the GPU never lacks work, and the queue does not exceed the window. An event has
+no time of day, only the time to another event. An event that is recorded while the GPU is idle
+aligns all events with the processor's monotonic clock, which co-located jobs share.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 AHEAD = 2  # steps
-TIES = 5  # tries to tie the clocks; beside other jobs the GPU may be late
+TIES = 5  # attempts to align the clocks; co-located jobs may delay the GPU
 
 
 class Event(Protocol):
     """A ``torch.cuda.Event`` with timing."""
 
     def record(self) -> None:
-        """Note the time as soon as all work queued before is done."""
+        """Record the time when all previously queued work is done."""
 
     def synchronize(self) -> None:
-        """Wait for that."""
+        """Wait until the event is recorded."""
 
     def elapsed_time(self, end_event: Any, /) -> float:
-        """Milliseconds from this event to that one."""
+        """Return the milliseconds from this event to the other."""
 
 
 def cuda_event() -> Event:
-    """A real one, on the current device."""
+    """Return a CUDA event on the current device."""
     import torch
 
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -45,10 +44,10 @@ def step_through_on_gpu(
     deadline_s: float,
     new_event: Callable[[], Event] = cuda_event,
 ) -> tuple[list[tuple[float, float]], float]:
-    """Step from ``start_s`` until ``deadline_s``: start and end of each step, and CPU seconds.
+    """Run steps from ``start_s`` to ``deadline_s``; return step intervals and CPU seconds.
 
-    As ``step_through`` on a processor: clocks are monotonic, a step begins where the one before
-    ended, the last may end after the deadline, and there is at least one.
+    As in ``step_through`` for a processor: clocks are monotonic, a step begins at the end of the
+    previous one, the last may end after the deadline, and there is at least one.
     """
     time.sleep(max(0.0, start_s - time.monotonic()))
     cpu_before_s = time.process_time()
@@ -62,14 +61,14 @@ def step_through_on_gpu(
     cpu_s = time.process_time() - cpu_before_s
     times_s = [origin_s + origin.elapsed_time(event) / 1e3 for event in events]
     first, *others = pairwise(times_s)
-    # What was queued ahead may have begun after the deadline.
+    # Steps that were queued ahead may have started after the deadline.
     return [first, *(step for step in others if step[0] < deadline_s)], cpu_s
 
 
 def tied_event(new_event: Callable[[], Event]) -> tuple[Event, float]:
-    """An event and the monotonic time at which the GPU came to it.
+    """Return an event and the monotonic time at which the GPU recorded it.
 
-    The midpoint between asking and being told, of the try in which the two were nearest.
+    The time is the midpoint between request and response of the fastest attempt.
     """
     best: tuple[float, float, Event] | None = None
     for _ in range(TIES):

@@ -1,4 +1,4 @@
-"""SM activity by NVIDIA's Data Center GPU Manager, through its command ``dcgmi dmon``."""
+"""SM activity from NVIDIA's Data Center GPU Manager, with its command ``dcgmi dmon``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from presage.pipelines.profiling.sampling.sm_counters import SmReading
 log = logging.getLogger(__name__)
 
 SM_ACTIVE, SM_OCCUPANCY = 1002, 1003  # DCGM's numbers of the fields
-PERIOD_MS = 100  # DCGM profiles no faster
-MOST_LINES = 1200  # two minutes: should we be killed, it ends by itself
+PERIOD_MS = 100  # DCGM's shortest period
+MOST_LINES = 1200  # two minutes: limits the lifetime if the profiler is killed
 PATIENCE_S = 2.0
 
 
 def dcgm_is_installed() -> bool:
-    """Whether its command is there; whether its host engine runs is seen when it is asked."""
+    """Return whether the command exists; a missing host engine shows only when it runs."""
     return shutil.which("dcgmi") is not None
 
 
 class Dcgm:
-    """``dcgmi dmon`` for the length of a window; nothing is told where it cannot count."""
+    """``dcgmi dmon`` for the duration of a window; empty readings where it cannot count."""
 
     def __init__(self, gpu: int) -> None:
         self._gpu = gpu
@@ -45,9 +45,9 @@ class Dcgm:
                 errors="replace",
             )
         except OSError as error:
-            warn(f"dcgmi does not start ({error.strerror})")
+            warn(f"dcgmi failed to start ({error.strerror})")
         else:
-            # For a window that is broken off.
+            # Stop the process if the window is aborted.
             self._guard = weakref.finalize(self, self._process.kill)
 
     def stop(self) -> SmReading:  # noqa: D102
@@ -63,7 +63,7 @@ class Dcgm:
 
 
 def _ended(process: subprocess.Popen[str]) -> str:
-    """All it printed. Interrupted, it still prints what its pipe's buffer held back."""
+    """Return the complete output; an interrupted process still flushes its pipe buffer."""
     process.send_signal(signal.SIGINT)
     try:
         return process.communicate(timeout=PATIENCE_S)[0]
@@ -73,7 +73,7 @@ def _ended(process: subprocess.Popen[str]) -> str:
 
 
 def parse(lines: Iterable[str]) -> SmReading:
-    """Means of the lines "GPU 0  0.912  0.441"; the header and "N/A" are left out."""
+    """Return the means of lines such as "GPU 0  0.912  0.441", without header and "N/A"."""
     rows = []
     for line in lines:
         words = line.split()
@@ -87,15 +87,15 @@ def _number(word: str) -> float | None:
         value = float(word)
     except ValueError:
         return None
-    return value if 0 <= value <= 1 else None  # a blank is told as a very large number
+    return value if 0 <= value <= 1 else None  # DCGM encodes a missing value as a very large number
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return sum(told) / len(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
-@cache  # once a process, not once a window
+@cache  # once per process, not once per window
 def warn(what: str) -> None:
-    """Say why SM activity is not by DCGM."""
-    log.warning("DCGM tells no SM activity: %s; see that nv-hostengine runs", what)
+    """Log why DCGM provides no SM activity."""
+    log.warning("DCGM provides no SM activity: %s; check that nv-hostengine runs", what)

@@ -1,4 +1,4 @@
-"""What is seen of a device from outside the jobs, and who sees it."""
+"""Measurements of a device from outside the jobs, and the sampler protocol."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One window. None where the driver does not say; of a CPU nothing but ``foreign_load``.
+    """One window. Values are None if the driver lacks them; a CPU has only ``foreign_load``.
 
     Attributes
     ----------
     compute_utilization : float or None
-        Share of the window in which the device computed at all; None on a CPU, where each job
+        Share of the window in which the device was computing; None on a CPU, where each job
         counts its own CPU time exactly.
     foreign_load : float or None
-        Share of the device that processes other than the members used.
+        Share of the device used by processes that are not members.
     memory_bytes : Mapping[int, int]
-        Most device memory seen, by process id.
+        Maximum device memory, by process id.
     sm_activity, sm_occupancy : float or None
         Mean share of the multiprocessors with a warp on them, and of the warps they could hold.
     power_w : float or None
-        Mean power of the whole device.
+        Mean power of the complete device.
     sm_clock_mhz : float or None
         Median clock of the multiprocessors.
     throttled : bool or None
-        Whether power or heat held the clocks down at any moment.
+        Whether power or heat reduced the clocks at any moment.
     """
 
     compute_utilization: float | None
@@ -41,10 +41,10 @@ class DeviceSample:
 
 
 class Sampler(Protocol):
-    """Watches a device from ``start`` to ``stop``."""
+    """Samples a device from ``start`` to ``stop``."""
 
     def start(self, pids: Collection[int]) -> None:
-        """Begin a window in which ``pids`` are the members."""
+        """Start a window in which ``pids`` are the members."""
 
     def stop(self) -> DeviceSample:
-        """End the window."""
+        """End the window and return its sample."""

@@ -1,4 +1,4 @@
-"""SM activity by NVML's own performance monitor (GPM): Hopper and later, no DCGM needed."""
+"""SM activity from NVML's performance monitor (GPM): Hopper and later, without DCGM."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from presage.pipelines.profiling.sampling.sm_counters import SmReading
 
 
 class Gpm:
-    """Two readings of the counters, at start and stop; NVML makes means of their difference.
+    """Two readings of the counters, at start and stop; NVML computes means of their difference.
 
-    NVML asks for at least 0.1 s between them. On a GPU before Hopper, or in MIG mode, it says
-    that it is not supported, and nothing is told.
+    NVML requires at least 0.1 s between them. On a GPU before Hopper, or in MIG mode, it is not
+    supported, and readings are empty.
     """
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        support = device.ask("nvmlGpmQueryDeviceSupport")
+        support = device.query("nvmlGpmQueryDeviceSupport")
         self._supported = support is not None and bool(support.isSupportedDevice)
         self._first: Any = None
 
@@ -38,25 +38,25 @@ class Gpm:
             sample = driver.nvmlGpmSampleAlloc()
         except driver.NVMLError:
             return None
-        if self._device.ask("nvmlGpmSampleGet", sample) is None:
+        if self._device.query("nvmlGpmSampleGet", sample) is None:
             self._free(sample)
             return None
         return sample
 
     def _difference(self, first: Any, second: Any) -> SmReading:
         driver = self._device.driver
-        asked = driver.c_nvmlGpmMetricsGet_t()
-        asked.version = driver.NVML_GPM_METRICS_GET_VERSION
-        asked.sample1, asked.sample2 = first, second
-        wanted = (driver.NVML_GPM_METRIC_SM_UTIL, driver.NVML_GPM_METRIC_SM_OCCUPANCY)
-        asked.numMetrics = len(wanted)
-        for place, metric in enumerate(wanted):
-            asked.metrics[place].metricId = metric
+        request = driver.c_nvmlGpmMetricsGet_t()
+        request.version = driver.NVML_GPM_METRICS_GET_VERSION
+        request.sample1, request.sample2 = first, second
+        metrics = (driver.NVML_GPM_METRIC_SM_UTIL, driver.NVML_GPM_METRIC_SM_OCCUPANCY)
+        request.numMetrics = len(metrics)
+        for place, metric in enumerate(metrics):
+            request.metrics[place].metricId = metric
         try:
-            driver.nvmlGpmMetricsGet(asked)
+            driver.nvmlGpmMetricsGet(request)
         except driver.NVMLError:
             return SmReading()
-        return SmReading(*(_share(asked.metrics[place], driver) for place in range(len(wanted))))
+        return SmReading(*(_share(request.metrics[place], driver) for place in range(len(metrics))))
 
     def _free(self, *samples: Any) -> None:
         driver = self._device.driver
@@ -69,4 +69,4 @@ def _share(metric: Any, driver: Any) -> float | None:
     if metric.nvmlReturn != driver.NVML_SUCCESS:
         return None
     percent = float(metric.value)
-    return percent / 100 if 0 <= percent <= 100 else None  # a NaN is none either
+    return percent / 100 if 0 <= percent <= 100 else None  # also None for NaN

@@ -1,4 +1,4 @@
-"""A GPU as NVIDIA's driver tells of it: a question has an answer, or none, or the GPU is lost."""
+"""Queries to a GPU's driver: a value, None, or an error if the GPU is lost."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 class NvmlDevice:
-    """The GPU that jobs run on; ``driver`` is pynvml, or what has its functions.
+    """The GPU that jobs run on; ``driver`` is pynvml, or has its functions.
 
     Raises
     ------
     ProfilingError
-        When made or asked: the GPU or its driver is gone.
+        The GPU or its driver is gone, at creation or at a query.
     """
 
     def __init__(self, driver: Any = None, handle: Any = None) -> None:
@@ -28,20 +28,20 @@ class NvmlDevice:
 
             driver = pynvml
         self.driver = driver
-        self.never: dict[str, Verdict] = {}  # questions it does not answer, or not to this user
+        self.never: dict[str, Verdict] = {}  # functions that are unsupported or forbidden
         try:
             driver.nvmlInit()
             self.handle = visible_gpu(driver) if handle is None else handle
         except driver.NVMLError as error:
             raise ProfilingError(lost(error)) from error
 
-    def part(self, handle: Any) -> NvmlDevice:
-        """A MIG slice of this GPU, to be asked in the same way."""
+    def mig_slice(self, handle: Any) -> NvmlDevice:
+        """Return a MIG slice of this GPU, with the same interface."""
         return NvmlDevice(self.driver, handle)
 
-    def ask(self, function: str, *arguments: Any, empty: Any = None) -> Any:
-        """NVML's answer about this GPU; ``empty`` if there is nothing to tell, else None."""
-        if not hasattr(self.driver, function):  # an nvidia-ml-py too old for it, or too new
+    def query(self, function: str, *arguments: Any, empty: Any = None) -> Any:
+        """Return NVML's value for this GPU; ``empty`` if there is none yet, else None."""
+        if not hasattr(self.driver, function):  # nvidia-ml-py is too old or too new for it
             self.never[function] = Verdict.UNSUPPORTED
         if function in self.never:
             return None
@@ -55,8 +55,8 @@ class NvmlDevice:
             return empty if meaning is Verdict.EMPTY else None
 
     def memory_used_bytes(self) -> int | None:
-        """Memory that is taken, by anyone."""
-        info = self.ask("nvmlDeviceGetMemoryInfo")
+        """Return the memory in use by all processes."""
+        info = self.query("nvmlDeviceGetMemoryInfo")
         return None if info is None else int(info.used)
 
     def _note(self, function: str, meaning: Verdict) -> None:
@@ -66,7 +66,7 @@ class NvmlDevice:
             warn_of_permission(function)
 
     def _is_there(self) -> bool:
-        """Whether the GPU answers the simplest question; a sandbox may not know the others."""
+        """Return whether the GPU responds to the simplest query; sandboxes may lack others."""
         try:
             self.driver.nvmlDeviceGetMemoryInfo(self.handle)
         except self.driver.NVMLError as error:
@@ -74,11 +74,11 @@ class NvmlDevice:
         return True
 
 
-@cache  # once a process, not once a window
+@cache  # once per process, not once per window
 def warn_of_permission(function: str) -> None:
-    """Say what a table will lack, and why."""
+    """Log which columns stay empty, and why."""
     log.warning(
-        "NVML: no permission for %s, its columns stay empty; run as root, or let users read the "
-        "GPU's counters (NVreg_RestrictProfilingToAdminUsers=0)",
+        "NVML: no permission for %s, so its columns stay empty; run as root, or allow users to "
+        "read the GPU's counters (NVreg_RestrictProfilingToAdminUsers=0)",
         function,
     )

@@ -1,4 +1,4 @@
-"""What each of NVML's errors means to a measurement: the one place that tells them apart."""
+"""Classification of NVML's errors by their consequence for a measurement."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pynvml
 
 
 class Verdict(Enum):
-    """What to do when NVML does not answer a question."""
+    """Consequence of a failed NVML query."""
 
     GONE = "the GPU or its driver is lost: the campaign ends"
-    UNSUPPORTED = "this GPU never answers it: the value is None"
-    FORBIDDEN = "this user may not ask it: the value is None, and a warning says so"
-    EMPTY = "there is nothing to tell: no sample yet, no process"
-    PASSING = "it may answer the next time"
-    SUSPECT = "anything from a lost GPU to a question that a sandbox does not know"
+    UNSUPPORTED = "this GPU does not support the query: the value is None"
+    FORBIDDEN = "this user lacks permission: the value is None, and a warning is logged"
+    EMPTY = "there is no value: no sample yet, or no process"
+    PASSING = "the query may succeed the next time"
+    SUSPECT = "the GPU may be lost, or a sandbox does not support the query"
 
 
 VERDICTS = {
@@ -25,17 +25,17 @@ VERDICTS = {
     pynvml.NVML_ERROR_GPU_IS_LOST: Verdict.GONE,
     pynvml.NVML_ERROR_GPU_NOT_FOUND: Verdict.GONE,
     pynvml.NVML_ERROR_RESET_REQUIRED: Verdict.GONE,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Verdict.GONE,  # the driver was updated meanwhile
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Verdict.GONE,  # after a driver update
     pynvml.NVML_ERROR_NOT_SUPPORTED: Verdict.UNSUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Verdict.UNSUPPORTED,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Verdict.UNSUPPORTED,
     pynvml.NVML_ERROR_DEPRECATED: Verdict.UNSUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: Verdict.FORBIDDEN,
-    pynvml.NVML_SUCCESS: Verdict.EMPTY,  # nvidia-ml-py raises it where a list is empty
+    pynvml.NVML_SUCCESS: Verdict.EMPTY,  # nvidia-ml-py raises it for an empty list
     pynvml.NVML_ERROR_NOT_FOUND: Verdict.EMPTY,
     pynvml.NVML_ERROR_NO_DATA: Verdict.EMPTY,
     pynvml.NVML_ERROR_TIMEOUT: Verdict.PASSING,
-    pynvml.NVML_ERROR_INVALID_ARGUMENT: Verdict.PASSING,  # of this argument alone
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: Verdict.PASSING,  # concerns this argument only
     pynvml.NVML_ERROR_INSUFFICIENT_SIZE: Verdict.PASSING,  # a list that grew between two calls
     pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: Verdict.PASSING,
     pynvml.NVML_ERROR_MEMORY: Verdict.PASSING,
@@ -45,13 +45,13 @@ VERDICTS = {
 
 
 def verdict(error: Exception) -> Verdict:
-    """What an ``NVMLError`` means; of a code that is not in the table, SUSPECT."""
+    """Return the consequence of an ``NVMLError``; SUSPECT for codes that are not in the table."""
     return VERDICTS.get(getattr(error, "value", None), Verdict.SUSPECT)
 
 
 def lost(error: Exception) -> str:
-    """Message for when the driver is gone."""
+    """Return the message for a lost driver."""
     return (
-        f"NVML: {error}; see `dmesg` for an Xid. The tables hold everything up to then: "
+        f"NVML: {error}; see `dmesg` for an Xid. The tables hold all results so far: "
         "run the same command again when `nvidia-smi` works"
     )

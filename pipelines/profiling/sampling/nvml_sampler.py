@@ -1,4 +1,4 @@
-"""An NVIDIA GPU, by its driver."""
+"""Sampler of an NVIDIA GPU, from its driver."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ from presage.pipelines.profiling.sampling.nvml_readings import (
     stamped,
     time_weighted,
 )
-from presage.pipelines.profiling.sampling.sm_counters import FirstThatCounts, SmCounters, SmReading
+from presage.pipelines.profiling.sampling.sm_counters import FallbackCounters, SmCounters, SmReading
 
-PATIENCE_S = 10.0  # for the driver's answer; one that hangs is as good as gone
+PATIENCE_S = 10.0  # timeout of the driver; one that hangs counts as lost
 
-# Reasons for a clock below its best: power cap, slowdown by hardware, heat, power brake. Idle,
-# an application's own setting and the display are none.
+# Reasons for a clock below the maximum: power cap, hardware slowdown, heat, power brake. Idle, an
+# application's own setting and the display are not throttling.
 THROTTLED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
-# Clients of MPS are in a list of their own.
+# Clients of MPS are in a separate list.
 PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 
 
 @dataclass
-class _Seen:
-    """What was read during one window: the lists again and again, the rest at its end."""
+class _Readings:
+    """Readings of one window: lists are polled, the other values are read at its end."""
 
-    busy: list[tuple[float, float]] = field(default_factory=list)  # seconds since its start, share
+    busy: list[tuple[float, float]] = field(default_factory=list)  # seconds since the start, share
     power_w: list[float] = field(default_factory=list)
     clock_mhz: list[float] = field(default_factory=list)
     throttled: list[bool] = field(default_factory=list)
     used_bytes: list[int] = field(default_factory=list)
-    memory_bytes: dict[int, int] = field(default_factory=dict)  # of every process, its most
+    memory_bytes: dict[int, int] = field(default_factory=dict)  # maximum of every process
     samples: list[Stamped] = field(default_factory=list)
     loads: dict[int, float] | None = None
     window_s: float = 0.0
 
 
 class NvmlSampler:
-    """Polls the driver in a thread, and at the window's end reads what it sampled by itself.
+    """Polls the driver in a thread, and reads the driver's own samples at the end of the window.
 
-    Utilization is what the driver sampled at its own rate; where it keeps no samples, what it
-    answered to each poll. ``driver`` is pynvml, or what has its functions.
+    Utilization is the driver's own samples or, if the driver keeps none, the polled values.
+    ``driver`` is pynvml, or has its functions.
 
     Raises
     ------
     ProfilingError
-        When made, started or stopped: the GPU or its driver is gone.
+        The GPU or its driver is gone, at creation, start or stop.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class NvmlSampler:
 
     def start(self, pids: Collection[int]) -> None:  # noqa: D102 - as in Sampler
         self._pids = frozenset(pids)
-        self._seen = _Seen()
+        self._readings = _Readings()
         self._error: Exception | None = None
         self._before_us = newest_us(self._samples(0))
         self._loads_before_us = newest_us(
             (sample.timeStamp, 0.0) for sample in self._process_samples(0) or ()
         )
-        self._energy_mj = self._gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
-        if self._pids:  # a look whether the device is idle needs no counters
+        self._energy_mj = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")
+        if self._pids:  # an idle check needs no counters
             self._counters.start()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -96,9 +96,9 @@ class NvmlSampler:
     def stop(self) -> DeviceSample:  # noqa: D102
         self._stopping.set()
         self._thread.join(PATIENCE_S)
-        if self._thread.is_alive():  # the counters, which ask the driver too, would hang as well
+        if self._thread.is_alive():  # the counters query the driver, too, and would hang
             raise ProfilingError(
-                f"NVML gave no answer for {PATIENCE_S:g} s; see `dmesg` for an Xid, and run the "
+                f"NVML did not respond for {PATIENCE_S:g} s; see `dmesg` for an Xid, and run the "
                 "same command again when `nvidia-smi` works"
             )
         sm = self._counters.stop() if self._pids else SmReading()
@@ -107,35 +107,35 @@ class NvmlSampler:
         return self._sample(sm)
 
     def _sample(self, sm: SmReading) -> DeviceSample:
-        seen, utilization = self._seen, self._utilization()
+        readings, utilization = self._readings, self._utilization()
         return DeviceSample(
             compute_utilization=utilization,
             foreign_load=foreign_share(
-                seen.loads,
+                readings.loads,
                 members=self._pids,
-                listed=seen.memory_bytes.keys(),
+                listed=readings.memory_bytes.keys(),
                 utilization=utilization,
             ),
             memory_bytes=members_memory(
-                seen.memory_bytes,
+                readings.memory_bytes,
                 members=self._pids,
-                used_bytes=max(seen.used_bytes, default=None),
+                used_bytes=max(readings.used_bytes, default=None),
                 before_bytes=self._memory_before_bytes,
             ),
             sm_activity=sm.activity,
             sm_occupancy=sm.occupancy,
-            power_w=statistics.fmean(seen.power_w) if seen.power_w else None,
-            sm_clock_mhz=statistics.median(seen.clock_mhz) if seen.clock_mhz else None,
-            throttled=any(seen.throttled) if seen.throttled else None,
+            power_w=statistics.fmean(readings.power_w) if readings.power_w else None,
+            sm_clock_mhz=statistics.median(readings.clock_mhz) if readings.clock_mhz else None,
+            throttled=any(readings.throttled) if readings.throttled else None,
         )
 
     def _utilization(self) -> float | None:
-        seen = self._seen
+        readings = self._readings
         percent = time_weighted(
-            seen.samples, after_us=self._before_us, window_us=1e6 * seen.window_s
+            readings.samples, after_us=self._before_us, window_us=1e6 * readings.window_s
         )
         if percent is None:
-            return later_mean(seen.busy, window_s=seen.window_s)
+            return later_mean(readings.busy, window_s=readings.window_s)
         return min(1.0, percent / 100)
 
     def _watch(self) -> None:
@@ -145,65 +145,65 @@ class NvmlSampler:
                 if self._stopping.wait(self._period_s):
                     break
             self._read_the_end()
-        except Exception as error:  # raised again by stop(), where someone hears it
+        except Exception as error:  # stop() raises it again in the main thread
             self._error = error
 
     def _poll(self) -> None:
-        gpu, seen = self._gpu, self._seen
-        if (rates := gpu.ask("nvmlDeviceGetUtilizationRates")) is not None:
-            seen.busy.append((time.monotonic() - self._start_s, rates.gpu / 100))
-        if self._energy_mj is None and (mw := gpu.ask("nvmlDeviceGetPowerUsage")) is not None:
-            seen.power_w.append(mw / 1e3)
-        if (mhz := gpu.ask("nvmlDeviceGetClockInfo", gpu.driver.NVML_CLOCK_SM)) is not None:
-            seen.clock_mhz.append(float(mhz))
-        reasons = gpu.ask("nvmlDeviceGetCurrentClocksEventReasons")
+        gpu, readings = self._gpu, self._readings
+        if (rates := gpu.query("nvmlDeviceGetUtilizationRates")) is not None:
+            readings.busy.append((time.monotonic() - self._start_s, rates.gpu / 100))
+        if self._energy_mj is None and (mw := gpu.query("nvmlDeviceGetPowerUsage")) is not None:
+            readings.power_w.append(mw / 1e3)
+        if (mhz := gpu.query("nvmlDeviceGetClockInfo", gpu.driver.NVML_CLOCK_SM)) is not None:
+            readings.clock_mhz.append(float(mhz))
+        reasons = gpu.query("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # its name before driver 535
-            reasons = gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+            reasons = gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
         if reasons is not None:
-            seen.throttled.append(bool(reasons & THROTTLED))
+            readings.throttled.append(bool(reasons & THROTTLED))
         self._poll_memory()
 
     def _poll_memory(self) -> None:
-        most = self._seen.memory_bytes
+        most = self._readings.memory_bytes
         if (used_bytes := self._gpu.memory_used_bytes()) is not None:
-            self._seen.used_bytes.append(used_bytes)
+            self._readings.used_bytes.append(used_bytes)
         for question in PROCESS_LISTS:
-            for process in self._gpu.ask(question) or ():
-                size = process.usedGpuMemory or 0  # None where the driver keeps it to itself
+            for process in self._gpu.query(question) or ():
+                size = process.usedGpuMemory or 0  # None if the driver does not report it
                 most[process.pid] = max(size, most.get(process.pid, 0))
 
     def _read_the_end(self) -> None:
-        seen = self._seen
-        seen.window_s = time.monotonic() - self._start_s
-        energy_mj = self._gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
+        readings = self._readings
+        readings.window_s = time.monotonic() - self._start_s
+        energy_mj = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")
         if self._energy_mj is not None and energy_mj is not None:
-            seen.power_w = [(energy_mj - self._energy_mj) / 1e3 / seen.window_s]
-        seen.samples = self._samples(self._before_us)
+            readings.power_w = [(energy_mj - self._energy_mj) / 1e3 / readings.window_s]
+        readings.samples = self._samples(self._before_us)
         loads = self._process_samples(self._loads_before_us)
         if loads is not None:
             by_pid = load_by_process(loads, after_us=self._loads_before_us)
-            # What the server of MPS computes is its clients' work.
-            seen.loads = {pid: load for pid, load in by_pid.items() if not is_mps_server(pid)}
+            # The MPS server computes on behalf of its clients.
+            readings.loads = {pid: load for pid, load in by_pid.items() if not is_mps_server(pid)}
 
     def _samples(self, since_us: int) -> list[Stamped]:
         kind = self._gpu.driver.NVML_GPU_UTILIZATION_SAMPLES
-        return stamped(self._gpu.ask("nvmlDeviceGetSamples", kind, since_us))
+        return stamped(self._gpu.query("nvmlDeviceGetSamples", kind, since_us))
 
     def _process_samples(self, since_us: int) -> Sequence[Any] | None:
         question = "nvmlDeviceGetProcessUtilization"
-        found: Sequence[Any] | None = self._gpu.ask(question, since_us, empty=())
+        found: Sequence[Any] | None = self._gpu.query(question, since_us, empty=())
         return found
 
 
 def sm_counters(gpu: NvmlDevice) -> SmCounters:
-    """DCGM where its command is there, and NVML's own monitor."""
-    index = gpu.ask("nvmlDeviceGetIndex")
+    """Return DCGM's counters if its command exists, and NVML's own monitor."""
+    index = gpu.query("nvmlDeviceGetIndex")
     dcgm: list[SmCounters] = [Dcgm(index or 0)] if dcgm_is_installed() else []
-    return FirstThatCounts([*dcgm, Gpm(gpu)])
+    return FallbackCounters([*dcgm, Gpm(gpu)])
 
 
 def is_mps_server(pid: int) -> bool:
-    """Whether it is the process that computes on behalf of MPS's clients."""
+    """Return whether the process computes on behalf of MPS's clients."""
     try:
         return b"nvidia-cuda-mps-server" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""The sampler of each kind of device."""
+"""Selection of the sampler for a kind of device."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = [
 
 
 def is_gpu(device: Device) -> bool:
-    """Whether jobs run by CUDA on it."""
+    """Return whether jobs use CUDA on the device."""
     return device.compute_capability > 0
 
 
 def make_sampler(device: Device, *, memory_before_bytes: int | None = None) -> Sampler:
-    """The sampler for that device.
+    """Create the sampler for a device.
 
     Parameters
     ----------
     memory_before_bytes : int or None
-        What :func:`memory_in_use_bytes` said before a run's one member started. Where the driver
-        keeps process ids to itself, as in a container, the member's memory is what came on top.
+        Result of :func:`memory_in_use_bytes` before a run's only member started. If the driver
+        does not report process ids, as in a container, the member's memory is the increase.
 
     Raises
     ------
     ProfilingError
-        It is a GPU, and its driver does not answer any more.
+        The device is a GPU whose driver does not respond any more.
     """
     if not is_gpu(device):
         return CpuSampler()
@@ -44,12 +44,12 @@ def make_sampler(device: Device, *, memory_before_bytes: int | None = None) -> S
 
 
 def memory_in_use_bytes(device: Device) -> int | None:
-    """Memory of a GPU that is taken now, by anyone; None on a CPU, or where the driver is silent.
+    """Return the GPU memory in use by all processes; None on a CPU, or if it is not reported.
 
     Raises
     ------
     ProfilingError
-        The driver does not answer any more.
+        The driver does not respond any more.
     """
     if not is_gpu(device):
         return None
@@ -59,11 +59,11 @@ def memory_in_use_bytes(device: Device) -> int | None:
 
 
 def require_driver(device: Device) -> None:
-    """Make sure that a job which crashed did so by itself: its GPU is still there.
+    """Check that the GPU is still available, so that a crash is the job's own.
 
     Raises
     ------
     ProfilingError
-        The driver does not answer any more.
+        The driver does not respond any more.
     """
     memory_in_use_bytes(device)

@@ -1,4 +1,4 @@
-"""How busy the multiprocessors themselves are, beyond "a kernel was running"."""
+"""Counters of multiprocessor activity, which is finer than "a kernel was running"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SmReading:
-    """Means of a window; None where the counter does not say."""
+    """Means of a window; None where the counter has no value."""
 
     activity: float | None = None
     occupancy: float | None = None
@@ -19,14 +19,14 @@ class SmCounters(Protocol):
     """Counts from ``start`` to ``stop``."""
 
     def start(self) -> None:
-        """Begin a window."""
+        """Start a window."""
 
     def stop(self) -> SmReading:
-        """End the window."""
+        """End the window and return the means."""
 
 
-class FirstThatCounts:
-    """Several counters at once; the first that says anything is believed."""
+class FallbackCounters:
+    """Several counters at once; the first with a value is used."""
 
     def __init__(self, counters: Sequence[SmCounters]) -> None:
         self._counters = tuple(counters)
@@ -36,6 +36,6 @@ class FirstThatCounts:
             counter.start()
 
     def stop(self) -> SmReading:  # noqa: D102
-        readings = [counter.stop() for counter in self._counters]  # all of them: none may linger
-        told = (reading for reading in readings if reading.activity is not None)
-        return next(told, SmReading())
+        readings = [counter.stop() for counter in self._counters]  # stop all counters
+        known = (reading for reading in readings if reading.activity is not None)
+        return next(known, SmReading())

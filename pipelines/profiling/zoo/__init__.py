@@ -1,4 +1,4 @@
-"""The job zoo: training jobs of many families and sizes that the profiler measures."""
+"""Job zoo: training jobs of many families and sizes for the profiler."""
 
 from __future__ import annotations
 
@@ -80,26 +80,26 @@ FAMILIES: dict[str, Family] = {
 
 
 def build(config: JobConfig) -> TrainingStep:
-    """Make the model, its data and its optimizer on the default device; seeding is the caller's.
+    """Create the model, its data and its optimizer on the default device; the caller seeds.
 
     Raises
     ------
     ValueError
-        If the family, variant, optimizer or precision is unknown, or the batch size is below 1.
+        The family, variant, optimizer or precision is unknown, or the batch size is below 1.
     """
-    step = _own(config) if config.is_own else _of_the_zoo(config)
+    step = _build_user_model(config) if config.is_user_model else _build_zoo_model(config)
     for module in step.modules:
         apply_precision(module, config.precision, inference=config.optimizer == INFERENCE)
     return step
 
 
-def _own(config: JobConfig) -> TrainingStep:
+def _build_user_model(config: JobConfig) -> TrainingStep:
     return user_model.training_step(
         config.family, batch_size=config.batch_size, optimizer=config.optimizer
     )
 
 
-def _of_the_zoo(config: JobConfig) -> TrainingStep:
+def _build_zoo_model(config: JobConfig) -> TrainingStep:
     if config.family not in FAMILIES:
         raise ValueError(_unknown("family", config.family, FAMILIES, where="the job zoo"))
     family = FAMILIES[config.family]
@@ -117,9 +117,9 @@ def _of_the_zoo(config: JobConfig) -> TrainingStep:
 
 
 def all_configs(*, large: bool = False) -> tuple[JobConfig, ...]:
-    """The whole grid, each family with its customary optimizer, in an order that never varies.
+    """Return the complete grid, each family with its customary optimizer, in a fixed order.
 
-    The small variants, for a processor; with ``large`` those for a GPU instead.
+    The result has the small variants, for a processor, or with ``large`` those for a GPU.
     """
     return tuple(
         JobConfig(family.name, variant, batch_size, family.optimizer)

@@ -1,4 +1,4 @@
-"""A family of training jobs: one architecture in several sizes."""
+"""Family of training jobs: one architecture in several sizes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from presage.pipelines.profiling.running.training_step import TrainingStep
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture, the sizes it is built in, and how it is customarily trained.
+    """One architecture, its sizes, and its customary training.
 
     Attributes
     ----------
     variants : dict of str to dict of str to int
         Constructor sizes of each small variant, by its short name ("w64-d3": width 64, depth 3).
     batch_sizes : tuple of int
-        Every small variant is profiled at each of them.
+        Every small variant is profiled at each of these.
     optimizer : str
-        The customary one; "inference" for a family that is never trained.
+        The customary optimizer; "inference" for a family that is never trained.
     large, large_batch_sizes
-        The same of the sizes in use and in print, for a GPU: ``variants`` keep a processor busy
-        for milliseconds, ``large`` a data-centre GPU.
+        The same for the sizes in use and in publications, for a GPU: ``variants`` occupy a
+        processor for milliseconds, ``large`` a data-centre GPU.
     build : callable
-        ``build(batch_size=, optimizer=, **sizes)`` makes the model, its data and its step.
+        ``build(batch_size=, optimizer=, **sizes)`` creates the model, its data and its step.
     """
 
     name: str
@@ -36,5 +36,5 @@ class Family:
     large_batch_sizes: tuple[int, ...] = ()
 
     def sizes(self, variant: str) -> dict[str, int]:
-        """Constructor sizes of a variant, small or large; KeyError without it."""
+        """Return the constructor sizes of a small or large variant; KeyError if unknown."""
         return (self.variants | self.large)[variant]

@@ -15,7 +15,7 @@ DROPOUT = 0.5
 
 
 class GcnLayer(nn.Module):
-    """Linear, then each node takes the weighted sum over its neighbours and itself."""
+    """Linear layer, then a weighted sum over each node, including the node itself."""
 
     def __init__(self, width_in: int, width_out: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class GcnLayer(nn.Module):
 
     def forward(self, x: Tensor, source: Tensor, target: Tensor, degrees: Tensor) -> Tensor:
         """Nodes (N, width_in), edges (E,) and (E,), degrees (N, 1) -> (N, width_out)."""
-        x = self.linear(x) * degrees.rsqrt()  # by both ends of an edge, one before, one after
+        x = self.linear(x) * degrees.rsqrt()  # normalized by both ends of an edge
         return (x + sum_of_neighbours(x, source, target)) * degrees.rsqrt() + self.bias
 
 
@@ -44,14 +44,14 @@ class SageLayer(nn.Module):
 
 
 def sum_of_neighbours(x: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Message passing: every target node's sum over its sources, (N, width)."""
+    """Return every target node's sum over its sources, (N, width)."""
     messages = x.index_select(0, source)  # (E, width)
-    # Not index_add, which would keep every message for the backward pass.
+    # Not index_add, which would save every message for the backward pass.
     return torch.zeros_like(x).scatter_add(0, target.unsqueeze(1).expand_as(messages), messages)
 
 
 class GraphNetwork(nn.Module):
-    """Layers with batch norm (where wanted), ReLU and dropout between them."""
+    """Layers with optional batch norm, ReLU and dropout between them."""
 
     def __init__(
         self, layer: type[GcnLayer] | type[SageLayer], widths: list[int], batch_norm: bool
@@ -75,9 +75,9 @@ def training_step(
     *, batch_size: int, optimizer: str, nodes: int, edges: int, features: int, width: int,
     depth: int, classes: int, sage: int, batch_norm: int,
 ) -> TrainingStep:  # fmt: skip
-    """Classification of every node of ``batch_size`` graphs, taken as one without edges between.
+    """Classify every node of ``batch_size`` graphs, which form one graph without edges between.
 
-    A random edge joins any two nodes, and both ways: which graph it falls into changes no cost.
+    A random edge joins any two nodes, in both directions: the assignment to graphs has no cost.
     """
     count = batch_size * nodes
     ends = torch.randint(count, (2, batch_size * edges))

@@ -22,7 +22,7 @@ def mlp(width: int, depth: int) -> nn.Sequential:
 
 
 def training_step(*, batch_size: int, optimizer: str, width: int, depth: int) -> TrainingStep:
-    """Image classification."""
+    """Return an image classification step."""
     images = torch.randn(batch_size, PIXELS)
     labels = torch.randint(CLASSES, (batch_size,))
     return supervised(

@@ -11,28 +11,27 @@ from torch.utils._pytree import tree_map_only
 
 from presage.features.from_torch.autocast import AUTOCAST_DTYPES, meta_autocast
 
-# fp32 is a job as built, and tf32 too, of which the worker tells the GPU's libraries; the others
-# name what autocast computes in.
+# fp32 is a job as built; so is tf32, which the worker enables in the GPU's libraries. The others
+# are precisions of autocast.
 PRECISIONS = ("fp32", "tf32", *AUTOCAST_DTYPES)
 
 
 def apply_precision(module: nn.Module, precision: str, *, inference: bool = False) -> None:
-    """Make the forward pass of ``module`` compute in ``precision``, from now on.
+    """Make the forward pass of ``module`` compute in ``precision`` from now on.
 
-    Outputs are cast back to fp32, so losses need not know. Weights that are trained stay fp32;
-    frozen matrices, of ``inference`` or beside trained ones in the same module (LoRA's base), are
-    held in ``precision``, as those who serve or fine-tune large models do. On the meta device
-    the casts are those of CUDA's autocast. Losses are not scaled, in fp16 neither.
+    Outputs are cast back to fp32, so losses are unaffected. Trained weights stay fp32. Frozen
+    matrices, in ``inference`` or in a module with trained ones (LoRA's base), are stored in
+    ``precision``, as is usual for serving or fine-tuning large models. On the meta device the
+    casts are those of CUDA's autocast. Losses are not scaled, not even in fp16.
 
     Raises
     ------
     ValueError
-        If ``precision`` is not one of ``PRECISIONS``.
+        ``precision`` is not one of ``PRECISIONS``.
     """
     if precision not in PRECISIONS:
         raise ValueError(
-            f"precision {precision!r} is not known to the job zoo; "
-            f"use one of {', '.join(PRECISIONS)}"
+            f"the job zoo has no precision {precision!r}; use one of {', '.join(PRECISIONS)}"
         )
     if precision in ("fp32", "tf32"):
         return
@@ -53,10 +52,10 @@ def apply_precision(module: nn.Module, precision: str, *, inference: bool = Fals
 
 
 def _hold_frozen_matrices_in(dtype: torch.dtype, module: nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, nn.RNNBase):  # its weights must stay one piece of memory
+    for submodule in module.modules():
+        if isinstance(submodule, nn.RNNBase):  # its weights must stay contiguous
             continue
-        for parameter in part.parameters(recurse=False):
+        for parameter in submodule.parameters(recurse=False):
             if not parameter.requires_grad and parameter.ndim >= 2:
                 parameter.data = parameter.data.to(dtype)
 

@@ -13,10 +13,10 @@ from presage.system.user_function import call_user_function
 
 
 def training_step(source: str, *, batch_size: int, optimizer: str) -> TrainingStep:
-    """One step of what the function makes.
+    """Return one step of the model that the function creates.
 
-    The loss is the mean of every floating-point output: it needs no target, and costs nothing
-    beside the model.
+    The loss is the mean of every floating-point output: it needs no target, and its cost is
+    negligible.
     """
     module, inputs = call_user_function(source, batch_size)
     elements = sum(tensor.numel() for tensor in inputs) // batch_size

@@ -1,9 +1,9 @@
-"""Asynchronous advantage actor-critic (Mnih et al. 2016) on frames of Pong, one worker of it.
+"""Asynchronous advantage actor-critic (Mnih et al. 2016) on frames of Pong: one worker.
 
-The network is the one that is customary for 80 x 80 frames: four convolutions with pools, an
-LSTM cell of 512, two heads; 3,249,639 parameters. A batch is that many environments. Frames pass
-one at a time, as an environment would give them; they are random and resident here, so are the
-actions taken. Gradients are those of the generalised advantage estimate.
+The network is the customary one for 80 x 80 frames: four convolutions with pools, an LSTM cell of
+512, two heads; 3,249,639 parameters. A batch is the number of environments. Frames pass one at a
+time, as from an environment; frames and actions are random and resident. Gradients are those of
+the generalised advantage estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUE_WEIGHT, ENTROPY_WEIGHT = 0.5, 0.01
 
 
 class ActorCritic(nn.Module):
-    """Convolutions, an LSTM cell, the logits of the actions beside the value."""
+    """Convolutions, an LSTM cell, the logits of the actions and the value."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -43,22 +43,22 @@ class ActorCritic(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """Frames (T, B, 1, SIDE, SIDE) -> action logits and value (T, B, ACTIONS + 1)."""
         state: tuple[Tensor, Tensor] | None = None
-        answers: list[Tensor] = []
+        outputs: list[Tensor] = []
         for frame in frames.unbind(0):
             state = self.remember(self.see(frame), state)
             hidden = state[0]  # (B, width)
-            answers.append(torch.cat([self.actor(hidden), self.critic(hidden)], dim=1))
-        return torch.stack(answers)
+            outputs.append(torch.cat([self.actor(hidden), self.critic(hidden)], dim=1))
+        return torch.stack(outputs)
 
 
 def advantages(rewards: Tensor, values: Tensor) -> Tensor:
-    """Generalised advantage estimates (Schulman et al. 2015).
+    """Compute generalised advantage estimates (Schulman et al. 2015).
 
     Parameters
     ----------
     rewards : Tensor of shape (T, B)
     values : Tensor of shape (T + 1, B)
-        The last are those of the states after the last reward.
+        The last row holds the states after the last reward.
 
     Returns
     -------
@@ -76,13 +76,13 @@ def advantages(rewards: Tensor, values: Tensor) -> Tensor:
 def training_step(
     *, batch_size: int, optimizer: str, steps: int, channels: int, width: int
 ) -> TrainingStep:
-    """One update from ``steps`` frames of each environment, and one more to tell what follows."""
+    """Return one update from ``steps`` frames of each environment, and one frame to bootstrap."""
     frames = torch.rand(steps + 1, batch_size, 1, SIDE, SIDE)
     actions = torch.randint(ACTIONS, (steps, batch_size, 1))
     rewards = torch.randn(steps, batch_size)
 
-    def loss(answers: Tensor) -> Tensor:
-        logits, values = answers[:-1, :, :ACTIONS], answers[..., ACTIONS]
+    def loss(outputs: Tensor) -> Tensor:
+        logits, values = outputs[:-1, :, :ACTIONS], outputs[..., ACTIONS]
         log_shares = F.log_softmax(logits, dim=2)
         entropy = -(log_shares.exp() * log_shares).sum(dim=2)
         gained = advantages(rewards, values.detach())

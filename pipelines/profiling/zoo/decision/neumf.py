@@ -1,7 +1,7 @@
-"""Neural matrix factorization (He et al. 2017): a factor product beside an MLP.
+"""Neural matrix factorization (He et al. 2017): a factor product in parallel with an MLP.
 
-As published the MLP is a tower: its input is four times as wide as the predictive factors, and
-each layer half as wide as the one before. Of 64 factors it has 31,766,785 parameters for
+As published, the MLP is a tower: its input is four times as wide as the predictive factors, and
+each layer half as wide as the previous. With 64 factors it has 31,766,785 parameters for
 MovieLens-20M. (MLPerf's, 31,832,577, has one more layer of 256.)
 """
 
@@ -44,18 +44,18 @@ class NeuMF(nn.Module):
 def training_step(
     *, batch_size: int, optimizer: str, users: int, items: int, width: int = 0, factors: int = 0
 ) -> TrainingStep:
-    """Implicit feedback: did this user take this item; a sample is two ids.
+    """Return a step on implicit feedback (did this user take this item); a sample is two ids.
 
-    With ``factors`` the network as published, else one whose embeddings are all ``width`` wide.
+    With ``factors`` the network is the published one, else all its embeddings are ``width`` wide.
     """
     tower = (4 * factors, 2 * factors, factors) if factors else (2 * width, 2 * width, width)
     user = torch.randint(users, (batch_size,))
     item = torch.randint(items, (batch_size,))
-    taken = torch.randint(2, (batch_size,)).float()
+    labels = torch.randint(2, (batch_size,)).float()
     return supervised(
         NeuMF(users, items, factors or width, tower),
         (user, item),
-        lambda logits: F.binary_cross_entropy_with_logits(logits, taken),
+        lambda logits: F.binary_cross_entropy_with_logits(logits, labels),
         optimizer=optimizer,
         input_elements=2,
     )

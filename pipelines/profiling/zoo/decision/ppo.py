@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017) of small dense networks.
 
 On LunarLander, 8 observations and 4 actions, actor and critic of two layers of 64 have 9,797
-parameters. The batch is a minibatch of what an actor has gathered, random and resident here.
+parameters. The batch is a minibatch of an actor's experience, random and resident.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIP, VALUE_WEIGHT, ENTROPY_WEIGHT = 0.2, 0.5, 0.01
 
 
 def network(observations: int, width: int, depth: int, outputs: int) -> nn.Sequential:
-    """(B, observations) -> (B, outputs), through ``depth`` layers of tanh."""
+    """Return a network (B, observations) -> (B, outputs) with ``depth`` tanh layers."""
     layers: list[nn.Module] = []
     for layer in range(depth):
         layers += [nn.Linear(observations if layer == 0 else width, width), nn.Tanh()]
@@ -32,24 +32,24 @@ def network(observations: int, width: int, depth: int, outputs: int) -> nn.Seque
 def training_step(
     *, batch_size: int, optimizer: str, observations: int, actions: int, width: int, depth: int
 ) -> TrainingStep:
-    """One minibatch of the clipped objective, for actor and critic at once."""
-    seen = torch.randn(batch_size, observations)
+    """Return one minibatch of the clipped objective, for actor and critic."""
+    observed = torch.randn(batch_size, observations)
     actor = network(observations, width, depth, actions)
     if optimizer == INFERENCE:
-        return inference(actor, (seen,), input_elements=observations)
-    taken = torch.randint(actions, (batch_size, 1))
+        return inference(actor, (observed,), input_elements=observations)
+    chosen = torch.randint(actions, (batch_size, 1))
     old_log_share = torch.log(torch.rand(batch_size))
     advantage, returned = torch.randn(batch_size), torch.randn(batch_size)
     critic = network(observations, width, depth, 1)
     stepper = make_optimizer(optimizer, [*actor.parameters(), *critic.parameters()])
 
     def run() -> None:
-        log_shares = F.log_softmax(actor(seen), dim=1)  # (B, actions)
+        log_shares = F.log_softmax(actor(observed), dim=1)  # (B, actions)
         entropy = -(log_shares.exp() * log_shares).sum(dim=1)
-        ratio = (log_shares.gather(1, taken).squeeze(1) - old_log_share).exp()
+        ratio = (log_shares.gather(1, chosen).squeeze(1) - old_log_share).exp()
         clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
         gained = torch.minimum(ratio * advantage, clipped * advantage)
-        value_loss = F.mse_loss(critic(seen).squeeze(1), returned)
+        value_loss = F.mse_loss(critic(observed).squeeze(1), returned)
         loss = VALUE_WEIGHT * value_loss - (gained + ENTROPY_WEIGHT * entropy).mean()
         stepper.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """Denoising autoencoder over a user's items (Liang et al. 2018, Mult-DAE).
 
-As published for MovieLens-20M, 20,108 items past 200 units: 8,063,508 parameters.
+As published for MovieLens-20M, 20,108 items through 200 units: 8,063,508 parameters.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from torch.nn import functional as F
 from presage.pipelines.profiling.running.training_step import TrainingStep, supervised
 from presage.pipelines.profiling.zoo.family import Family
 
-SHARE_OF_ITEMS = 0.01  # that a user has chosen: MovieLens-20M has 0.4 %, MovieLens-1M 4.5 %
+SHARE_OF_ITEMS = 0.01  # items chosen per user: MovieLens-20M has 0.4 %, MovieLens-1M 4.5 %
 
 
 def autoencoder(items: int, width: int) -> nn.Sequential:
-    """Chosen items (B, items) as 0 or 1 -> logits (B, items), past a bottleneck of ``width``."""
+    """Return a network: chosen items (B, items) as 0 or 1 -> logits (B, items)."""
     return nn.Sequential(
         nn.Dropout(0.5), nn.Linear(items, width), nn.Tanh(), nn.Linear(width, items)
     )
 
 
 def training_step(*, batch_size: int, optimizer: str, items: int, width: int) -> TrainingStep:
-    """Reconstruction of the chosen items under a multinomial likelihood."""
+    """Return the reconstruction of the chosen items under a multinomial likelihood."""
     chosen = (torch.rand(batch_size, items) < SHARE_OF_ITEMS).float()
 
     def loss(logits: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 On BipedalWalker, 24 observations and 4 actions, actor and critics of two layers of 256 have
 73,220 and 2 x 73,473 parameters, and a target copy of each. One step updates the critics, the
-actor and the targets. The paper updates the latter two at every second step only, but a job's
-steps must all be alike to be measured. The batch is a replay, random and resident here.
+actor and the targets. The paper updates the latter two only every second step, but all steps of a
+measured job must be alike. The batch is a replay, random and resident.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOISE, MOST_NOISE = 0.2, 0.5
 
 
 def network(inputs: int, width: int, outputs: int) -> nn.Sequential:
-    """(B, inputs) -> (B, outputs), through two layers."""
+    """Return a network (B, inputs) -> (B, outputs) with two hidden layers."""
     return nn.Sequential(
         nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
         nn.Linear(width, outputs),
@@ -37,12 +37,12 @@ def network(inputs: int, width: int, outputs: int) -> nn.Sequential:
 def training_step(
     *, batch_size: int, optimizer: str, observations: int, actions: int, width: int
 ) -> TrainingStep:
-    """One update of the twin critics, then of the actor, then of all targets."""
-    seen, seen_next = torch.randn(2, batch_size, observations).unbind(0)
+    """Return one update of the twin critics, then of the actor, then of all targets."""
+    state, next_state = torch.randn(2, batch_size, observations).unbind(0)
     actor = nn.Sequential(network(observations, width, actions), nn.Tanh())
     if optimizer == INFERENCE:
-        return inference(actor, (seen,), input_elements=observations)
-    taken = torch.rand(batch_size, actions) * 2 - 1
+        return inference(actor, (state,), input_elements=observations)
+    action_taken = torch.rand(batch_size, actions) * 2 - 1
     rewards = torch.randn(batch_size, 1)
     critics = [network(observations + actions, width, 1) for _ in range(2)]
     online = nn.ModuleList([actor, *critics])
@@ -54,22 +54,22 @@ def training_step(
     )
 
     @torch.no_grad()
-    def wanted() -> Tensor:
-        """What the critics should say (B, 1): the lesser of the targets, of a noisy action."""
-        noise = (torch.randn_like(taken) * NOISE).clamp(-MOST_NOISE, MOST_NOISE)
-        action = (target_actor(seen_next) + noise).clamp(-1, 1)
-        first, second = (critic(torch.cat([seen_next, action], 1)) for critic in target_critics)
+    def critic_target() -> Tensor:
+        """Return the target of the critics (B, 1): the lesser target value of a noisy action."""
+        noise = (torch.randn_like(action_taken) * NOISE).clamp(-MOST_NOISE, MOST_NOISE)
+        action = (target_actor(next_state) + noise).clamp(-1, 1)
+        first, second = (critic(torch.cat([next_state, action], 1)) for critic in target_critics)
         return rewards + DISCOUNT * torch.minimum(first, second)
 
     def run() -> None:
-        target = wanted()
-        replayed = torch.cat([seen, taken], dim=1)
+        target = critic_target()
+        replayed = torch.cat([state, action_taken], dim=1)
         first, second = (F.mse_loss(critic(replayed), target) for critic in critics)
         critic_stepper.zero_grad(set_to_none=True)
         (first + second).backward()  # type: ignore[no-untyped-call]
         critic_stepper.step()
 
-        actor_loss = -critics[0](torch.cat([seen, actor(seen)], dim=1)).mean()
+        actor_loss = -critics[0](torch.cat([state, actor(state)], dim=1)).mean()
         actor_stepper.zero_grad(set_to_none=True)
         actor_loss.backward()
         actor_stepper.step()

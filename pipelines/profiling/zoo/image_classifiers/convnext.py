@@ -21,7 +21,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class Block(nn.Module):
-    """Depthwise 7 x 7 convolution, then an MLP of each pixel, scaled beside a shortcut.
+    """Depthwise 7 x 7 convolution, then an MLP of each pixel, scaled, plus a shortcut.
 
     Without the paper's stochastic depth, which drops a few samples' blocks at random.
     """
@@ -47,7 +47,7 @@ class Block(nn.Module):
 def convnext(width: int, blocks: int, third: int, classes: int) -> nn.Sequential:
     """(B, 3, H, W) -> logits (B, classes).
 
-    Four stages that double the width, of ``blocks`` blocks each but ``third`` in the third. With
+    Four stages double the width, each with ``blocks`` blocks, but the third with ``third``. With
     96, 3, 9 and 1000 classes (T) it has the published 28,589,128 parameters, with 128, 3, 27 (B)
     88,591,464.
     """
@@ -72,7 +72,7 @@ def convnext(width: int, blocks: int, third: int, classes: int) -> nn.Sequential
 def training_step(
     *, batch_size: int, optimizer: str, side: int, classes: int, **sizes: int
 ) -> TrainingStep:
-    """Image classification; ``sizes`` are those of :func:`convnext`."""
+    """Return an image classification step; ``sizes`` are those of :func:`convnext`."""
     model = convnext(classes=classes, **sizes)
     return classification_step(
         model, batch_size=batch_size, optimizer=optimizer, side=side, classes=classes

@@ -1,4 +1,4 @@
-"""Densely connected networks (Huang et al. 2016): every layer sees all before it.
+"""Densely connected networks (Huang et al. 2016): every layer reads all previous layers.
 
 As published for the 1000 classes of ImageNet, DenseNet-121 has 7,978,856 parameters, 169
 14,149,480 and 201 20,013,928 (torchvision's ``densenet121`` and so on). The small variants are
@@ -20,12 +20,12 @@ from presage.pipelines.profiling.zoo.image_classifiers.image_classification impo
     classification_step,
 )
 
-BLOCKS = {  # layers of each, by depth: table 1 of the paper
+BLOCKS = {  # layers of each block, by depth: table 1 of the paper
     121: (6, 12, 24, 16),
     169: (6, 12, 32, 32),
     201: (6, 12, 48, 32),
 }
-GROWTH = 32  # of those
+GROWTH = 32  # growth of the published networks
 BOTTLENECK = 4
 
 
@@ -40,7 +40,7 @@ def _norm_convolution(
 
 
 class DenseLayer(nn.Module):
-    """Adds ``growth`` channels to those that it was given."""
+    """Adds ``growth`` channels to its input."""
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def training_step(
     depth: int = 0,
     side: int = CIFAR_SIDE,
 ) -> TrainingStep:
-    """Image classification; with a depth the network as published, else three equal blocks."""
+    """Classify images with the published network of a depth, else with three equal blocks."""
     return classification_step(
         densenet(growth, BLOCKS[depth] if depth else [layers] * 3, side),
         batch_size=batch_size,

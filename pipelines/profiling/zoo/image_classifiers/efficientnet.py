@@ -35,7 +35,7 @@ STAGES = (  # expansion, kernel, stride of the first, channels, blocks: table 1,
     (6, 3, 1, 320, 1),
 )
 STEM = 32
-DROPPED = 0.2  # residuals left out at the last block; the first leaves out none
+DROPPED = 0.2  # drop probability of the last block; that of the first is 0
 
 
 def efficientnet(*, width: float, depth: float, side: int) -> nn.Sequential:
@@ -79,7 +79,7 @@ def efficientnet(*, width: float, depth: float, side: int) -> nn.Sequential:
 def training_step(
     *, batch_size: int, optimizer: str, width_percent: int, depth_percent: int, side: int
 ) -> TrainingStep:
-    """Image classification."""
+    """Return an image classification step."""
     return classification_step(
         efficientnet(width=width_percent / 100, depth=depth_percent / 100, side=side),
         batch_size=batch_size,

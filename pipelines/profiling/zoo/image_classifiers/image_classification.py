@@ -1,4 +1,4 @@
-"""The step that all image classifiers of the zoo share."""
+"""Training step that all image classifiers of the zoo share."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch.nn import functional as F
 
 from presage.pipelines.profiling.running.training_step import TrainingStep, supervised
 
-CIFAR_SIDE = 32  # networks in print take this size by another stem, and have other classes
+CIFAR_SIDE = 32  # published networks use another stem and other classes for this size
 
 
 def classes_at(side: int) -> int:
-    """Classes of the data set that images of this side come from: CIFAR-10, else ImageNet."""
+    """Return the number of classes for images of this side: CIFAR-10's, else ImageNet's."""
     return 10 if side == CIFAR_SIDE else 1000
 
 
 def classification_step(
     model: nn.Module, *, batch_size: int, optimizer: str, side: int, classes: int
 ) -> TrainingStep:
-    """Step of a model (B, 3, side, side) -> logits (B, classes) on random images."""
+    """Return the step of a model (B, 3, side, side) -> logits (B, classes) on random images."""
     images = torch.randn(batch_size, 3, side, side)
     labels = torch.randint(classes, (batch_size,))
     return supervised(

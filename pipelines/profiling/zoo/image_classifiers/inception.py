@@ -60,7 +60,7 @@ class InceptionV3(nn.Module):
 
 
 def training_step(*, batch_size: int, optimizer: str, narrowing: int, side: int) -> TrainingStep:
-    """Image classification."""
+    """Return an image classification step."""
     images = torch.randn(batch_size, 3, side, side)
     labels = torch.randint(CLASSES, (batch_size,))
 
@@ -69,7 +69,7 @@ def training_step(*, batch_size: int, optimizer: str, narrowing: int, side: int)
         losses = [AUXILIARY_WEIGHT * F.cross_entropy(other, labels) for other in auxiliary]
         return sum(losses, start=F.cross_entropy(logits, labels))
 
-    # Of a smaller image the grid is smaller than the auxiliary classifier's 5 x 5.
+    # For smaller images the grid is smaller than the auxiliary classifier's 5 x 5.
     has_auxiliary = optimizer != INFERENCE and side >= SIDE
     return supervised(
         InceptionV3(narrowing, has_auxiliary=has_auxiliary),

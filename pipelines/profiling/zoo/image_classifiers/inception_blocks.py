@@ -1,4 +1,4 @@
-"""The parallel convolutions that Inception v3 is made of (Szegedy et al. 2015)."""
+"""Blocks of parallel convolutions of Inception v3 (Szegedy et al. 2015)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Parallel(nn.Module):
-    """The outputs of several branches, one beside the other in the channels."""
+    """Concatenation of several branches' outputs along the channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Blocks:
         )
 
     def square(self, channels: int, pool: int) -> Parallel:
-        """Figure 5: the 5 x 5 beside two 3 x 3; 224 + ``pool`` channels."""
+        """Figure 5: the 5 x 5 in parallel with two 3 x 3; 224 + ``pool`` channels."""
         return Parallel(
             self.convolution(channels, 64),
             nn.Sequential(self.convolution(channels, 48), self.convolution(48, 64, 5)),
@@ -122,7 +122,7 @@ class Blocks:
         )
 
     def widened(self, channels: int) -> Parallel:
-        """Figure 7: 1 x 3 beside 3 x 1; 2048 channels out."""
+        """Figure 7: 1 x 3 in parallel with 3 x 1; 2048 channels out."""
         return Parallel(
             self.convolution(channels, 320),
             nn.Sequential(self.convolution(channels, 384), self._cross()),

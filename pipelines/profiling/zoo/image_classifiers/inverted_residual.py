@@ -1,4 +1,4 @@
-"""Inverted residuals (Sandler et al. 2018), which three families of the zoo are made of."""
+"""Inverted residuals (Sandler et al. 2018), shared by three families of the zoo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ silu: Activation = partial(nn.SiLU, inplace=True)
 
 
 def divisible(channels: float, divisor: int = 8) -> int:
-    """The nearest multiple of ``divisor``, but none that loses over a tenth of the channels."""
+    """Return the nearest multiple of ``divisor`` with at least 90 % of the channels."""
     nearest = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return nearest if nearest >= 0.9 * channels else nearest + divisor
 
@@ -24,7 +24,7 @@ def divisible(channels: float, divisor: int = 8) -> int:
 def convolution(
     channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
-    """Convolution that keeps the side (unless strided), then batch norm."""
+    """Return a convolution that keeps the side (unless strided), then batch norm."""
     return nn.Sequential(
         nn.Conv2d(
             channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False
@@ -34,7 +34,7 @@ def convolution(
 
 
 class SqueezeExcitation(nn.Module):
-    """Weighs each channel by what all of them are on average (Hu et al. 2017)."""
+    """Scales each channel by a function of all channels' means (Hu et al. 2017)."""
 
     def __init__(
         self, channels: int, squeezed: int, activation: Activation, gate: Activation
@@ -55,22 +55,22 @@ class SqueezeExcitation(nn.Module):
 
 
 class StochasticDepth(nn.Module):
-    """Leaves a residual out of some samples of a batch (Huang et al. 2016)."""
+    """Drops a residual for some samples of a batch (Huang et al. 2016)."""
 
     def __init__(self, dropped: float) -> None:
         super().__init__()
-        self.kept = 1 - dropped
+        self.keep_probability = 1 - dropped
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> the same."""
         if not self.training:
             return x
-        kept = torch.empty_like(x[:, :1, :1, :1]).bernoulli_(self.kept)
-        return x * (kept / self.kept)
+        mask = torch.empty_like(x[:, :1, :1, :1]).bernoulli_(self.keep_probability)
+        return x * (mask / self.keep_probability)
 
 
 class InvertedResidual(nn.Module):
-    """Widen to ``hidden`` by 1 x 1, filter each channel by itself, narrow by 1 x 1."""
+    """1 x 1 convolution to ``hidden`` channels, depthwise convolution, 1 x 1 to the output."""
 
     def __init__(
         self,

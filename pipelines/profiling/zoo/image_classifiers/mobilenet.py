@@ -76,7 +76,7 @@ def mobilenet_v2(side: int) -> nn.Sequential:
 def training_step(
     *, batch_size: int, optimizer: str, side: int, width: int = 0, blocks: int = 0
 ) -> TrainingStep:
-    """Image classification; without a width the network as published."""
+    """Return an image classification step; without a width, of the published network."""
     return classification_step(
         small_mobilenet(width, blocks) if width else mobilenet_v2(side),
         batch_size=batch_size,

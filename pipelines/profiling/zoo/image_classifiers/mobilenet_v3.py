@@ -98,7 +98,7 @@ def mobilenet_v3(*, is_large: bool, width: float) -> nn.Sequential:
 def training_step(
     *, batch_size: int, optimizer: str, is_large: int, width_percent: int, side: int
 ) -> TrainingStep:
-    """Image classification."""
+    """Return an image classification step."""
     return classification_step(
         mobilenet_v3(is_large=bool(is_large), width=width_percent / 100),
         batch_size=batch_size,

@@ -18,7 +18,7 @@ from presage.pipelines.profiling.zoo.image_classifiers.image_classification impo
     classification_step,
 )
 
-STAGES = {  # blocks of each, by depth: table 1 of the paper
+STAGES = {  # blocks of each stage, by depth: table 1 of the paper
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -38,7 +38,7 @@ def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions plus a shortcut."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two of 1 x 1, on a quarter of the channels; a shortcut."""
+    """A 3 x 3 convolution between two 1 x 1, on a quarter of the channels, plus a shortcut."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def training_step(
     depth: int = 0,
     side: int = CIFAR_SIDE,
 ) -> TrainingStep:
-    """Image classification; with a depth the network as published, else one of that width."""
+    """Classify images with the published network of a depth, else with one of that width."""
     return classification_step(
         resnet(depth, side) if depth else small_resnet(width, blocks),
         batch_size=batch_size,

@@ -21,7 +21,7 @@ from presage.pipelines.profiling.zoo.image_classifiers.image_classification impo
 
 CLASSES = 100  # of the small variants
 STAGE_WIDENING = (1, 2, 4, 8, 8)
-STAGES = {  # convolutions of each, by depth: table 1 of the paper, columns A, D and E
+STAGES = {  # convolutions of each stage, by depth: table 1 of the paper, columns A, D and E
     11: (1, 1, 2, 2, 2),
     16: (2, 2, 3, 3, 3),
     19: (2, 2, 4, 4, 4),
@@ -91,7 +91,7 @@ def training_step(
     depth: int = 0,
     side: int = CIFAR_SIDE,
 ) -> TrainingStep:
-    """Image classification; with a depth the network as published, else one of that width."""
+    """Classify images with the published network of a depth, else with one of that width."""
     return classification_step(
         vgg(depth, side) if depth else small_vgg(width, convolutions, dense),
         batch_size=batch_size,

@@ -14,7 +14,7 @@ from presage.pipelines.profiling.zoo.language.gpt import Block
 
 
 class VisionTransformer(nn.Module):
-    """Patches as tokens beside one of the class, blocks, a head on the class token.
+    """Patch tokens and a class token, blocks, a head on the class token.
 
     The large variants have the published 86,567,656 (B/16), 22,050,664 (S/16, DeiT: Touvron et
     al. 2021) and 304,326,632 (L/16) parameters, as torchvision and timm count them.
@@ -45,7 +45,7 @@ class VisionTransformer(nn.Module):
 def training_step(
     *, batch_size: int, optimizer: str, side: int, classes: int, **sizes: int
 ) -> TrainingStep:
-    """Image classification; ``sizes`` are those of :class:`VisionTransformer`."""
+    """Return an image classification step; ``sizes`` are those of :class:`VisionTransformer`."""
     model = VisionTransformer(side=side, classes=classes, **sizes)
     return classification_step(
         model, batch_size=batch_size, optimizer=optimizer, side=side, classes=classes

@@ -1,7 +1,7 @@
-"""Speech recognition by convolutions over a spectrogram and recurrent layers (Amodei et al. 2015).
+"""Speech recognition with convolutions over a spectrogram and recurrent layers (Amodei 2015).
 
-Its loss is a cross-entropy of every frame, not CTC: torch has no meta kernel of CTC's gradient,
-and beside 5 recurrent layers either costs little.
+The loss is a cross-entropy of every frame, not CTC: torch has no meta kernel of CTC's gradient, and
+compared to 5 recurrent layers either is cheap.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class RecurrentLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, width_in) -> (B, T, width)."""
         states, _ = self.gru(self.norm(x.transpose(1, 2)).transpose(1, 2))  # (B, T, 2 * width)
-        both: Tensor = states.unflatten(2, (2, -1)).sum(dim=2)
-        return both
+        summed: Tensor = states.unflatten(2, (2, -1)).sum(dim=2)
+        return summed
 
 
 class DeepSpeech2(nn.Module):
@@ -53,8 +53,8 @@ class DeepSpeech2(nn.Module):
 
     def forward(self, spectrogram: Tensor) -> Tensor:
         """(B, 1, BINS, T) -> logits of each remaining frame (B, T / 2, CHARACTERS)."""
-        heard = self.convolutions(spectrogram)  # (B, CHANNELS, BINS / 4, T / 2)
-        states = self.recurrent(heard.flatten(1, 2).transpose(1, 2))  # (B, T / 2, width)
+        features = self.convolutions(spectrogram)  # (B, CHANNELS, BINS / 4, T / 2)
+        states = self.recurrent(features.flatten(1, 2).transpose(1, 2))  # (B, T / 2, width)
         logits: Tensor = self.head(self.norm(states.transpose(1, 2)).transpose(1, 2))
         return logits
 
@@ -62,7 +62,7 @@ class DeepSpeech2(nn.Module):
 def training_step(
     *, batch_size: int, optimizer: str, width: int, depth: int, frames: int
 ) -> TrainingStep:
-    """A character for every second frame of the spectrogram."""
+    """Predict a character for every second frame of the spectrogram."""
     spectrogram = torch.randn(batch_size, 1, BINS, frames)
     labels = torch.randint(CHARACTERS, (batch_size * (frames // 2),))
     return supervised(

@@ -13,7 +13,7 @@ HEAD_WIDTH = 32
 
 
 class Block(nn.Module):
-    """Self-attention, then an MLP, each after a layer norm and beside a shortcut."""
+    """Self-attention, then an MLP, each after a layer norm and with a shortcut."""
 
     def __init__(self, width: int, head_width: int = HEAD_WIDTH, *, is_causal: bool = True) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Token and position embeddings, blocks, a decoder that is the token embedding again.
+    """Token and position embeddings, blocks, and a decoder tied to the token embedding.
 
     The large variants at 1024 tokens have the parameters of OpenAI's GPT-2, 124,439,808 and
     354,823,168 (medium); XL has 1,557,611,200. With fewer tokens the unused positions are cut.

@@ -14,7 +14,7 @@ from presage.pipelines.profiling.zoo.language.llama_model import SIZES, Llama
 def training_step(
     *, batch_size: int, optimizer: str, tokens: int, vocabulary: int, **sizes: int
 ) -> TrainingStep:
-    """Next-token prediction; ``sizes`` are those of :class:`Llama`."""
+    """Predict the next token; ``sizes`` are those of :class:`Llama`."""
     model = Llama(vocabulary=vocabulary, tokens=tokens, **sizes)
     return next_token_step(model, vocabulary, tokens, batch_size=batch_size, optimizer=optimizer)
 
@@ -22,7 +22,7 @@ def training_step(
 def next_token_step(
     model: nn.Module, vocabulary: int, tokens: int, *, batch_size: int, optimizer: str
 ) -> TrainingStep:
-    """Step of any model from token ids (B, T) to logits (B, T, vocabulary)."""
+    """Return the step of a model from token ids (B, T) to logits (B, T, vocabulary)."""
     text = torch.randint(vocabulary, (batch_size, tokens + 1))
     targets = text[:, 1:].flatten()
 

@@ -1,4 +1,4 @@
-"""Llama's decoder (Touvron et al. 2023): what its training, fine-tuning and serving jobs share.
+"""Llama's decoder (Touvron et al. 2023), shared by its training, fine-tuning and serving jobs.
 
 RMS norm before each branch, rotary positions, grouped-query attention, an MLP gated by SiLU.
 """
@@ -37,8 +37,8 @@ SIZES: dict[str, dict[str, int]] = {
 class KeyValueCache:
     """Keys and values of up to ``length`` tokens, in one layer.
 
-    The first write makes it, as an optimizer's first step makes its state: only then it is known
-    in what type the model computes.
+    The first write allocates it, like an optimizer's state, because the model's data type is
+    unknown before.
     """
 
     def __init__(self, length: int) -> None:
@@ -47,7 +47,7 @@ class KeyValueCache:
         self.values: Tensor | None = None
 
     def write(self, key: Tensor, value: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """Put in (B, kv_heads, T, head width) from ``start`` on; all there is up to its end."""
+        """Store (B, kv_heads, T, head width) from ``start`` on; return all entries to its end."""
         if self.keys is None or self.values is None:
             shape = (*key.shape[:2], self.length, key.shape[3])
             self.keys, self.values = key.new_zeros(shape), value.new_zeros(shape)
@@ -74,13 +74,13 @@ class Rotation(nn.Module):
         """(B, heads, T, head_width) at positions from ``start`` on -> the same shape and type."""
         end = start + x.shape[2]
         left, right = x.chunk(2, dim=3)
-        turned = torch.cat([-right, left], dim=3)
-        # Under autocast x is narrower than the tables, which must not widen what follows.
-        return x * self.cosines[start:end].to(x.dtype) + turned * self.sines[start:end].to(x.dtype)
+        rotated = torch.cat([-right, left], dim=3)
+        # Under autocast x is narrower than the tables, which must not widen the result.
+        return x * self.cosines[start:end].to(x.dtype) + rotated * self.sines[start:end].to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Causal attention in which ``heads / kv_heads`` queries share one key and value."""
+    """Causal attention in which ``heads / kv_heads`` queries share a key and a value."""
 
     def __init__(self, width: int, heads: int, kv_heads: int) -> None:
         super().__init__()
@@ -107,20 +107,20 @@ class Attention(nn.Module):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Grouped-query attention: (B, heads, T, D) to (B, kv_heads, S, D) -> (B, heads, T, D)."""
+    """Attend by groups: (B, heads, T, D) and (B, kv_heads, S, D) -> (B, heads, T, D)."""
     groups = query.shape[1] // key.shape[1]
     if query.shape[2] == 1:
-        # One new token sees every key. The heads of a group then are rows of one attention, and
-        # the cache is read once where it lies.
+        # A single new token attends to every key. The heads of a group become rows of one
+        # attention, so the cache is read once in place.
         rows = query.view(len(query), -1, groups, query.shape[3])  # (B, kv_heads, groups, D)
         return F.scaled_dot_product_attention(rows, key, value).flatten(1, 2).unsqueeze(2)
-    if groups > 1:  # not enable_gqa: in fp32 a GPU has no fused kernel for it
+    if groups > 1:  # not enable_gqa, which has no fused kernel for fp32 on a GPU
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 class Block(nn.Module):
-    """Attention, then the gated MLP, each after a norm and beside a shortcut."""
+    """Attention, then the gated MLP, each after a norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int, kv_heads: int, mlp: int) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Embedding, blocks, norm, head; ``tied``: the head is the embedding again."""
+    """Embedding, blocks, norm, head; with ``tied`` the head is the embedding."""
 
     def __init__(
         self, *, vocabulary: int, width: int, depth: int, heads: int, kv_heads: int, mlp: int,

@@ -1,4 +1,4 @@
-"""Serving of a Llama, second half: token by token, with all keys and values so far at hand."""
+"""Serving of a Llama, decode phase: token by token, with cached keys and values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from presage.pipelines.profiling.zoo.language.llm_prefill import CachedLlama, re
 def inference_step(
     *, batch_size: int, optimizer: str, context: int, vocabulary: int, **sizes: int
 ) -> TrainingStep:
-    """One more token for every sequence, with which each is ``context`` long.
+    """Generate one more token for every sequence, which is then ``context`` long.
 
-    Every step writes the last place of the caches anew, so that all steps cost the same.
+    Every step overwrites the last entry of the caches, so that all steps cost the same.
     """
     require_inference("llm_decode", optimizer)
     model = Llama(vocabulary=vocabulary, tokens=context, **sizes)

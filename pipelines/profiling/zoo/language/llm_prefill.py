@@ -1,4 +1,4 @@
-"""Serving of a Llama, first half: a whole prompt in one pass, whose keys and values are kept."""
+"""Serving of a Llama, prefill phase: a complete prompt in one pass that fills the caches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from presage.pipelines.profiling.zoo.language.llama_model import SIZES, KeyValue
 
 
 class CachedLlama(nn.Module):
-    """A Llama with caches of ``length`` tokens, given the tokens from ``start`` on."""
+    """A Llama with caches of ``length`` tokens that processes the tokens from ``start`` on."""
 
     def __init__(self, model: Llama, length: int, start: int) -> None:
         super().__init__()
@@ -26,18 +26,18 @@ class CachedLlama(nn.Module):
 
 
 def require_inference(family: str, optimizer: str) -> None:
-    """Raise a ValueError for a job that would train."""
+    """Raise a ValueError for a job with an optimizer."""
     if optimizer != INFERENCE:
         raise ValueError(
-            f"family {family!r} is never trained, so it has no optimizer {optimizer!r}; "
-            f"name {INFERENCE!r} instead"
+            f"family {family!r} is inference only, so it has no optimizer {optimizer!r}; "
+            f"use {INFERENCE!r} instead"
         )
 
 
 def inference_step(
     *, batch_size: int, optimizer: str, tokens: int, vocabulary: int, **sizes: int
 ) -> TrainingStep:
-    """The first token of an answer to a prompt of ``tokens``."""
+    """Generate the first token of a response to a prompt of ``tokens``."""
     require_inference("llm_prefill", optimizer)
     model = Llama(vocabulary=vocabulary, tokens=tokens, **sizes)
     prompt = torch.randint(vocabulary, (batch_size, tokens))

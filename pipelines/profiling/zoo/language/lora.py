@@ -1,4 +1,4 @@
-"""Fine-tuning of a frozen Llama by low-rank adapters (Hu et al. 2021) on queries and values."""
+"""Fine-tuning of a frozen Llama with low-rank adapters (Hu et al. 2021) on queries and values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALPHA = 16  # an adapter's output is scaled by ALPHA / rank
 
 
 class LoraLinear(nn.Module):
-    """A linear layer as it is, plus a trained product of two thin matrices."""
+    """An unchanged linear layer plus a trained product of two thin matrices."""
 
     def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class LoraLinear(nn.Module):
 
 
 def add_adapters(model: Llama, rank: int) -> None:
-    """Freeze ``model``, then put adapters of ``rank`` on its queries and values."""
+    """Freeze ``model``, then add adapters of ``rank`` to its queries and values."""
     model.requires_grad_(False)
     for block in model.blocks:
         attention = block.get_submodule("attention")
@@ -43,7 +43,7 @@ def add_adapters(model: Llama, rank: int) -> None:
 def training_step(
     *, batch_size: int, optimizer: str, tokens: int, vocabulary: int, rank: int, **sizes: int
 ) -> TrainingStep:
-    """Next-token prediction; the optimizer skips what is frozen, for that never has a gradient."""
+    """Predict the next token; the optimizer skips frozen weights, which have no gradient."""
     model = Llama(vocabulary=vocabulary, tokens=tokens, **sizes)
     add_adapters(model, rank)
     return next_token_step(model, vocabulary, tokens, batch_size=batch_size, optimizer=optimizer)

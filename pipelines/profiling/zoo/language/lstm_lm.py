@@ -13,7 +13,7 @@ TOKENS = 35
 
 
 class LstmLanguageModel(nn.Module):
-    """Embedding, stacked LSTM, decoder over the whole vocabulary.
+    """Embedding, stacked LSTM, decoder over the complete vocabulary.
 
     "w200-d2-v33k" and "w650-d2-v33k" are the default and the medium model of PyTorch's
     word_language_model on Wikitext-2, untied (13,987,678 and 50,065,078 parameters);
@@ -38,7 +38,7 @@ def training_step(
     *, batch_size: int, optimizer: str, width: int, depth: int, vocabulary: int,
     dropout_percent: int = 0,
 ) -> TrainingStep:  # fmt: skip
-    """Next-token prediction."""
+    """Predict the next token."""
     text = torch.randint(vocabulary, (batch_size, TOKENS + 1))
     targets = text[:, 1:].flatten()
     return supervised(

@@ -14,10 +14,10 @@ VOCABULARY = 8_000  # shared sub-words of both languages
 
 
 class TranslationModel(nn.Module):
-    """``depth`` encoder and as many decoder layers; both sides share one embedding.
+    """``depth`` encoder and ``depth`` decoder layers; both sides share one embedding.
 
-    ``tied``: the head is that embedding too, as in the paper. Its base model with its 37,000
-    sub-words has 63 M parameters ("65 M" in table 3), the big one 214 M ("213 M").
+    With ``tied`` the head is that embedding too, as in the paper. The paper's base model with its
+    37,000 sub-words has 63 M parameters ("65 M" in table 3), the big one 214 M ("213 M").
     """
 
     def __init__(
@@ -52,7 +52,7 @@ def training_step(
     *, batch_size: int, optimizer: str, width: int, depth: int, tokens: int,
     head_width: int = HEAD_WIDTH, vocabulary: int = VOCABULARY, tied: int = 0,
 ) -> TrainingStep:  # fmt: skip
-    """Translation with teacher forcing; a sample is a source and a target of ``tokens`` each."""
+    """Translate with teacher forcing; a sample is a source and a target of ``tokens`` each."""
     source = torch.randint(vocabulary, (batch_size, tokens))
     text = torch.randint(vocabulary, (batch_size, tokens + 1))
     labels = text[:, 1:].flatten()

@@ -1,4 +1,4 @@
-"""Transformer encoder that classifies a text, as BERT is fine-tuned (Devlin et al. 2018)."""
+"""Transformer encoder for text classification, as in fine-tuning BERT (Devlin et al. 2018)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def training_step(
     *, batch_size: int, optimizer: str, width: int, depth: int, vocabulary: int, tokens: int,
     positions: int = 0,
 ) -> TrainingStep:  # fmt: skip
-    """Text classification, by :class:`Bert` where it is said how many positions it has."""
+    """Classify texts, with :class:`Bert` if ``positions`` is set."""
     text = torch.randint(vocabulary, (batch_size, tokens))
     labels = torch.randint(CLASSES, (batch_size,))
     model: nn.Module

@@ -1,8 +1,8 @@
-"""CycleGAN (Zhu et al. 2017): images of one domain to another and back, without pairs.
+"""CycleGAN (Zhu et al. 2017): unpaired translation of images to another domain and back.
 
 Two generators of residual blocks, 11,378,179 parameters each as published with 9 blocks, and two
 PatchGAN discriminators of a 70 x 70 view, 2,764,737 each (the authors' own implementation prints
-11.378 M and 2.765 M). The history of generated images is left out: it costs nothing.
+11.378 M and 2.765 M). The history of generated images is left out: its cost is negligible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CYCLE_WEIGHT, IDENTITY_WEIGHT = 10.0, 5.0
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions on a mirrored border, beside a shortcut."""
+    """Two 3 x 3 convolutions on a mirrored border, plus a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ResidualBlock(nn.Module):
 
 
 def generator(width: int, blocks: int) -> nn.Sequential:
-    """(B, 3, H, W) -> (B, 3, H, W); the residual blocks work on a quarter of the side."""
+    """Return (B, 3, H, W) -> (B, 3, H, W); the residual blocks work on a quarter of the side."""
     layers: list[nn.Module] = [nn.ReflectionPad2d(3), nn.Conv2d(3, width, 7)]
     layers += [nn.InstanceNorm2d(width), nn.ReLU(inplace=True)]
     for before in (width, 2 * width):
@@ -66,7 +66,7 @@ def generator(width: int, blocks: int) -> nn.Sequential:
 
 
 def discriminator(width: int) -> nn.Sequential:
-    """(B, 3, H, W) -> how real each 70 x 70 patch is (B, 1, H / 8 - 2, W / 8 - 2)."""
+    """Return (B, 3, H, W) -> score of each 70 x 70 patch (B, 1, H / 8 - 2, W / 8 - 2)."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, width, 4, stride=2, padding=1),
         nn.LeakyReLU(0.2, inplace=True),
@@ -98,7 +98,7 @@ def _require_gradients(parameters: Iterable[nn.Parameter], *, required: bool) ->
 def training_step(
     *, batch_size: int, optimizer: str, width: int, blocks: int, side: int
 ) -> TrainingStep:
-    """One step of both generators, then one of both discriminators."""
+    """Return one step of both generators, then one of both discriminators."""
     horses, zebras = (torch.rand(batch_size, 3, side, side) * 2 - 1 for _ in range(2))
     to_zebra, to_horse = generator(width, blocks), generator(width, blocks)
     if optimizer == INFERENCE:

@@ -67,7 +67,7 @@ def _fake(logits: Tensor) -> Tensor:
 
 
 def training_step(*, batch_size: int, optimizer: str, width: int, doublings: int) -> TrainingStep:
-    """One step of the discriminator, then one of the generator; inference is the generator's."""
+    """Return one step of the discriminator, then one of the generator, or its inference."""
     side = 4 * 2**doublings
     images = torch.randn(batch_size, 3, side, side)
     latent = torch.randn(batch_size, LATENT, 1, 1)

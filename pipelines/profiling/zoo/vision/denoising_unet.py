@@ -1,6 +1,6 @@
-"""The U-Net of denoising diffusion (Ho et al. 2020, appendix B).
+"""U-Net of denoising diffusion (Ho et al. 2020, appendix B).
 
-Residual blocks that know the time, and self-attention where the image is small.
+Residual blocks with time embeddings, and self-attention where the image is small.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SLOWEST = 10_000.0  # wavelength of the time's embedding
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut; the time is added between them."""
+    """Two 3 x 3 convolutions plus a shortcut; the time embedding is added between them."""
 
     def __init__(self, channels_in: int, channels_out: int, time_width: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class ResidualBlock(nn.Module):
 
 
 class PixelAttention(nn.Module):
-    """Every pixel attends to every other, with one head, beside a shortcut."""
+    """Every pixel attends to every other with one head, plus a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class PixelAttention(nn.Module):
 
 
 class Stage(nn.Module):
-    """A residual block, and attention after it where the image is small enough."""
+    """A residual block, followed by attention if the image is small enough."""
 
     def __init__(self, channels_in: int, channels_out: int, time_width: int, attend: bool) -> None:
         super().__init__()
@@ -77,18 +77,18 @@ class Stage(nn.Module):
 
 
 class DenoisingUNet(nn.Module):
-    """Guesses the noise in an image.
+    """Predicts the noise in an image.
 
     Parameters
     ----------
     width : int
         Channels at the full side.
     multipliers : int
-        Widening of each level, a decimal digit each: 1222 are four levels, so three halvings.
+        Widening of each level, one decimal digit each: 1222 is four levels, with three halvings.
     blocks : int
         Residual blocks of a level on the way down; one more on the way up.
     attention_side : int
-        The level of this side attends, and the deepest one in between.
+        The level with this side has attention, as has the deepest one in between.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class DenoisingUNet(nn.Module):
         self.stem = nn.Conv2d(channels, width, 3, padding=1)
         widths = [width * int(digit) for digit in str(multipliers)]
         attends = [side >> level == attention_side for level in range(len(widths))]
-        skips = [width]  # channels of what the way up will see again
+        skips = [width]  # channels of the skip connections
         now = width
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         for level, (after, attend) in enumerate(zip(widths, attends, strict=True)):
@@ -146,7 +146,7 @@ class DenoisingUNet(nn.Module):
 
 
 def embed_time(times: Tensor, width: int) -> Tensor:
-    """Times (B,) -> sines and cosines of them (B, width)."""
+    """Return sines and cosines (B, width) of times (B,)."""
     half = width // 2
     exponents = torch.arange(half, device=times.device) / (half - 1)
     angles = torch.outer(times.float(), torch.exp(-math.log(SLOWEST) * exponents))

@@ -1,7 +1,7 @@
 """Training step of a denoising diffusion model, DDPM (Ho et al. 2020).
 
 "ddpm-s32" is the paper's network for CIFAR-10 (35.7 M parameters), "ddpm-s64" that of DDIM (Song
-et al. 2020) for CelebA, "latent-s64" as wide as Stable Diffusion, but guided by no text.
+et al. 2020) for CelebA, "latent-s64" is as wide as Stable Diffusion, without text guidance.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ STEPS = 1000
 
 
 class NoisePrediction(nn.Module):
-    """Adds noise as after so many steps of diffusion, and lets the network guess it."""
+    """Adds noise as after a number of diffusion steps, and lets the network predict it."""
 
-    kept: Tensor
+    alpha_bar: Tensor
 
     def __init__(self, network: DenoisingUNet) -> None:
         super().__init__()
         self.network = network
-        kept = torch.cumprod(1 - torch.linspace(1e-4, 0.02, STEPS), dim=0)
-        self.register_buffer("kept", kept, persistent=False)  # part of the variance, (STEPS,)
+        alpha_bar = torch.cumprod(1 - torch.linspace(1e-4, 0.02, STEPS), dim=0)
+        self.register_buffer("alpha_bar", alpha_bar, persistent=False)  # (STEPS,)
 
     def forward(self, images: Tensor, times: Tensor) -> Tensor:
-        """(B, C, H, W) at times (B,) -> error of the guess (B, C, H, W)."""
+        """(B, C, H, W) at times (B,) -> error of the prediction (B, C, H, W)."""
         noise = torch.randn_like(images)
-        kept = self.kept.index_select(0, times).view(-1, 1, 1, 1)
-        noisy = kept.sqrt() * images + (1 - kept).sqrt() * noise
+        alpha_bar = self.alpha_bar.index_select(0, times).view(-1, 1, 1, 1)
+        noisy = alpha_bar.sqrt() * images + (1 - alpha_bar).sqrt() * noise
         error: Tensor = self.network(noisy, times) - noise
         return error
 
@@ -39,7 +39,7 @@ class NoisePrediction(nn.Module):
 def training_step(
     *, batch_size: int, optimizer: str, side: int, channels: int, **sizes: int
 ) -> TrainingStep:
-    """Noise prediction; ``sizes`` are those of :class:`DenoisingUNet`."""
+    """Predict noise; ``sizes`` are those of :class:`DenoisingUNet`."""
     images = torch.randn(batch_size, channels, side, side)
     times = torch.randint(STEPS, (batch_size,))
     return supervised(

@@ -23,7 +23,7 @@ ORTHOGONALITY_WEIGHT = 0.001
 
 
 def shared_mlp(*channels: int) -> nn.Sequential:
-    """The same MLP for every point, as 1 x 1 convolutions: (B, C0, P) -> (B, Cn, P)."""
+    """Return the same MLP for every point, as 1 x 1 convolutions: (B, C0, P) -> (B, Cn, P)."""
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
         layers += [nn.Conv1d(before, after, 1), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
@@ -41,7 +41,7 @@ def dense(*features: int, has_norm: bool) -> list[nn.Module]:
 
 
 class TNet(nn.Module):
-    """Learns the rotation that brings a cloud, or its features, into a common pose."""
+    """Predicts a transform of a cloud, or of its features, to a canonical pose."""
 
     def __init__(
         self, axes: int, shared: Sequence[int], head: Sequence[int], *, has_norm: bool
@@ -58,11 +58,11 @@ class TNet(nn.Module):
         """(B, axes, P) -> (B, axes, axes)."""
         pooled = self.points(cloud).amax(dim=2)  # (B, shared[-1])
         rotation: Tensor = self.head(pooled).unflatten(1, self.identity.shape)
-        return rotation + self.identity  # so that it starts near no rotation
+        return rotation + self.identity  # starts near the identity
 
 
 class SmallPointNet(nn.Module):
-    """T-Net, shared MLP, a max over the points that forgets their order, dense head."""
+    """T-Net, shared MLP, order-independent max over the points, dense head."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class PointNet(nn.Module):
         )
 
     def forward(self, cloud: Tensor) -> Tensor:
-        """(B, AXES, P) -> logits and how far from a rotation ``align`` is (B, classes + 1)."""
+        """(B, AXES, P) -> logits and the orthogonality error of ``align`` (B, classes + 1)."""
         local = self.local(torch.bmm(self.pose(cloud), cloud))  # (B, 64, P)
         rotation = self.align(local)
         logits = self.head(self.points(torch.bmm(rotation, local)).amax(dim=2))
@@ -106,7 +106,7 @@ class PointNet(nn.Module):
 
 
 def training_step(*, batch_size: int, optimizer: str, points: int, width: int = 0) -> TrainingStep:
-    """Classification of point clouds; without a width by the network as published."""
+    """Classify point clouds; without a width, with the published network."""
     clouds = torch.randn(batch_size, AXES, points)
     labels = torch.randint(CLASSES if width else SHAPENET_CLASSES, (batch_size,))
 

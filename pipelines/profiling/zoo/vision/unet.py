@@ -43,7 +43,7 @@ class UNet(nn.Module):
         for level, convolve in enumerate(self.down):
             x = convolve(x if level == 0 else F.max_pool2d(x, 2))
             skips.append(x)
-        skips.pop()  # the deepest level is what rises, it skips nothing
+        skips.pop()  # the deepest level has no skip connection
         for rise, convolve in zip(self.rise, self.up, strict=True):
             x = convolve(torch.cat([skips.pop(), rise(x)], dim=1))
         logits: Tensor = self.head(x)
@@ -53,7 +53,7 @@ class UNet(nn.Module):
 def training_step(
     *, batch_size: int, optimizer: str, width: int, depth: int, side: int
 ) -> TrainingStep:
-    """Classification of every pixel."""
+    """Classify every pixel."""
     images = torch.randn(batch_size, 3, side, side)
     labels = torch.randint(CLASSES, (batch_size, side, side))
     return supervised(

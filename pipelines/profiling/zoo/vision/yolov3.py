@@ -2,7 +2,7 @@
 
 As published for the 80 classes of COCO it has 61,949,149 parameters (the trainable ones of the
 usual conversions of the authors' weights). The loss is dense: every anchor of every cell has a
-target, and what has no object is weighed by zero.
+target, and anchors without an object have weight zero.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from presage.pipelines.profiling.running.training_step import TrainingStep, supe
 from presage.pipelines.profiling.zoo.family import Family
 
 CLASSES = 80
-ANCHORS = 3  # of each cell
-BLOCKS = (1, 2, 8, 8, 4)  # residual blocks of each stage of Darknet-53: table 1 of the paper
-STRIDES = (32, 16, 8)  # pixels to a cell, of the three grids
-OBJECTS = 0.001  # share of the anchors that have an object, about ten of an image's
+ANCHORS = 3  # per cell
+BLOCKS = (1, 2, 8, 8, 4)  # residual blocks per stage of Darknet-53: table 1 of the paper
+STRIDES = (32, 16, 8)  # pixels per cell, for the three grids
+OBJECTS = 0.001  # share of anchors with an object, about ten per image
 
 
 def convolution(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Convolution that keeps the side (unless strided), batch norm, leaky ReLU."""
+    """Return a convolution that keeps the side (unless strided), batch norm, leaky ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, bias=False),
         nn.BatchNorm2d(channels_out),
@@ -33,7 +33,7 @@ def convolution(channels_in: int, channels_out: int, kernel: int, stride: int = 
 
 
 def alternating(channels_in: int, narrow: int, count: int) -> nn.Sequential:
-    """1 x 1 to ``narrow``, 3 x 3 to twice that, and so on, ``count`` convolutions in all."""
+    """Return ``count`` convolutions: 1 x 1 to ``narrow``, 3 x 3 to twice that, and so on."""
     channels = [channels_in, *(narrow * (1 + i % 2) for i in range(count))]
     kernels = [1 + 2 * (i % 2) for i in range(count)]
     return nn.Sequential(
@@ -45,7 +45,7 @@ def alternating(channels_in: int, narrow: int, count: int) -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """Half the channels by 1 x 1, all by 3 x 3, beside a shortcut."""
+    """1 x 1 to half the channels, 3 x 3 to all, plus a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class ResidualBlock(nn.Module):
 
 
 class YoloV3(nn.Module):
-    """Darknet-53 down to the coarsest grid, then back up to two finer ones."""
+    """Darknet-53 down to the coarsest grid, then up to two finer ones."""
 
     def __init__(self, width: int, most_blocks: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class YoloV3(nn.Module):
             for stage, count in enumerate(BLOCKS)
         )
         coarse, middle, fine = 16 * width, 8 * width, 4 * width
-        # A finer grid also sees half of what the coarser one made of the image.
+        # A finer grid also reads half of the coarser grid's features.
         channels = (2 * coarse, 2 * middle + middle, 2 * fine + fine)
         narrow = (coarse, middle, fine)
         self.refine = nn.ModuleList(
@@ -100,27 +100,27 @@ class YoloV3(nn.Module):
             if grid > 0:
                 x = torch.cat([self.rise[grid - 1](x), levels[-1 - grid]], dim=1)
             x = refine(x)
-            found = detect(x).unflatten(1, (ANCHORS, -1))  # (B, ANCHORS, 5 + CLASSES, h, w)
-            detections.append(found.permute(0, 1, 3, 4, 2).flatten(1, 3))
+            output = detect(x).unflatten(1, (ANCHORS, -1))  # (B, ANCHORS, 5 + CLASSES, h, w)
+            detections.append(output.permute(0, 1, 3, 4, 2).flatten(1, 3))
         return torch.cat(detections, dim=1)
 
 
 def training_step(
     *, batch_size: int, optimizer: str, width: int, most_blocks: int, side: int
 ) -> TrainingStep:
-    """Object detection."""
+    """Detect objects."""
     images = torch.randn(batch_size, 3, side, side)
     anchors = ANCHORS * sum((side // stride) ** 2 for stride in STRIDES)
     has_object = (torch.rand(batch_size, anchors, 1) < OBJECTS).float()
     boxes = torch.rand(batch_size, anchors, 4)
     classes = (torch.rand(batch_size, anchors, CLASSES) < 1 / CLASSES).float()
 
-    def loss(found: Tensor) -> Tensor:
-        box, objectness, kind = torch.split(found, [4, 1, CLASSES], dim=2)
+    def loss(output: Tensor) -> Tensor:
+        box, objectness, kind = torch.split(output, [4, 1, CLASSES], dim=2)
         where = (box - boxes).square().mean(dim=2, keepdim=True)
-        what = F.binary_cross_entropy_with_logits(kind, classes, reduction="none")
-        seen = F.binary_cross_entropy_with_logits(objectness, has_object, reduction="none")
-        per_anchor = seen + has_object * (where + what.mean(dim=2, keepdim=True))
+        class_loss = F.binary_cross_entropy_with_logits(kind, classes, reduction="none")
+        object_loss = F.binary_cross_entropy_with_logits(objectness, has_object, reduction="none")
+        per_anchor = object_loss + has_object * (where + class_loss.mean(dim=2, keepdim=True))
         total: Tensor = per_anchor.sum() / batch_size
         return total
 

@@ -51,11 +51,11 @@ def devices(
 
 
 def _json_row(one: Device) -> dict[str, Any]:
-    from presage.features.device.device import names_of
+    from presage.features.device.device import device_aliases
 
     return {
         "kind": one.kind,
-        "names": list(names_of(one.kind)),
+        "names": list(device_aliases(one.kind)),
         "compute_capability": one.compute_capability,
         "memory_bytes": one.memory_bytes,
         "cores": one.cores,
@@ -67,7 +67,7 @@ def _json_row(one: Device) -> dict[str, Any]:
 
 
 def _table(found: list[Device]) -> Table:
-    from presage.features.device.device import names_of
+    from presage.features.device.device import device_aliases
 
     title = "1 kind of device" if len(found) == 1 else f"{len(found)} kinds of devices"
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
@@ -85,6 +85,6 @@ def _table(found: list[Device]) -> Table:
             f"{one.peak_flops_per_s['fp32'] / _TERA:,.3g}",
             "-" if fp16 is None else f"{fp16 / _TERA:,.4g}",
             f"{one.memory_bandwidth_bytes_per_s / _GIGA:,.0f}",
-            ", ".join(names_of(one.kind)),
+            ", ".join(device_aliases(one.kind)),
         )
     return table

@@ -126,9 +126,9 @@ def _gpu(driver: Any) -> Iterator[Finding]:
     from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice
 
     gpu = NvmlDevice(driver)
-    memory, sharing = gpu.ask("nvmlDeviceGetMemoryInfo"), detect_sharing(driver)
+    memory, sharing = gpu.query("nvmlDeviceGetMemoryInfo"), detect_sharing(driver)
     size = "memory unknown" if memory is None else quantity(memory.total, "bytes")
-    name = gpu.ask("nvmlDeviceGetName")
+    name = gpu.query("nvmlDeviceGetName")
     yield Finding("GPU", f"{name}, {size}, compute mode {sharing.compute_mode}", ok=True)
     yield _counters(gpu)
     slices = ", ".join(f"{part.uuid} ({part.fraction:.2f})" for part in sharing.slices)
@@ -143,11 +143,11 @@ def _counters(gpu: NvmlDevice) -> Finding:
     """Return whether this user may read the counters that `presage profile` measures with."""
     from presage.pipelines.profiling.sampling.nvml_errors import Verdict
 
-    gpu.ask("nvmlDeviceGetUtilizationRates")
-    gpu.ask("nvmlDeviceGetSamples", gpu.driver.NVML_GPU_UTILIZATION_SAMPLES, 0)
-    gpu.ask("nvmlDeviceGetComputeRunningProcesses")
-    gpu.ask("nvmlDeviceGetProcessUtilization", 0)
-    gpu.ask("nvmlDeviceGetTotalEnergyConsumption")
+    gpu.query("nvmlDeviceGetUtilizationRates")
+    gpu.query("nvmlDeviceGetSamples", gpu.driver.NVML_GPU_UTILIZATION_SAMPLES, 0)
+    gpu.query("nvmlDeviceGetComputeRunningProcesses")
+    gpu.query("nvmlDeviceGetProcessUtilization", 0)
+    gpu.query("nvmlDeviceGetTotalEnergyConsumption")
     forbidden = [name for name, why in gpu.never.items() if why is Verdict.FORBIDDEN]
     if forbidden:
         return Finding("GPU counters", f"no permission for {', '.join(forbidden)}", ok=False)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def add_devices(path: Path | None) -> Path | None:
     """Add the kinds of devices in a file to the catalogue, before the command runs."""
     if path is not None:
-        from presage.features.device.device import use_devices
+        from presage.features.device.device import load_device_file
 
-        use_devices(path)
+        load_device_file(path)
     return path
 
 

@@ -23,8 +23,8 @@ def print_merged(merged: Merged, folder: Path, *, as_json: bool) -> None:
         return
     counts = ", ".join(f"{rows} {name}" for name, rows in merged.rows.items())
     say(f"{folder}: {counts}")
-    if merged.measured_twice:
-        say(f"{merged.measured_twice} rows were measured twice; the less noisy one is kept")
+    if merged.duplicates:
+        say(f"{merged.duplicates} rows were measured twice; the less noisy one is kept")
 
 
 def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:
     table = Table(title=f"{done.outcomes:,} outcomes in the logs")
     _add_counts(table, {
         "used": {"measured": used, "failed": done.failed, "no new data": done.untaught},
-        "not used": {"duplicates": done.sent_again} | done.quarantined,
+        "not used": {"duplicates": done.duplicates} | done.quarantined,
         "written": {name: rows for name, rows in done.rows.items() if rows},
     })  # fmt: skip
     print_table(table)
