@@ -107,7 +107,7 @@ def local_token(port: int) -> str:
         return ""
 
 
-def found_token(target: str) -> Callable[[], str]:
+def local_token_finder(target: str) -> Callable[[], str]:
     """Return what finds the local token of a client's target, "host:port", at each call.
 
     The file is read again after a second: a server that is restarted makes a new token. No token is

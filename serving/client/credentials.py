@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError
-from presage.serving.authentication.local_token import found_token
+from presage.serving.authentication.local_token import local_token_finder
 
 if TYPE_CHECKING:
     import grpc
@@ -55,7 +55,7 @@ class Credentials:
         if self.token or self.certificate:
             shown = self.metadata
             return lambda: shown
-        find = found_token(target)
+        find = local_token_finder(target)
 
         def metadata() -> Metadata:
             token = find()

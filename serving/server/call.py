@@ -54,8 +54,8 @@ from presage.errors import (
 from presage.serving.admission.backlog import Backlog
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.limits import RateLimit
-from presage.serving.admission.malloc import FreedMemory
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.malloc import MemoryTrimmer
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.authentication.authentication_failures import AuthenticationFailures
 from presage.serving.authentication.callers import ROLES, Caller, Tokens, has_token
 from presage.serving.client.channel import SAID
@@ -196,11 +196,11 @@ class Calls:
         Whether clients have some, which they are named by.
     span : callable
         A context manager for a method and its gRPC context, in which the call is traced.
-    freed : FreedMemory or None
+    trimmer : MemoryTrimmer or None
         Told of large requests, that what they needed is given back some time.
     connections : Connections or None
         Told of those that calls are admitted on.
-    unfinished : Unfinished
+    unfinished : UnfinishedRequests
         Requests that have not arrived whole.
     in_flight : int
         Calls that are being answered, and streams that are open.
@@ -216,14 +216,14 @@ class Calls:
     access_log: AccessLog | None = None
     certificates: bool = False
     span: Span = field(default=no_span)
-    freed: FreedMemory | None = None
+    trimmer: MemoryTrimmer | None = None
     connections: Connections | None = None
     in_flight: int = 0
     closing: bool = False
-    unfinished: Unfinished = field(init=False)
+    unfinished: UnfinishedRequests = field(init=False)
 
     def __post_init__(self) -> None:
-        self.unfinished = Unfinished(self._ended_unread)
+        self.unfinished = UnfinishedRequests(self._ended_unread)
         self._failures = AuthenticationFailures()
 
     def unary(
@@ -239,10 +239,13 @@ class Calls:
             call = Call(name, _request_id(metadata), _host(context.peer()))
             try:
                 await self._admit(call, role, context, metadata, begin_s)
-                is_known = role is not None and not call.caller.is_anonymous
-                request = await self.unfinished.receive(context.read, is_known=is_known) or b""
+                is_authenticated = role is not None and not call.caller.is_anonymous
+                request = (
+                    await self.unfinished.receive(context.read, is_authenticated=is_authenticated)
+                    or b""
+                )
                 if self.backlog is not None:
-                    self.backlog.is_whole()
+                    self.backlog.mark_received()
                 call.check_time()
                 self.in_flight += 1
                 try:
@@ -293,16 +296,16 @@ class Calls:
 
         return grpc.stream_stream_rpc_method_handler(answer)
 
-    def take(self, call: Call, rows: int) -> None:
+    def admit_rows(self, call: Call, rows: int) -> None:
         """Note what a call asks for, and refuse it where its caller has asked for too much."""
         call.rows += rows
         if self.rate is not None:
-            self.rate.take(call.caller.name, rows)
+            self.rate.consume(call.caller.name, rows)
 
     def close(self) -> None:
         """No call comes any more."""
-        if self.freed is not None:
-            self.freed.close()
+        if self.trimmer is not None:
+            self.trimmer.close()
 
     async def _admit(
         self, call: Call, role: str | None, context: Any, metadata: Metadata, begin_s: float
@@ -328,7 +331,7 @@ class Calls:
                 raise
             call.caller.must_be(role)
             if self.connections is not None:
-                self.connections.is_used(context.peer())
+                self.connections.mark_used(context.peer())
         call.check_time()
 
     def _authenticated(self, call: Call, role: str, context: Any, metadata: Metadata) -> Caller:
@@ -387,14 +390,14 @@ class Calls:
             )
 
     def _ended_unread(self) -> None:
-        if self.freed is not None:
-            self.freed.unread()
+        if self.trimmer is not None:
+            self.trimmer.trim_soon()
 
     def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
-        if self.freed is not None and size > _LARGE_BYTES:
-            self.freed.used()
+        if self.trimmer is not None and size > _LARGE_BYTES:
+            self.trimmer.trim_when_idle()
         if self.access_log is not None:
             self.access_log.note(EndedCall(
                 time.time(), call.method, code.name, seconds, call.rows, size, call.caller.name,

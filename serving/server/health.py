@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2 as pb
 
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.call import errors_as_statuses
 
 MOST_WATCHES = 2_000  # at once: each costs 20 KiB, and anyone may have one
@@ -40,7 +40,7 @@ class Health:
         self._closing = True
         self._set(_Status.NOT_SERVING)
 
-    def handlers(self, unfinished: Unfinished) -> grpc.GenericRpcHandler:
+    def handlers(self, unfinished: UnfinishedRequests) -> grpc.GenericRpcHandler:
         """Return what a server needs to answer.
 
         Anyone may ask, so requests are bounded by ``unfinished``. To gRPC they are streams of one

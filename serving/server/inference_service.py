@@ -72,7 +72,7 @@ class InferenceService:
 
     def _model_infer(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         inference = check_serialized(request, self._current())
-        self._calls.take(call, inference.rows)
+        self._calls.admit_rows(call, inference.rows)
         return self._work.run(_weight(inference), len(request), call, lambda: run(inference))
 
     def _current(self) -> ServedModels:

@@ -108,7 +108,7 @@ class PredictionService:
         message = _parsed(pb.PredictMatrixRequest, request)
         predictor = self._served.predictor
         rows = wire_matrix.count_rows(message, predictor.schema_hash)
-        self._calls.take(call, rows)
+        self._calls.admit_rows(call, rows)
 
         def answer() -> bytes:
             rows_read = wire_matrix.read_matrix(
@@ -141,7 +141,7 @@ class PredictionService:
             )
         wire_outcomes.check_count(message)
         count, counted = len(message.outcomes), self._calls.metrics.outcomes
-        self._calls.take(call, count)
+        self._calls.admit_rows(call, count)
         reading = self._work.run(count, len(request), call, lambda: self._read_report(message))
         good, rows, errors = reading if isinstance(reading, tuple) else await reading
         appended = Appended(0, 0)
@@ -254,7 +254,7 @@ class PredictionService:
         keep: Callable[[Answer], None] | None,
     ) -> bytes | Awaitable[bytes]:  # fmt: skip
         """The answer, when its turn comes; a small one may be kept."""
-        self._calls.take(call, rows)
+        self._calls.admit_rows(call, rows)
         kept = keep if is_small(work, size_bytes) else None
 
         def answer() -> bytes:
@@ -268,7 +268,7 @@ class PredictionService:
 
     def _again(self, known: Answer, call: Call) -> bytes:
         """What was answered before; it is counted as if for the first time."""
-        self._calls.take(call, known.rows)
+        self._calls.admit_rows(call, known.rows)
         self._count_domain(known.in_domain)
         self._calls.metrics.repeated.inc()
         return known.content

@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.call import errors_as_statuses
 
 SERVICE_NAME: str = reflection.SERVICE_NAME
@@ -18,7 +18,9 @@ SERVICE_NAME: str = reflection.SERVICE_NAME
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
     """Reflection whose requests are bounded: anyone may ask."""
 
-    def __init__(self, names: Iterable[str], pool: DescriptorPool, unfinished: Unfinished) -> None:
+    def __init__(
+        self, names: Iterable[str], pool: DescriptorPool, unfinished: UnfinishedRequests
+    ) -> None:
         super().__init__(names, pool)
         self._unfinished = unfinished
 
@@ -35,7 +37,7 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
 def add_reflection(
     server: grpc.aio.Server,
     names: Iterable[str],
-    unfinished: Unfinished,
+    unfinished: UnfinishedRequests,
     pool: DescriptorPool | None = None,
 ) -> None:
     """Let a server tell of these services, and of reflection itself."""

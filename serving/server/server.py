@@ -21,11 +21,11 @@ import uvloop
 
 from presage.models.drift.drift_test import DriftPolicy
 from presage.models.release.release import PREDICTORS, Release
-from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
 from presage.serving.admission.limits import RateLimit
-from presage.serving.admission.malloc import FreedMemory, keep_freed_memory
+from presage.serving.admission.malloc import MemoryTrimmer, tune_malloc
 from presage.serving.admission.open_calls import OpenCalls
 from presage.serving.authentication import local_token
 from presage.serving.authentication.listen import add_port, address_of, check_callers, target
@@ -75,7 +75,7 @@ def _options(shares_port: bool) -> ChannelOptions:
 class Server:
     """A server in the running event loop.
 
-    ``freed`` is told of large requests, where the process is the server's own.
+    ``trimmer`` is told of large requests, where the process is the server's own.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Server:
         options: Options,
         metrics: Metrics,
         span: Span = no_span,
-        freed: FreedMemory | None = None,
+        trimmer: MemoryTrimmer | None = None,
     ) -> None:
         self.options = options
         self.host = address_of(options)
@@ -94,7 +94,7 @@ class Server:
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
-        self._work = Work(metrics, most_queued_rows=options.queue_rows)
+        self._work = Work(metrics, max_queued_rows=options.queue_rows)
         self._outcomes = None
         if options.outcomes:
             self._outcomes = OutcomeLog(options.outcomes, open_now=False)
@@ -110,7 +110,7 @@ class Server:
                 options.outcomes, self.served, metrics, DriftPolicy(options.false_alarm_outcomes),
                 every_s=options.drift_s,
             )  # fmt: skip
-        before = servers()
+        before = server_ids()
         self._server = grpc.aio.server(options=_options(options.shared_port))
         open_calls, self._connections = OpenCalls(), Connections(lambda: self.port)
         self._backlog = Backlog(before, open_calls, options.queue_calls)
@@ -120,7 +120,7 @@ class Server:
         self._calls = Calls(
             metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
             self._backlog, self._access_log, certificates=options.asks_for_certificates,
-            span=span, freed=freed, connections=self._connections,
+            span=span, trimmer=trimmer, connections=self._connections,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
@@ -217,7 +217,7 @@ class Server:
         """
         before, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
-            calls = self._backlog.calls()
+            calls = self._backlog.count_calls()
             took_s = time.monotonic() - now_s
             if calls != before:
                 before, since_s = calls, now_s
@@ -300,10 +300,10 @@ async def run_server(
     ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
     signals do nothing. Raises as :func:`start_server`.
     """
-    keep_freed_memory()  # this process is the server's own
+    tune_malloc()  # this process is the server's own
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    server = Server(options, metrics, span, freed=FreedMemory())
+    server = Server(options, metrics, span, trimmer=MemoryTrimmer())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if until_input_ends:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from presage.serving.admission.limits import BatchQueue
 from presage.serving.server.call import Call
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server_options import MOST_QUEUED_ROWS
+from presage.serving.server_options import MAX_QUEUED_ROWS
 
 # About a millisecond of work.
 INLINE_ROWS = 64
@@ -34,8 +34,8 @@ T = TypeVar("T")
 class Work:
     """Runs functions, such as give a response's bytes, in their turn and not after a deadline."""
 
-    def __init__(self, metrics: Metrics, *, most_queued_rows: int = MOST_QUEUED_ROWS) -> None:
-        self._queue = BatchQueue(most_queued_rows)
+    def __init__(self, metrics: Metrics, *, max_queued_rows: int = MAX_QUEUED_ROWS) -> None:
+        self._queue = BatchQueue(max_queued_rows)
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="presage-batch")
 
@@ -60,7 +60,7 @@ class Work:
         return self._beside(rows, in_time)
 
     async def _beside(self, rows: int, answer: Callable[[], T]) -> T:
-        with self._queue.room_for(rows):
+        with self._queue.reserve(rows):
             self._metrics.queue_rows.set(self._queue.rows)
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._threads, answer)

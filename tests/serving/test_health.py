@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc as pb_grpc
 
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.health import SERVICE_NAME, Health
 from tests.serving.aio_server import answering, ended
 
@@ -23,7 +23,7 @@ UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 @asynccontextmanager
 async def served():
     health = Health(NAMES)
-    async with answering(health.handlers(Unfinished())) as channel:
+    async with answering(health.handlers(UnfinishedRequests())) as channel:
         yield health, pb_grpc.HealthStub(channel)
 
 
@@ -174,7 +174,7 @@ def test_grpcs_own_balancer_sends_calls_only_while_it_is_said_to_serve():
     async def main():
         health = Health(NAMES)
         options = [("grpc.service_config", json.dumps(config))]
-        async with answering(health.handlers(Unfinished()), options=options) as channel:
+        async with answering(health.handlers(UnfinishedRequests()), options=options) as channel:
             stub = pb_grpc.HealthStub(channel)  # any method: what is tested is that it is sent
             code, _ = await ended(stub.Check(named(""), timeout=5))
             assert code is grpc.StatusCode.UNAVAILABLE

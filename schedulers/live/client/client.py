@@ -20,7 +20,7 @@ from presage.schedulers.live.protocol.pieces import submit_requests
 from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.authentication.local_token import found_token
+from presage.serving.authentication.local_token import local_token_finder
 from presage.serving.client.channel import server_said
 from presage.serving.client.connection_problem import is_late, problem, why_unconnected
 from presage.serving.client.credentials import Credentials
@@ -71,7 +71,7 @@ class ClusterClient:
     ) -> None:
         self._target, self._timeout_s = target, timeout_s
         self._credentials = credentials or Credentials()
-        self._find_token = found_token(target)
+        self._find_token = local_token_finder(target)
         of_channel = self._credentials.of_channel()
         self._channel = (
             grpc.insecure_channel(target, options=_OPTIONS)
@@ -183,7 +183,7 @@ class ClusterClient:
         """
         if self._credentials.token or error.code() not in _REFUSED:
             return False
-        self._find_token = found_token(self._target)
+        self._find_token = local_token_finder(self._target)
         return self._token() != token
 
     def _error(self, error: Any, token: str) -> Exception:

@@ -12,10 +12,10 @@ from presage.schedulers.live.controller import cluster_service, node_service
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.job_logs import Logs
 from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
-from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
-from presage.serving.admission.malloc import FreedMemory
+from presage.serving.admission.malloc import MemoryTrimmer
 from presage.serving.admission.open_calls import OpenCalls
 from presage.serving.authentication.listen import add_port, address_of, check_callers, target
 from presage.serving.authentication.local_token import LocalToken
@@ -63,7 +63,7 @@ async def run_controller(
         loop.add_signal_handler(number, stopped.set)
     address = address_of(options)
     check_callers(address, options)
-    before = servers()
+    before = server_ids()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
     open_calls, connections = OpenCalls(), Connections(lambda: port)
@@ -76,7 +76,7 @@ async def run_controller(
         access_log=access_log,
         certificates=options.asks_for_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
-        freed=FreedMemory(),
+        trimmer=MemoryTrimmer(),
         connections=connections,
     )
     logs = Logs(controller)
