@@ -329,7 +329,7 @@ class Calls:
                     call.caller.name, method=call.method, request_id=call.request_id
                 )
                 raise
-            call.caller.must_be(role)
+            call.caller.require_role(role)
             if self.connections is not None:
                 self.connections.mark_used(context.peer())
         call.check_time()
@@ -344,7 +344,7 @@ class Calls:
         """
         is_anonymous = self.anonymous_roles and not has_token(metadata)
         if self.tokens is not None and not is_anonymous:
-            return self.tokens().caller(metadata)
+            return self.tokens().authenticate(metadata)
         names = context.auth_context().get("x509_common_name") if self.certificates else None
         if names:
             return Caller(str(names[0].decode(errors="replace")), _ALL_ROLES)

@@ -28,7 +28,12 @@ from presage.serving.admission.limits import RateLimit
 from presage.serving.admission.malloc import MemoryTrimmer, tune_malloc
 from presage.serving.admission.open_calls import OpenCalls
 from presage.serving.authentication import local_token
-from presage.serving.authentication.listen import add_port, address_of, check_callers, target
+from presage.serving.authentication.listen import (
+    add_port,
+    check_authentication,
+    resolve_address,
+    target,
+)
 from presage.serving.authentication.local_token import LocalToken
 from presage.serving.authentication.token_file import TokenFile
 from presage.serving.codec.descriptors import descriptors
@@ -86,8 +91,8 @@ class Server:
         trimmer: MemoryTrimmer | None = None,
     ) -> None:
         self.options = options
-        self.host = address_of(options)
-        check_callers(self.host, options)
+        self.host = resolve_address(options)
+        check_authentication(self.host, options)
         self.port = options.port
         tokens = TokenFile(options.tokens) if options.tokens else None
         self._local_token: LocalToken | None = None
@@ -206,7 +211,9 @@ class Server:
         """Give this user's clients all roles of a server that requires no credentials."""
         if self.options.authenticates:
             return
-        self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))
+        self._local_token = LocalToken(
+            self.port, LOCAL_ROLES, os.environ.get(local_token.ENVIRONMENT_VARIABLE)
+        )
         self._calls.tokens = self._local_token
 
     async def _drained(self, end_s: float) -> None:

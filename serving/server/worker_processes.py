@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from presage.errors import ServiceError
 from presage.serving.authentication import local_token
-from presage.serving.authentication.listen import address_of, check_callers, target
+from presage.serving.authentication.listen import check_authentication, resolve_address, target
 from presage.serving.authentication.local_token import LocalToken
 from presage.serving.server.log import log, log_as_json
 from presage.serving.server.prometheus_metrics import MULTIPROCESS, show_metrics
@@ -40,8 +40,8 @@ def run_workers(
         One of them cannot start; what it said is on standard error.
     """
     log_as_json()
-    address = address_of(options)
-    check_callers(address, options)
+    address = resolve_address(options)
+    check_authentication(address, options)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -51,7 +51,7 @@ def run_workers(
     ):
         port = held.getsockname()[1]
         os.environ[MULTIPROCESS] = folder
-        os.environ[local_token.VARIABLE] = LocalToken.new()
+        os.environ[local_token.ENVIRONMENT_VARIABLE] = LocalToken.new()
         stop_showing = (
             show_metrics(None, options.metrics_host, metrics_port) if metrics_port else None
         )

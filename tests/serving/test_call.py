@@ -55,7 +55,7 @@ class Service:
 
     def echo(self, request: bytes, call: Call) -> bytes:
         self.asked.append(call)
-        self.calls.take(call, 3)
+        self.calls.admit_rows(call, 3)
         return request
 
     async def later(self, request: bytes, call: Call) -> bytes:
@@ -411,7 +411,7 @@ def test_a_caller_is_let_in_by_its_token_and_its_role(tokens):
                 assert (code, "wr0ng" in said) == (Code.UNAUTHENTICATED, False)
                 code, said = await ended(ask(method, b"", metadata=bearer(token["predict"])))
                 assert code is Code.PERMISSION_DENIED
-                assert said.startswith("'predict' may not do this: it takes the role 'report'")
+                assert said.startswith("'predict' lacks the role 'report' that this call requires")
             assert not service.asked
             assert await ask("Echo", b"x", metadata=bearer(token["report"])) == b"x"
             assert service.asked[0].caller == Caller("report", frozenset({"report"}))
@@ -513,7 +513,7 @@ def test_a_caller_without_a_token_is_called_by_its_host(tmp_path, listened, dial
 
     caller = asyncio.run(main())
     assert caller.name == name
-    caller.must_be("admin")
+    caller.require_role("admin")
 
 
 def test_rows_are_counted_by_caller(tokens):

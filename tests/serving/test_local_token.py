@@ -35,7 +35,7 @@ def test_a_client_of_the_same_user_finds_it(target):
     server = LocalToken(5001, ["predict", "admin"])
     server.write()
 
-    caller = server().caller(metadata(local_token_finder(target)()))
+    caller = server().authenticate(metadata(local_token_finder(target)()))
     assert (caller.name, caller.account) == (account(), account())
     assert caller.roles == {"predict", "admin"}
 
@@ -124,9 +124,9 @@ def test_a_server_that_starts_again_has_a_new_token_that_clients_find():
     old = find()
     after.write()
 
-    assert after().caller(metadata(find()))
+    assert after().authenticate(metadata(find()))
     with pytest.raises(UnauthenticatedError):
-        after().caller(metadata(old))
+        after().authenticate(metadata(old))
     before.remove()  # it ended late: the file is the other's by now
     assert find() != ""
     after.remove()

@@ -36,7 +36,7 @@ def test_a_request_that_does_not_arrive_is_ended_in_time():
 
     async def main():
         unfinished = UnfinishedRequests(lambda: freed.append(1), receive_s=0.01)
-        with pytest.raises(ExpiredError, match=r"did not arrive whole within 0\.01 s"):
+        with pytest.raises(ExpiredError, match=r"did not arrive completely within 0\.01 s"):
             await unfinished.receive(never)
         assert len(unfinished) == 0
 
@@ -51,7 +51,7 @@ def test_the_oldest_is_ended_where_too_many_are_unfinished():
         await asyncio.sleep(0.05)
         assert [one.done() for one in waiting] == [True, True, False, False, False]
         for one in waiting[:2]:
-            with pytest.raises(OverloadedError, match="still arriving"):
+            with pytest.raises(OverloadedError, match="ended before it had arrived"):
                 await one
         for one in waiting[2:]:
             one.cancel()
@@ -138,7 +138,7 @@ def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
         await asyncio.sleep(0.1)
         assert [one.done() for one in streams] == [True] * 5 + [False] * 4
         assert [one.done() for one in calls] == [True, True]
-        with pytest.raises(OverloadedError, match="still arriving"):
+        with pytest.raises(OverloadedError, match="ended before it had arrived"):
             await streams[0]
         for one in (*calls, *streams):
             one.cancel()

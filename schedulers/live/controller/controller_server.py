@@ -17,7 +17,12 @@ from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
 from presage.serving.admission.malloc import MemoryTrimmer
 from presage.serving.admission.open_calls import OpenCalls
-from presage.serving.authentication.listen import add_port, address_of, check_callers, target
+from presage.serving.authentication.listen import (
+    add_port,
+    check_authentication,
+    resolve_address,
+    target,
+)
 from presage.serving.authentication.local_token import LocalToken
 from presage.serving.authentication.token_file import TokenFile
 from presage.serving.server import health
@@ -61,8 +66,8 @@ async def run_controller(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    address = address_of(options)
-    check_callers(address, options)
+    address = resolve_address(options)
+    check_authentication(address, options)
     before = server_ids()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)

@@ -335,7 +335,7 @@ def up(
 
     Jobs go on, for as long as their lease is; the next `presage cluster up` finds them again.
     """
-    from presage.serving.authentication.listen import address_of
+    from presage.serving.authentication.listen import resolve_address
     from presage.serving.server_options import Options
 
     nodes = _nodes(agents, memory_gib)
@@ -345,7 +345,7 @@ def up(
     target = f"{HOST}:{port}"
     state = state or _state()
     with own_state(state):
-        address_of(Options(host=HOST, port=port))
+        resolve_address(Options(host=HOST, port=port))
         tokens = make_tokens(state, port, {f"n{i}": row[2] for i, row in enumerate(nodes)})
         commands: list[tuple[list[str], dict[str, str]]] = [
             (
