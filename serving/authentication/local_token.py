@@ -24,9 +24,7 @@ from pathlib import Path
 from presage.serving.authentication.callers import Caller, Tokens
 from presage.serving.server.log import log
 
-ENVIRONMENT_VARIABLE = (
-    "PRESAGE_LOCAL_TOKEN"  # shares one token among the worker processes of a server
-)
+ENVIRONMENT_VARIABLE = "PRESAGE_LOCAL_TOKEN"  # shared by the worker processes
 _FOLDER = "presage/tokens"  # below the user's state folder
 _MAX_BYTES = 256
 _CHECK_S = 1.0  # minimum interval between two reads of the file by a client

@@ -51,7 +51,7 @@ OPTIONS = (
 )
 RETRY_AFTER = "grpc-retry-pushback-ms"
 # The metadata by which a status that a server of ours gave is known from gRPC's own.
-SAID = "x-presage-said"
+SERVER_STATUS_KEY = "x-presage-said"
 
 
 def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:
@@ -85,7 +85,7 @@ def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "
         raise known[code](details) from error
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
-    if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+    if code is grpc.StatusCode.UNAVAILABLE and is_server_status(error):
         raise ServiceError(f"{target}: {details}") from error
     if unconnected or code is grpc.StatusCode.UNAVAILABLE:
         raise ServiceError(
@@ -102,9 +102,9 @@ def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "
     ) from error
 
 
-def server_said(error: Any) -> bool:
+def is_server_status(error: Any) -> bool:
     """Whether a status is a server's of ours, and not gRPC's own."""
-    return any(key == SAID for key, _ in error.trailing_metadata() or ())
+    return any(key == SERVER_STATUS_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def _retry_after(error: Any) -> float | None:

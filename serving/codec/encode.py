@@ -17,10 +17,10 @@ import numpy as np
 
 from presage.serving.predictor.quantiles import (
     JOB_QUANTITIES,
-    Asked,
     ColocationQuantiles,
     JobQuantiles,
     Quantiles,
+    SelectedQuantiles,
 )
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -39,12 +39,12 @@ class _Layout:
     numbers: tuple[tuple[int, ...], ...]
     flags: tuple[int, ...]
 
-    def written(self, quantities: Sequence[Quantiles], asked: Asked) -> Octets:
+    def written(self, quantities: Sequence[Quantiles], selected: SelectedQuantiles) -> Octets:
         """Records of shape (rows, octets)."""
         rows = len(quantities[0].in_domain)
         out = np.tile(np.frombuffer(self.template, dtype=np.uint8), (rows, 1))
         for quantity, places, flag in zip(quantities, self.numbers, self.flags, strict=True):
-            numbers = quantity.values.take(asked.positions, axis=1)
+            numbers = quantity.values.take(selected.positions, axis=1)
             octets = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint8)
             for number, place in enumerate(places):
                 out[:, place : place + 8] = octets[:, 8 * number : 8 * number + 8]
@@ -53,8 +53,8 @@ class _Layout:
 
 
 def predict_response(
-    answered: JobQuantiles,
-    asked: Asked,
+    quantiles: JobQuantiles,
+    selected: SelectedQuantiles,
     release_id: str,
     *,
     errors: Mapping[int, pb.Error],
@@ -63,13 +63,15 @@ def predict_response(
 
     Parameters
     ----------
-    answered : JobQuantiles
+    quantiles : JobQuantiles
         Of the rows that have no error, in order.
     errors : mapping of int to Error
         By row, those that have one counted too.
     """
-    rest = pb.PredictResponse(release_id=release_id, coverage=asked.coverage, levels=asked.levels)
-    good = _job_layout(len(asked.levels)).written(list(answered.values()), asked)
+    rest = pb.PredictResponse(
+        release_id=release_id, coverage=selected.coverage, levels=selected.levels
+    )
+    good = _job_layout(len(selected.levels)).written(list(quantiles.values()), selected)
     if not errors:
         return good.tobytes() + rest.SerializeToString()
     pieces, begin = [], 0
@@ -82,18 +84,18 @@ def predict_response(
 
 
 def interference_response(
-    answered: ColocationQuantiles,
-    asked: Asked,
+    quantiles: ColocationQuantiles,
+    selected: SelectedQuantiles,
     release_id: str,
     *,
     colocations: int,
     errors: Mapping[int, pb.Error],
 ) -> bytes:
     """A PredictInterferenceResponse of so many co-locations; errors by co-location."""
-    layout = _slowdown_layout(len(asked.levels))
-    octets = layout.written([answered.slowdowns], asked).tobytes()
+    layout = _slowdown_layout(len(selected.levels))
+    octets = layout.written([quantiles.slowdowns], selected).tobytes()
     width = len(layout.template)
-    good = zip(answered.sizes, answered.fits, answered.fit_probability, strict=True)
+    good = zip(quantiles.sizes, quantiles.fits, quantiles.fit_probability, strict=True)
     pieces, begin = [], 0
     for row in range(colocations):
         if row in errors:
@@ -105,17 +107,18 @@ def interference_response(
             begin += size * width
         pieces += [_TAG, _varint(len(content)), content]
     end = pb.PredictInterferenceResponse(
-        release_id=release_id, coverage=asked.coverage, levels=asked.levels
+        release_id=release_id, coverage=selected.coverage, levels=selected.levels
     )
     return b"".join([*pieces, end.SerializeToString()])
 
 
-def matrix_response(answered: JobQuantiles, levels: Sequence[float], release_id: str) -> bytes:
+def matrix_response(quantiles: JobQuantiles, levels: Sequence[float], release_id: str) -> bytes:
     """A PredictMatrixResponse."""
     flags = sum(
-        quantity.in_domain.astype(np.uint8) << bit for bit, quantity in enumerate(answered.values())
+        quantity.in_domain.astype(np.uint8) << bit
+        for bit, quantity in enumerate(quantiles.values())
     )
-    numbers = {name: q.values.astype("<f8").tobytes() for name, q in answered.items()}
+    numbers = {name: q.values.astype("<f8").tobytes() for name, q in quantiles.items()}
     return pb.PredictMatrixResponse(
         release_id=release_id, levels=levels, in_domain=np.asarray(flags).tobytes(), **numbers
     ).SerializeToString()

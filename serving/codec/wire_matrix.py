@@ -16,7 +16,12 @@ from presage.features.job.job import PRECISIONS
 from presage.features.placement import Placement
 from presage.serving.codec.wire import KnownDevice, check_text
 from presage.serving.codec.wire_requests import MAX_ROWS
-from presage.serving.predictor.feature_rows import FeatureRows, beyond, feature_rows, features_of
+from presage.serving.predictor.feature_rows import (
+    FeatureRows,
+    compute_features,
+    feature_rows,
+    find_invalid_rows,
+)
 from presage.serving.predictor.forecasts import JobForecast
 from presage.serving.predictor.quantiles import JOB_QUANTITIES
 from presage.serving.v1 import prediction_pb2 as pb
@@ -65,7 +70,7 @@ def read_matrix(
     """
     rows = count_rows(request, schema_hash)
     features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1)
-    if wrong := beyond(features):
+    if wrong := find_invalid_rows(features):
         raise InvalidJobError(f"features: row {min(wrong)}: {wrong[min(wrong)]}")
     if not 1 <= len(request.device_kinds) <= MAX_ROWS:
         raise InvalidJobError(
@@ -102,7 +107,7 @@ def write_matrix(placements: Sequence[Placement], schema_hash: str) -> pb.Predic
         A placement's numbers are beyond what the models take.
     """
     table = placement_table(placements)
-    features, wrong = features_of(table)
+    features, wrong = compute_features(table)
     if wrong:
         row = min(wrong)
         raise InvalidJobError(f"job {placements[row].job.job.job_id!r}: {wrong[row]}")

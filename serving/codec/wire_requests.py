@@ -63,7 +63,7 @@ class Devices(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asking:
+class ParsedRequest:
     """What a request asks for.
 
     Attributes
@@ -83,7 +83,7 @@ class Asking:
     errors: Mapping[int, PresageError]
     sizes: Ints
 
-    def without(self, beyond: Mapping[int, PresageError]) -> tuple[Asking, Mask]:
+    def without(self, invalid: Mapping[int, PresageError]) -> tuple[ParsedRequest, Mask]:
         """What is left when some of the table's rows have an error too; and which rows those are.
 
         The neighbours of such a row go with it.
@@ -92,11 +92,11 @@ class Asking:
         group = np.repeat(np.arange(len(self.sizes)), self.sizes)
         stays = np.ones(len(self.sizes), dtype=np.bool_)
         errors = dict(self.errors)
-        for row, error in sorted(beyond.items(), reverse=True):
+        for row, error in sorted(invalid.items(), reverse=True):
             stays[group[row]] = False
             errors[int(good[group[row]])] = error
         kept = stays[group]
-        return Asking(self.table.rows(kept), self.rows, errors, self.sizes[stays]), kept
+        return ParsedRequest(self.table.rows(kept), self.rows, errors, self.sizes[stays]), kept
 
     def capacities_bytes(self) -> list[float]:
         """Memory of each co-location's device."""
@@ -155,7 +155,7 @@ def interference_work(request: pb.PredictInterferenceRequest, rows: int) -> int:
     return max(rows, pairs, visits // OPS_A_ROW)
 
 
-def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
+def read_predict(request: pb.PredictRequest, devices: Devices) -> ParsedRequest:
     """What is asked for; without placements, every job on the device's share of every device.
 
     Raises
@@ -175,7 +175,7 @@ def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
         except PresageError as error:
             errors[i] = without_frames(error)
     table = tables.table(rows)
-    return Asking(table, len(request.placements), errors, np.ones(len(table), dtype=np.intp))
+    return ParsedRequest(table, len(request.placements), errors, np.ones(len(table), dtype=np.intp))
 
 
 def write_predict_interference(
@@ -212,7 +212,9 @@ def count_predict_interference(request: pb.PredictInterferenceRequest) -> int:
     return _checked_rows(rows, request)
 
 
-def read_predict_interference(request: pb.PredictInterferenceRequest, devices: Devices) -> Asking:
+def read_predict_interference(
+    request: pb.PredictInterferenceRequest, devices: Devices
+) -> ParsedRequest:
     """Members of co-locations; an error of one is its co-location's. Raises as for placements."""
     tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
@@ -227,10 +229,10 @@ def read_predict_interference(request: pb.PredictInterferenceRequest, devices: D
             rows += members
             sizes.append(len(members))
     table = tables.table(rows)
-    return Asking(table, len(request.colocations), errors, np.array(sizes, dtype=np.intp))
+    return ParsedRequest(table, len(request.colocations), errors, np.array(sizes, dtype=np.intp))
 
 
-def read_asked(request: Request) -> tuple[float, Sequence[float]]:
+def read_quantile_selection(request: Request) -> tuple[float, Sequence[float]]:
     """Coverage and levels that are asked for."""
     if len(request.levels) > MAX_LEVELS:
         raise InvalidJobError(
@@ -306,7 +308,7 @@ class _Tables:
         self._devices = device_table(devices)
         self._device_at = _positions(len(request.devices), self._device_errors)
 
-    def everywhere(self) -> Asking:
+    def everywhere(self) -> ParsedRequest:
         """Every job on every device."""
         jobs, devices = len(self._job_at), len(self._device_at)
         shares = np.array([share.fraction for share in self._shares])
@@ -323,7 +325,7 @@ class _Tables:
             }
             table = table.rows(good)
         _check_work(table)
-        return Asking(table, jobs * devices, errors, np.ones(len(table), dtype=np.intp))
+        return ParsedRequest(table, jobs * devices, errors, np.ones(len(table), dtype=np.intp))
 
     def where(self, row: Row, device_index: int, at: str) -> _Where:
         """Where a placement or member is to be; raises what is wrong with it."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from presage.errors import InvalidTensorError
 from presage.features.arrays import Floats
-from presage.serving.oip.messages import ModelInferResponse, parsed
+from presage.serving.oip.messages import ModelInferResponse, parse_request
 from presage.serving.oip.served import OUTPUT_TENSOR, ServedModel, ServedModels
 from presage.serving.oip.tensors import FLOAT32, check_parameters, raw_tensor, read_inputs
 from presage.serving.oip.values import Mask, check_values
@@ -75,7 +75,7 @@ def check_serialized(request: bytes, served: ServedModels) -> Inference:
     if header is not None:
         inputs = {header.tensor: raw_tensor(request[len(header.content) :], header.shape)}
         return Inference(header.model, inputs, check_values(inputs))
-    asked = parsed("ModelInfer", request)
+    asked = parse_request("ModelInfer", request)
     inference = check(asked, served)
     if len(asked.raw_input_contents) == 1 and not asked.id:
         [(tensor, values)] = inference.inputs.items()

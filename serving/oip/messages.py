@@ -156,7 +156,7 @@ InferTensorContents = message("InferTensorContents")
 _REQUESTS = {method: message(f"{method}Request") for method in METHODS}
 
 
-def parsed(method: str, request: bytes) -> Any:
+def parse_request(method: str, request: bytes) -> Any:
     """The request of a method.
 
     Raises

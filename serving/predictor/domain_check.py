@@ -19,7 +19,7 @@ def contains(release: Release, rows: FeatureRows) -> dict[str, Mask]:
     return dict(zip(trained, known.take(rows.device, axis=1) & alike, strict=True))
 
 
-def contains_together(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:
+def are_colocations_in_domain(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:
     """Which co-locations are of a size and on a device that jobs were measured together.
 
     Their members are another question. A lone job has no neighbour to know anything about.

@@ -45,13 +45,13 @@ class FeatureRows:
         return len(self.features)
 
 
-def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
+def compute_features(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
     """Features of placements, and what is wrong with each row that the models do not take."""
     features = matrix(table)
-    return features, beyond(features)
+    return features, find_invalid_rows(features)
 
 
-def beyond(features: FloatMatrix) -> dict[int, str]:
+def find_invalid_rows(features: FloatMatrix) -> dict[int, str]:
     """What is wrong with rows whose numbers the models do not take, by row."""
     # Written so that NaN is not taken.
     taken = (features >= _LEAST_FEATURE) & (np.abs(features) <= MOST_FEATURE)

@@ -33,8 +33,8 @@ from presage.models.drift.drift_test import Promises
 from presage.models.release.probes import Probes, answers
 from presage.models.release.release import PREDICTORS, Release, load_release
 from presage.serving.oip.served import ServedModels
-from presage.serving.predictor.domain_check import contains, contains_together
-from presage.serving.predictor.feature_rows import FeatureRows, feature_rows, features_of
+from presage.serving.predictor.domain_check import are_colocations_in_domain, contains
+from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
 from presage.serving.predictor.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
@@ -45,13 +45,13 @@ from presage.serving.predictor.memory_fit import fit_probability
 from presage.serving.predictor.onnx_model import OnnxModel
 from presage.serving.predictor.quantiles import (
     JOB_QUANTITIES,
-    Asked,
     ColocationQuantiles,
     JobQuantiles,
     Quantiles,
-    asked_of,
+    SelectedQuantiles,
+    select_quantiles,
 )
-from presage.serving.predictor.widening import factors_of, moved_out
+from presage.serving.predictor.widening import widen, widening_factors
 from presage.system.weak_cache import OnceEach
 
 # Below these a prediction cannot be meant.
@@ -94,7 +94,7 @@ class Predictor:
         # Rows: of jobs at home, of strangers on a processor, of strangers on a GPU.
         self._factors = {
             name: np.array(
-                [factors_of(margins, release.levels)
+                [widening_factors(margins, release.levels)
                  for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
             )
             for name, by_class in release.stranger_margins.items()
@@ -169,9 +169,9 @@ class Predictor:
         """The models themselves, as the Open Inference Protocol shows them."""
         return ServedModels.of(self._release, self.models)
 
-    def asked(self, coverage: float, levels: Sequence[float] = ()) -> Asked:
+    def select_quantiles(self, coverage: float, levels: Sequence[float] = ()) -> SelectedQuantiles:
         """Which quantiles such a request is answered with; raises InvalidJobError if not."""
-        return asked_of(self._release, coverage, levels)
+        return select_quantiles(self._release, coverage, levels)
 
     # For callers with values ------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Predictor:
         """One forecast per co-location, in order; slowdowns in the order of its members."""
         if not colocations:
             return []
-        asked = self.asked(coverage)
+        selected = self.select_quantiles(coverage)
         members = [
             Placement(job, colocation.device, share)
             for colocation in colocations
@@ -199,19 +199,19 @@ class Predictor:
         ]
         sizes = np.array([len(colocation.members) for colocation in colocations])
         capacities = [colocation.device.memory_bytes for colocation in colocations]
-        answered = self.together(_good_rows(members), sizes, capacities)
-        slowdowns = self._forecasts(answered.slowdowns, "slowdown", asked)
+        quantiles = self.colocation_quantiles(_good_rows(members), sizes, capacities)
+        slowdowns = self._forecasts(quantiles.slowdowns, "slowdown", selected)
         ends = np.cumsum(sizes).tolist()
         return [
             ColocationForecast(tuple(slowdowns[end - size : end]), fits, probability)
             for end, size, fits, probability in zip(
-                ends, sizes.tolist(), answered.fits, answered.fit_probability, strict=True
+                ends, sizes.tolist(), quantiles.fits, quantiles.fit_probability, strict=True
             )
         ]
 
     # For callers with arrays ------------------------------------------------------------------
 
-    def solo(self, rows: FeatureRows) -> JobQuantiles:
+    def solo_quantiles(self, rows: FeatureRows) -> JobQuantiles:
         """Quantiles of every quantity of jobs alone, by the names in ``JOB_QUANTITIES``."""
         utilization, memory, step = self._alone(rows)
         setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
@@ -223,7 +223,7 @@ class Predictor:
         )
         return dict(zip(JOB_QUANTITIES, (utilization, memory, step, runtime), strict=True))
 
-    def together(
+    def colocation_quantiles(
         self, members: FeatureRows, sizes: Ints, capacities_bytes: Sequence[float]
     ) -> ColocationQuantiles:
         """What members of co-locations, one after another, do to each other.
@@ -240,7 +240,7 @@ class Predictor:
         # One stranger makes the whole co-location strange: its neighbours feel it.
         alike = np.logical_and.reduceat(step.in_domain, starts)
         kinds = [members.kinds[i] for i in members.device[starts]]
-        inside = np.repeat(alike & contains_together(self._release, kinds, sizes), sizes)
+        inside = np.repeat(alike & are_colocations_in_domain(self._release, kinds, sizes), sizes)
         lone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
         slowdowns = self._slowdowns(members.features, alone, sizes)
         quantiles = self._widened(
@@ -283,7 +283,7 @@ class Predictor:
     def changes(self, before: Predictor) -> dict[str, float]:
         """Of each predictor, the largest factor between medians of this release and of another.
 
-        Asked are the other's probes.
+        SelectedQuantiles are the other's probes.
         """
         probes = before._release.probes
         return {
@@ -320,10 +320,11 @@ class Predictor:
             raise ReleaseError(f"{self.folder}: {error}; make the release again") from error
 
     def _predict(self, placements: Sequence[Placement], coverage: float) -> list[JobForecast]:
-        asked = self.asked(coverage)
-        answered = self.solo(_good_rows(placements))
+        selected = self.select_quantiles(coverage)
+        quantiles = self.solo_quantiles(_good_rows(placements))
         forecasts = [
-            self._forecasts(answered[name], unit, asked) for name, unit in JOB_QUANTITIES.items()
+            self._forecasts(quantiles[name], unit, selected)
+            for name, unit in JOB_QUANTITIES.items()
         ]
         return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
 
@@ -344,11 +345,13 @@ class Predictor:
         setup_s = self._release.setup_s
         return setup_s[kind] if kind in setup_s else setup_s[""]
 
-    def _forecasts(self, quantiles: Quantiles, unit: str, asked: Asked) -> list[Forecast]:
+    def _forecasts(
+        self, quantiles: Quantiles, unit: str, selected: SelectedQuantiles
+    ) -> list[Forecast]:
         """One forecast per row."""
-        rows = quantiles.values[:, asked.positions[:3]].tolist()
+        rows = quantiles.values[:, selected.positions[:3]].tolist()
         return [
-            Forecast(median, low, high, unit, inside, self.release_id, asked.coverage)
+            Forecast(median, low, high, unit, inside, self.release_id, selected.coverage)
             for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
         ]
 
@@ -372,7 +375,7 @@ class Predictor:
         if not np.count_nonzero(outside):
             return quantiles
         factors = self._factors[predictor].take(outside * (1 + on_gpu), axis=0)
-        out = moved_out(quantiles, factors, self._median, odds=predictor == "compute_utilization")
+        out = widen(quantiles, factors, self._median, odds=predictor == "compute_utilization")
         return np.maximum(out, _LEAST[predictor], out=out)
 
     def _slowdowns(
@@ -416,11 +419,11 @@ def _on_gpu(features: FloatMatrix) -> Mask:
 
 def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
     table = placement_table(placements)
-    features, beyond = features_of(table)
-    if beyond:
-        row = min(beyond)
+    features, invalid = compute_features(table)
+    if invalid:
+        row = min(invalid)
         who, where = placements[row].job.job.job_id, placements[row].device.kind
-        raise InvalidJobError(f"job {who!r} on {where!r}: {beyond[row]}")
+        raise InvalidJobError(f"job {who!r} on {where!r}: {invalid[row]}")
     return feature_rows(table, features)
 
 

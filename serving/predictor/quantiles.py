@@ -52,7 +52,7 @@ JobQuantiles = Mapping[str, Quantiles]  # by quantity, in the order of JOB_QUANT
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SelectedQuantiles:
     """Which of a release's quantiles a request is answered with.
 
     Attributes
@@ -70,7 +70,9 @@ class Asked:
     positions: tuple[int, ...]
 
 
-def asked_of(release: Release, coverage: float, levels: Sequence[float] = ()) -> Asked:
+def select_quantiles(
+    release: Release, coverage: float, levels: Sequence[float] = ()
+) -> SelectedQuantiles:
     """What a release answers such a request with.
 
     Raises
@@ -86,4 +88,4 @@ def asked_of(release: Release, coverage: float, levels: Sequence[float] = ()) ->
             f"of {', '.join(f'{level:g}' for level in release.levels)}"
         )
     positions = (release.levels.index(0.5), low, high, *map(release.levels.index, levels))
-    return Asked(coverage, tuple(levels), positions)
+    return SelectedQuantiles(coverage, tuple(levels), positions)

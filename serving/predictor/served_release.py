@@ -83,7 +83,7 @@ class Served:
             check_change(predictor, before, self._max_change)
         self._predictor, self.refused = predictor, None
         before_id = before.release_id if before else ""
-        self._metrics.count_release(release.release_id, predictor.loaded_at_unix_s, before_id)
+        self._metrics.set_release(release.release_id, predictor.loaded_at_unix_s, before_id)
         log(logging.INFO, "serving", release_id=release.release_id, before=before_id)
 
     def refuse(self, error: ReleaseError, *, again: bool) -> None:

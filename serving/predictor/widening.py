@@ -9,7 +9,7 @@ import numpy as np
 from presage.features.arrays import Array
 
 
-def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
+def widening_factors(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
     """What each level's quantile is moved by, shape (levels,): below 1 below the median.
 
     ``margins`` are by lower level, at least 0: of the logarithm of a scale, or of log-odds.
@@ -21,7 +21,7 @@ def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array
     return factors
 
 
-def moved_out(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
+def widen(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
     """Move the ends of intervals further from the median, in the space where they were learnt.
 
     Factors of 1 move nothing, not even by a rounding.
@@ -31,7 +31,7 @@ def moved_out(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> A
     quantiles : ndarray of shape (rows, levels)
         In their unit.
     factors : ndarray of shape (rows, levels)
-        Of :func:`factors_of`.
+        Of :func:`widening_factors`.
     middle : int
         Position of the median.
     odds : bool

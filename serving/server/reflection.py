@@ -1,4 +1,4 @@
-"""``grpc.reflection.v1alpha``: which services a server has, and the messages that they take."""
+"""``grpc.reflection.v1alpha``: the services of a server and their messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICE_NAME: str = reflection.SERVICE_NAME
 
 
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """Reflection whose requests are bounded: anyone may ask."""
+    """Reflection servicer with limits on its requests, which need no token."""
 
     def __init__(
         self, names: Iterable[str], pool: DescriptorPool, unfinished: UnfinishedRequests
@@ -40,6 +40,6 @@ def add_reflection(
     unfinished: UnfinishedRequests,
     pool: DescriptorPool | None = None,
 ) -> None:
-    """Let a server tell of these services, and of reflection itself."""
+    """Add reflection of the named services, and of reflection itself, to a server."""
     reflected = _Reflection((*names, SERVICE_NAME), pool or Default(), unfinished)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, server)

@@ -1,7 +1,8 @@
 """The gRPC server: prediction, inference protocol, health and reflection on one port.
 
-It listens before its release is loaded, so that a balancer sees it come; until then calls end
-with UNAVAILABLE. When it is stopped it says so first, and finishes what it has begun.
+The server listens before its release is loaded, so that a load balancer sees it early; until then
+calls end with UNAVAILABLE. When it stops, it first reports NOT_SERVING and then finishes the calls
+in flight.
 """
 
 from __future__ import annotations
@@ -47,27 +48,27 @@ from presage.serving.server.access_log import AccessLog
 from presage.serving.server.call import Calls, Span, no_span
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.reflection import add_reflection
-from presage.serving.server.work_queue import Work
+from presage.serving.server.work_queue import WorkQueue
 from presage.serving.server_options import Options
 
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 T = TypeVar("T")
 NO_ROLES: frozenset[str] = frozenset()
-# Of a server without tokens and client certificates: other users of the machine only read, the one
-# that started it may do everything.
+# For a server without tokens and client certificates: other users of the machine have read access
+# only, the user that started it has all roles.
 ANONYMOUS_ROLES = frozenset({"predict"})
 LOCAL_ROLES = ("predict", "report", "admin")
-# While draining. Streams of reflection end when their clients end them: where no call has come for
-# a while, those are all that is left, and nobody waits for them.
-_LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
-_PAUSE = 10  # from look to look, times what a look took: with many connections that is long
+# Draining. Streams of reflection end when their clients end them. If no call arrives for a while,
+# only such streams are left, and the server does not wait for them.
+_POLL_S, _LAST_CALL_S, _IDLE_S = 0.01, 0.1, 0.5
+_PAUSE_FACTOR = 10  # pause after a check, in durations of the check: long with many connections
 
 
 def _options(shares_port: bool) -> ChannelOptions:
     return (
         *bounded_options(MAX_MESSAGE_BYTES),
-        # Without it Linux would let two servers listen on one port, each getting half of the calls.
+        # Otherwise Linux lets two servers listen on one port, and each gets half of the calls.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.http2.max_frame_size", FRAME_BYTES),
@@ -78,9 +79,10 @@ def _options(shares_port: bool) -> ChannelOptions:
 
 
 class Server:
-    """A server in the running event loop.
+    """gRPC server in the running event loop.
 
-    ``trimmer`` is told of large requests, where the process is the server's own.
+    ``trimmer`` returns the memory of large requests to the kernel; pass it only if the process
+    runs nothing but the server.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Server:
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
-        self._work = Work(metrics, max_queued_rows=options.queue_rows)
+        self._work = WorkQueue(metrics, max_queued_rows=options.queue_rows)
         self._outcomes = None
         if options.outcomes:
             self._outcomes = OutcomeLog(options.outcomes, open_now=False)
@@ -121,7 +123,7 @@ class Server:
         self._backlog = Backlog(before, open_calls, options.queue_calls)
         self._access_log = None
         if options.access_log:
-            self._access_log = AccessLog(dropped=metrics.unlogged.inc)
+            self._access_log = AccessLog(on_dropped=metrics.unlogged.inc)
         self._calls = Calls(
             metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
             self._backlog, self._access_log, certificates=options.asks_for_certificates,
@@ -143,12 +145,12 @@ class Server:
         add_reflection(self._server, names, self._calls.unfinished, descriptors())
 
     async def start(self, source: Release | Source) -> None:
-        """Listen, load what the source says, and answer.
+        """Listen, load the release of the source, and start to answer.
 
         Raises
         ------
         RegistryError, ReleaseError, ServiceError
-            Nothing listens any more then.
+            The release or the port is not available; the server has stopped listening.
         """
         self.port = add_port(self._server, self.host, self.options)
         self._make_local_token()
@@ -159,7 +161,7 @@ class Server:
             else:
                 self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
                 await self._follower.load()
-            # Last: a server that cannot start leaves no file.
+            # Last, so that a server that cannot start creates no file.
             if self._outcomes is not None:
                 await asyncio.to_thread(self._outcomes.open)
             if self._local_token is not None:
@@ -167,7 +169,7 @@ class Server:
         except BaseException:
             await self.stop(0)
             raise
-        self._health.serve()
+        self._health.set_serving()
         if self._follower is not None:
             self._following = asyncio.create_task(self._follower.run())
         self._bounding = asyncio.create_task(self._connections.run())
@@ -175,9 +177,9 @@ class Server:
             self._watching = asyncio.create_task(self._watch.run())
 
     async def stop(self, grace_s: float) -> None:
-        """Say NOT_SERVING, take no new call, and finish those in flight.
+        """Report NOT_SERVING, reject new calls, and finish the calls in flight.
 
-        Calls still running ``grace_s`` after the drain are cancelled. Stopping twice does nothing.
+        Calls that still run ``grace_s`` after the drain are cancelled. A second call does nothing.
         """
         if self._stopped:
             return
@@ -193,11 +195,11 @@ class Server:
         if grace_s:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()
-        self._calls.closing = True
+        self._calls.is_closing = True
         end_s = time.monotonic() + grace_s
-        await self._drained(end_s)
-        # What is open and asks nothing, such as reflection, is not waited for.
-        await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
+        await self._wait_until_drained(end_s)
+        # Idle streams, such as those of reflection, are not waited for.
+        await self._server.stop(min(_LAST_CALL_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         self._calls.close()
         if self._local_token is not None:
@@ -216,23 +218,23 @@ class Server:
         )
         self._calls.tokens = self._local_token
 
-    async def _drained(self, end_s: float) -> None:
-        """Until all that has arrived is answered, or then, by ``time.monotonic()``.
+    async def _wait_until_drained(self, end_s: float) -> None:
+        """Wait until all calls that have arrived are answered, until ``end_s`` at the latest.
 
-        What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
-        not know whether to send it again.
+        ``end_s`` is by ``time.monotonic()``. When gRPC stops, it cancels the calls that wait inside
+        it, and their clients would not know whether to retry.
         """
-        before, since_s = (-1, -1), 0.0
+        previous, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
             calls = self._backlog.count_calls()
             took_s = time.monotonic() - now_s
-            if calls != before:
-                before, since_s = calls, now_s
-            # Whoever was answered last may ask once more, and has to be told.
-            quiet_s = _QUIET_S if calls[1] else _TURN_S
-            if not self._calls.in_flight and now_s - since_s > quiet_s:
+            if calls != previous:
+                previous, since_s = calls, now_s
+            # The client of the last response may send another call, which must be rejected.
+            idle_s = _IDLE_S if calls[1] else _LAST_CALL_S
+            if not self._calls.in_flight and now_s - since_s > idle_s:
                 return
-            pause_s = max(_LOOK_S, _PAUSE * took_s)
+            pause_s = max(_POLL_S, _PAUSE_FACTOR * took_s)
             await asyncio.sleep(min(pause_s, max(0.0, end_s - time.monotonic())))
 
     async def _reload(self) -> None:
@@ -241,15 +243,15 @@ class Server:
 
 
 class RunningServer:
-    """A server in a thread of this process. As a context manager it is stopped at the end.
+    """Server in a thread of this process; as a context manager it stops at the end.
 
     Attributes
     ----------
     host : str
     port : int
-        The real one, where any free port was asked for.
+        Actual port, also if the options ask for any free port.
     target : str
-        What a client is given.
+        gRPC target for clients.
     """
 
     def __init__(self, server: Server) -> None:
@@ -260,9 +262,9 @@ class RunningServer:
         self._server = server
 
     def stop(self, grace_s: float | None = None) -> None:
-        """As :meth:`Server.stop`, by default with the grace of its options."""
+        """Stop the server as :meth:`Server.stop` does, by default with the options' ``grace_s``."""
         grace_s = self._server.options.grace_s if grace_s is None else grace_s
-        _in_loop(self._server.stop(grace_s))
+        _run_in_loop(self._server.stop(grace_s))
 
     def __enter__(self) -> Self:
         return self
@@ -272,16 +274,17 @@ class RunningServer:
 
 
 def start_server(source: Release | Source, options: Options | None = None) -> RunningServer:
-    """Serve beside this program; returns once the server answers.
+    """Start a server in a thread of this process; return once it answers.
 
     Raises
     ------
     ReleaseError
         The release cannot predict.
     RegistryError
-        The champion cannot be had.
+        The champion cannot be fetched.
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave.
+        The server cannot listen on the host or port, or the address is not a loopback address and
+        the options do not allow that.
     """
 
     async def begin() -> Server:
@@ -289,7 +292,7 @@ def start_server(source: Release | Source, options: Options | None = None) -> Ru
         await server.start(source)
         return server
 
-    return RunningServer(_in_loop(begin()))
+    return RunningServer(_run_in_loop(begin()))
 
 
 async def run_server(
@@ -301,13 +304,13 @@ async def run_server(
     span: Span = no_span,
     until_input_ends: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
-    ``on_ready`` is given the server's target and its release once it answers. With
-    ``until_input_ends`` it also drains when whoever holds its standard input is gone, and further
-    signals do nothing. Raises as :func:`start_server`.
+    ``on_ready`` is called with the server's target and release id once it answers. With
+    ``until_input_ends`` the server also drains at the end of its standard input, which is when its
+    parent has ended, and further signals are ignored. Raises as :func:`start_server`.
     """
-    tune_malloc()  # this process is the server's own
+    tune_malloc()  # this process runs nothing but the server
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     server = Server(options, metrics, span, trimmer=MemoryTrimmer())
@@ -316,7 +319,7 @@ async def run_server(
     if until_input_ends:
 
         def end() -> None:
-            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would be read for ever
+            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would loop forever
             stopped.set()
 
         loop.add_reader(sys.stdin.fileno(), end)
@@ -329,8 +332,8 @@ async def run_server(
     await starting
     on_ready(target(server.host, server.port), server.served.predictor.release_id)
     await waiting
-    # A worker is told twice, by its parent and with it where a signal is for the whole group
-    # (Ctrl-C, systemd); its parent ends it when its time is up.
+    # A worker gets two signals when a signal is sent to the process group (Ctrl-C, systemd): one
+    # directly and one from its parent. The parent kills it after the grace period.
     if not until_input_ends:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -338,12 +341,12 @@ async def run_server(
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """One for all servers of this process: gRPC's asyncio layer is not made for several."""
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of all servers of this process; gRPC's asyncio supports only one."""
     loop = uvloop.new_event_loop()
     threading.Thread(target=loop.run_forever, name="presage-server", daemon=True).start()
     return loop
 
 
-def _in_loop(doing: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run_coroutine_threadsafe(doing, _loop()).result()
+def _run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(coroutine, _event_loop()).result()

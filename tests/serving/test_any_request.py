@@ -40,7 +40,7 @@ from presage.serving.server import inference_service, prediction_service
 from presage.serving.server.call import Calls
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.server import start_server
-from presage.serving.server.work_queue import Work
+from presage.serving.server.work_queue import WorkQueue
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features.at_random import DEVICES, JOBS, SHARES
@@ -170,7 +170,7 @@ class Answering:
         metrics = Metrics()
         served = Served(metrics)
         served.offer(RELEASE)
-        calls, work = Calls(metrics, anonymous_roles=frozenset(ROLES)), Work(metrics)
+        calls, work = Calls(metrics, anonymous_roles=frozenset(ROLES)), WorkQueue(metrics)
         outcomes = OutcomeLog(folder / "log.db")
 
         async def reload() -> None:

@@ -302,7 +302,7 @@ def test_what_a_defect_was_is_in_the_log_alone(logged, method):
             else:
                 code, details = await ended(ask(method, b"", **options))
         assert code is Code.INTERNAL
-        assert details == "the server has a defect; see request r-1 in its log"
+        assert details == "internal error of the server; see request r-1 in its log"
         # A client may know of the end before the server has counted it.
         ended_so = partial(count, calls.metrics, "requests_total", method=method, code="INTERNAL")
         await until(ended_so, "counted")
@@ -545,11 +545,11 @@ def test_a_call_knows_its_deadline():
             await ask("Echo", b"", timeout=20)
         forever, soon = service.asked
         assert forever.deadline_s == float("inf")
-        forever.check_time()
+        forever.check_deadline()
         assert 0 < soon.deadline_s - time.monotonic() < 25  # gRPC rounds it up
         soon.deadline_s = time.monotonic()
         with pytest.raises(ExpiredError, match="the deadline passed"):
-            soon.check_time()
+            soon.check_deadline()
 
     asyncio.run(main())
 
@@ -733,7 +733,7 @@ def test_a_stream_ends_when_its_token_has_other_roles(tokens):
             await call.write(b"b")
             code, details = await ended(call.read())
             assert code is Code.UNAUTHENTICATED
-            assert "were changed" in details
+            assert "have changed" in details
 
     asyncio.run(main())
 

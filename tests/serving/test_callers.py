@@ -119,7 +119,7 @@ def test_a_token_that_is_not_known_is_not_repeated(path):
     tokens = read_tokens(path)
 
     for wrong in ("s3cret", token[:-1], token + "x", token.swapcase(), HASH, line.split()[2]):
-        with pytest.raises(UnauthenticatedError, match="not known") as caught:
+        with pytest.raises(UnauthenticatedError, match="does not know") as caught:
             who(tokens, wrong)
         assert not wrong or wrong not in str(caught.value)
 

@@ -76,14 +76,14 @@ def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, mon
         grpc.insecure_channel(server.target) as channel,
     ):
         predictor = server._server.served.predictor
-        solo = predictor.solo
+        solo = predictor.solo_quantiles
 
         def held(features):
             begun.append(len(features))
             go_on.wait(10)
             return solo(features)
 
-        monkeypatch.setattr(predictor, "solo", held)
+        monkeypatch.setattr(predictor, "solo_quantiles", held)
         stub = pb_grpc.PredictionServiceStub(channel)
         request = large_request(job, rows=128)
         patient = [stub.Predict.future(request, timeout=30) for _ in range(2)]

@@ -20,7 +20,7 @@ from presage.serving.codec import wire, wire_matrix, wire_outcomes
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.predictor.forecasts import JobForecast
-from presage.serving.server.server import _loop, start_server
+from presage.serving.server.server import _event_loop, start_server
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
@@ -239,7 +239,7 @@ def test_a_matrix_that_cannot_be_is_refused(stub, job, cpu, change, said):
 
 def test_a_stream_that_its_client_leaves_leaves_nothing_behind(stub, server, job):
     def waiting():
-        return sum("Event.wait" in repr(task.get_coro()) for task in asyncio.all_tasks(_loop()))
+        return sum("Event.wait" in repr(task.get_coro()) for task in asyncio.all_tasks(_event_loop()))
 
     before = waiting()
     for _ in range(20):
@@ -328,7 +328,7 @@ def test_a_key_that_stands_for_something_else_is_no_duplicate(reporting, job, cp
     reported = client.report([Outcome("job-18", job(), cpu, runtime_s=1.0), other])
 
     assert (reported.accepted, reported.duplicates, list(reported.refused)) == (1, 0, [1])
-    with pytest.raises(InvalidJobError, match=r"outcomes\[0\]\.idempotency_key stands for another"):
+    with pytest.raises(InvalidJobError, match=r"outcomes\[0\]\.idempotency_key belongs to another"):
         client.report([other])
     assert len(list(read_outcomes(log))) == 2
 
@@ -434,7 +434,7 @@ def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
 def test_a_server_without_a_log_says_so(client, job, cpu):
     from presage.errors import ServiceError
 
-    with pytest.raises(ServiceError, match="keeps no outcomes; start it with --outcomes"):
+    with pytest.raises(ServiceError, match="has no outcome log; start it with --outcomes"):
         client.report([Outcome("key", job(), cpu, runtime_s=1.0)])
 
 
@@ -451,4 +451,4 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(server, method):
             lambda: call(b"\xff" * 100, timeout=5, metadata=own_metadata(server))
         )
     assert code is Code.INVALID_ARGUMENT
-    assert details.startswith("100 bytes are no presage.v1.")
+    assert details.startswith("100 bytes are not a serialized presage.v1.")

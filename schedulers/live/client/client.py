@@ -21,7 +21,7 @@ from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.local_token import local_token_finder
-from presage.serving.client.channel import server_said
+from presage.serving.client.channel import is_server_status
 from presage.serving.client.connection_problem import is_late, problem, why_unconnected
 from presage.serving.client.credentials import Credentials
 
@@ -198,7 +198,7 @@ class ClusterClient:
         if code in _ERRORS:
             raised: Exception = _ERRORS[code](details)
             return raised
-        if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+        if code is grpc.StatusCode.UNAVAILABLE and is_server_status(error):
             return ServiceError(f"{self._target}: {details}")
         why = why_unconnected(self._channel) if is_late(error) else ""
         if why or code is grpc.StatusCode.UNAVAILABLE:

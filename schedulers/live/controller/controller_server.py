@@ -73,7 +73,7 @@ async def run_controller(
     port = add_port(server, address, options)
     open_calls, connections = OpenCalls(), Connections(lambda: port)
     local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
-    access_log = AccessLog(dropped=metrics.unlogged.inc) if options.access_log else None
+    access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
     calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
@@ -119,7 +119,7 @@ async def _serve(
 ) -> None:
     """Answer and decide until ``stopped`` is set, or the controller fails."""
     await server.start()
-    served.serve()
+    served.set_serving()
     on_ready()
     deciding = asyncio.create_task(controller.run())
     waiting = asyncio.create_task(stopped.wait())

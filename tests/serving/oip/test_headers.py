@@ -48,7 +48,7 @@ def test_the_second_request_that_begins_so_is_not_parsed(served, monkeypatch):
     served = fresh(served)
     said(serialized(), served)
     expected = said(serialized(scale=2), fresh(served))
-    monkeypatch.setattr(infer, "parsed", never)
+    monkeypatch.setattr(infer, "parse_request", never)
     assert said(serialized(scale=2), served) == expected
     with pytest.raises(AssertionError, match=NOT_PARSED):
         said(serialized(rows=2), served)

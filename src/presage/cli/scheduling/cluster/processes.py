@@ -145,7 +145,7 @@ def controller(
     from presage.schedulers.live.controller.controller_server import run_controller
     from presage.schedulers.live.controller.journal.journal import Journal
     from presage.serving.server.log import log_as_json
-    from presage.serving.server.prometheus_metrics import Metrics, show_metrics
+    from presage.serving.server.prometheus_metrics import Metrics, serve_metrics
     from presage.serving.server_options import Options, Tls
 
     if (tls_cert is None) != (tls_key is None) or (client_ca and not tls_cert):
@@ -162,8 +162,8 @@ def controller(
     log_as_json()
     metrics = Metrics()
     counted = ClusterMetrics(metrics.registry) if metrics_port else None
-    stop_showing = (
-        show_metrics(metrics, options.metrics_host, metrics_port) if metrics_port else None
+    stop_metrics = (
+        serve_metrics(metrics, options.metrics_host, metrics_port) if metrics_port else None
     )
 
     async def serve() -> None:
@@ -177,8 +177,8 @@ def controller(
         with Journal.open(journal or str(_state() / "controller.db"), journal_key) as opened:
             uvloop.run(serve())
     finally:
-        if stop_showing is not None:
-            stop_showing()
+        if stop_metrics is not None:
+            stop_metrics()
 
 
 def agent(
