@@ -31,13 +31,13 @@ _AT_ONCE = 16
 _PAUSES, _LONGEST_PAUSE_S = 9, 1.0
 
 
-class Answered:
+class ReleaseOutcomes:
     """Outcomes of one release among those of a log, and what they add up to.
 
     Attributes
     ----------
     outcomes : int
-        That were read; ``of_others`` of them answer another release, ``of_none`` name none. The
+        That were read; ``other_releases`` of them answer another release, ``without_release`` name none. The
         others are judged, unless their jobs failed.
     refused : int
         Outcomes that are none, or of no job that can be.
@@ -46,7 +46,7 @@ class Answered:
     def __init__(self, predictor: Predictor, policy: DriftPolicy) -> None:
         self.predictor = predictor
         self.drift = Drift(predictor.promises, policy)
-        self.outcomes = self.of_others = self.of_none = self._unreadable = 0
+        self.outcomes = self.other_releases = self.without_release = self._unreadable = 0
         self._judge = Judge(predictor)
 
     @property
@@ -74,9 +74,9 @@ class Answered:
             if outcome.release_id == self.predictor.release_id:
                 yield outcome
             elif outcome.release_id:
-                self.of_others += 1
+                self.other_releases += 1
             else:
-                self.of_none += 1
+                self.without_release += 1
 
 
 class DriftWatch:
@@ -87,7 +87,7 @@ class DriftWatch:
     ) -> None:
         self._path, self._served, self._metrics = path, served, metrics
         self._policy, self._every_s = policy, every_s
-        self._answered: Answered | None = None
+        self._answered: ReleaseOutcomes | None = None
         self._position = 0
         self._shown: set[tuple[str, str]] = set()
         self._drifted: set[tuple[str, str]] = set()
@@ -98,7 +98,7 @@ class DriftWatch:
         said = ""
         while not self._closed.is_set():
             try:
-                await asyncio.to_thread(self.look)
+                await asyncio.to_thread(self.check)
                 said = ""
             except PresageError as error:
                 if str(error) != said:  # once, however long it lasts
@@ -112,13 +112,13 @@ class DriftWatch:
         """Look no more; what is being looked at ends within moments."""
         self._closed.set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Judge what the log has since the last look, or for a new release all it has of that."""
         predictor, last = self._served.predictor, last_position(self._path)
         answered = self._answered
         # Another release, or another log in the place of the one before.
         if answered is None or answered.predictor is not predictor or last < self._position:
-            answered = self._answered = Answered(predictor, self._policy)
+            answered = self._answered = ReleaseOutcomes(predictor, self._policy)
             self._position = 0
             self._drifted.clear()
         elif last == self._position:

@@ -145,7 +145,7 @@ def test_a_log_in_the_place_of_another_is_read_from_its_beginning(release, job, 
         path.unlink(missing_ok=True)
         with reporting_to(release, path) as client:
             reported(client, job, cpu, runs, 1.0, prefix=prefix)
-        watch.look()
+        watch.check()
         assert watch._answered is not None
         assert watch._answered.outcomes == 4 * runs
 

@@ -239,7 +239,9 @@ def test_a_matrix_that_cannot_be_is_refused(stub, job, cpu, change, said):
 
 def test_a_stream_that_its_client_leaves_leaves_nothing_behind(stub, server, job):
     def waiting():
-        return sum("Event.wait" in repr(task.get_coro()) for task in asyncio.all_tasks(_event_loop()))
+        return sum(
+            "Event.wait" in repr(task.get_coro()) for task in asyncio.all_tasks(_event_loop())
+        )
 
     before = waiting()
     for _ in range(20):

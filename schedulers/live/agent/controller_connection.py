@@ -115,11 +115,11 @@ async def _attached(
     agent: Agent, target: str, credentials: Credentials, working: asyncio.Task[None]
 ) -> None:
     """One stream, to its end."""
-    of_channel = credentials.of_channel()
+    channel_credentials = credentials.channel_credentials()
     channel = (
         grpc.aio.insecure_channel(target, options=_OPTIONS)
-        if of_channel is None
-        else grpc.aio.secure_channel(target, of_channel, options=_OPTIONS)
+        if channel_credentials is None
+        else grpc.aio.secure_channel(target, channel_credentials, options=_OPTIONS)
     )
     async with channel:
         stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -22,7 +22,11 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.local_token import local_token_finder
 from presage.serving.client.channel import is_server_status
-from presage.serving.client.connection_problem import is_late, problem, why_unconnected
+from presage.serving.client.connection_problem import (
+    describe_problem,
+    find_connection_problem,
+    is_timeout,
+)
 from presage.serving.client.credentials import Credentials
 
 _OPTIONS = (
@@ -72,11 +76,11 @@ class ClusterClient:
         self._target, self._timeout_s = target, timeout_s
         self._credentials = credentials or Credentials()
         self._find_token = local_token_finder(target)
-        of_channel = self._credentials.of_channel()
+        channel_credentials = self._credentials.channel_credentials()
         self._channel = (
             grpc.insecure_channel(target, options=_OPTIONS)
-            if of_channel is None
-            else grpc.secure_channel(target, of_channel, options=_OPTIONS)
+            if channel_credentials is None
+            else grpc.secure_channel(target, channel_credentials, options=_OPTIONS)
         )
         self._stub: Any = pb_grpc.ClusterServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -200,10 +204,11 @@ class ClusterClient:
             return raised
         if code is grpc.StatusCode.UNAVAILABLE and is_server_status(error):
             return ServiceError(f"{self._target}: {details}")
-        why = why_unconnected(self._channel) if is_late(error) else ""
+        why = find_connection_problem(self._channel) if is_timeout(error) else ""
         if why or code is grpc.StatusCode.UNAVAILABLE:
+            problem = why or describe_problem(details)
             return ServiceError(
-                f"no controller at {self._target}: {why or problem(details)}; start one with "
+                f"no controller at {self._target}: {problem}; start one with "
                 "`presage cluster controller`, or give the address of one that runs, and --ca if "
                 "it is encrypted"
             )

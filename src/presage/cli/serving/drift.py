@@ -17,7 +17,7 @@ import typer
 if TYPE_CHECKING:
     from presage.models.drift.drift_test import Row
     from presage.models.release.release import Release
-    from presage.serving.outcomes.drift_watch import Answered
+    from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import ReportedOutcome
 
 _AT_ONCE = 256
@@ -59,7 +59,7 @@ def drift(
     """
     from presage.models.drift.drift_test import DriftPolicy
     from presage.pipelines.stages.ingest import find_logs
-    from presage.serving.outcomes.drift_watch import Answered
+    from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import last_position
     from presage.serving.predictor.predictor import Predictor
     from presage.system.data_folder import data_folder
@@ -67,7 +67,7 @@ def drift(
 
     found = find_logs(logs or [data_folder() / "outcomes"])
     with _released(release, registry) as loaded:
-        answered = Answered(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
+        answered = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
         rows = sum(map(last_position, found))
         with counted_progress(f"judging {rows:,} outcomes", rows) as step:
             each = _stepping(_each_once(found), step)
@@ -132,7 +132,7 @@ def _stepping(rows: Iterable[ReportedOutcome], step: Any) -> Iterator[ReportedOu
         yield row
 
 
-def _document(answered: Answered, rows: list[Row], *, drifted: bool) -> dict[str, Any]:
+def _document(answered: ReleaseOutcomes, rows: list[Row], *, drifted: bool) -> dict[str, Any]:
     return {
         "release": answered.predictor.release_id,
         "drift": drifted,
@@ -141,17 +141,17 @@ def _document(answered: Answered, rows: list[Row], *, drifted: bool) -> dict[str
     }
 
 
-def _counts(answered: Answered) -> dict[str, int]:
+def _counts(answered: ReleaseOutcomes) -> dict[str, int]:
     return {
         "outcomes": answered.outcomes,
-        "of_other_releases": answered.of_others,
-        "of_no_release": answered.of_none,
+        "of_other_releases": answered.other_releases,
+        "of_no_release": answered.without_release,
         "refused": answered.refused,
         "never_reported_alone": answered.missing,
     }
 
 
-def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
+def _print(answered: ReleaseOutcomes, rows: list[Row], *, show_all: bool) -> None:
     from presage.system.terminal import Console, Table, box
 
     console = Console()
@@ -176,13 +176,13 @@ def _print(answered: Answered, rows: list[Row], *, show_all: bool) -> None:
         )  # fmt: skip
     if rows:
         console.print(table)
-    judged = answered.outcomes - answered.of_others - answered.of_none
+    judged = answered.outcomes - answered.other_releases - answered.without_release
     if answered.outcomes and not judged:
         console.print("nothing can be told of this release yet: no outcome names it")
     console.print(f"{judged:,} of {answered.outcomes:,} outcomes name this release")
-    if answered.of_none:
+    if answered.without_release:
         console.print(
-            f"{answered.of_none:,} name no release, and are not judged: report the release_id that "
+            f"{answered.without_release:,} name no release, and are not judged: report the release_id that "
             "came with the forecast"
         )
     if answered.refused:

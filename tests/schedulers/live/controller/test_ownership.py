@@ -303,7 +303,7 @@ def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
     try:
         with ClusterClient(f"127.0.0.1:{port}", credentials=shown, timeout_s=20.0) as client:
             until(client.list)
-        credentials = shown.of_channel()
+        credentials = shown.channel_credentials()
         assert credentials is not None
         channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
         with channel:
