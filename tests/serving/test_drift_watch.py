@@ -146,8 +146,8 @@ def test_a_log_in_the_place_of_another_is_read_from_its_beginning(release, job, 
         with reporting_to(release, path) as client:
             reported(client, job, cpu, runs, 1.0, prefix=prefix)
         watch.check()
-        assert watch._answered is not None
-        assert watch._answered.outcomes == 4 * runs
+        assert watch._evaluated is not None
+        assert watch._evaluated.outcomes == 4 * runs
 
 
 def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu, tmp_path):

@@ -182,8 +182,8 @@ def _print(answered: ReleaseOutcomes, rows: list[Row], *, show_all: bool) -> Non
     console.print(f"{judged:,} of {answered.outcomes:,} outcomes name this release")
     if answered.without_release:
         console.print(
-            f"{answered.without_release:,} name no release, and are not judged: report the release_id that "
-            "came with the forecast"
+            f"{answered.without_release:,} name no release, and are not judged: report the "
+            "release_id that came with the forecast"
         )
     if answered.refused:
         console.print(f"{answered.refused:,} are of no job that can be: `presage outcomes ingest`")
