@@ -1,4 +1,4 @@
-"""One release's predictors as the protocol sees them: names, a version, tensors."""
+"""Predictors of a release as models of the protocol: names, versions and tensors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from presage.serving.oip.headers import Headers
 from presage.serving.oip.messages import InferParameter, ModelInferResponse
 from presage.serving.predictor.onnx_model import OUTPUT, OnnxModel
 
-DATATYPE = "FP32"  # of every tensor, in and out
+DATATYPE = "FP32"  # of all tensors
 OUTPUT_TENSOR = {"name": OUTPUT, "datatype": DATATYPE}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor of the ONNX contract: axes of any length, then perhaps one of named columns."""
+    """Tensor of the ONNX contract: variable axes and optionally a last axis of named columns."""
 
     name: str
     axes: tuple[str, ...]
@@ -26,26 +26,27 @@ class TensorSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape, -1 for an axis of any length."""
+        """Shape with -1 for variable axes."""
         return (-1,) * len(self.axes) + ((len(self.columns),) if self.columns else ())
 
     @property
     def layout(self) -> str:
-        """Shape in words, such as ``[rows, 177]``."""
+        """Shape with names of variable axes, such as ``[rows, 177]``."""
         return f"[{', '.join((*self.axes, *(str(size) for size in self.shape if size > 0)))}]"
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A predictor.
+    """Predictor as a model of the protocol.
 
     Attributes
     ----------
     inputs : mapping of str to TensorSpec
+        Input tensors by name.
     output : TensorSpec
-        Its columns are the quantile levels.
-    answer : bytes
-        What all answers have in common, of a serialized ModelInferResponse.
+        Output tensor, whose columns are the quantile levels.
+    response_header : bytes
+        Common part of all responses, serialized.
     """
 
     name: str
@@ -53,18 +54,18 @@ class ServedModel:
     inputs: Mapping[str, TensorSpec]
     output: TensorSpec
     unit: str
-    answer: bytes
+    response_header: bytes
 
     @property
     def takes(self) -> str:
-        """Its inputs in words, for errors."""
+        """Description of the inputs, for errors."""
         specs = (f"{spec.name} {DATATYPE} {spec.layout}" for spec in self.inputs.values())
         return f"{self.name} takes {' and '.join(specs)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """A release's predictors, by name; the release's id is the version of each."""
+    """Models of a release by name; the release id is the version of each."""
 
     release_id: str
     schema_hash: str
@@ -73,7 +74,7 @@ class ServedModels:
 
     @classmethod
     def of(cls, release: Release, models: Mapping[str, OnnxModel]) -> ServedModels:
-        """A release whose ONNX models, by predictor, are loaded."""
+        """Return the models of a release from its loaded ONNX models by predictor."""
         return cls(
             release.release_id,
             release.manifest["schema_hash"],
@@ -81,26 +82,27 @@ class ServedModels:
         )
 
     def find(self, name: str, version: str) -> ServedModel:
-        """Model of that name; ``version`` is the release's id, or "" for whichever is served.
+        """Return the model of that name; ``version`` is a release id, or "" for the served one.
 
         Raises
         ------
         UnknownModelError
-            The text names what there is, and never what was asked for: that is the caller's.
+            The model or version does not exist. The text names the existing ones and does not
+            repeat the request.
         """
         model = self.models.get(name)
         if model is None:
-            raise UnknownModelError(f"no model of that name; there are {', '.join(self.models)}")
+            raise UnknownModelError(f"unknown model; the models are {', '.join(self.models)}")
         if version not in ("", self.release_id):
             raise UnknownModelError(
-                f"no such version of {model.name}; {self.release_id} is served: ask for it, or "
-                "leave the version empty"
+                f"unknown version of {model.name}; request {self.release_id}, or leave the "
+                "version empty"
             )
         return model
 
 
 def _served_model(name: str, release: Release, onnx: OnnxModel) -> ServedModel:
-    """By the contract in :mod:`presage.models.release.release`."""
+    """Return a model by the contract in :mod:`presage.models.release.release`."""
     if name == "interference":
         axes: tuple[str, ...] = ("co-locations", "members")
         inputs = [TensorSpec("members", axes, MEMBER_COLUMNS), TensorSpec("mask", axes)]

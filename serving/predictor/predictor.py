@@ -1,4 +1,4 @@
-"""Predictions in this process: a release's ONNX models on ONNX Runtime."""
+"""In-process predictor: the ONNX models of a release on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -54,36 +54,37 @@ from presage.serving.predictor.quantiles import (
 from presage.serving.predictor.widening import widen, widening_factors
 from presage.system.weak_cache import OnceEach
 
-# Below these a prediction cannot be meant.
-_LEAST = {
+# Lower bounds of valid predictions.
+_LOWER_BOUNDS = {
     "compute_utilization": 0.0,
     "memory": 0.0,
     "step_time": 0.0,
     "interference": 1.0,
 }
-# What another machine's arithmetic may do to an answer.
-_ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
-# Figures below these are as good as none: one is not many times another.
+# Relative and absolute tolerance for the arithmetic of another machine.
+_RTOL, _ATOL = 1e-3, 1e-6
+# Added to both values before they are compared as a ratio, so that negligible values do not differ.
 _NEAR_ZERO = {
     "compute_utilization": 0.01, "memory": 1e6, "step_time": 1e-6, "interference": 0.0,
 }  # fmt: skip
-_MOST_KNOWN = 1024  # forecasts of one job
-_SOLO = ("compute_utilization", "memory", "step_time")  # whose medians are a member's SOLO_PROFILE
-# By device, share and coverage.
-_Known = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
+_MAX_CACHED = 1024  # forecasts per job
+# Their medians are the SOLO_PROFILE of a member.
+_SOLO_PREDICTORS = ("compute_utilization", "memory", "step_time")
+# Key: id of the device, share and coverage.
+_CachedForecasts = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
 
 
-def _nothing_known(_job: JobFeatures) -> _Known:
+def _empty_cache(_job: JobFeatures) -> _CachedForecasts:
     return {}
 
 
 class Predictor:
-    """A release, loaded and ready to predict; safe to share between threads.
+    """Predictor of a loaded release; safe to share between threads.
 
     Raises
     ------
     ReleaseError
-        A model cannot be loaded, or the manifest lacks what predictions need.
+        A model cannot be loaded, or the manifest lacks required values.
     """
 
     def __init__(self, release: Release) -> None:
@@ -91,22 +92,22 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        # Rows: of jobs at home, of strangers on a processor, of strangers on a GPU.
-        self._factors = {
+        # Rows: in-domain jobs, out-of-domain jobs on a CPU, out-of-domain jobs on a GPU.
+        self._widening = {
             name: np.array(
                 [widening_factors(margins, release.levels)
                  for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
             )
             for name, by_class in release.stranger_margins.items()
         }  # fmt: skip
-        self._known: OnceEach[JobFeatures, _Known] = OnceEach(_nothing_known)
+        self._cache: OnceEach[JobFeatures, _CachedForecasts] = OnceEach(_empty_cache)
         self._classes = {name: release.classes(name) for name in PREDICTORS}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
                 release.model_path(name),
                 inputs={"members", "mask"} if name == "interference" else {"features"},
                 levels=len(release.levels),
-                least=_LEAST[name],
+                least=_LOWER_BOUNDS[name],
                 sha256=release.manifest["predictors"][name]["sha256"],
             )
             for name in PREDICTORS
@@ -114,43 +115,43 @@ class Predictor:
 
     @property
     def release_id(self) -> str:
-        """Which release predicts."""
+        """Id of the release."""
         return self._release.release_id
 
     @property
     def folder(self) -> Path:
-        """Where the release lies."""
+        """Folder of the release."""
         return self._release.folder
 
     @property
     def promises(self) -> Promises:
-        """How its forecasts of unseen jobs did, by predictor and slice."""
+        """Calibration guarantees on unseen jobs, by predictor and slice."""
         return self._release.promises
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Quantile levels of every prediction, rising."""
+        """Quantile levels of every prediction, increasing."""
         return self._release.levels
 
     @property
     def schema_hash(self) -> str:
-        """Of the feature columns."""
+        """Hash of the feature schema."""
         return str(self._release.manifest["schema_hash"])
 
     def device(self, kind: str) -> Device:
-        """Device of that kind: as measured for the release, else from the catalogue."""
+        """Return the device of that kind, measured for the release or from the catalogue."""
         return find_device(kind, self._release.devices)
 
     def known_device(self, kind: str) -> Device | None:
-        """As :meth:`device`, None where there is none."""
+        """Return the device of that kind; None if it is unknown."""
         return known_device(kind, self._release.devices)
 
     def nearest_kind(self, kind: str) -> str:
-        """What to say of a kind that is not known."""
+        """Return the hint for an unknown kind: the nearest known one."""
         return nearest_kind(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
-        """What predicts."""
+        """Return the description of the release."""
         manifest = self._release.manifest
         return ReleaseInfo(
             release_id=self.release_id,
@@ -166,19 +167,19 @@ class Predictor:
 
     @cached_property
     def served_models(self) -> ServedModels:
-        """The models themselves, as the Open Inference Protocol shows them."""
+        """Models as the Open Inference Protocol exposes them."""
         return ServedModels.of(self._release, self.models)
 
     def select_quantiles(self, coverage: float, levels: Sequence[float] = ()) -> SelectedQuantiles:
-        """Which quantiles such a request is answered with; raises InvalidJobError if not."""
+        """Return the quantiles for a request; raise InvalidJobError for unknown ones."""
         return select_quantiles(self._release, coverage, levels)
 
-    # For callers with values ------------------------------------------------------------------
+    # Interface with domain values -------------------------------------------------------------
 
     def predict(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[JobForecast]:
-        """One forecast per placement, in order; each job as if alone on its share."""
+        """Return one solo forecast per placement, in order."""
         if not placements:
             return []
         if len(placements) == 1:
@@ -188,7 +189,7 @@ class Predictor:
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[ColocationForecast]:
-        """One forecast per co-location, in order; slowdowns in the order of its members."""
+        """Return one forecast per co-location, in order; slowdowns in the order of its members."""
         if not colocations:
             return []
         selected = self.select_quantiles(coverage)
@@ -199,7 +200,7 @@ class Predictor:
         ]
         sizes = np.array([len(colocation.members) for colocation in colocations])
         capacities = [colocation.device.memory_bytes for colocation in colocations]
-        quantiles = self.colocation_quantiles(_good_rows(members), sizes, capacities)
+        quantiles = self.colocation_quantiles(_valid_rows(members), sizes, capacities)
         slowdowns = self._forecasts(quantiles.slowdowns, "slowdown", selected)
         ends = np.cumsum(sizes).tolist()
         return [
@@ -209,42 +210,47 @@ class Predictor:
             )
         ]
 
-    # For callers with arrays ------------------------------------------------------------------
+    # Interface with arrays --------------------------------------------------------------------
 
     def solo_quantiles(self, rows: FeatureRows) -> JobQuantiles:
-        """Quantiles of every quantity of jobs alone, by the names in ``JOB_QUANTITIES``."""
-        utilization, memory, step = self._alone(rows)
+        """Return the quantiles of solo jobs, by the names in ``JOB_QUANTITIES``."""
+        utilization, memory, step = self._solo(rows)
         setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
-        starts_alike = np.array([kind in self._release.setup_s for kind in rows.kinds])
+        has_setup = np.array([kind in self._release.setup_s for kind in rows.kinds])
         runtime = Quantiles(
-            # Quantile by quantile: start-up and step time are late for the same reasons.
+            # Added per quantile: errors of start-up and step time have the same causes.
             setup_s + rows.iterations[:, np.newaxis] * step.values,
-            step.in_domain & starts_alike[rows.device],
+            step.in_domain & has_setup[rows.device],
         )
         return dict(zip(JOB_QUANTITIES, (utilization, memory, step, runtime), strict=True))
 
     def colocation_quantiles(
         self, members: FeatureRows, sizes: Ints, capacities_bytes: Sequence[float]
     ) -> ColocationQuantiles:
-        """What members of co-locations, one after another, do to each other.
+        """Return the slowdowns and the memory fit of consecutive co-locations.
 
         Parameters
         ----------
+        members : FeatureRows
+            Members of all co-locations, one co-location after another.
         sizes : ndarray of int, shape (co-locations,)
+            Members of each co-location.
         capacities_bytes : sequence of int
-            Of each co-location's device.
+            Memory of each co-location's device.
         """
-        alone = self._alone(members)
-        memory_bytes, step = alone[1].values, alone[2]
+        solo = self._solo(members)
+        memory_bytes, step = solo[1].values, solo[2]
         starts = np.cumsum(sizes) - sizes
-        # One stranger makes the whole co-location strange: its neighbours feel it.
-        alike = np.logical_and.reduceat(step.in_domain, starts)
+        # One out-of-domain member makes the co-location out of domain: it affects all members.
+        members_inside = np.logical_and.reduceat(step.in_domain, starts)
         kinds = [members.kinds[i] for i in members.device[starts]]
-        inside = np.repeat(alike & are_colocations_in_domain(self._release, kinds, sizes), sizes)
-        lone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
-        slowdowns = self._slowdowns(members.features, alone, sizes)
-        quantiles = self._widened(
-            "interference", slowdowns, inside | lone, _on_gpu(members.features)
+        inside = np.repeat(
+            members_inside & are_colocations_in_domain(self._release, kinds, sizes), sizes
+        )
+        is_solo = np.repeat(sizes == 1, sizes)  # slowdown 1, also for an out-of-domain job
+        slowdowns = self._predict_slowdowns(members.features, solo, sizes)
+        quantiles = self._widen(
+            "interference", slowdowns, inside | is_solo, _on_gpu(members.features)
         )
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
@@ -261,40 +267,40 @@ class Predictor:
         )
 
     def check_probes(self) -> None:
-        """Ask what the release is known to answer.
+        """Compare predictions for the release's probes with the recorded ones.
 
         Raises
         ------
         ReleaseError
-            It answers something else here.
+            The predictions differ on this machine.
         """
         probes = self._release.probes
-        for name, found in self._answers(probes).items():
+        for name, found in self._predict_probes(probes).items():
             recorded = probes.quantiles[name]
-            off = np.abs(found - recorded) > _ROUNDING * np.abs(recorded) + _LEAST_ROUNDING
-            if off.any():
-                row, level = np.argwhere(off)[0].tolist()
+            differs = np.abs(found - recorded) > _RTOL * np.abs(recorded) + _ATOL
+            if differs.any():
+                row, level = np.argwhere(differs)[0].tolist()
                 raise ReleaseError(
-                    f"{self._release.model_path(name)}: answers {found[row, level]:g} to probe "
-                    f"{row}, and {recorded[row, level]:g} where it was made; this machine's "
-                    "ONNX Runtime computes something else: update it, or make the release again"
+                    f"{self._release.model_path(name)}: predicts {found[row, level]:g} for probe "
+                    f"{row}, but {recorded[row, level]:g} where it was trained; this machine's "
+                    "ONNX Runtime computes other results: update it, or build the release again"
                 )
 
     def changes(self, before: Predictor) -> dict[str, float]:
-        """Of each predictor, the largest factor between medians of this release and of another.
+        """Return by predictor the largest factor between medians of this and another release.
 
-        SelectedQuantiles are the other's probes.
+        The medians are those for the probes of the other release.
         """
         probes = before._release.probes
         return {
-            name: _largest_factor(
+            name: _max_ratio(
                 found[:, self._median] + _NEAR_ZERO[name],
                 probes.quantiles[name][:, before._median] + _NEAR_ZERO[name],
             )
-            for name, found in self._answers(probes).items()
+            for name, found in self._predict_probes(probes).items()
         }
 
-    def _answers(self, probes: Probes) -> dict[str, Array]:
+    def _predict_probes(self, probes: Probes) -> dict[str, Array]:
         def run(name: str, inputs: Mapping[str, Any]) -> Array:
             present = inputs["mask"] > 0 if "mask" in inputs else None
             return self.models[name].quantiles(inputs, present)
@@ -302,12 +308,12 @@ class Predictor:
         return answers(run, probes.features, probes.together, median=self._median)
 
     def warm_up(self) -> None:
-        """Run every model once: a release that cannot predict fails here, not at a caller.
+        """Run every model once, so that a broken release fails before it serves requests.
 
         Raises
         ------
         ReleaseError
-            A model fails, or the release's device is one that nothing can be foretold of.
+            A model fails, or the release has no usable device.
         """
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
         op = OpStats("MatMul", "forward", 4, 1, 4096, 4096, 4096, 1e6, 6e4)
@@ -317,11 +323,11 @@ class Predictor:
             self.predict([Placement(job, device)])
             self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
         except InvalidJobError as error:
-            raise ReleaseError(f"{self.folder}: {error}; make the release again") from error
+            raise ReleaseError(f"{self.folder}: {error}; build the release again") from error
 
     def _predict(self, placements: Sequence[Placement], coverage: float) -> list[JobForecast]:
         selected = self.select_quantiles(coverage)
-        quantiles = self.solo_quantiles(_good_rows(placements))
+        quantiles = self.solo_quantiles(_valid_rows(placements))
         forecasts = [
             self._forecasts(quantiles[name], unit, selected)
             for name, unit in JOB_QUANTITIES.items()
@@ -329,67 +335,69 @@ class Predictor:
         return [JobForecast(*row) for row in zip(*forecasts, strict=True)]
 
     def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
-        """The same, of a job that may be asked for again, for as long as it is there."""
-        known, device = self._known.of(placement.job), placement.device
-        where = (id(device), placement.share, coverage)
-        found = known.get(where)
+        """Return a cached forecast of one placement; entries live as long as their job."""
+        cached, device = self._cache.of(placement.job), placement.device
+        key = (id(device), placement.share, coverage)
+        found = cached.get(key)
         if found is None:
-            if len(known) >= _MOST_KNOWN:
-                known.clear()
-            # With the device, so that its id stands for no other.
-            found = known[where] = device, self._predict([placement], coverage)[0]
+            if len(cached) >= _MAX_CACHED:
+                cached.clear()
+            # The entry keeps the device alive, so that its id stays unique.
+            found = cached[key] = device, self._predict([placement], coverage)[0]
         return found[1]
 
     def _setup_s(self, kind: str) -> tuple[float, ...]:
-        """Start-up seconds at each level; over all devices where this one was not measured."""
+        """Return start-up seconds per level; of all devices for a kind that was not measured."""
         setup_s = self._release.setup_s
         return setup_s[kind] if kind in setup_s else setup_s[""]
 
     def _forecasts(
         self, quantiles: Quantiles, unit: str, selected: SelectedQuantiles
     ) -> list[Forecast]:
-        """One forecast per row."""
+        """Return one forecast per row."""
         rows = quantiles.values[:, selected.positions[:3]].tolist()
         return [
             Forecast(median, low, high, unit, inside, self.release_id, selected.coverage)
             for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
         ]
 
-    def _alone(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
-        """Of utilization, memory and step time."""
+    def _solo(self, rows: FeatureRows) -> tuple[Quantiles, Quantiles, Quantiles]:
+        """Return solo quantiles of utilization, memory and step time."""
         inputs = {"features": rows.features.astype(np.float32, copy=False)}
         inside = contains(self._release, rows)
         on_gpu = _on_gpu(rows.features)
         utilization, memory, step = (
             Quantiles(
-                self._widened(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
+                self._widen(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
                 inside[name],
             )
-            for name in _SOLO
+            for name in _SOLO_PREDICTORS
         )
         return utilization, memory, step
 
-    def _widened(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
-        """Intervals of strangers, wider by what the release found them to need."""
+    def _widen(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
+        """Widen the intervals of out-of-domain rows by the margins of the release."""
         outside = ~inside
         if not np.count_nonzero(outside):
             return quantiles
-        factors = self._factors[predictor].take(outside * (1 + on_gpu), axis=0)
+        factors = self._widening[predictor].take(outside * (1 + on_gpu), axis=0)
         out = widen(quantiles, factors, self._median, odds=predictor == "compute_utilization")
-        return np.maximum(out, _LEAST[predictor], out=out)
+        return np.maximum(out, _LOWER_BOUNDS[predictor], out=out)
 
-    def _slowdowns(
-        self, features: FloatMatrix, alone: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
+    def _predict_slowdowns(
+        self, features: FloatMatrix, solo: tuple[Quantiles, Quantiles, Quantiles], sizes: Ints
     ) -> Array:
-        """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
-        slowdowns = np.ones_like(alone[2].values)
+        """Return quantiles of shape (members of all co-locations, levels); 1 for single jobs."""
+        slowdowns = np.ones_like(solo[2].values)
         if sizes.max() == 1:
             return slowdowns
         classes = device_classes(features)
-        known = np.column_stack([np.isin(classes, list(self._classes[name])) for name in _SOLO])
-        medians = np.column_stack([quantiles.values[:, self._median] for quantiles in alone])
-        rows = member_matrix(features, np.where(known, medians, np.nan)).astype(np.float32)
-        # One size after another: members meet each other, and padding would meet them too.
+        is_known = np.column_stack(
+            [np.isin(classes, list(self._classes[name])) for name in _SOLO_PREDICTORS]
+        )
+        medians = np.column_stack([quantiles.values[:, self._median] for quantiles in solo])
+        rows = member_matrix(features, np.where(is_known, medians, np.nan)).astype(np.float32)
+        # One size at a time, because padding would take part in the interference.
         for size in sorted({*sizes.tolist()} - {1}):
             of_size = np.repeat(sizes == size, sizes)
             members = rows[of_size].reshape(-1, size, rows.shape[1])
@@ -406,52 +414,52 @@ def load_predictor(folder: Path) -> Predictor:
     Raises
     ------
     ReleaseError
-        The folder is no release, a file of it is corrupt, or a model cannot be loaded.
+        The folder is not a release, a file is corrupt, or a model cannot be loaded.
     """
     return Predictor(load_release(folder))
 
 
 def _on_gpu(features: FloatMatrix) -> Mask:
-    """Which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
+    """Return which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
     on_gpu: Mask = features[:, COMPUTE_CAPABILITY] > 0
     return on_gpu
 
 
-def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
+def _valid_rows(placements: Sequence[Placement]) -> FeatureRows:
     table = placement_table(placements)
     features, invalid = compute_features(table)
     if invalid:
         row = min(invalid)
-        who, where = placements[row].job.job.job_id, placements[row].device.kind
-        raise InvalidJobError(f"job {who!r} on {where!r}: {invalid[row]}")
+        job_id, kind = placements[row].job.job.job_id, placements[row].device.kind
+        raise InvalidJobError(f"job {job_id!r} on {kind!r}: {invalid[row]}")
     return feature_rows(table, features)
 
 
-def _largest_factor(found: Array, before: Array) -> float:
-    """Between two figures, whichever is larger."""
+def _max_ratio(found: Array, before: Array) -> float:
+    """Return the largest ratio between two arrays, in either direction."""
     ratio = found / before
     return float(np.maximum(ratio, 1 / ratio).max(initial=1.0))
 
 
 def _median_position(release: Release) -> int:
-    """Where the median is among the levels, once sure that they hold the default interval too."""
+    """Return the position of the median; raise ReleaseError without it or the default interval."""
     try:
         release.interval_levels(DEFAULT_COVERAGE)
         return release.levels.index(0.5)
     except (InvalidJobError, ValueError) as error:
         raise ReleaseError(
-            f"{release.folder}: levels {list(release.levels)} hold no median or no "
+            f"{release.folder}: levels {list(release.levels)} contain no median or no "
             f"{DEFAULT_COVERAGE:g} interval; train it again"
         ) from error
 
 
 def _check_setup(release: Release) -> None:
-    """Start-up times: one per level, and some for a device that was not measured."""
+    """Check that start-up times have one value per level and a default for unknown devices."""
     for kind in ("", *release.setup_s):
         values = release.setup_s.get(kind, ())
         in_order = all(0 <= a <= b for a, b in pairwise(values))
         if len(values) != len(release.levels) or not in_order:
             raise ReleaseError(
                 f"{release.folder}: setup_s[{kind!r}] is {list(values[:8])}, must be "
-                f"{len(release.levels)} seconds that do not fall; train it again"
+                f"{len(release.levels)} non-decreasing numbers of seconds; train it again"
             )

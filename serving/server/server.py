@@ -41,7 +41,7 @@ from presage.serving.codec.descriptors import descriptors
 from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 from presage.serving.outcomes.drift_watch import DriftWatch
 from presage.serving.outcomes.outcome_log import OutcomeLog
-from presage.serving.predictor.release_follower import Follower, Source
+from presage.serving.predictor.release_follower import ReleaseFollower, Source
 from presage.serving.predictor.served_release import Served
 from presage.serving.server import health, inference_service, prediction_service
 from presage.serving.server.access_log import AccessLog
@@ -106,7 +106,7 @@ class Server:
         if options.outcomes:
             self._outcomes = OutcomeLog(options.outcomes, open_now=False)
         self._health = health.Health(("", *SERVICES, *PREDICTORS))
-        self._follower: Follower | None = None
+        self._follower: ReleaseFollower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None
         self._bounding: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class Server:
             if isinstance(source, Release):
                 await asyncio.to_thread(self.served.offer, source)
             else:
-                self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
+                self._follower = ReleaseFollower(self.served, source, poll_s=self.options.poll_s)
                 await self._follower.load()
             # Last, so that a server that cannot start creates no file.
             if self._outcomes is not None:

@@ -34,7 +34,7 @@ from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import OutcomeLog
-from presage.serving.predictor.feature_rows import MOST_FEATURE
+from presage.serving.predictor.feature_rows import MAX_FEATURE
 from presage.serving.predictor.served_release import Served
 from presage.serving.server import inference_service, prediction_service
 from presage.serving.server.call import Calls
@@ -278,7 +278,7 @@ def test_the_largest_jobs_that_can_be_are_answered_or_refused(answering, placeme
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(MOST_FEATURE, Code.OK), (1.01 * MOST_FEATURE, Code.INVALID_ARGUMENT)],
+    [(MAX_FEATURE, Code.OK), (1.01 * MAX_FEATURE, Code.INVALID_ARGUMENT)],
 )
 def test_the_largest_features_that_are_taken_are_answered(answering, number, code):
     row = np.full(len(columns("full")), number, dtype="<f4") * np.float32(1 - 1e-6)

@@ -38,5 +38,5 @@ def test_an_interval_that_the_release_has_not(release, coverage):
 
 @pytest.mark.parametrize("level", [0.2, 0.0, float("nan"), 0.9500001])
 def test_a_quantile_that_the_release_has_not(release, level):
-    with pytest.raises(InvalidJobError, match=r"^levels\[1\] is no quantile .* 0\.05, 0\.1, 0\.5"):
+    with pytest.raises(InvalidJobError, match=r"^levels\[1\] is not a quantile .* 0\.05, 0\.1"):
         select_quantiles(release, 0.8, [0.05, level])

@@ -165,7 +165,7 @@ def test_quantiles_come_at_the_levels_asked_for(client, stub, job, cpu, constant
     request.levels.append(0.99)
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.INVALID_ARGUMENT
-    assert details.startswith("levels[0] is no quantile of release")
+    assert details.startswith("levels[0] is not a quantile of release")
     assert "ask for some of 0.05, 0.1, 0.5, 0.9, 0.95" in details
 
 
@@ -336,9 +336,9 @@ def test_a_key_that_stands_for_something_else_is_no_duplicate(reporting, job, cp
 
 
 BAD_OUTCOMES = [
-    ({"idempotency_key": ""}, r"outcomes\[0\]\.idempotency_key is empty; give each report"),
+    ({"idempotency_key": ""}, r"outcomes\[0\]\.idempotency_key is empty; use a unique key"),
     ({"idempotency_key": "k" * 257}, "idempotency_key has 257 characters"),
-    ({"runtime_s": None}, r"outcomes\[0\] tells nothing; give one of"),
+    ({"runtime_s": None}, r"outcomes\[0\] has no measurement; give one of"),
     ({"runtime_s": -1.0}, r"runtime_s=-1\.0, must be a finite number >= 0"),
     ({"step_time_median_s": float("nan")}, "step_time_median_s=nan"),
     ({"compute_utilization": 1.5}, r"compute_utilization=1\.5, must be .* <= 1"),

@@ -64,10 +64,10 @@ WRONG = {
     "INT32": (one([1, WIDTH], "INT32"), Code.INVALID_ARGUMENT, "must be FP32"),
     "bogus type": (one([1, WIDTH], SECRET), Code.INVALID_ARGUMENT, "must be FP32"),
     "wrong input name": (one([1, WIDTH], name=SECRET), Code.INVALID_ARGUMENT, "takes features"),
-    "no input": (request("memory", []), Code.INVALID_ARGUMENT, "missing among the 0 inputs"),
+    "no input": (request("memory", []), Code.INVALID_ARGUMENT, "is missing among the 0 inputs"),
     "unknown model": (raw_request(SECRET, {"features": GOOD}), Code.NOT_FOUND, "there are"),
     "unknown version": (
-        one([1, WIDTH], model_version=SECRET), Code.NOT_FOUND, "no such version of memory",
+        one([1, WIDTH], model_version=SECRET), Code.NOT_FOUND, "unknown version of memory",
     ),
     "unknown output": (
         one([1, WIDTH], outputs=[{"name": SECRET}]), Code.INVALID_ARGUMENT, "has one: quantiles",
