@@ -54,7 +54,8 @@ def _check_features(features: Floats) -> None:
         row, column = np.argwhere(~good)[0].tolist()
         raise InvalidTensorError(
             f"features: {_COLUMNS[column].name!r} of row {row} is "
-            f"{_describe_value(features[row, column])}, must be in [{_LOWER_BOUNDS[column]:g}, {MAX_VALUE:g}]"
+            f"{_describe_value(features[row, column])}, must be in "
+            f"[{_LOWER_BOUNDS[column]:g}, {MAX_VALUE:g}]"
         )
 
 

@@ -56,8 +56,8 @@ def shaped(*shape):
         (shaped(-1, WIDTH), rf"shape is \[-1, {WIDTH}\], must be .* at least 1"),
         (shaped(-1, -WIDTH), rf"shape is \[-1, -{WIDTH}\], must be"),
         (shaped(2**62, 4), rf"shape is \[{2**62}, 4\], must be"),
-        (shaped(2**62, WIDTH), rf"{2**62} rows, at most 4096 .* split the request"),
-        (shaped(4097, WIDTH), r"4097 rows, at most 4096"),
+        (shaped(2**62, WIDTH), rf"{2**62} rows, the limit is 4096 .* split the request"),
+        (shaped(4097, WIDTH), r"4097 rows, the limit is 4096"),
         (shaped(*[1] * 1000), r"shape is one of 1000 axes, must be"),
         (shaped(2, WIDTH), rf"{4 * WIDTH} bytes of raw contents, must be {8 * WIDTH}: 4 for each"),
     ],
@@ -275,9 +275,9 @@ def test_a_mask_is_of_the_members_shape(never_run):
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        ((2**62, 4), f"{2**64} co-locations x members, at most 4096"),
-        ((4097, 1), "4097 co-locations x members, at most 4096"),
-        ((65, 64), "4160 co-locations x members, at most 4096"),
+        ((2**62, 4), f"{2**64} co-locations x members, the limit is 4096"),
+        ((4097, 1), "4097 co-locations x members, the limit is 4096"),
+        ((65, 64), "4160 co-locations x members, the limit is 4096"),
         ((1, 65), "65 members per co-location, the limit is 64"),
         ((2, 0), "shape is [2, 0, 20], must be [co-locations, members, 20] with at least 1"),
     ],

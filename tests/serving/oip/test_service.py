@@ -65,7 +65,7 @@ WRONG = {
     "bogus type": (one([1, WIDTH], SECRET), Code.INVALID_ARGUMENT, "must be FP32"),
     "wrong input name": (one([1, WIDTH], name=SECRET), Code.INVALID_ARGUMENT, "takes features"),
     "no input": (request("memory", []), Code.INVALID_ARGUMENT, "is missing among the 0 inputs"),
-    "unknown model": (raw_request(SECRET, {"features": GOOD}), Code.NOT_FOUND, "there are"),
+    "unknown model": (raw_request(SECRET, {"features": GOOD}), Code.NOT_FOUND, "the models are"),
     "unknown version": (
         one([1, WIDTH], model_version=SECRET), Code.NOT_FOUND, "unknown version of memory",
     ),
@@ -73,8 +73,8 @@ WRONG = {
         one([1, WIDTH], outputs=[{"name": SECRET}]), Code.INVALID_ARGUMENT, "has one: quantiles",
     ),
     "negative shape": (one([-1, WIDTH]), Code.INVALID_ARGUMENT, "with at least 1 of each"),
-    "overflowing shape": (one([2**62, WIDTH]), Code.INVALID_ARGUMENT, "at most 4096"),
-    "too many rows": (one([4097, WIDTH]), Code.INVALID_ARGUMENT, "at most 4096"),
+    "overflowing shape": (one([2**62, WIDTH]), Code.INVALID_ARGUMENT, "the limit is 4096"),
+    "too many rows": (one([4097, WIDTH]), Code.INVALID_ARGUMENT, "the limit is 4096"),
     "NaN": (
         raw_request("memory", {"features": with_value(np.nan)}), Code.INVALID_ARGUMENT,
         f"{COLUMNS[5]!r} of row 2 is not finite",
