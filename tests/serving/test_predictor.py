@@ -155,8 +155,8 @@ NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in PREDICTO
     ("changes", "said"),
     [
         ({"setup_s": {"cpu-2": (1.0, 2.0, 3.0, 4.0, 5.0)}}, r"setup_s\[''\] is \[\]"),
-        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 seconds"),
-        ({"setup_s": {"": (2.0, 1.0, 3.0, 4.0, 5.0)}}, "must be 5 seconds"),
+        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 non-decreasing numbers"),
+        ({"setup_s": {"": (2.0, 1.0, 3.0, 4.0, 5.0)}}, "must be 5 non-decreasing numbers"),
         ({"setup_s": {"": (1.0, 2.0, float("nan"), 4.0, 5.0)}}, r"setup_s\.\[2\] is not finite"),
         ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, "other levels than the release"),
         ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)} | NO_MARGINS, r"no median or no 0\.8 interval"),
