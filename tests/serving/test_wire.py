@@ -317,7 +317,7 @@ def test_a_small_request_cannot_ask_for_a_minute_of_work(job):
     request.jobs[0].op_stats.extend([request.jobs[0].op_stats[0]] * 9_998)
     request.devices.extend([pb.Device(kind="v100")] * 99)
 
-    with pytest.raises(InvalidJobError, match="asks for 1010000 operator rows"):
+    with pytest.raises(InvalidJobError, match="needs 1010000 operator rows"):
         wire_requests.read_predict(request, CATALOGUE)
 
 

@@ -56,7 +56,7 @@ def shaped(*shape):
         (shaped(-1, WIDTH), rf"shape is \[-1, {WIDTH}\], must be .* at least 1"),
         (shaped(-1, -WIDTH), rf"shape is \[-1, -{WIDTH}\], must be"),
         (shaped(2**62, 4), rf"shape is \[{2**62}, 4\], must be"),
-        (shaped(2**62, WIDTH), rf"{2**62} rows, the limit is 4096 .* split the request"),
+        (shaped(2**62, WIDTH), rf"{2**62} rows, the limit is 4096; split the request"),
         (shaped(4097, WIDTH), r"4097 rows, the limit is 4096"),
         (shaped(*[1] * 1000), r"shape is one of 1000 axes, must be"),
         (shaped(2, WIDTH), rf"{4 * WIDTH} bytes of raw contents, must be {8 * WIDTH}: 4 for each"),

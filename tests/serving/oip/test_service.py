@@ -115,7 +115,7 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(channel):
     with pytest.raises(grpc.RpcError) as caught:
         call(b"\xff" * 50, timeout=5)
     assert caught.value.code() is Code.INVALID_ARGUMENT
-    assert "no inference.ModelInferRequest" in str(caught.value.details())
+    assert "not a serialized inference.ModelInferRequest" in str(caught.value.details())
 
 
 def test_each_model_has_a_health_of_its_own(channel):
