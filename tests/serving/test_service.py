@@ -166,7 +166,7 @@ def test_quantiles_come_at_the_levels_asked_for(client, stub, job, cpu, constant
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.INVALID_ARGUMENT
     assert details.startswith("levels[0] is not a quantile of release")
-    assert "ask for some of 0.05, 0.1, 0.5, 0.9, 0.95" in details
+    assert "use some of 0.05, 0.1, 0.5, 0.9, 0.95" in details
 
 
 # Matrices --------------------------------------------------------------------------------------
