@@ -17,7 +17,7 @@ from presage.schedulers.live.protocol.pieces import whole_orders
 from presage.schedulers.live.protocol.wire import MOST_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.authentication.local_token import found_token
+from presage.serving.authentication.local_token import local_token_finder
 from presage.serving.client.credentials import Credentials
 from presage.serving.server.log import log
 
@@ -96,7 +96,7 @@ def _with_found_token(shown: Credentials, target: str) -> Credentials:
     """
     if shown.token or shown.certificate:
         return shown
-    return replace(shown, token=found_token(target)())
+    return replace(shown, token=local_token_finder(target)())
 
 
 async def _tell(outbox: Outbox) -> None:
@@ -115,11 +115,11 @@ async def _attached(
     agent: Agent, target: str, credentials: Credentials, working: asyncio.Task[None]
 ) -> None:
     """One stream, to its end."""
-    of_channel = credentials.of_channel()
+    channel_credentials = credentials.channel_credentials()
     channel = (
         grpc.aio.insecure_channel(target, options=_OPTIONS)
-        if of_channel is None
-        else grpc.aio.secure_channel(target, of_channel, options=_OPTIONS)
+        if channel_credentials is None
+        else grpc.aio.secure_channel(target, channel_credentials, options=_OPTIONS)
     )
     async with channel:
         stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
