@@ -15,8 +15,8 @@ from presage.serving.server_options import (
     FALSE_ALARM_OUTCOMES,
     GRACE_S,
     MAX_CHANGE,
-    MOST_CALLS,
-    MOST_QUEUED_ROWS,
+    MAX_QUEUED_CALLS,
+    MAX_QUEUED_ROWS,
     POLL_S,
     Options,
     Tls,
@@ -64,8 +64,8 @@ _SECURITY: Sequence[_Option] = (
 )
 _LIMITS: Sequence[_Option] = (
     ("--rows-per-s", float, "ROWS", None, "Maximum rate of rows of each client."),
-    ("--queue-calls", int, "CALLS", MOST_CALLS, "Maximum number of queued requests."),
-    ("--queue-rows", int, "ROWS", MOST_QUEUED_ROWS, "Maximum number of queued rows."),
+    ("--queue-calls", int, "CALLS", MAX_QUEUED_CALLS, "Maximum number of queued requests."),
+    ("--queue-rows", int, "ROWS", MAX_QUEUED_ROWS, "Maximum number of queued rows."),
     ("--drain-s", float, "SECONDS", DRAIN_S, "Seconds to continue serving after SIGTERM."),
     ("--grace-s", float, "SECONDS", GRACE_S, "Seconds to then wait for requests in flight."),
 )

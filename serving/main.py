@@ -41,22 +41,24 @@ def _serve(args: argparse.Namespace, words: Sequence[str]) -> None:
     import uvloop
 
     from presage.serving.server.log import log_as_json
-    from presage.serving.server.prometheus_metrics import Metrics, show_metrics
+    from presage.serving.server.prometheus_metrics import Metrics, serve_metrics
     from presage.serving.server.server import run_server
-    from presage.serving.server.tracing import spans
+    from presage.serving.server.tracing import configured_span
 
     log_as_json()
     metrics = Metrics()
     source = _source(args)
     shown = None if args.worker else args.metrics_port
-    stop_showing = show_metrics(metrics, options.metrics_host, shown) if shown else None
+    stop_metrics = serve_metrics(metrics, options.metrics_host, shown) if shown else None
     try:
         uvloop.run(
-            run_server(source, options, metrics, _say, span=spans(), until_input_ends=args.worker)
+            run_server(
+                source, options, metrics, _say, span=configured_span(), until_input_ends=args.worker
+            )
         )
     finally:
-        if stop_showing is not None:
-            stop_showing()
+        if stop_metrics is not None:
+            stop_metrics()
 
 
 def default_source(*, signed: bool = False) -> CheckoutSource:

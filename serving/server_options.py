@@ -14,8 +14,8 @@ POLL_S = 5.0
 MAX_CHANGE = 10.0
 FALSE_ALARM_OUTCOMES = 10_000
 DRIFT_S = 10.0
-MOST_CALLS = 256  # that wait; answered in a fraction of a second
-MOST_QUEUED_ROWS = 32_768
+MAX_QUEUED_CALLS = 256  # that wait; answered in a fraction of a second
+MAX_QUEUED_ROWS = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Options:
     tls: Tls | None = None
     tokens: Path | None = None
     rows_per_s: float | None = None
-    queue_calls: int = MOST_CALLS
-    queue_rows: int = MOST_QUEUED_ROWS
+    queue_calls: int = MAX_QUEUED_CALLS
+    queue_rows: int = MAX_QUEUED_ROWS
     outcomes: Path | None = None
     access_log: bool = False
     false_alarm_outcomes: int = FALSE_ALARM_OUTCOMES

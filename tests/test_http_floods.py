@@ -26,9 +26,9 @@ MIB = 2**20
 MOST_THREADS = 64 + 30  # of connections, and others of the process
 METRICS = """
 import sys
-from presage.serving.server.prometheus_metrics import Metrics, show_metrics
+from presage.serving.server.prometheus_metrics import Metrics, serve_metrics
 
-show_metrics(Metrics(), "127.0.0.1", int(sys.argv[1]))
+serve_metrics(Metrics(), "127.0.0.1", int(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.read()
 """

@@ -41,7 +41,7 @@ from presage.serving.codec.wire_outcomes import check_outcome, write_report
 from presage.serving.oip.messages import SERVICE_NAME, message
 from presage.serving.outcomes.judged import Judge
 from presage.serving.outcomes.outcome import Outcome
-from presage.serving.predictor.fallback import whole_device
+from presage.serving.predictor.fallback import exclusive_device
 from presage.serving.predictor.mlflow_model import ReleaseModel
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import check_change
@@ -267,7 +267,7 @@ def test_what_a_job_took_is_reported_and_judged(predictor):
     )  # fmt: skip
     (sent,) = write_report([outcome]).outcomes
     check_outcome(sent, predictor.known_device, "outcome")
-    ((judged,),) = Judge(predictor).judged([sent])
+    ((judged,),) = Judge(predictor).judge([sent])
     drift = Drift(predictor.promises, DriftPolicy(false_alarm_outcomes=100))
     drift.add([judged])
 
@@ -295,7 +295,7 @@ def test_what_cannot_have_been_measured_is_refused(predictor, workspace, additio
 
 
 def test_without_an_answer_nothing_bounds_it(workspace):
-    forecast = whole_device(CPU).additional[ENERGY.forecast_field]
+    forecast = exclusive_device(CPU).additional[ENERGY.forecast_field]
 
     assert forecast.median == np.inf
     assert forecast.unit == "joules"

@@ -192,7 +192,7 @@ def print_others(text: str) -> None:
     row = made(DriftRow, text, quantity="slowdown")
     predictor = SimpleNamespace(release_id=text)
     answered = SimpleNamespace(
-        predictor=predictor, outcomes=3, of_others=1, of_none=1, refused=1, missing=1
+        predictor=predictor, outcomes=3, other_releases=1, without_release=1, refused=1, missing=1
     )
     drift.print_rows(answered, [row], show_all=True)  # type: ignore[arg-type]
     slices = {text: {key: {"mape": 1.0, "rows": 1} for key in (text, f"{text}b")}}

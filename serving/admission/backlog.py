@@ -1,14 +1,17 @@
-"""Calls that have arrived and that Python has not been handed yet.
+"""Limit on the calls that wait inside gRPC before Python starts them.
 
-gRPC accepts calls faster than they are answered, and hands them over one by one; behind its own
-bound it cancels them without a reason. So its own count (channelz) is read now and then, and while
-too many wait, calls are refused as they are handed over, which costs a fraction of an answer.
+gRPC accepts calls faster than the server answers them and starts them one by one. Beyond its own
+limit gRPC cancels calls without a reason. This module reads gRPC's call counters (channelz)
+periodically. While too many calls wait, it rejects each call as it starts, which costs a fraction
+of a response.
 
-Only calls that wait in gRPC count. A call that was handed over and is still open, such as one whose
-message has not arrived, an idle stream or a health watch, keeps no other call waiting. What
-those that wait are is not known: as many of them count as recently arrived whole.
+Only calls that wait inside gRPC count. A started call that is still open, such as one whose message
+has not arrived, an idle stream or a health watch, delays no other call. The kind of a waiting call
+is unknown, so the number of waiting calls is multiplied by the share of recent calls whose request
+arrived completely.
 
-Reading the count takes 0.1 ms and 25 us more for every connection: the more there are, the rarer.
+Reading the counters takes 0.1 ms plus 25 us per connection, so it happens less often when there are
+many connections.
 """
 
 from __future__ import annotations
@@ -20,17 +23,17 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # as grpcio-chann
 
 from presage.errors import OverloadedError
 from presage.serving.admission.open_calls import OpenCalls
-from presage.serving.server_options import MOST_CALLS
+from presage.serving.server_options import MAX_QUEUED_CALLS
 
-_CHECK_S = 0.01  # between two reads of gRPC's count, at the least
-_CHECKING = 0.01  # part of the time that is spent on it
-_BUSY_S = 0.1  # a read that is overdue for longer comes after a pause
+_CHECK_S = 0.01  # minimum interval between two reads of gRPC's counters
+_MAX_CHECKING_SHARE = 0.01  # of the time
+_BUSY_S = 0.1  # a read that is overdue by more follows an idle period
 
 
-def servers() -> frozenset[int]:
-    """Return this process's servers by gRPC's numbers, which they get when first asked for."""
+def server_ids() -> frozenset[int]:
+    """Return the channelz ids of this process's servers; gRPC assigns them on the first query."""
     found: set[int] = set()
-    while True:  # a hundred at a time, in the order of their numbers
+    while True:  # pages of a hundred servers, in the order of their ids
         page = json.loads(cygrpc.channelz_get_servers(max(found, default=0) + 1))
         rows = page.get("server", ())
         found.update(int(row["ref"]["serverId"]) for row in rows)
@@ -39,49 +42,53 @@ def servers() -> frozenset[int]:
 
 
 class Backlog:
-    """Waiting calls of the server that was created since ``before``, which :func:`servers` gave.
+    """Calls that wait inside gRPC for one server, and the limit on their number.
 
     Parameters
     ----------
-    handed_over : OpenCalls
-        Calls of that server that are open and do not wait.
+    before : frozenset of int
+        Result of :func:`server_ids` before the server was created.
+    open_calls : OpenCalls
+        Started calls of that server; they do not wait.
+    max_calls : int
+        Limit on waiting calls.
     """
 
     def __init__(
-        self, before: frozenset[int], handed_over: OpenCalls, most_calls: int = MOST_CALLS
+        self, before: frozenset[int], open_calls: OpenCalls, max_calls: int = MAX_QUEUED_CALLS
     ) -> None:
-        self._most_calls = most_calls
-        self._id = max(servers() - before)
-        self._handed_over = handed_over
+        self._max_calls = max_calls
+        self._id = max(server_ids() - before)
+        self._open_calls = open_calls
         self._calls = 0
-        self._call_s = 1e-3  # between two answers, recently
+        self._call_s = 1e-3  # recent time between two responses
         self._checked_s = self._check_at_s = 0.0
-        self._done = self._found = 0  # at the last check
+        self._done = self._waiting = 0  # at the last check
 
     def check(self, now_s: float) -> None:
-        """Refuse a call behind which too many wait.
+        """Reject a call that starts while too many others wait.
 
         Raises
         ------
         OverloadedError
-            With about the time after which they will have been answered.
+            Too many calls wait. ``retry_after_s`` is the estimated time until they are answered.
         """
-        self._calls -= 1  # this one was handed over
+        self._calls -= 1  # this call has started
         if now_s >= self._check_at_s:
             self._read(now_s)
-        if self._calls > self._most_calls:
+        if self._calls > self._max_calls:
             raise OverloadedError(
-                f"{self._calls} calls wait, at most {self._most_calls} do; ask again later, for "
-                "more in one call, or another replica",
+                f"{self._calls} calls are waiting and the limit is {self._max_calls}; retry later, "
+                "send more predictions in one call, or use another replica",
                 retry_after_s=self._calls * self._call_s,
             )
 
-    def is_whole(self) -> None:
-        """Count a call whose request has arrived whole."""
-        self._handed_over.is_whole()
+    def mark_received(self) -> None:
+        """Count a call whose request has arrived completely."""
+        self._open_calls.mark_received()
 
-    def calls(self) -> tuple[int, int]:
-        """Return how many calls have ever arrived, and how many of them have not ended."""
+    def count_calls(self) -> tuple[int, int]:
+        """Return the number of calls that ever arrived and the number that have not ended."""
         started, done = self._counts()
         return started, started - done
 
@@ -95,10 +102,11 @@ class Backlog:
     def _read(self, now_s: float) -> None:
         begin_s = time.thread_time()
         started, done = self._counts()
-        # Only of a time in which there was always something to answer: pauses are no answers' time.
-        if done > self._done and self._found > 1 and now_s - self._check_at_s < _BUSY_S:
+        # Only while calls were waiting all the time: idle periods say nothing about the work.
+        if done > self._done and self._waiting > 1 and now_s - self._check_at_s < _BUSY_S:
             self._call_s = (now_s - self._checked_s) / (done - self._done)
-        waiting = max(0, started - done - self._handed_over.count)
-        self._calls = self._found = round(waiting * self._handed_over.whole_share)
+        waiting = max(0, started - done - self._open_calls.count)
+        self._calls = self._waiting = round(waiting * self._open_calls.received_share)
         self._done, self._checked_s = done, now_s
-        self._check_at_s = now_s + max(_CHECK_S, (time.thread_time() - begin_s) / _CHECKING)
+        took_s = time.thread_time() - begin_s
+        self._check_at_s = now_s + max(_CHECK_S, took_s / _MAX_CHECKING_SHARE)

@@ -1,9 +1,9 @@
-"""Connections of a server: bounded in number, for each host and in all.
+"""Limits on the number of a server's connections, per client host and in total.
 
-gRPC accepts every connection and tells nothing of those that have no calls. So when this process
-has many files open, its connected sockets are looked up by /proc, and while a host or all hosts
-have too many, those that were not used for longest are shut down; gRPC sees them end, and an honest
-client connects again.
+gRPC accepts every connection and does not report connections without calls. When this process has
+many open files, the connected sockets are listed from /proc. While one host or all hosts together
+exceed their limit, the least recently used connections are shut down. gRPC then sees the connection
+end, and a well-behaved client connects again.
 """
 
 from __future__ import annotations
@@ -20,113 +20,121 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
-MOST_OF_A_HOST = 2_000
-MOST_IN_ALL = 8_000
-_MOST_FILES = 65_536  # what a server asks for, if it may have as many
+MAX_CONNECTIONS_PER_HOST = 2_000
+MAX_CONNECTIONS = 8_000
+_MAX_FILES = 65_536  # open files that a server requests, if the hard limit permits them
 _CHECK_S = 1.0
 _FD = "/proc/self/fd"
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as it may, up to 65,536; return how many."""
+    """Raise the limit on open files to the hard limit, at most 65,536; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
-    return soft if soft != resource.RLIM_INFINITY else _MOST_FILES
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return limit
+    return soft if soft != resource.RLIM_INFINITY else _MAX_FILES
 
 
 class Connection(NamedTuple):
-    """A connected socket of this process, by its file descriptor."""
+    """Connected socket of this process."""
 
     descriptor: int
     host: str
-    peer: str  # as gRPC calls it
+    peer: str  # in gRPC's notation
 
 
 class Connections:
-    """Connections to a port of this process.
+    """Connections to a port of this process, and the limits on their number.
 
     Parameters
     ----------
     port : callable
-        Returns the port, once it is known.
-    most : int
-        Connections in all. Fewer where this process may not open so many files.
+        Returns the port. Called only while the server runs.
+    max_per_host : int
+        Limit for one client host.
+    max_connections : int
+        Limit for all hosts together; lowered to 3/4 of the limit on open files.
     """
 
     def __init__(
         self,
         port: Callable[[], int],
         *,
-        most_of_a_host: int = MOST_OF_A_HOST,
-        most: int = MOST_IN_ALL,
+        max_per_host: int = MAX_CONNECTIONS_PER_HOST,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._port = port
-        self._most_of_a_host = most_of_a_host
-        self._most = min(most, raise_file_limit() * 3 // 4)
-        self._used_s: dict[str, float] = {}  # by peer, when a call of it was admitted last
-        self._seen_s: dict[str, float] = {}  # by peer, when it was first seen
+        self._max_per_host = max_per_host
+        self._max_connections = min(max_connections, raise_file_limit() * 3 // 4)
+        self._used_s: dict[str, float] = {}  # by peer: time of its last admitted call
+        self._first_seen_s: dict[str, float] = {}  # by peer: time of the first check that saw it
 
-    def is_used(self, peer: str) -> None:
-        """Note that a call was admitted."""
+    def mark_used(self, peer: str) -> None:
+        """Record that a call was admitted on the connection of a peer."""
         self._used_s[peer] = time.monotonic()
 
     async def run(self) -> None:
-        """Bound the connections again and again, until cancelled."""
+        """Enforce the limits periodically until cancelled."""
         while True:
             await asyncio.sleep(_CHECK_S)
-            if self._is_crowded():
-                await asyncio.to_thread(self.bound)
+            if self._has_many_files():
+                await asyncio.to_thread(self.enforce_limits)
             else:
                 self._used_s.clear()
-                self._seen_s.clear()
+                self._first_seen_s.clear()
 
-    def bound(self) -> int:
-        """Shut down what is too much; return how many connections that is.
+    def enforce_limits(self) -> int:
+        """Shut down the connections above the limits; return their number.
 
-        One that was first seen by this very check is left: its first call may be on its way.
+        A connection that this check sees for the first time stays open: its first call may be on
+        its way.
         """
         now_s = time.monotonic()
         found = tuple(connections(self._port()))
-        peers = {one.peer for one in found}
-        new = peers - self._seen_s.keys()
-        self._seen_s = {peer: self._seen_s.get(peer, now_s) for peer in peers}
+        peers = {connection.peer for connection in found}
+        new = peers - self._first_seen_s.keys()
+        self._first_seen_s = {peer: self._first_seen_s.get(peer, now_s) for peer in peers}
         self._used_s = {peer: s for peer, s in tuple(self._used_s.items()) if peer in peers}
-        of_host = defaultdict(list)
-        for one in found:
-            of_host[one.host].append(one)
+        by_host = defaultdict(list)
+        for connection in found:
+            by_host[connection.host].append(connection)
         excess = {
-            one for there in of_host.values() for one in self._least(there, self._most_of_a_host)
+            connection
+            for of_host in by_host.values()
+            for connection in self._least_used(of_host, self._max_per_host)
         }
-        excess |= set(self._least([one for one in found if one not in excess], self._most))
-        closed = [one for one in excess if one.peer not in new]
-        for one in closed:
-            _shut_down(one)
+        remaining = [connection for connection in found if connection not in excess]
+        excess |= set(self._least_used(remaining, self._max_connections))
+        closed = [connection for connection in excess if connection.peer not in new]
+        for connection in closed:
+            _shut_down(connection)
         return len(closed)
 
-    def _is_crowded(self) -> bool:
+    def _has_many_files(self) -> bool:
         try:
-            return len(os.listdir(_FD)) > min(self._most_of_a_host, self._most)  # noqa: PTH208
-        except OSError:  # no /proc, or no descriptor left to read it with
+            open_files = len(os.listdir(_FD))  # noqa: PTH208
+        except OSError:  # no /proc, or no free descriptor to read it with
             return False
+        return open_files > min(self._max_per_host, self._max_connections)
 
-    def _least(self, there: Sequence[Connection], most: int) -> Sequence[Connection]:
-        """Return the connections above a number: never used ones first, then by last use."""
-        excess = len(there) - most
+    def _least_used(self, found: Sequence[Connection], limit: int) -> Sequence[Connection]:
+        """Return the connections above a limit: unused ones first, then by last use."""
+        excess = len(found) - limit
         if excess <= 0:
             return ()
 
-        def last_use(one: Connection) -> tuple[float, float]:
-            return self._used_s.get(one.peer, 0.0), self._seen_s[one.peer]
+        def last_use(connection: Connection) -> tuple[float, float]:
+            peer = connection.peer
+            return self._used_s.get(peer, 0.0), self._first_seen_s[peer]
 
-        return sorted(there, key=last_use)[:excess]
+        return sorted(found, key=last_use)[:excess]
 
 
 def connections(port: int) -> Iterator[Connection]:
-    """Yield this process's connected TCP sockets of a local port."""
+    """Yield the connected TCP sockets of this process at a local port."""
     with os.scandir(_FD) as entries:
         descriptors = [int(entry.name) for entry in entries]
     for descriptor in descriptors:
@@ -135,21 +143,22 @@ def connections(port: int) -> Iterator[Connection]:
                 continue
             with socket.socket(fileno=os.dup(descriptor)) as opened:
                 if opened.family in (socket.AF_INET, socket.AF_INET6):
-                    yield from _of_port(opened, descriptor, port)
+                    yield from _connection_on_port(opened, descriptor, port)
 
 
-def _of_port(opened: socket.socket, descriptor: int, port: int) -> Iterator[Connection]:
+def _connection_on_port(opened: socket.socket, descriptor: int, port: int) -> Iterator[Connection]:
     if opened.getsockname()[1] == port:
-        host, of_peer = opened.getpeername()[:2]  # of a listening socket an OSError
+        host, peer_port = opened.getpeername()[:2]  # raises OSError for a listening socket
         is_mapped = host.startswith("::ffff:")
         host = host.removeprefix("::ffff:")
-        shown = f"ipv4:{host}" if is_mapped or ":" not in host else f"ipv6:{quote(f'[{host}]')}"
-        yield Connection(descriptor, host, f"{shown}:{of_peer}")
+        address = f"ipv4:{host}" if is_mapped or ":" not in host else f"ipv6:{quote(f'[{host}]')}"
+        yield Connection(descriptor, host, f"{address}:{peer_port}")
 
 
-def _shut_down(one: Connection) -> None:
-    """Shut a connection down, unless its descriptor is another file by now."""
-    with suppress(OSError), socket.socket(fileno=os.dup(one.descriptor)) as opened:
+def _shut_down(connection: Connection) -> None:
+    """Shut a connection down, unless its descriptor refers to another file by now."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.descriptor)) as opened:
         host, port = opened.getpeername()[:2]
-        if host.removeprefix("::ffff:") == one.host and one.peer.endswith(f":{port}"):
+        is_same_host = host.removeprefix("::ffff:") == connection.host
+        if is_same_host and connection.peer.endswith(f":{port}"):
             opened.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What glibc does with memory that is freed; where another library does, nothing is done."""
+"""Settings of glibc's malloc for freed memory; without glibc all functions do nothing."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-QUIET_S = 10.0
-SOON_S = 0.1  # after a request that ended unread
-# Of <malloc.h>.
+IDLE_S = 10.0
+SOON_S = 0.1  # after a request that ended before it was received
+# Constants of <malloc.h>.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MOST_ARENAS = 2  # by itself glibc makes eight for each core, each with gaps of its own
-_KEPT_BYTES = 32 * 1024 * 1024
-_LARGEST_BYTES = 16 * 1024 * 1024  # of one piece; the largest message and its feature rows take 6
+_MAX_ARENAS = 2  # glibc's default is eight per core, and each arena is fragmented separately
+_TRIM_THRESHOLD_BYTES = 32 * 1024 * 1024
+# The largest message with its feature rows takes 6 MiB.
+_MMAP_THRESHOLD_BYTES = 16 * 1024 * 1024
 
 
-def keep_freed_memory() -> None:
-    """Keep what large requests need for the next ones.
+def tune_malloc() -> None:
+    """Keep memory that large requests have freed for the next ones.
 
-    By itself glibc gives every piece above 128 KiB back to the kernel, which clears each page
-    again when it is next touched: half of what a request of a thousand rows costs (decision 22).
-    At the end of each arena up to 32 MiB stay this process's; what is freed before something that
-    is still in use does so with and without this, until :func:`trim`.
+    By default glibc returns every block above 128 KiB to the kernel, which clears each page again
+    on the next access. That is half of the cost of a request of a thousand rows (decision 22).
+    With these settings up to 32 MiB stay at the end of each arena. Freed memory that lies before
+    memory in use stays with the process in both cases, until :func:`trim`.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_ARENA_MAX, _MOST_ARENAS)
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_ARENA_MAX, _MAX_ARENAS)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
 
 
 def trim() -> None:
-    """Give every free page back to the kernel."""
+    """Return all free pages to the kernel."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
 
 
 class _Mallinfo2(ctypes.Structure):
-    """struct mallinfo2 of <malloc.h>, since glibc 2.33."""
+    """``struct mallinfo2`` of <malloc.h>, available since glibc 2.33."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -61,7 +62,7 @@ def _mallinfo2() -> Callable[[], _Mallinfo2] | None:
 
 
 def in_use_bytes() -> int:
-    """Return how much memory is allocated and not freed; resident memory without glibc 2.33."""
+    """Return the allocated bytes of this process; its resident bytes before glibc 2.33."""
     read = _mallinfo2()
     if read is not None:
         info = read()
@@ -73,38 +74,39 @@ def in_use_bytes() -> int:
         return 0
 
 
-class FreedMemory:
-    """Given back once no large request has come for ``QUIET_S``.
+class MemoryTrimmer:
+    """Timer that returns freed memory to the kernel.
 
-    What requests took that ended unread goes back every ``SOON_S``, also while more of them come: a
-    flood would otherwise fill the gaps of one arena after the other. Of hundreds of MiB it takes a
-    tenth of a second, so it is done beside the event loop.
+    Memory is returned once no large request has arrived for ``IDLE_S``. Memory of requests that
+    ended before they were received is returned every ``SOON_S``, even while more of them arrive: a
+    flood would otherwise fill the gaps of all arenas. Returning hundreds of MiB takes 0.1 s, so it
+    runs in a thread outside the event loop.
     """
 
-    def __init__(self, give_back: Callable[[], object] = trim) -> None:
-        self._give_back = give_back
-        self._when_quiet: asyncio.TimerHandle | None = None
-        self._soon: asyncio.TimerHandle | None = None
+    def __init__(self, trim: Callable[[], object] = trim) -> None:
+        self._trim = trim
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._soon_timer: asyncio.TimerHandle | None = None
 
-    def used(self) -> None:
-        """Give back after ``QUIET_S``: a large request has been answered, or refused."""
-        if self._when_quiet is not None:
-            self._when_quiet.cancel()
+    def trim_when_idle(self) -> None:
+        """Return memory after ``IDLE_S``; called when a large request was answered or rejected."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         loop = asyncio.get_running_loop()
-        self._when_quiet = loop.call_later(QUIET_S, loop.run_in_executor, None, self._give_back)
+        self._idle_timer = loop.call_later(IDLE_S, loop.run_in_executor, None, self._trim)
 
-    def unread(self) -> None:
-        """Give back soon, and again when quiet: a request has ended unread."""
-        self.used()
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(SOON_S, self._give_back_now)
+    def trim_soon(self) -> None:
+        """Return memory after ``SOON_S`` and when idle; called when a request was not received."""
+        self.trim_when_idle()
+        if self._soon_timer is None:
+            self._soon_timer = asyncio.get_running_loop().call_later(SOON_S, self._trim_now)
 
-    def _give_back_now(self) -> None:
-        self._soon = None
-        asyncio.get_running_loop().run_in_executor(None, self._give_back)
+    def _trim_now(self) -> None:
+        self._soon_timer = None
+        asyncio.get_running_loop().run_in_executor(None, self._trim)
 
     def close(self) -> None:
-        """Nothing is given back any more."""
-        for timer in (self._when_quiet, self._soon):
+        """Cancel both timers."""
+        for timer in (self._idle_timer, self._soon_timer):
             if timer is not None:
                 timer.cancel()

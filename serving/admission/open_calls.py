@@ -1,4 +1,4 @@
-"""Calls that this process was handed by gRPC and that have not ended, whatever they are."""
+"""Count of the calls that gRPC has started in this process and that have not ended."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from typing import Any
 
 import grpc
 
-_RECENT = 0.99  # what a call counts when the next one comes: the last hundred or so count
+_DECAY = 0.99  # weight of earlier calls per new call: about the last hundred calls count
 
 
 class OpenCalls(grpc.GenericRpcHandler):
-    """A handler of no method. As the first of a server's handlers it sees every call.
+    """Counter of open calls, installed as the first handler of a server.
 
-    gRPC asks handlers for the method within the task that answers the call, once the call's
-    metadata has arrived and before its message has.
+    It handles no method itself. gRPC queries the handlers inside the task that answers the call,
+    after the call's metadata has arrived and before its message has.
 
     Attributes
     ----------
     count : int
-        Calls that are open.
+        Number of open calls.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._handed_over = self._whole = 1.0  # recently
+        self._started = self._received = 1.0  # decayed counts
 
     def service(self, _details: Any) -> None:
-        """Count a call until its task ends; leave it to the other handlers."""
+        """Count a call until its task ends, and leave it to the other handlers."""
         task = asyncio.current_task()
         assert task is not None
         self.count += 1
-        self._handed_over = self._handed_over * _RECENT + 1.0
-        self._whole *= _RECENT
+        self._started = self._started * _DECAY + 1.0
+        self._received *= _DECAY
         task.add_done_callback(self._ended)
 
-    def is_whole(self) -> None:
-        """Count a call whose request has arrived whole."""
-        self._whole += 1.0
+    def mark_received(self) -> None:
+        """Count a call whose request has arrived completely."""
+        self._received += 1.0
 
     @property
-    def whole_share(self) -> float:
-        """Part of the recent calls whose request arrived whole; the others ask for no work."""
-        return min(1.0, self._whole / self._handed_over)
+    def received_share(self) -> float:
+        """Share of the recent calls whose request arrived completely; others cause no work."""
+        return min(1.0, self._received / self._started)
 
     def _ended(self, _task: object) -> None:
         self.count -= 1

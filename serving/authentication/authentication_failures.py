@@ -1,6 +1,7 @@
-"""Failed authentications: counted, logged, and answered the slower the more a host has had.
+"""Count, log and slow down failed authentications per client host.
 
-A caller with the right credentials is never delayed, also where it shares the host.
+The delay of the response grows with the failures of the host. Callers with valid credentials are
+never delayed, even on the same host.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 
 from presage.serving.server.log import log
 
-FORGET_S = 60.0  # without a failure, after which a peer begins again
+FAILURE_RESET_S = 60.0  # time without a failure after which the count of a peer is reset
 LONGEST_DELAY_S = 2.0
 _FIRST_DELAY_S = 0.1
-_LOG_S = 1.0  # between two lines of one peer
-_MOST_PEERS = 4096
-_MOST_DELAYED = 256  # calls at once; a call that is delayed takes memory
+_LOG_S = 1.0  # minimum interval between two log lines about one peer
+_MAX_PEERS = 4096
+_MAX_DELAYED = 256  # concurrent delayed calls; each occupies memory
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class _Peer:
 
 
 class AuthenticationFailures:
-    """Failures by the host that calls come from.
+    """Authentication failures by client host.
 
     Attributes
     ----------
@@ -43,15 +44,15 @@ class AuthenticationFailures:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()  # servers of HTTP have threads
+        self._lock = threading.Lock()  # the HTTP servers use threads
         self._peers: OrderedDict[str, _Peer] = OrderedDict()
         self._delayed = 0
         self.total = 0
 
-    async def delay(self, host: str, **noted: str) -> None:
-        """Note a failure, and return when its call may be answered."""
-        delay_s = self.delay_s(host, **noted)
-        if self._delayed >= _MOST_DELAYED:
+    async def delay(self, host: str, **fields: str) -> None:
+        """Record a failure and wait until its call may be answered."""
+        delay_s = self.record_failure(host, **fields)
+        if self._delayed >= _MAX_DELAYED:
             return
         self._delayed += 1
         try:
@@ -59,22 +60,22 @@ class AuthenticationFailures:
         finally:
             self._delayed -= 1
 
-    def delay_s(self, host: str, **noted: str) -> float:
-        """Log a failure with these fields; return how long its answer is to be delayed."""
+    def record_failure(self, host: str, **fields: str) -> float:
+        """Count a failure and log it with these fields; return the delay of its response in s."""
         now_s = self._clock()
         with self._lock:
             self.total += 1
             peer = self._peers.pop(host, None) or _Peer()
-            if now_s - peer.last_s > FORGET_S:
+            if now_s - peer.last_s > FAILURE_RESET_S:
                 peer.failures = 0
             peer.failures, peer.last_s, peer.unlogged = peer.failures + 1, now_s, peer.unlogged + 1
             self._peers[host] = peer
-            if len(self._peers) > _MOST_PEERS:
+            if len(self._peers) > _MAX_PEERS:
                 self._peers.popitem(last=False)
             failures = 0
             if now_s - peer.logged_s >= _LOG_S:
                 failures, peer.logged_s, peer.unlogged = peer.unlogged, now_s, 0
         if failures:
-            fields: dict[str, Any] = {"client": host, "failures": failures, **noted}
-            log(logging.WARNING, "authentication failed", **fields)
+            logged: dict[str, Any] = {"client": host, "failures": failures, **fields}
+            log(logging.WARNING, "authentication failed", **logged)
         return min(LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(peer.failures - 1, 16))

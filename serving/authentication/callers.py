@@ -1,4 +1,4 @@
-"""Callers of a server: their names, roles and limits, authenticated by bearer tokens."""
+"""Authenticated clients of a server: names, roles, limits and bearer tokens."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from dataclasses import dataclass
 
 from presage.errors import ForbiddenError, UnauthenticatedError
 
-# predict, report, admin: of a prediction server. view, submit, agent, admin: of a live cluster's
-# controller. bind: of the extender of kube-scheduler.
+# Prediction server: predict, report, admin. Controller of a live cluster: view, submit, agent,
+# admin. Extender of kube-scheduler: bind.
 ROLES = ("predict", "report", "admin", "view", "submit", "agent", "bind")
 
-_IMPLIED_BY = {"view": frozenset({"submit", "admin"})}  # roles that another one comes with
+_IMPLIED_BY = {"view": frozenset({"submit", "admin"})}  # role: roles that include it
 
 _SCHEME = "bearer "
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated client of a server, or an anonymous one, named by its host.
+    """Authenticated client of a server, or an anonymous client named by its host.
 
     Attributes
     ----------
     name : str
-        As logs, quotas and the controller's journal have it.
+        Name in logs, quotas and the controller's journal.
     roles : frozenset of str
-        Of :data:`ROLES`.
+        Subset of :data:`ROLES`.
     expires_unix_s : float
-        When its credential expires; infinite for never.
+        Expiry of its credential; infinite for none.
     run_as : str
-        Account of the nodes that its jobs run as; "" for the account of its name.
+        Account on the nodes that runs its jobs; "" for the account with the caller's name.
     node : str
-        The only node that it may be, as an agent.
+        Node of an agent's token.
     devices : tuple of (str, int)
-        By kind, how many devices that node may declare.
+        Kinds and maximum numbers of the devices that this node may declare.
     max_jobs : int
-        Jobs that it may have at once, not counting those that ended; 0 for any number.
+        Limit on its unfinished jobs; 0 for no limit.
     max_bytes : int
-        Size of these jobs together, as they travel; 0 for any.
+        Limit on the serialized size of these jobs together; 0 for no limit.
     is_anonymous : bool
         Whether it has neither a token nor a certificate.
     """
@@ -56,46 +56,46 @@ class Caller:
     max_bytes: int = 0
     is_anonymous: bool = False
 
-    def must_be(self, role: str) -> None:
-        """Raise ForbiddenError unless the caller has that role."""
+    def require_role(self, role: str) -> None:
+        """Raise ForbiddenError unless the caller has the role."""
         if role not in self.roles and not self.roles & _IMPLIED_BY.get(role, frozenset()):
             raise ForbiddenError(
-                f"{self.name!r} may not do this: it takes the role {role!r}; "
-                "give it to that name in the server's token file"
+                f"{self.name!r} lacks the role {role!r} that this call requires; "
+                "add the role to its line in the server's token file"
             )
 
     @property
     def is_admin(self) -> bool:
-        """Whether it may act on what belongs to others."""
+        """Whether the caller may act on the jobs and data of other callers."""
         return "admin" in self.roles
 
     @property
     def account(self) -> str:
-        """Account of the nodes that its jobs run as."""
+        """Account on the nodes that runs the caller's jobs."""
         return self.run_as or self.name
 
 
 class Tokens:
     """Callers by the SHA-256 of their tokens.
 
-    A token is 32 random bytes: nothing slower than SHA-256 would make it harder to guess.
+    A token is 32 random bytes, so a slower hash than SHA-256 would not make it harder to guess.
     """
 
     def __init__(
         self, callers: Mapping[str, Caller], *, clock: Callable[[], float] = time.time
     ) -> None:
-        self._callers = tuple((bytes.fromhex(digest), who) for digest, who in callers.items())
+        self._callers = tuple((bytes.fromhex(digest), caller) for digest, caller in callers.items())
         self._clock = clock
 
     def __len__(self) -> int:
         return len(self._callers)
 
-    def only(self, digests: Collection[str]) -> Tokens:
-        """Return those of these tokens that have one of these hashes."""
-        kept = {key.hex(): who for key, who in self._callers if key.hex() in digests}
-        return Tokens(kept, clock=self._clock)
+    def restrict_to(self, digests: Collection[str]) -> Tokens:
+        """Return the tokens whose hash is among ``digests``."""
+        callers = {key.hex(): caller for key, caller in self._callers if key.hex() in digests}
+        return Tokens(callers, clock=self._clock)
 
-    def caller(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
+    def authenticate(self, metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
         """Return the caller that sent this metadata.
 
         Raises
@@ -103,39 +103,39 @@ class Tokens:
         UnauthenticatedError
             There is no bearer token, or it is unknown or has expired. Never repeats it.
         """
-        sent = bearer_token(metadata)
-        if not sent:
+        token = bearer_token(metadata)
+        if not token:
             raise UnauthenticatedError(
-                "this server needs a token; send the metadata `authorization: Bearer TOKEN`"
+                "this server requires a token; send the metadata `authorization: Bearer TOKEN`"
             )
-        return self.of_token(sent)
+        return self.authenticate_token(token)
 
-    def of_token(self, token: str) -> Caller:
-        """Return the caller of a token. Raises UnauthenticatedError, which never repeats it."""
+    def authenticate_token(self, token: str) -> Caller:
+        """Return the caller of a token; raise UnauthenticatedError, which never repeats it."""
         digest = hashlib.sha256(token.encode()).digest()
         found = None
-        for known, caller in self._callers:  # to the end: how long it takes tells nothing
+        for known, caller in self._callers:  # no early exit: constant time reveals no position
             if hmac.compare_digest(known, digest):
                 found = caller
         if found is None:
             raise UnauthenticatedError(
-                "the token is not known to this server; `presage token` makes one"
+                "this server does not know the token; create one with `presage token`"
             )
         if self._clock() >= found.expires_unix_s:
             raise UnauthenticatedError(
-                f"the token of {found.name!r} has expired; `presage token` makes a new one"
+                f"the token of {found.name!r} has expired; create a new one with `presage token`"
             )
         return found
 
 
 def has_token(metadata: Sequence[tuple[str, str | bytes]]) -> bool:
-    """Return whether a call shows a token, valid or not."""
+    """Return whether a call carries a token, valid or not."""
     return any(key == "authorization" for key, _ in metadata)
 
 
 def bearer_token(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     """Return the bearer token of a call's metadata; "" if there is none."""
-    sent = next((value for key, value in metadata if key == "authorization"), "")
-    if isinstance(sent, bytes) or not sent.lower().startswith(_SCHEME):
+    value = next((value for key, value in metadata if key == "authorization"), "")
+    if isinstance(value, bytes) or not value.lower().startswith(_SCHEME):
         return ""
-    return sent[len(_SCHEME) :].strip()
+    return value[len(_SCHEME) :].strip()

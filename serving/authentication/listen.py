@@ -1,4 +1,4 @@
-"""Where a server listens: one address that it may listen on, with the right credentials."""
+"""Listening address of a server: its resolution, permission checks and TLS credentials."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from presage.errors import ServiceError
 from presage.serving.server_options import Options, Tls
 
 
-def address_of(options: Options) -> str:
-    """The one address to listen on, once it is sure that it may be and can be.
+def resolve_address(options: Options) -> str:
+    """Return the address to listen on, after checking that it is allowed and free.
 
-    One, though a name may have several: gRPC is content with any of them, and a server on
-    [::1]:50051 would not notice the other one on 127.0.0.1:50051.
+    A host name may have several addresses. gRPC is satisfied with any of them, so a server on
+    [::1]:50051 would not notice another server on 127.0.0.1:50051; hence exactly one is used.
 
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave.
+        The server cannot listen on the host or port, or the address is not a loopback address and
+        neither TLS nor ``allow_remote`` is set.
     """
     host, port = options.host, options.port
     if not 0 <= port <= 65535:
-        raise ServiceError(f"port {port} does not exist; pass --port 0 to 65535 (0: any free)")
+        raise ServiceError(f"port {port} is out of range; pass --port 0 to 65535 (0: any free one)")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -39,12 +40,12 @@ def address_of(options: Options) -> str:
     address = str(where[0])
     if not (options.tls or options.allow_remote or ipaddress.ip_address(address).is_loopback):
         raise ServiceError(
-            f"{host} is not a loopback address, and without --tls-cert nothing is encrypted; "
-            "listen on 127.0.0.1, give a certificate, or pass --allow-remote on a network that "
-            "you trust"
+            f"{host} is not a loopback address, and without --tls-cert traffic is not encrypted; "
+            "pass --host 127.0.0.1, --tls-cert and --tls-key, or --allow-remote on a trusted "
+            "network"
         )
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As gRPC does it: connections of a server just stopped do not keep the port.
+        # As in gRPC: lingering connections of a stopped server do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if options.shared_port:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -52,7 +53,7 @@ def address_of(options: Options) -> str:
             probe.bind(where)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise ServiceError(in_use(host, port)) from error
+                raise ServiceError(port_in_use_message(host, port)) from error
             raise ServiceError(
                 f"cannot listen on {target(host, port)} ({error.strerror}); pass another --host "
                 "or --port"
@@ -60,28 +61,29 @@ def address_of(options: Options) -> str:
     return address
 
 
-def check_callers(address: str, options: Options) -> None:
-    """Check that a server that other machines can reach knows its callers.
+def check_authentication(address: str, options: Options) -> None:
+    """Check that a server that other machines can reach authenticates its callers.
 
     Raises
     ------
     ServiceError
-        Neither tokens nor client certificates are asked for beyond loopback.
+        The address is not a loopback address and neither tokens nor client certificates are
+        required.
     """
     if not options.authenticates and not ipaddress.ip_address(address).is_loopback:
         raise ServiceError(
-            f"{options.host} is not a loopback address, and every machine that reaches it could "
-            "call; pass --tokens FILE (presage token) or --client-ca PEM, or listen on 127.0.0.1"
+            f"{options.host} is not a loopback address, so every machine that reaches it could "
+            "call; pass --tokens FILE (presage token), --client-ca PEM, or --host 127.0.0.1"
         )
 
 
 def add_port(server: grpc.aio.Server, address: str, options: Options) -> int:
-    """Let a server listen there; the port, where any was asked for.
+    """Add the listening port to a server; return its number, also for port 0.
 
     Raises
     ------
     ServiceError
-        A certificate cannot be read, or the port was taken in the meantime.
+        A certificate cannot be read, or another process has taken the port in the meantime.
     """
     where = target(address, options.port)
     try:
@@ -90,20 +92,20 @@ def add_port(server: grpc.aio.Server, address: str, options: Options) -> int:
         return server.add_secure_port(where, _credentials(options.tls))
     except RuntimeError as error:
         if options.tls is None:
-            raise ServiceError(in_use(options.host, options.port)) from error
+            raise ServiceError(port_in_use_message(options.host, options.port)) from error
         raise ServiceError(
-            f"{options.tls.certificate}: no certificate that goes with {options.tls.key}; give "
+            f"{options.tls.certificate}: is no certificate for the key {options.tls.key}; give "
             "--tls-cert and --tls-key in PEM, the key without a passphrase"
         ) from error
 
 
 def target(host: str, port: int) -> str:
-    """What a client is given."""
+    """Return the gRPC target of a host and port, for clients."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def in_use(host: str, port: int) -> str:
-    """What to say of a port that another process has."""
+def port_in_use_message(host: str, port: int) -> str:
+    """Return the error message for a port that another process listens on."""
     return f"port {target(host, port)} is in use; stop the other server or pass --port"
 
 
@@ -116,13 +118,16 @@ def _credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def _read_authority(path: Path) -> bytes:
-    """Who may vouch for clients; gRPC would not say that it is this file which is none."""
+    """Return the certificate authority for client certificates.
+
+    The file is checked here because gRPC's error would not name it.
+    """
     content = _read(path, "--client-ca")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=content.decode())
     except (ssl.SSLError, UnicodeError) as error:
         raise ServiceError(
-            f"--client-ca {path}: holds no certificate; give the authority's, in PEM"
+            f"--client-ca {path}: contains no certificate; give the authority's, in PEM"
         ) from error
     return content
 

@@ -1,9 +1,9 @@
-"""Token files: one caller a line, with the hash of its token, its roles and its limits.
+"""Token files: one caller per line, with its roles, the hash of its token and its limits.
 
     NAME ROLE[,ROLE...] SHA256 [KEY=VALUE ...]
 
 ``expires=2027-01-31T12:00:00Z``, ``run-as=ACCOUNT``, ``node=NAME``, ``devices=KIND:COUNT[,...]``,
-``max-jobs=N``, ``max-bytes=N``; # begins a comment.
+``max-jobs=N``, ``max-bytes=N``; # starts a comment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from presage.serving.server.log import log
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
-_WORD = re.compile(r"[a-z]{1,16}")  # neither a hash nor a token
+_WORD = re.compile(r"[a-z]{1,16}")  # cannot be a hash or a token
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 _NODE = re.compile(r"[^\s#=]{1,128}")
 _DEVICES = re.compile(r"[^\s#=:,]{1,64}:[1-9][0-9]{0,3}(,[^\s#=:,]{1,64}:[1-9][0-9]{0,3})*")
@@ -42,14 +42,14 @@ def read_tokens(path: Path) -> Tokens:
     Raises
     ------
     ConfigError
-        The file cannot be read, or a line is not valid. The message repeats nothing that may be a
-        hash or a token in the wrong place.
+        The file cannot be read, or a line is not valid. The message repeats no text that may be a
+        misplaced hash or token.
     """
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"{path}: the tokens cannot be read ({error}); make a file with `presage token`"
+            f"{path}: the tokens cannot be read ({error}); create a file with `presage token`"
         ) from error
     callers: dict[str, Caller] = {}
     for number, line in enumerate(lines, start=1):
@@ -57,7 +57,7 @@ def read_tokens(path: Path) -> Tokens:
         if words:
             digest, caller = _read_line(words, f"{path}:{number}")
             if digest in callers:
-                raise ConfigError(f"{path}:{number}: another line has this hash; leave one of them")
+                raise ConfigError(f"{path}:{number}: another line has this hash; keep only one")
             callers[digest] = caller
     return Tokens(callers)
 
@@ -65,12 +65,12 @@ def read_tokens(path: Path) -> Tokens:
 def new_token(
     name: str, roles: Sequence[str], limits: Mapping[str, str] | None = None
 ) -> tuple[str, str]:
-    """Return a new token, and the line of a token file that admits it.
+    """Return a new token and its line for a token file.
 
     Parameters
     ----------
     limits : mapping of str to str, optional
-        The line's KEY=VALUE words.
+        KEY=VALUE words of the line.
 
     Raises
     ------
@@ -88,49 +88,53 @@ def new_token(
 def add_token(
     path: Path, name: str, roles: Sequence[str], limits: Mapping[str, str] | None = None
 ) -> str:
-    """Return a new token, and append its line to a file; only its owner can read a new file.
+    """Append the line of a new token to a file and return the token.
+
+    A new file is readable by its owner only.
 
     Raises
     ------
     ConfigError
-        The name is taken or not valid, as is a role or a limit; or the file cannot be written.
+        The name has a token already; the name, a role or a limit is not valid; or the file cannot
+        be written.
     """
     token, line = new_token(name, roles, limits)
     try:
         before = path.read_text() if path.exists() else ""
         if any(known.split()[:1] == [name] for known in before.splitlines()):
             raise ConfigError(
-                f"{path}: {name!r} has a token; delete its line, or take another name"
+                f"{path}: {name!r} has a token already; delete its line, or use another name"
             )
         end = "" if before.endswith("\n") or not before else "\n"
-        # Appended, not replaced: the file keeps its owner, and two commands at once lose no line.
+        # Append instead of replace: the owner stays, and concurrent commands lose no line.
         with open(path, "a", opener=partial(os.open, mode=0o600)) as file:
             file.write(f"{end}{line}\n")
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"{path}: cannot be written ({error}); name another with --file"
+            f"{path}: cannot be written ({error}); give another file with --file"
         ) from error
     return token
 
 
 class TokenFile:
-    """Tokens of a file, which is read again when it changes: a token can be revoked at once.
+    """Tokens of a file that is read again when it changes, so that tokens can be revoked.
 
-    A file that becomes unreadable keeps the tokens it had, and that is logged; where one of its
-    lines is not valid, those of the lines that are left. A server does not start with a file
-    without tokens; a file that loses its last token admits no caller.
+    If the file becomes unreadable, its previous tokens stay valid and an error is logged. If a line
+    is not valid, the previous tokens stay valid as far as their hashes are still in the file. A
+    server does not start with a file without tokens; a file that loses its last token admits no
+    caller.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # The mark first: what is changed while it is read is then read again.
+        # The mark comes first, so that a change during the read causes another read.
         self._changed_at, self._checked_s = self._mark(), time.monotonic()
         self._tokens = read_tokens(path)
         if not self._tokens:
-            raise ConfigError(f"{path}: no token is in it; make one with `presage token`")
+            raise ConfigError(f"{path}: contains no token; create one with `presage token`")
 
     def __call__(self) -> Tokens:
-        """Return the tokens that are valid now."""
+        """Return the currently valid tokens."""
         now_s = time.monotonic()
         if now_s - self._checked_s > _CHECK_S:
             self._checked_s = now_s
@@ -145,9 +149,9 @@ class TokenFile:
             self._tokens = read_tokens(self._path)
             log(logging.INFO, "tokens read again", file=str(self._path), tokens=len(self._tokens))
         except ConfigError as error:
-            # A token that was revoked is, whatever is wrong with another line.
+            # A revoked token must not stay valid because another line is not valid.
             with suppress(OSError, UnicodeError):
-                self._tokens = self._tokens.only(_hashes(self._path.read_text()))
+                self._tokens = self._tokens.restrict_to(_hashes(self._path.read_text()))
             log(logging.ERROR, "tokens not read again", reason=str(error))
 
     def _mark(self) -> tuple[int, int, int]:
@@ -159,7 +163,7 @@ class TokenFile:
 
 
 def _hashes(text: str) -> frozenset[str]:
-    """Return all hashes of a token file, also those of lines that are not valid."""
+    """Return all hashes of a token file, including those of lines that are not valid."""
     words = (word for line in text.splitlines() for word in line.partition("#")[0].split())
     return frozenset(word for word in words if _HASH.fullmatch(word))
 
@@ -167,8 +171,8 @@ def _hashes(text: str) -> frozenset[str]:
 def _read_line(words: Sequence[str], where: str) -> tuple[str, Caller]:
     if len(words) < 3 or not _HASH.fullmatch(words[2]):
         raise ConfigError(
-            f"{where}: must be NAME ROLE[,ROLE...] SHA256 [KEY=VALUE...], the hash in 64 "
-            "lower-case hex digits; write the line with `presage token`"
+            f"{where}: must be NAME ROLE[,ROLE...] SHA256 [KEY=VALUE...] with a hash of 64 "
+            "lower-case hex digits; create the line with `presage token`"
         )
     name, roles = words[0], words[1].split(",")
     if not _NAME.fullmatch(name):
@@ -178,11 +182,11 @@ def _read_line(words: Sequence[str], where: str) -> tuple[str, Caller]:
     for position, role in enumerate(roles, start=1):
         if role not in ROLES:
             named = repr(role) if _WORD.fullmatch(role) else f"no. {position}"
-            raise ConfigError(f"{where}: role {named} is not known; use {', '.join(ROLES)}")
+            raise ConfigError(f"{where}: role {named} does not exist; use {', '.join(ROLES)}")
     caller = Caller(name, frozenset(roles), **_limits(words[3:], where))
     if "agent" in roles and not (caller.node and caller.devices):
         raise ConfigError(
-            f"{where}: the role 'agent' is of one node and its devices; add node=NAME and "
+            f"{where}: the role 'agent' requires a node and its devices; add node=NAME and "
             "devices=KIND:COUNT (presage token --node NAME --device KIND:COUNT)"
         )
     return words[2], caller
@@ -194,7 +198,7 @@ def _limits(words: Sequence[str], where: str) -> dict[str, Any]:
         key, _, value = word.partition("=")
         if key not in _LIMITS:
             raise ConfigError(
-                f"{where}: word no. {position} is none of {', '.join(f'{k}=' for k in _LIMITS)}"
+                f"{where}: word no. {position} must be one of {', '.join(f'{k}=' for k in _LIMITS)}"
             )
         attribute, read, meaning = _LIMITS[key]
         try:
@@ -205,7 +209,7 @@ def _limits(words: Sequence[str], where: str) -> dict[str, Any]:
 
 
 def _check_options(limits: Mapping[str, str]) -> None:
-    """Name the option of `presage token` whose value is not valid."""
+    """Raise ConfigError naming the option of `presage token` whose value is not valid."""
     for key, (_, read, meaning) in _LIMITS.items():
         value = limits.get(key)
         try:
@@ -235,7 +239,7 @@ def _device_counts(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((unquote(kind), int(count)) for kind, _, count in rows)
 
 
-# By key: the attribute of Caller, how its value is read, and what it must be.
+# Key -> attribute of Caller, parser of the value, and the description of valid values.
 _LIMITS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "expires": ("expires_unix_s", _instant, "a time, such as 2027-01-31T12:00:00Z"),
     "run-as": ("run_as", _matching(_ACCOUNT, str), "the name of an account"),

@@ -1,4 +1,4 @@
-"""A client's connection: how it is made and kept, and what a status on it means."""
+"""gRPC channel of a client: its options, its retries, and the errors for gRPC statuses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from presage.errors import (
     UnauthenticatedError,
     UnknownDeviceError,
 )
-from presage.serving.client.connection_problem import problem
+from presage.serving.client.connection_problem import describe_problem
 from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 
-# gRPC waits a random part of each backoff, so that clients of a server that was restarted do not
-# come back all at once. UNAVAILABLE alone: a server that is overloaded is not helped by asking
-# again. Twice does no harm: methods are questions, and outcomes have keys.
+# gRPC randomizes each backoff, so that clients of a restarted server do not reconnect all at once.
+# Only UNAVAILABLE is retried: retries would not help an overloaded server. Retries are safe:
+# predictions have no side effects, and outcomes have idempotency keys.
 _RETRY = {
     "methodConfig": [
         {
@@ -42,36 +42,36 @@ OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.http2.max_frame_size", FRAME_BYTES),
-    # Connect again as fast as calls are retried; gRPC's own default waits a second.
+    # Reconnect as fast as calls are retried; gRPC's default waits a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A scheduler and its prediction server share a network; http_proxy is for going out of it.
+    # A scheduler and its prediction server share a network; http_proxy is for other networks.
     ("grpc.enable_http_proxy", 0),
 )
 RETRY_AFTER = "grpc-retry-pushback-ms"
-# The metadata by which a status that a server of ours gave is known from gRPC's own.
-SAID = "x-presage-said"
+# Metadata that marks a status as set by a Presage server and not by gRPC itself.
+SERVER_STATUS_KEY = "x-presage-said"
 
 
 def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:
-    """Raise the error of ours that a gRPC status stands for.
+    """Raise the PresageError that corresponds to a gRPC status.
 
-    ``unconnected`` is why there is no connection, as
-    :func:`presage.serving.client.connection_problem.why_unconnected` found it.
+    ``unconnected`` is the reason for a missing connection, from
+    :func:`presage.serving.client.connection_problem.find_connection_problem`.
 
     Raises
     ------
     InvalidJobError, UnknownDeviceError
-        The server refused the question, with the reason it gave.
+        The server rejected the request, with its reason.
     OverloadedError
-        It has too much to do, or from this client; or the question was too large.
+        The server is overloaded, this client exceeds its rate, or the request is too large.
     UnauthenticatedError, ForbiddenError
-        It does not know who asks, or does not let them.
+        The server does not know the credentials, or they lack a role.
     RefusedReleaseError
-        A release was not taken, or features are of another version than the one served.
+        The server rejected a release, or the features have another version than the served ones.
     ServiceError
-        No server there, no answer in time, or it failed.
+        No server is reachable, it did not answer in time, or it failed.
     """
     code, details = error.code(), error.details()
     known = {
@@ -85,26 +85,27 @@ def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "
         raise known[code](details) from error
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
-    if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+    if code is grpc.StatusCode.UNAVAILABLE and is_server_status(error):
         raise ServiceError(f"{target}: {details}") from error
     if unconnected or code is grpc.StatusCode.UNAVAILABLE:
+        problem = unconnected or describe_problem(details)
         raise ServiceError(
-            f"no prediction service at {target}: {unconnected or problem(details)}; start one with "
-            "`presage serve`, or give the address of one that runs"
+            f"no prediction service at {target}: {problem}; start one with `presage serve`, "
+            "or give the address of a running one"
         ) from error
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         raise ServiceError(
-            f"{target} did not answer within {timeout_s:g} s; ask for less at "
-            "once, or raise timeout_s"
+            f"{target} did not answer within {timeout_s:g} s; send smaller requests, or raise "
+            "timeout_s"
         ) from error
     raise ServiceError(
         f"{target} failed with {code.name}: {details}; see the server's log"
     ) from error
 
 
-def server_said(error: Any) -> bool:
-    """Whether a status is a server's of ours, and not gRPC's own."""
-    return any(key == SAID for key, _ in error.trailing_metadata() or ())
+def is_server_status(error: Any) -> bool:
+    """Return whether a Presage server set the status, rather than gRPC itself."""
+    return any(key == SERVER_STATUS_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def _retry_after(error: Any) -> float | None:

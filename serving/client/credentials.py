@@ -1,4 +1,4 @@
-"""Credentials of clients: tokens and certificates, and how they are read from files."""
+"""Credentials of clients: tokens and certificates, and their files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError
-from presage.serving.authentication.local_token import found_token
+from presage.serving.authentication.local_token import local_token_finder
 
 if TYPE_CHECKING:
     import grpc
@@ -18,18 +18,18 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of a client, and how it verifies the server; files are in PEM.
+    """Credentials of a client and the certificate authority of the server; files are PEM.
 
     Attributes
     ----------
     token : str
-        As ``presage token`` made it; "" for none, or for the local token of one's own server.
+        Token from ``presage token``; "" for none or for the local token of the user's own server.
     ca : Path, optional
         Certificate authority of the server; with it, or with ``tls``, the connection is encrypted.
     certificate, key : Path, optional
-        Client certificate, for servers that ask for one.
+        Client certificate, for servers that require one.
     tls : bool
-        Encrypt, and trust the certificate authorities of this machine.
+        Encrypt the connection and trust the certificate authorities of this machine.
     """
 
     token: str = ""
@@ -47,15 +47,15 @@ class Credentials:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     def metadata_for(self, target: str) -> Callable[[], Metadata]:
-        """Return a function that makes the metadata of a call to "host:port".
+        """Return a function that returns the metadata of a call to "host:port".
 
-        Without a token and a certificate that is the local token of this user's own server there,
-        if it has one (:mod:`presage.serving.authentication.local_token`).
+        Without a token and a certificate it uses the local token of this user's own server at the
+        target, if there is one (:mod:`presage.serving.authentication.local_token`).
         """
         if self.token or self.certificate:
-            shown = self.metadata
-            return lambda: shown
-        find = found_token(target)
+            fixed = self.metadata
+            return lambda: fixed
+        find = local_token_finder(target)
 
         def metadata() -> Metadata:
             token = find()
@@ -63,8 +63,8 @@ class Credentials:
 
         return metadata
 
-    def of_channel(self) -> grpc.ChannelCredentials | None:
-        """Return the credentials of a gRPC channel; None for a channel without encryption."""
+    def channel_credentials(self) -> grpc.ChannelCredentials | None:
+        """Return the gRPC channel credentials; None for a channel without encryption."""
         if not (self.tls or self.ca or self.certificate):
             return None
         import grpc
@@ -77,20 +77,20 @@ class Credentials:
 def read_credentials(
     token_file: Path | None, ca: Path | None, cert: Path | None = None, key: Path | None = None
 ) -> Credentials:
-    """Return the credentials in some files, to be sent to a controller or a service.
+    """Read the credentials for a controller or a service from files.
 
     Raises
     ------
     ConfigError
-        A file cannot be read, or a certificate is without its key.
+        A file cannot be read, or only one of certificate and key is given.
     """
     if (cert is None) != (key is None):
         raise ConfigError("give both --cert and --key, or neither")
     for path in (token_file, ca, cert, key):
         if path is not None and not path.is_file():
-            raise ConfigError(f"{path}: no such file; give one that exists and may be read")
+            raise ConfigError(f"{path}: no such file; give a readable file")
     try:
         token = "" if token_file is None else token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{token_file}: no token can be read from it ({error})") from error
+        raise ConfigError(f"{token_file}: the token cannot be read ({error})") from error
     return Credentials(token=token, ca=ca, certificate=cert, key=key)

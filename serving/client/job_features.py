@@ -1,4 +1,4 @@
-"""From a user's model to what a prediction is asked with, and its JSON form (``--job FILE``)."""
+"""Job features from a user's model, and their JSON form (``--job FILE``)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from presage.features.job.job import Job, JobFeatures, public_version
 from presage.system.known_names import did_you_mean
 from presage.system.user_file import read_regular
 
-MOST_JSON_BYTES = 64 << 20
-_MOST_DIGITS = 40
+MAX_JSON_BYTES = 64 << 20
+_MAX_DIGITS = 40
 
 
 def from_graph(
@@ -34,9 +34,9 @@ def from_graph(
     framework_version: str = "",
     precision: str = "fp32",
 ) -> JobFeatures:
-    """Features of a job whose training step is ``graph``, extracted at ``batch_size``.
+    """Return the features of a job whose training step is ``graph``, extracted at ``batch_size``.
 
-    ``job_id`` is ``name`` when it is not given.
+    ``job_id`` defaults to ``name``.
     """
     return JobFeatures(
         job=Job(
@@ -70,10 +70,10 @@ def from_onnx(
     family: str = "",
     precision: str = "fp32",
 ) -> JobFeatures:
-    """Features of a job that trains (or runs) the ONNX model at ``path``; needs the onnx package.
+    """Return the features of a job that trains (or runs) the ONNX model at ``path``.
 
-    ``dims`` gives the model's symbolic dimensions other than the batch; ``name`` is the file's
-    when it is not given.
+    Requires the onnx package. ``dims`` gives the symbolic dimensions other than the batch; ``name``
+    defaults to the name of the file.
 
     Raises
     ------
@@ -110,16 +110,16 @@ def from_tensorflow(
     family: str = "",
     precision: str = "fp32",
 ) -> JobFeatures:
-    """Features of a job that trains (or runs) the TensorFlow graph at ``path``; needs numpy.
+    """Return the features of a job that trains (or runs) the TensorFlow graph at ``path``.
 
-    ``path`` is a GraphDef, binary or text, a SavedModel or a checkpoint's .meta file. ``dims``
-    gives open dimensions other than the batch as "placeholder:axis". A graph that holds its own
-    updates is taken with them, whatever ``optimizer`` says.
+    Requires only numpy. ``path`` is a GraphDef, binary or text, a SavedModel or a checkpoint's
+    .meta file. ``dims`` gives unknown dimensions other than the batch as "placeholder:axis". If the
+    graph contains its own optimizer updates, they are used and ``optimizer`` is ignored.
 
     Raises
     ------
     GraphError
-        The file is missing, not TensorFlow's, or leaves a shape open.
+        The file is missing, not TensorFlow's, or leaves a shape unknown.
     """
     from presage.features.from_tensorflow.graph import read_tensorflow
 
@@ -151,25 +151,28 @@ def from_module(
     family: str = "",
     precision: str = "fp32",
 ) -> JobFeatures:
-    """Features of a job that trains (or runs) a torch module; needs torch, allocates no weight.
+    """Return the features of a job that trains (or runs) a torch module.
+
+    Requires torch; allocates no weights.
 
     Parameters
     ----------
     module_or_factory : nn.Module or callable
-        A module, which is left as it is, or what builds one: then it is built on the meta device.
+        A module, which stays unchanged, or a callable that builds one on the meta device.
     inputs : Tensor or sequence of Tensor
-        Arguments of its ``forward``, on any device; the batch is the first one's first dimension.
+        Arguments of its ``forward``, on any device. The batch is the first dimension of the first
+        one.
     batch_size : int, optional
-        Where the batch is not that dimension.
+        Batch size if the batch is not that dimension.
     precision : str
-        In "bf16" and "fp16" a module with weights of fp32 runs under autocast.
+        With "bf16" or "fp16" a module with fp32 weights runs under autocast.
 
     Raises
     ------
     GraphError
         The module cannot be traced; names the operator.
     """
-    # By name: only a caller that has a torch module comes here, and serving does without torch.
+    # Imported by name: only callers that have a torch module get here; serving works without torch.
     torch = import_module("torch")
     from presage.features.from_torch.graph import trace_module
 
@@ -178,7 +181,7 @@ def from_module(
     else:
         with torch.device("meta"):
             module = module_or_factory()
-    # A lone tensor is a sequence too: of its samples.
+    # A single tensor is a sequence as well: of its samples.
     tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
     meta = [tensor.to("meta") for tensor in tensors]
     if batch_size is None:
@@ -195,41 +198,41 @@ def from_module(
     )
 
 
-def job_of(what: Any, **options: Any) -> JobFeatures:
-    """Features of whatever a user has of a job.
+def make_job_features(source: Any, **options: Any) -> JobFeatures:
+    """Return job features from a model, a file or features.
 
     Parameters
     ----------
-    what : JobFeatures, str, Path or (module, inputs)
-        Features as they are; an ONNX file, a JSON file of features, a TensorFlow graph; a torch
-        module or what builds one, with its inputs.
+    source : JobFeatures, str, Path or (module, inputs)
+        Features, which are returned unchanged; an ONNX file, a JSON file of features or a
+        TensorFlow graph; or a torch module or a factory of one with its inputs.
     **options
-        Of :func:`from_onnx`, :func:`from_tensorflow` or :func:`from_module`: ``iterations``, for
-        files ``batch_size``, ...; none of features.
+        Options of :func:`from_onnx`, :func:`from_tensorflow` or :func:`from_module`:
+        ``iterations``, for files ``batch_size``, and so on. Features take no options.
 
     Raises
     ------
     GraphError, InvalidJobError
-        As those do; or options were given to features, which have their own.
+        As raised by those functions; or options were given with features.
     """
-    if isinstance(what, tuple):
-        return from_module(*what, **options)
-    path = None if isinstance(what, JobFeatures) else Path(what)
+    if isinstance(source, tuple):
+        return from_module(*source, **options)
+    path = None if isinstance(source, JobFeatures) else Path(source)
     if path is not None and path.suffix != ".json":
         return (from_onnx if path.suffix == ".onnx" else from_tensorflow)(path, **options)
     if options:
         raise InvalidJobError(
-            f"job features have their own {', '.join(sorted(options))}; leave that out, or give "
-            "the model that they are of"
+            f"job features define {', '.join(sorted(options))} already; omit the option, or give "
+            "the model instead of its features"
         )
     if path is None:
-        features: JobFeatures = what
+        features: JobFeatures = source
         return features
     return read_json_file(path)
 
 
 def _on_meta(module: Any) -> Any:
-    """A copy of a module whose weights are on the meta device; not even the copy allocates them."""
+    """Return a copy of a module with its weights on the meta device, without allocating them."""
     on_meta: dict[int, Any] = {}
     for tensor in module.parameters():
         on_meta[id(tensor)] = type(tensor)(tensor.detach().to("meta"), tensor.requires_grad)
@@ -239,9 +242,9 @@ def _on_meta(module: Any) -> Any:
 
 
 def to_json(features: JobFeatures) -> str:
-    """Return the protobuf JSON of a ``presage.v1.Job``, which every client and server takes.
+    """Return the protobuf JSON of a ``presage.v1.Job``.
 
-    Whole numbers of 64 bits are texts there, and fields that are 0, false or empty left out.
+    Protobuf JSON writes 64-bit integers as strings and omits fields that are 0, false or empty.
     """
     from google.protobuf.json_format import MessageToDict
 
@@ -254,18 +257,19 @@ def to_json(features: JobFeatures) -> str:
 def from_json(text: str, *, source: str = "job") -> JobFeatures:
     """Return the features of a job from its JSON text.
 
-    It is a ``presage.v1.Job`` in protobuf JSON, or the form that was written before it: an object
-    with ``job``, ``op_stats``, ``parameters`` and ``memory``.
+    The text is a ``presage.v1.Job`` in protobuf JSON, or the earlier form: an object with ``job``,
+    ``op_stats``, ``parameters`` and ``memory``.
 
     Parameters
     ----------
     source : str
-        What errors call it: the name of its file.
+        Name for errors, such as the name of the file.
 
     Raises
     ------
     InvalidJobError
-        Not JSON, or a field is missing, unknown, of another type or out of bounds; names it.
+        The text is not JSON, or a field is missing, unknown, of another type or out of range;
+        names the field.
     """
     try:
         content = json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
@@ -284,10 +288,10 @@ def read_json_file(path: Path) -> JobFeatures:
     Raises
     ------
     InvalidJobError
-        It cannot be read, is no regular file or too large; or as :func:`from_json`.
+        The file cannot be read, is not a regular file or too large; or as :func:`from_json`.
     """
     try:
-        text = read_regular(path, MOST_JSON_BYTES).decode()
+        text = read_regular(path, MAX_JSON_BYTES).decode()
     except OSError as error:
         raise InvalidJobError(
             f"{path}: cannot be read ({error.strerror}); check the path"
@@ -300,7 +304,7 @@ def read_json_file(path: Path) -> JobFeatures:
 
 
 def _from_message(content: dict[str, Any], source: str) -> JobFeatures:
-    """Of protobuf JSON."""
+    """Return features from protobuf JSON."""
     from google.protobuf.json_format import ParseDict, ParseError
 
     from presage.serving.codec.wire import read_job
@@ -309,9 +313,9 @@ def _from_message(content: dict[str, Any], source: str) -> JobFeatures:
     try:
         row = ParseDict(dict(content), pb.Job(), max_recursion_depth=8)
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        said = one_line(str(error).partition("Available Fields")[0]).rstrip(" .")
+        reason = one_line(str(error).partition("Available Fields")[0]).rstrip(" .")
         raise InvalidJobError(
-            f"{source}: {said}; write the file with `presage features --json`"
+            f"{source}: {reason}; write the file with `presage features --json`"
         ) from error
     try:
         return read_job(row, "job")
@@ -320,7 +324,7 @@ def _from_message(content: dict[str, Any], source: str) -> JobFeatures:
 
 
 def _from_fields(content: Any, source: str) -> JobFeatures:
-    """Of the form before protobuf JSON."""
+    """Return features from the form that preceded protobuf JSON."""
     top = _checked(JobFeatures, content, source, at="")
     if not isinstance(top["op_stats"], list):
         raise InvalidJobError(f"{source}: op_stats must be a list of objects")
@@ -352,7 +356,7 @@ def _memory(row: Mapping[str, Any]) -> MemoryEstimate:
         raise InvalidJobError(str(error).replace("memory estimate: ", "memory.", 1)) from error
 
 
-# By the annotations' text; what is not here is a value of its own and checked further down.
+# Annotation -> types and their name in errors; other fields are nested values, checked separately.
 _JSON_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "int": ((int,), "a whole number"),
@@ -361,7 +365,7 @@ _JSON_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
-    """``row``'s fields, once they are those of the dataclass ``cls`` in name and type."""
+    """Return the fields of ``row`` after checking names and types against the dataclass ``cls``."""
     if not isinstance(row, dict):
         raise InvalidJobError(
             f"{source}: {at or 'the file'} must be an object with the fields of {cls.__name__}"
@@ -379,7 +383,7 @@ def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
                 raise InvalidJobError(f"{source}: {prefix}{name} is missing; give it")
             continue
         value, (types, noun) = row[name], _JSON_TYPES.get(str(field.type), ((object,), ""))
-        # True counts as an int in Python, in no job.
+        # bool is a subclass of int, but not a valid number of a job.
         if not isinstance(value, types) or (noun and isinstance(value, bool)):
             raise InvalidJobError(
                 f"{source}: {prefix}{name}={one_line(repr(value))}, must be {noun}; "
@@ -389,9 +393,9 @@ def _checked(cls: Any, row: Any, source: str, *, at: str) -> dict[str, Any]:
 
 
 def _parse_int(text: str) -> int | float:
-    """A whole number; one that no field can hold as a float, which is infinite where it must be."""
-    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+    """Return an integer; return numbers too large for any field as a float, possibly infinite."""
+    return int(text) if len(text) <= _MAX_DIGITS else float(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number that a job can have")
+    raise ValueError(f"{name} is not a valid number of a job")

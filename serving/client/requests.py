@@ -1,6 +1,6 @@
-"""What a client sends for what it is asked, and how it reads the answer; no connection here.
+"""Calls of a client: requests and the parsers of their responses, without a connection.
 
-Questions that are larger than one request takes become several.
+Inputs that exceed the limits of one request are split into several calls.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from presage.serving.outcomes.outcome import Outcome, Reported
 from presage.serving.predictor.forecasts import ColocationForecast, JobForecast, ReleaseInfo
 from presage.serving.v1 import prediction_pb2 as pb
 
-# About what a job and a row of its operators take in a request; half of what fits is used.
+# Approximate sizes of a job and of an operator row in a request; half of the limit is used.
 _JOB_BYTES, _OP_BYTES = 512, 96
-_MOST_BYTES = MAX_MESSAGE_BYTES // 2
+_MAX_BYTES = MAX_MESSAGE_BYTES // 2
 
 Answer = TypeVar("Answer")
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[Answer]):
-    """A method of the service, a request for it, and what its response is read with."""
+class ServiceCall(Generic[Answer]):
+    """Call of the service: method name, request message and parser of the response."""
 
     method: str
     request: Any
@@ -40,64 +40,64 @@ class Question(Generic[Answer]):
 
 def predict(
     placements: Sequence[Placement], coverage: float, levels: Sequence[float]
-) -> Iterator[Question[list[JobForecast | PresageError]]]:
-    """Questions for placements, in order."""
+) -> Iterator[ServiceCall[list[JobForecast | PresageError]]]:
+    """Yield calls for placements, in order."""
     for part in _parts(placements, lambda placement: [placement.job]):
-        yield Question(
+        yield ServiceCall(
             "Predict", wire_requests.write_predict(part, coverage, levels), wire.read_job_forecasts
         )
 
 
 def predict_interference(
     colocations: Sequence[Colocation], coverage: float, levels: Sequence[float]
-) -> Iterator[Question[list[ColocationForecast | PresageError]]]:
-    """Questions for co-locations, in order."""
+) -> Iterator[ServiceCall[list[ColocationForecast | PresageError]]]:
+    """Yield calls for co-locations, in order."""
     for part in _parts(colocations, lambda colocation: colocation.members):
-        yield Question(
+        yield ServiceCall(
             "PredictInterference",
             wire_requests.write_predict_interference(part, coverage, levels),
             wire.read_colocation_forecasts,
         )
 
 
-def release(kinds: Sequence[str] = ()) -> Question[ReleaseInfo]:
-    """What is served, with the devices of those kinds; of all that are known without any."""
-    return Question("GetRelease", pb.GetReleaseRequest(device_kinds=kinds), wire.read_release)
+def release(kinds: Sequence[str] = ()) -> ServiceCall[ReleaseInfo]:
+    """Return the call for the served release with devices of those kinds, all kinds by default."""
+    return ServiceCall("GetRelease", pb.GetReleaseRequest(device_kinds=kinds), wire.read_release)
 
 
-def report(outcomes: Sequence[Outcome]) -> Question[Reported]:
-    """Outcomes, as they are to be kept."""
-    return Question(
+def report(outcomes: Sequence[Outcome]) -> ServiceCall[Reported]:
+    """Return the call that reports outcomes."""
+    return ServiceCall(
         "ReportOutcomes", wire_outcomes.write_report(outcomes), wire_outcomes.read_reported
     )
 
 
-def report_rows(rows: Sequence[pb.Outcome]) -> Question[Reported]:
-    """Outcomes that were written before, as messages."""
+def report_rows(rows: Sequence[pb.Outcome]) -> ServiceCall[Reported]:
+    """Return the call that reports outcomes that are protobuf messages already."""
     request = pb.ReportOutcomesRequest(outcomes=rows)
-    return Question("ReportOutcomes", request, wire_outcomes.read_reported)
+    return ServiceCall("ReportOutcomes", request, wire_outcomes.read_reported)
 
 
 def predict_matrix(
     placements: Sequence[Placement], coverage: float
-) -> Iterator[Question[list[JobForecast]]]:
-    """Questions for placements whose features are computed here, in order."""
+) -> Iterator[ServiceCall[list[JobForecast]]]:
+    """Yield calls for placements whose features the client computes, in order."""
     for begin in range(0, len(placements), MAX_ROWS):
         request = wire_matrix.write_matrix(placements[begin : begin + MAX_ROWS], schema_hash())
-        yield Question(
+        yield ServiceCall(
             "PredictMatrix", request, partial(wire_matrix.read_matrix_forecasts, coverage=coverage)
         )
 
 
-def reload() -> Question[ReleaseInfo]:
-    """Look for a newer release now."""
-    return Question("Reload", pb.ReloadRequest(), wire.read_release)
+def reload() -> ServiceCall[ReleaseInfo]:
+    """Return the call that makes the server check for a newer release."""
+    return ServiceCall("Reload", pb.ReloadRequest(), wire.read_release)
 
 
 def _parts(
     rows: Sequence[Row], jobs_of: Callable[[Row], Sequence[JobFeatures]]
 ) -> Iterator[list[Row]]:
-    """As many rows at a time as one request may hold."""
+    """Yield rows in parts that each fit into one request."""
     part: list[Row] = []
     jobs: set[int] = set()
     count = visits = size_bytes = 0
@@ -110,7 +110,7 @@ def _parts(
         if part and (
             count + len(members) > MAX_ROWS
             or visits + more_visits > MAX_OP_ROW_VISITS
-            or size_bytes + more_bytes > _MOST_BYTES
+            or size_bytes + more_bytes > _MAX_BYTES
         ):
             yield part
             part, jobs, count, visits, size_bytes = [], set(), 0, 0, 0

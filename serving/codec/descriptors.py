@@ -1,4 +1,4 @@
-"""What reflection tells of the services, the inference protocol's private descriptors included."""
+"""Descriptors of all services for reflection, including those of the inference protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from presage.serving.v1 import prediction_pb2
 
 
 def descriptors() -> descriptor_pool.DescriptorPool:
-    """A pool with the files of all services on the port, and of no other."""
+    """Return a pool with only the files of the services on the port."""
     pool = descriptor_pool.DescriptorPool()
     for file in (
         prediction_pb2.DESCRIPTOR, messages.FILE, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR

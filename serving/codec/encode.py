@@ -1,8 +1,8 @@
-"""Responses written as bytes: many forecasts at once, as records of one width.
+"""Fast serialization of responses: many forecasts at once, as records of one width.
 
-Serialized forecasts of one request differ in their numbers alone, which protobuf writes in eight
-bytes each: so one is serialized by protobuf, and the others are copies of it with other numbers in
-their places (decision 18).
+Serialized forecasts of one request differ only in their numbers, which protobuf writes in eight
+bytes each. So protobuf serializes one record, and the others are copies with other numbers at the
+same positions (decision 18).
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import numpy as np
 
 from presage.features.quantities.registry import INTERFERENCE, job_quantities
 from presage.serving.predictor.quantiles import (
-    Asked,
     ColocationQuantiles,
     JobQuantiles,
     Quantiles,
+    SelectedQuantiles,
 )
 from presage.serving.v1 import prediction_pb2 as pb
 
 Octets = np.ndarray[Any, np.dtype[np.uint8]]
 
 _END = 3  # numbers of a forecast before its quantiles: median, low, high
-_FLAG = b"\x28\x01"  # in_domain, true
-_TAG = b"\x0a"  # of field 1, which is as long as the number behind it says
+_FLAG = b"\x28\x01"  # in_domain = true
+_TAG = b"\x0a"  # field 1, length-delimited
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A serialized record, and where in it each number and the flag is, by quantity."""
+    """Serialized record with the offsets of its numbers and flags by quantity."""
 
     template: bytes
     numbers: tuple[tuple[int, ...], ...]
     flags: tuple[int, ...]
 
-    def written(self, quantities: Sequence[Quantiles], asked: Asked) -> Octets:
-        """Records of shape (rows, octets)."""
+    def written(self, quantities: Sequence[Quantiles], selected: SelectedQuantiles) -> Octets:
+        """Return records of shape (rows, octets)."""
         rows = len(quantities[0].in_domain)
         out = np.tile(np.frombuffer(self.template, dtype=np.uint8), (rows, 1))
         for quantity, places, flag in zip(quantities, self.numbers, self.flags, strict=True):
-            numbers = quantity.values.take(asked.positions, axis=1)
+            numbers = quantity.values.take(selected.positions, axis=1)
             octets = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint8)
             for number, place in enumerate(places):
                 out[:, place : place + 8] = octets[:, 8 * number : 8 * number + 8]
@@ -53,24 +53,26 @@ class _Layout:
 
 
 def predict_response(
-    answered: JobQuantiles,
-    asked: Asked,
+    quantiles: JobQuantiles,
+    selected: SelectedQuantiles,
     release_id: str,
     *,
     errors: Mapping[int, pb.Error],
 ) -> bytes:
-    """A PredictResponse.
+    """Return a serialized PredictResponse.
 
     Parameters
     ----------
-    answered : JobQuantiles
-        Of the rows that have no error, in order.
+    quantiles : JobQuantiles
+        Quantiles of the rows without an error, in order.
     errors : mapping of int to Error
-        By row, those that have one counted too.
+        Errors by position among all rows.
     """
-    rest = pb.PredictResponse(release_id=release_id, coverage=asked.coverage, levels=asked.levels)
-    layout = _job_layout(len(asked.levels), tuple(answered))
-    good = layout.written(list(answered.values()), asked)
+    rest = pb.PredictResponse(
+        release_id=release_id, coverage=selected.coverage, levels=selected.levels
+    )
+    layout = _job_layout(len(selected.levels), tuple(quantiles))
+    good = layout.written(list(quantiles.values()), selected)
     if not errors:
         return good.tobytes() + rest.SerializeToString()
     pieces, begin = [], 0
@@ -83,18 +85,18 @@ def predict_response(
 
 
 def interference_response(
-    answered: ColocationQuantiles,
-    asked: Asked,
+    quantiles: ColocationQuantiles,
+    selected: SelectedQuantiles,
     release_id: str,
     *,
     colocations: int,
     errors: Mapping[int, pb.Error],
 ) -> bytes:
-    """A PredictInterferenceResponse of so many co-locations; errors by co-location."""
-    layout = _slowdown_layout(len(asked.levels))
-    octets = layout.written([answered.slowdowns], asked).tobytes()
+    """Return a serialized PredictInterferenceResponse; errors are by co-location."""
+    layout = _slowdown_layout(len(selected.levels))
+    octets = layout.written([quantiles.slowdowns], selected).tobytes()
     width = len(layout.template)
-    good = zip(answered.sizes, answered.fits, answered.fit_probability, strict=True)
+    good = zip(quantiles.sizes, quantiles.fits, quantiles.fit_probability, strict=True)
     pieces, begin = [], 0
     for row in range(colocations):
         if row in errors:
@@ -106,24 +108,24 @@ def interference_response(
             begin += size * width
         pieces += [_TAG, _varint(len(content)), content]
     end = pb.PredictInterferenceResponse(
-        release_id=release_id, coverage=asked.coverage, levels=asked.levels
+        release_id=release_id, coverage=selected.coverage, levels=selected.levels
     )
     return b"".join([*pieces, end.SerializeToString()])
 
 
-def matrix_response(answered: JobQuantiles, levels: Sequence[float], release_id: str) -> bytes:
-    """A PredictMatrixResponse."""
+def matrix_response(quantiles: JobQuantiles, levels: Sequence[float], release_id: str) -> bytes:
+    """Return a serialized PredictMatrixResponse."""
     known = job_quantities()
-    named = {name: one for name, one in answered.items() if known[name].in_proto}
-    flags = sum(one.in_domain.astype(np.uint8) << bit for bit, one in enumerate(named.values()))
-    numbers = {name: one.values.astype("<f8").tobytes() for name, one in named.items()}
+    in_proto = {name: one for name, one in quantiles.items() if known[name].in_proto}
+    flags = sum(one.in_domain.astype(np.uint8) << bit for bit, one in enumerate(in_proto.values()))
+    numbers = {name: one.values.astype("<f8").tobytes() for name, one in in_proto.items()}
     additional = {
         name: pb.MatrixQuantiles(
             values=one.values.astype("<f8").tobytes(),
             in_domain=one.in_domain.astype(np.uint8).tobytes(),
         )
-        for name, one in answered.items()
-        if name not in named
+        for name, one in quantiles.items()
+        if name not in in_proto
     }
     return pb.PredictMatrixResponse(
         release_id=release_id,
@@ -135,7 +137,7 @@ def matrix_response(answered: JobQuantiles, levels: Sequence[float], release_id:
 
 
 def stream_response(request_id: int, field: int, content: bytes) -> bytes:
-    """A PredictStreamResponse whose body, of that field's number, is serialized already."""
+    """Return a serialized PredictStreamResponse from the serialized body of that field number."""
     begin = pb.PredictStreamResponse(request_id=request_id).SerializeToString()
     return b"".join([begin, _varint(field << 3 | 2), _varint(len(content)), content])
 
@@ -169,8 +171,8 @@ def _slowdown_layout(levels: int) -> _Layout:
 
 
 def _marks(quantity: int, levels: int) -> list[float]:
-    """Numbers of which no two are alike, nor like anything else in a record."""
-    assert _END + levels <= 32, "further on they are those of the next quantity"
+    """Return distinct numbers that occur nowhere else in a record."""
+    assert _END + levels <= 32, "more numbers would collide with those of the next quantity"
     return [7e300 * (1 + (quantity + i / 32) / 16) for i in range(_END + levels)]
 
 
@@ -182,7 +184,7 @@ def _forecast(unit: str, marks: Sequence[float]) -> pb.Forecast:
 
 
 def _layout(template: bytes, marks: Sequence[Sequence[float]]) -> _Layout:
-    """Find the numbers again, and behind the third of each quantity its flag."""
+    """Return a layout; the flag of a quantity follows its third number."""
     places = tuple(tuple(template.index(pack("<d", m)) for m in row) for row in marks)
     flags = tuple(template.index(_FLAG, row[_END - 1]) + 1 for row in places)
     return _Layout(template, places, flags)

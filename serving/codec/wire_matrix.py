@@ -1,4 +1,4 @@
-"""Feature rows as they travel: one block of bytes, for callers that compute features themselves."""
+"""Packed feature rows: one block of bytes, for clients that compute features themselves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from presage.features.placement import Placement
 from presage.features.quantities.registry import job_quantities
 from presage.serving.codec.wire import KnownDevice, check_text
 from presage.serving.codec.wire_requests import MAX_ROWS
-from presage.serving.predictor.feature_rows import FeatureRows, beyond, feature_rows, features_of
+from presage.serving.predictor.feature_rows import (
+    FeatureRows,
+    compute_features,
+    feature_rows,
+    find_invalid_rows,
+)
 from presage.serving.predictor.forecasts import JobForecast, job_forecasts
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Array, Ints
 
 _FLOAT_BYTES = 4
-# The protocol's numbers for precisions, in the order of ours.
+# Precision number of the protocol -> position in PRECISIONS.
 _PRECISIONS = np.array(
     [
         PRECISIONS.index(value.name.lower())
@@ -32,19 +37,19 @@ _PRECISIONS = np.array(
 
 
 def count_rows(request: pb.PredictMatrixRequest, schema_hash: str) -> int:
-    """Rows of a request.
+    """Return the number of rows in a request.
 
     Raises
     ------
     StaleSchemaError
-        They are of another version of the features; names the one that is served.
+        The rows have another version of the feature schema; names the served one.
     InvalidJobError
-        Their bytes are no whole rows, or too many.
+        The bytes are not a whole number of rows, or there are too many rows.
     """
     if request.schema_hash != schema_hash:
         raise StaleSchemaError(
-            f"schema_hash is not that of the release that is served, {schema_hash}; ask GetRelease "
-            "for its columns and compute the rows again, or send jobs to Predict"
+            f"schema_hash is not that of the served release, {schema_hash}; compute the rows "
+            "again with the columns from GetRelease, or send jobs to Predict"
         )
     width = _FLOAT_BYTES * len(columns("full"))
     rows, rest = divmod(len(request.features), width)
@@ -59,13 +64,14 @@ def count_rows(request: pb.PredictMatrixRequest, schema_hash: str) -> int:
 def read_matrix(
     request: pb.PredictMatrixRequest, schema_hash: str, known: KnownDevice
 ) -> FeatureRows:
-    """Feature rows of a request; raises as :func:`count_rows`, and for rows that cannot be.
+    """Return the feature rows of a request.
 
-    A kind that is not ``known`` is a stranger to every release: its data sheet is in the rows.
+    Raises as :func:`count_rows` does, and InvalidJobError for invalid rows. A device kind that is
+    not ``known`` is out of domain; the rows contain its data sheet.
     """
     rows = count_rows(request, schema_hash)
     features = np.frombuffer(request.features, dtype="<f4").reshape(rows, -1)
-    if wrong := beyond(features):
+    if wrong := find_invalid_rows(features):
         raise InvalidJobError(f"features: row {min(wrong)}: {wrong[min(wrong)]}")
     if not 1 <= len(request.device_kinds) <= MAX_ROWS:
         raise InvalidJobError(
@@ -73,13 +79,13 @@ def read_matrix(
         )
     for i, kind in enumerate(request.device_kinds):
         check_text(kind, f"device_kinds[{i}]")
-    precision = _of_rows(request.precisions, rows, 0, "precisions", len(_PRECISIONS))
+    precision = _values_per_row(request.precisions, rows, 0, "precisions", len(_PRECISIONS))
     devices = map(known, request.device_kinds)
     kinds = tuple(
         kind if device is None else device.kind
         for kind, device in zip(request.device_kinds, devices, strict=True)
     )
-    iterations = _of_rows(request.iterations, rows, 1, "iterations", None)
+    iterations = _values_per_row(request.iterations, rows, 1, "iterations", None)
     if iterations.min() < 1:
         raise InvalidJobError(
             f"iterations[{int(iterations.argmin())}]={iterations.min()}, must be >= 1"
@@ -87,22 +93,22 @@ def read_matrix(
     return FeatureRows(
         features,
         kinds,
-        _of_rows(request.device_index, rows, 0, "device_index", len(kinds)),
+        _values_per_row(request.device_index, rows, 0, "device_index", len(kinds)),
         _PRECISIONS[precision],
         iterations.astype(np.float64),
     )
 
 
 def write_matrix(placements: Sequence[Placement], schema_hash: str) -> pb.PredictMatrixRequest:
-    """A request for placements, whose features are computed here.
+    """Compute the features of placements and return the request.
 
     Raises
     ------
     InvalidJobError
-        A placement's numbers are beyond what the models take.
+        A value of a placement is outside the models' range.
     """
     table = placement_table(placements)
-    features, wrong = features_of(table)
+    features, wrong = compute_features(table)
     if wrong:
         row = min(wrong)
         raise InvalidJobError(f"job {placements[row].job.job.job_id!r}: {wrong[row]}")
@@ -119,7 +125,7 @@ def write_matrix(placements: Sequence[Placement], schema_hash: str) -> pb.Predic
 
 
 def read_matrix_forecasts(response: pb.PredictMatrixResponse, coverage: float) -> list[JobForecast]:
-    """Forecasts of a response, in the order of the rows."""
+    """Return the forecasts of a response in the order of the rows."""
     levels = np.array(response.levels)
     positions = [_nearest(levels, level) for level in (0.5, (1 - coverage) / 2, (1 + coverage) / 2)]
     flags = np.frombuffer(response.in_domain, dtype=np.uint8)
@@ -152,8 +158,8 @@ def _nearest(levels: Array, level: float) -> int:
     return found
 
 
-def _of_rows(values: Any, rows: int, default: int, name: str, bound: int | None) -> Ints:
-    """A number for each row: those sent, or the same for all."""
+def _values_per_row(values: Any, rows: int, default: int, name: str, bound: int | None) -> Ints:
+    """Return one value per row: the sent values, or the default for all rows."""
     if len(values) not in {0, rows}:
         raise InvalidJobError(
             f"{name} has {len(values)} entries, must have one for each of {rows} rows, or none"

@@ -1,4 +1,4 @@
-"""Outcomes as they are reported: checked once, before they go to disk."""
+"""Conversion and validation of reported outcomes, before they are written to disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.outcomes.outcome import Outcome, Reported
 from presage.serving.v1 import prediction_pb2 as pb
 
-MAX_OUTCOMES = 1024  # of one report
+MAX_OUTCOMES = 1024  # per report
 MAX_NEIGHBOURS = 63
 FAILURES = ("", "out-of-memory", "crash", "timeout")
 
@@ -39,7 +39,7 @@ def measured_values(outcome: pb.Outcome) -> dict[str, float]:
 
 
 def check_count(request: pb.ReportOutcomesRequest) -> None:
-    """Refuse a report of nothing, or of too much."""
+    """Raise InvalidJobError for a report without outcomes or with too many."""
     if not 1 <= len(request.outcomes) <= MAX_OUTCOMES:
         raise InvalidJobError(
             f"outcomes has {len(request.outcomes)} entries, must have 1 to {MAX_OUTCOMES}; split it"
@@ -49,10 +49,10 @@ def check_count(request: pb.ReportOutcomesRequest) -> None:
 def read_outcomes(
     request: pb.ReportOutcomesRequest, known: KnownDevice
 ) -> tuple[list[pb.Outcome], dict[int, PresageError]]:
-    """Outcomes that can be, and an error for each of the others, by position."""
+    """Return the valid outcomes, and the errors of the others by position."""
     errors: dict[int, PresageError] = {}
     jobs: list[pb.Job] = []
-    told: list[tuple[int, str]] = []  # of each job, whose it is and what it is called
+    places: list[tuple[int, str]] = []  # per job: its outcome and its path
     for i, outcome in enumerate(request.outcomes):
         try:
             check_outcome(outcome, known, f"outcomes[{i}]")
@@ -60,25 +60,27 @@ def read_outcomes(
             errors[i] = without_frames(error)
             continue
         jobs += [outcome.job, *(neighbour.job for neighbour in outcome.neighbours)]
-        told.append((i, f"outcomes[{i}].job"))
-        told += [(i, f"outcomes[{i}].neighbours[{j}].job") for j in range(len(outcome.neighbours))]
-    for place, of_job in read_jobs(jobs, lambda place: told[place][1]).errors.items():
-        errors.setdefault(told[place][0], of_job)
+        places.append((i, f"outcomes[{i}].job"))
+        places += [
+            (i, f"outcomes[{i}].neighbours[{j}].job") for j in range(len(outcome.neighbours))
+        ]
+    for position, job_error in read_jobs(jobs, lambda position: places[position][1]).errors.items():
+        errors.setdefault(places[position][0], job_error)
     return [row for i, row in enumerate(request.outcomes) if i not in errors], errors
 
 
 def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
-    """Refuse an outcome that cannot be, whatever its jobs are.
+    """Validate an outcome except its jobs.
 
     Raises
     ------
     InvalidJobError, UnknownDeviceError
-        Names the place, what is wrong there, and how to mend it.
+        Names the place, the problem and the fix.
     """
     if not outcome.idempotency_key:
         raise InvalidJobError(
-            f"{where}.idempotency_key is empty; give each report a name of its own, such as the "
-            "job's id and the attempt, and send the same one when you send it again"
+            f"{where}.idempotency_key is empty; use a unique key, such as job id and attempt, and "
+            "the same key for retries"
         )
     check_text(outcome.idempotency_key, f"{where}.idempotency_key")
     check_text(outcome.release_id, f"{where}.release_id")
@@ -101,12 +103,12 @@ def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
 
 
 def write_report(outcomes: Sequence[Outcome]) -> pb.ReportOutcomesRequest:
-    """A report of outcomes."""
+    """Return the request that reports outcomes."""
     return pb.ReportOutcomesRequest(outcomes=[_write(outcome) for outcome in outcomes])
 
 
 def read_reported(response: pb.ReportOutcomesResponse) -> Reported:
-    """What became of a report."""
+    """Return the result of a report."""
     refused = {row.index: read_error(row.error) for row in response.refused}
     return Reported(response.accepted, response.duplicates, refused)
 
@@ -148,7 +150,7 @@ def _check_numbers(outcome: pb.Outcome, where: str) -> None:
     if not measured and not outcome.failure:
         names = (quantity.column for quantity in known.values() if quantity.in_proto)
         raise InvalidJobError(
-            f"{where} tells nothing; give one of {', '.join(names)}, or its failure"
+            f"{where} has no measurement; give one of {', '.join(names)}, or its failure"
         )
 
 

@@ -1,7 +1,8 @@
-"""Whole requests, both ways: jobs and devices once each, referred to by position.
+"""Conversion of whole requests in both directions.
 
-What is wrong with one job, device or share concerns the rows that it is part of; the others are
-answered. The limits here and in :mod:`presage.serving.codec.wire` bound what one request may cost.
+Each job and device is sent once and referenced by position. An error of a job, device or share
+affects only the rows that use it. The limits here and in :mod:`presage.serving.codec.wire` bound
+the cost of one request.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Array, Ints, Mask
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-# Of 16 KiB, as HTTP/2 begins with, a message of a thousand feature rows has fifty frames.
+# With HTTP/2's default of 16 KiB a message of a thousand feature rows has fifty frames.
 FRAME_BYTES = 1024 * 1024
 MAX_ROWS = 4096  # placements, or members of all co-locations
 MAX_MEMBERS = 64
 MAX_LEVELS = 16
-OPS_A_ROW = 32  # of most jobs
-# Features cost about 0.1 us for each row's each operator row.
+OPS_A_ROW = 32  # operator rows of a typical job
+# Features cost about 0.1 us per operator row and prediction.
 MAX_OP_ROW_VISITS = 1_000_000
 
-_MOST_HINTS = 8  # to kinds that are not known: finding what is like one takes a while
+_MAX_HINTS = 8  # hints for unknown kinds per request: finding the nearest kind is slow
 
 Request = pb.PredictRequest | pb.PredictInterferenceRequest
 Row = pb.Placement | pb.Colocation.Member
@@ -51,29 +52,29 @@ Numbers = TypeVar("Numbers", Ints, Array)
 
 
 class Devices(Protocol):
-    """Devices that can be named by kind: a predictor's."""
+    """Devices that can be named by kind; a predictor implements it."""
 
     def known_device(self, kind: str) -> Device | None:
-        """Device of that kind, None where there is none."""
+        """Return the device of that kind; None if it is unknown."""
         ...
 
     def similar_kinds(self, kind: str) -> str:
-        """Return the end of a sentence about an unknown device kind."""
+        """Return the hint for an unknown kind: the nearest known ones."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asking:
-    """What a request asks for.
+class ParsedRequest:
+    """Parsed request: a table of its valid rows and the errors of the others.
 
     Attributes
     ----------
     table : PlacementTable
-        Placements, or members of co-locations one after another, of all rows without an error.
+        Placements, or members of consecutive co-locations, of all rows without an error.
     rows : int
-        Placements or co-locations, with those that have one.
+        Number of all placements or co-locations.
     errors : mapping of int to PresageError
-        By placement or co-location.
+        Errors by placement or co-location.
     sizes : ndarray of int
         Members of each co-location without an error; 1 for a placement.
     """
@@ -83,23 +84,23 @@ class Asking:
     errors: Mapping[int, PresageError]
     sizes: Ints
 
-    def without(self, beyond: Mapping[int, PresageError]) -> tuple[Asking, Mask]:
-        """What is left when some of the table's rows have an error too; and which rows those are.
+    def without(self, invalid: Mapping[int, PresageError]) -> tuple[ParsedRequest, Mask]:
+        """Return the request without invalid table rows, and the mask of the kept table rows.
 
-        The neighbours of such a row go with it.
+        An invalid row removes its whole co-location.
         """
         good = np.setdiff1d(np.arange(self.rows), list(self.errors))
         group = np.repeat(np.arange(len(self.sizes)), self.sizes)
         stays = np.ones(len(self.sizes), dtype=np.bool_)
         errors = dict(self.errors)
-        for row, error in sorted(beyond.items(), reverse=True):
+        for row, error in sorted(invalid.items(), reverse=True):
             stays[group[row]] = False
             errors[int(good[group[row]])] = error
         kept = stays[group]
-        return Asking(self.table.rows(kept), self.rows, errors, self.sizes[stays]), kept
+        return ParsedRequest(self.table.rows(kept), self.rows, errors, self.sizes[stays]), kept
 
     def capacities_bytes(self) -> list[float]:
-        """Memory of each co-location's device."""
+        """Return the device memory of each co-location, in bytes."""
         first = np.cumsum(self.sizes) - self.sizes
         memory_gb = self.table.devices.values[:, DEVICE_VALUES.index("memory_gb")]
         bytes_of_each: list[float] = (memory_gb[self.table.device[first]] * GIB).tolist()
@@ -109,7 +110,7 @@ class Asking:
 def write_predict(
     placements: Sequence[Placement], coverage: float, levels: Sequence[float] = ()
 ) -> pb.PredictRequest:
-    """A request for placements; a job or device that occurs again is sent once."""
+    """Return a request for placements; repeated jobs and devices are sent once."""
     jobs: Positions[JobFeatures] = Positions()
     devices: Positions[Device] = Positions()
     rows = [
@@ -130,39 +131,39 @@ def write_predict(
 
 
 def count_predict(request: pb.PredictRequest) -> int:
-    """Rows that a request asks for.
+    """Return the number of rows that a request asks for.
 
     Raises
     ------
     InvalidJobError
-        None, or more than are answered at once.
+        There are no rows or too many.
     """
     rows = len(request.placements) or len(request.jobs) * len(request.devices)
     return _checked_rows(rows, request)
 
 
 def predict_work(request: pb.PredictRequest, rows: int) -> int:
-    """What a request of so many rows takes, in rows of a job of ``OPS_A_ROW`` operators."""
+    """Return the cost of a request, in rows of a job with ``OPS_A_ROW`` operator rows."""
     ops = [len(job.op_stats) for job in request.jobs]
     visits = max(ops, default=0) * rows if request.placements else sum(ops) * len(request.devices)
     return max(rows, visits // OPS_A_ROW)
 
 
 def interference_work(request: pb.PredictInterferenceRequest, rows: int) -> int:
-    """The same; members meet each other."""
+    """Return the cost of a request for co-locations, which grows with the square of members."""
     visits = max((len(job.op_stats) for job in request.jobs), default=0) * rows
     pairs = sum(len(row.members) ** 2 for row in request.colocations)
     return max(rows, pairs, visits // OPS_A_ROW)
 
 
-def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
-    """What is asked for; without placements, every job on the device's share of every device.
+def read_predict(request: pb.PredictRequest, devices: Devices) -> ParsedRequest:
+    """Parse a request; without placements it means every job on every device's share.
 
     Raises
     ------
     InvalidJobError
-        The request as a whole is too large. Everything else is an error of a row, which names
-        the place in the request, what is wrong there, and how to mend it.
+        The request is too large. All other errors belong to a row; they name the place in the
+        request, the problem and the fix.
     """
     tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
@@ -175,13 +176,13 @@ def read_predict(request: pb.PredictRequest, devices: Devices) -> Asking:
         except PresageError as error:
             errors[i] = without_frames(error)
     table = tables.table(rows)
-    return Asking(table, len(request.placements), errors, np.ones(len(table), dtype=np.intp))
+    return ParsedRequest(table, len(request.placements), errors, np.ones(len(table), dtype=np.intp))
 
 
 def write_predict_interference(
     colocations: Sequence[Colocation], coverage: float, levels: Sequence[float] = ()
 ) -> pb.PredictInterferenceRequest:
-    """A request for co-locations; a job or device that occurs again is sent once."""
+    """Return a request for co-locations; repeated jobs and devices are sent once."""
     jobs: Positions[JobFeatures] = Positions()
     devices: Positions[Device] = Positions()
     rows = [
@@ -204,16 +205,21 @@ def write_predict_interference(
 
 
 def count_predict_interference(request: pb.PredictInterferenceRequest) -> int:
-    """Members that a request asks for; raises as :func:`count_predict`."""
+    """Return the number of members that a request asks for; raise as :func:`count_predict`."""
     if not request.colocations:
         raise InvalidJobError("colocations is empty; send at least one")
-    # At least a row for each: one without members is refused, but not for nothing.
+    # At least one row each: rejecting a co-location without members has a cost as well.
     rows = sum(max(1, len(row.members)) for row in request.colocations)
     return _checked_rows(rows, request)
 
 
-def read_predict_interference(request: pb.PredictInterferenceRequest, devices: Devices) -> Asking:
-    """Members of co-locations; an error of one is its co-location's. Raises as for placements."""
+def read_predict_interference(
+    request: pb.PredictInterferenceRequest, devices: Devices
+) -> ParsedRequest:
+    """Parse a request for co-locations; an error of a member belongs to its co-location.
+
+    Raises as :func:`read_predict`.
+    """
     tables = _Tables(request, devices)
     errors: dict[int, PresageError] = {}
     rows: list[_Where] = []
@@ -227,11 +233,11 @@ def read_predict_interference(request: pb.PredictInterferenceRequest, devices: D
             rows += members
             sizes.append(len(members))
     table = tables.table(rows)
-    return Asking(table, len(request.colocations), errors, np.array(sizes, dtype=np.intp))
+    return ParsedRequest(table, len(request.colocations), errors, np.array(sizes, dtype=np.intp))
 
 
-def read_asked(request: Request) -> tuple[float, Sequence[float]]:
-    """Coverage and levels that are asked for."""
+def read_quantile_selection(request: Request) -> tuple[float, Sequence[float]]:
+    """Return the requested coverage and levels."""
     if len(request.levels) > MAX_LEVELS:
         raise InvalidJobError(
             f"levels has {len(request.levels)} entries, at most {MAX_LEVELS} are answered"
@@ -241,7 +247,7 @@ def read_asked(request: Request) -> tuple[float, Sequence[float]]:
 
 
 def read_device_kinds(request: pb.GetReleaseRequest) -> list[str]:
-    """Kinds whose data sheets are asked for; none means all."""
+    """Return the kinds whose data sheets are requested; an empty list means all."""
     if len(request.device_kinds) > MAX_ROWS:
         raise InvalidJobError(
             f"device_kinds has {len(request.device_kinds)} entries, at most {MAX_ROWS} are taken; "
@@ -253,12 +259,12 @@ def read_device_kinds(request: pb.GetReleaseRequest) -> list[str]:
 
 
 def find_kinds(kinds: Sequence[str], devices: Devices) -> list[Device]:
-    """Devices of those kinds.
+    """Return the devices of kinds.
 
     Raises
     ------
     UnknownDeviceError
-        One is not known. The error names its place, and does not repeat it.
+        A kind is unknown. The error names its position and does not repeat it.
     """
     rows = [pb.Device(kind=kind) for kind in kinds]
     return [
@@ -284,7 +290,7 @@ _Where = tuple[int, int, float]  # positions of a job and a device in their tabl
 
 
 class _Tables:
-    """A request's jobs and devices, as far as they are not refused."""
+    """Valid jobs and devices of a request, and the errors of the others."""
 
     def __init__(self, request: Request, known: Devices) -> None:
         jobs = read_jobs(request.jobs)
@@ -295,7 +301,7 @@ class _Tables:
         for i, row in enumerate(request.devices):
             try:
                 share = read_share(row, f"devices[{i}]") if row.HasField("share") else Share()
-                similar = known.similar_kinds if len(self._device_errors) < _MOST_HINTS else None
+                similar = known.similar_kinds if len(self._device_errors) < _MAX_HINTS else None
                 devices.append(
                     read_device(row, known.known_device, f"devices[{i}]", similar=similar)
                 )
@@ -306,8 +312,8 @@ class _Tables:
         self._devices = device_table(devices)
         self._device_at = _positions(len(request.devices), self._device_errors)
 
-    def everywhere(self) -> Asking:
-        """Every job on every device."""
+    def everywhere(self) -> ParsedRequest:
+        """Return the request for every job on every device."""
         jobs, devices = len(self._job_at), len(self._device_at)
         shares = np.array([share.fraction for share in self._shares])
         table = PlacementTable(
@@ -323,10 +329,10 @@ class _Tables:
             }
             table = table.rows(good)
         _check_work(table)
-        return Asking(table, jobs * devices, errors, np.ones(len(table), dtype=np.intp))
+        return ParsedRequest(table, jobs * devices, errors, np.ones(len(table), dtype=np.intp))
 
     def where(self, row: Row, device_index: int, at: str) -> _Where:
-        """Where a placement or member is to be; raises what is wrong with it."""
+        """Return the table positions and share of a placement or member; raise its error."""
         job, device = row.job_index, device_index
         _check_index(job, len(self._job_at), f"{at}.job_index", "jobs")
         _check_index(device, len(self._device_at), f"{at}.device_index", "devices")
@@ -337,7 +343,7 @@ class _Tables:
         return int(self._job_at[job]), int(self._device_at[device]), share.fraction
 
     def members(self, colocation: pb.Colocation, at: str) -> list[_Where]:
-        """Where the members of a co-location are to be."""
+        """Return the table positions and shares of the members of a co-location."""
         if not 1 <= len(colocation.members) <= MAX_MEMBERS:
             raise InvalidJobError(
                 f"{at}.members has {len(colocation.members)} jobs, must have 1 to {MAX_MEMBERS}"
@@ -349,7 +355,7 @@ class _Tables:
         ]
 
     def table(self, rows: Sequence[_Where]) -> PlacementTable:
-        """Placements at those places."""
+        """Return the placement table of these positions and shares."""
         job, device, share = np.array(rows, dtype=np.float64).reshape(len(rows), 3).T
         table = PlacementTable(
             self._jobs, self._devices, job.astype(np.intp), device.astype(np.intp), share
@@ -359,16 +365,16 @@ class _Tables:
 
 
 class Positions(Generic[T]):
-    """Values in the order they were first seen, each object once."""
+    """Distinct objects in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self.values: list[T] = []
-        # By identity: hashing a job of a hundred operator rows costs more than it saves. The
-        # list above keeps the objects alive, so no id is used twice.
+        # By id: hashing a job of a hundred operator rows costs more than it saves. The list above
+        # keeps the objects alive, so ids stay unique.
         self._positions: dict[int, int] = {}
 
     def of(self, value: T) -> int:
-        """Position of ``value``, which is taken in when it is new."""
+        """Return the position of ``value``; add it if it is new."""
         position = self._positions.setdefault(id(value), len(self.values))
         if position == len(self.values):
             self.values.append(value)
@@ -376,12 +382,12 @@ class Positions(Generic[T]):
 
 
 def _again(row: Numbers, times: int) -> Numbers:
-    """One after another, shape (times x row,); np.tile takes ten times as long for a few."""
+    """Return repeated rows, shape (times x row,); np.tile is ten times slower for few rows."""
     return cast(Numbers, np.concatenate((row,) * times))
 
 
 def _positions(rows: int, errors: Mapping[int, PresageError]) -> Ints:
-    """Of each row among those without an error; -1 of one that has one."""
+    """Return the position of each row among those without an error; -1 for an error."""
     if not errors:
         return np.arange(rows)
     good = np.ones(rows, dtype=np.bool_)
@@ -393,8 +399,8 @@ def _check_work(table: PlacementTable) -> None:
     visits = int(table.jobs.op_counts[table.job].sum())
     if visits > MAX_OP_ROW_VISITS:
         raise InvalidJobError(
-            f"the request asks for {visits} operator rows to be looked at (those of each job, "
-            f"once per prediction), at most {MAX_OP_ROW_VISITS} are; split it"
+            f"the request needs {visits} operator rows (those of each job, once per prediction), "
+            f"at most {MAX_OP_ROW_VISITS} are allowed; split it"
         )
 
 

@@ -1,1 +1,4 @@
-"""HTTP/1.1 server with bounds on connections, time and memory: extender, cluster pages, metrics."""
+"""HTTP/1.1 server with limits on connections, time and memory.
+
+The extender of kube-scheduler, the cluster pages and the metrics endpoint use it.
+"""

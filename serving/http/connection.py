@@ -1,7 +1,7 @@
-"""One HTTP connection: which phase it is in, until when, and its reads and writes.
+"""HTTP connection with phases, deadlines, reads and writes.
 
-Every read and write has a deadline for the whole phase, so that a client which sends or accepts one
-byte now and then gains no time by it.
+The deadline of a read or write applies to the whole phase. A client that sends or accepts single
+bytes at intervals gains no time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 256 * 1024  # largest single read
 
 
 class ConnectionEndedError(ConnectionAbortedError):
-    """The connection was closed: too slow, or it gave way to another one."""
+    """The connection was closed because it was too slow or was evicted for another one."""
 
 
 class HeadTooLargeError(ConnectionAbortedError):
@@ -28,33 +28,33 @@ class HeadTooLargeError(ConnectionAbortedError):
 
 
 class Phase(Enum):
-    """What a connection is doing."""
+    """Current activity of a connection."""
 
     IDLE = auto()  # between requests
     HEAD = auto()  # TLS handshake, request line and headers
     BODY = auto()
     HANDLING = auto()  # the server computes the response
     SENDING = auto()
-    LINGERING = auto()  # discards the rest of a refused request, so that its client reads why
+    LINGERING = auto()  # discards the rest of a rejected request, so that its client reads why
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of one server.
+    """Limits of one server.
 
     Attributes
     ----------
     connections, per_peer : int
-        Open connections, and so threads: in total, and of one peer (an IPv4 address, or a /64
-        network of IPv6). At the bound, the connection that made least progress is closed.
+        Open connections, hence threads, in total and per peer (an IPv4 address or an IPv6 /64
+        network). At the limit, the connection with the least progress is closed.
     idle_s : float
-        Between two requests.
+        Time between two requests.
     head_s, head_bytes : float, int
-        For the TLS handshake, request line and headers.
+        Time and size of the TLS handshake, request line and headers.
     body_s, body_bytes_per_s : float, int
-        For a body: ``body_s`` plus the bytes that have arrived at that rate.
+        Time of a body: ``body_s`` plus the arrived bytes divided by the rate.
     send_s : float
-        For a response to be taken.
+        Time until the client has taken the response.
     """
 
     connections: int = 64
@@ -68,34 +68,35 @@ class HttpLimits:
 
 
 class Connection:
-    """An open connection. Its own thread calls all methods but :meth:`evict`."""
+    """Open connection; its own thread calls all methods except :meth:`evict`."""
 
     def __init__(self, connection: socket.socket, peer: str, limits: HttpLimits) -> None:
         self.socket = connection
         self.peer = peer
-        self.requests = 0  # that were read
+        self.requests = 0  # number of requests that were read
         self.is_authenticated = False
         self.on_body_bytes: Callable[[int], object] = lambda count: None
         self._limits = limits
         self._ended = threading.Event()
-        self._arrived = 0  # bytes of this phase
+        self._arrived = 0  # bytes received in this phase
         self._enter(Phase.HEAD, limits.head_s)
 
     @property
     def can_be_evicted(self) -> bool:
-        """Whether closing it loses no work of the server's."""
+        """Whether closing the connection loses no work of the server."""
         return self.phase is not Phase.HANDLING and not self._ended.is_set()
 
     @property
     def progress(self) -> tuple[bool, float]:
-        """Sort key: the least is closed first. A phase that ends is progress, single bytes are not.
+        """Sort key for eviction, least first.
 
-        Connections of authenticated callers come last.
+        Completing a phase is progress, receiving single bytes is not. Connections of authenticated
+        callers come last.
         """
         return self.is_authenticated, self.since_s
 
     def wait_for_request(self) -> None:
-        """Enter IDLE; the first byte of the next request enters HEAD."""
+        """Enter IDLE until the first byte of the next request, which enters HEAD."""
         self._enter(Phase.IDLE, self._limits.idle_s)
 
     def read_body(self) -> None:
@@ -112,29 +113,29 @@ class Connection:
         self._enter(Phase.LINGERING, limit_s)
 
     def pause(self, delay_s: float) -> None:
-        """Wait; :meth:`evict` ends it."""
+        """Wait for ``delay_s`` or until :meth:`evict`."""
         self._enter(Phase.IDLE, delay_s)
         self._ended.wait(delay_s)
 
     def evict(self) -> None:
-        """End it from another thread: what blocks on the socket returns at once."""
+        """End the connection from another thread; blocking socket calls return at once."""
         self._ended.set()
-        # Not SSLSocket's own method, which would free what the other thread is using.
+        # SSLSocket's own method would free memory that the other thread uses.
         with suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def check_open(self) -> None:
-        """Raise ConnectionEndedError where it gave way to another connection."""
+        """Raise ConnectionEndedError if the connection was evicted."""
         if self._ended.is_set():
-            raise ConnectionEndedError(f"{self.peer}: gave way to another connection")
+            raise ConnectionEndedError(f"{self.peer}: closed in favour of another connection")
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Read what has arrived, at least a byte; 0 at the end.
+        """Read the bytes that have arrived; return their number, 0 at the end of the stream.
 
         Raises
         ------
         ConnectionEndedError
-            The phase has lasted too long, or the connection gave way.
+            The phase has lasted too long, or the connection was evicted.
         HeadTooLargeError
             The head has more than ``head_bytes``.
         """
@@ -142,32 +143,37 @@ class Connection:
             self._set_timeout()
             count = self.socket.recv_into(buffer[:_CHUNK_BYTES])
         except TimeoutError:
-            raise ConnectionEndedError(f"{self.peer}: request not complete in time") from None
+            raise ConnectionEndedError(f"{self.peer}: request was not complete in time") from None
         if count:
-            self._received(count)
+            self._count_received(count)
         return count
 
     def send(self, content: memoryview) -> int:
-        """Write what the client takes; the deadline is that of the whole response."""
+        """Write the bytes that the client accepts; return their number.
+
+        The deadline applies to the whole response.
+        """
         if self.phase is not Phase.SENDING:
             self._enter(Phase.SENDING, self._limits.send_s)
         try:
             self._set_timeout()
             return self.socket.send(content)
         except TimeoutError:
-            raise ConnectionEndedError(f"{self.peer}: response not taken in time") from None
+            raise ConnectionEndedError(f"{self.peer}: response was not taken in time") from None
 
     def _enter(self, phase: Phase, limit_s: float) -> None:
         self.phase, self.since_s = phase, time.monotonic()
         self.deadline_s = self.since_s + limit_s
         self._arrived = 0
 
-    def _received(self, count: int) -> None:
+    def _count_received(self, count: int) -> None:
         if self.phase is Phase.IDLE:
             self._enter(Phase.HEAD, self._limits.head_s)
         self._arrived += count
         if self.phase is Phase.HEAD and self._arrived > self._limits.head_bytes:
-            raise HeadTooLargeError(f"{self.peer}: head of over {self._limits.head_bytes} bytes")
+            raise HeadTooLargeError(
+                f"{self.peer}: head is larger than {self._limits.head_bytes} bytes"
+            )
         if self.phase is Phase.BODY:
             self.deadline_s += count / self._limits.body_bytes_per_s
             self.on_body_bytes(count)
@@ -180,8 +186,8 @@ class Connection:
         self.socket.settimeout(min(left_s, 3600.0))
 
 
-class Incoming(io.RawIOBase):
-    """The requests of a connection, as a file."""
+class RequestReader(io.RawIOBase):
+    """Raw input stream of a connection's requests."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -191,12 +197,12 @@ class Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has arrived; see :meth:`Connection.receive_into`."""
+        """Read the bytes that have arrived; see :meth:`Connection.receive_into`."""
         return self._connection.receive_into(memoryview(buffer))
 
 
-class Outgoing(io.RawIOBase):
-    """The responses of a connection, as a file."""
+class ResponseWriter(io.RawIOBase):
+    """Raw output stream of a connection's responses."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -206,5 +212,5 @@ class Outgoing(io.RawIOBase):
         return True
 
     def write(self, content: Any) -> int:
-        """Write what the client takes; see :meth:`Connection.send`."""
+        """Write the bytes that the client accepts; see :meth:`Connection.send`."""
         return self._connection.send(memoryview(content))

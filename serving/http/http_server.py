@@ -1,4 +1,4 @@
-"""HTTP server with a thread for each of a bounded number of connections."""
+"""HTTP server with one thread per connection and a limited number of connections."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from presage.serving.http.connection import (
     Connection,
     HeadTooLargeError,
     HttpLimits,
-    Incoming,
-    Outgoing,
+    RequestReader,
+    ResponseWriter,
 )
 from presage.serving.http.open_connections import Connections
 
@@ -32,39 +32,40 @@ _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: clos
 
 
 class BoundedServer(ThreadingTCPServer):
-    """Not http.server's, which asks DNS for its own name before it listens.
+    """Threading HTTP server with limits on its connections.
 
-    A connection counts, and has a thread, from when it is accepted to when it is closed.
+    A connection counts, and has a thread, from its acceptance until it is closed. The base class
+    is not ``http.server.HTTPServer``, which resolves its own host name before it listens.
     """
 
     allow_reuse_address = True
-    daemon_threads = True  # the process can end whatever a handler waits for
-    block_on_close = False  # stop() waits, for a bounded time
-    request_queue_size = 1024  # where it is full, a client waits a second before it tries again
+    daemon_threads = True  # waiting handlers do not keep the process alive
+    block_on_close = False  # stop() waits for a limited time
+    request_queue_size = 1024  # when it is full, a client retries after a second
 
     def __init__(
         self,
-        where: tuple[str, int],
+        address: tuple[str, int],
         handler: Callable[[Any, Any, Any], BoundedHandler],
         *,
         limits: HttpLimits,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-        super().__init__(where, handler)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
         self.connections = Connections(limits)
         self.stopping = False
         self._tls = tls
 
     def stop(self, grace_s: float = _STOP_S) -> None:
-        """Take no new connection, and wait for those that are open."""
+        """Accept no new connection and wait for the open ones."""
         self.stopping = True
         self.shutdown()
-        self.connections.end(grace_s)
+        self.connections.drain(grace_s)
         self.server_close()
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept; the TLS handshake is left to the connection's thread, as it may block."""
+        """Accept a connection; its thread does the TLS handshake, which may block."""
         connection, client = super().get_request()
         if self._tls is not None:
             connection = self._tls.wrap_socket(
@@ -73,7 +74,7 @@ class BoundedServer(ThreadingTCPServer):
         return connection, client
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is a place for it; one that made less progress gives way."""
+        """Return whether a connection is admitted; one with less progress may be evicted for it."""
         if self.connections.add(request, client_address[0]):
             return True
         if self._tls is None:
@@ -83,45 +84,45 @@ class BoundedServer(ThreadingTCPServer):
         return False
 
     def shutdown_request(self, request: Any) -> None:
-        """Close the connection, and free its place."""
+        """Close a connection and remove it from the table."""
         try:
             super().shutdown_request(request)
         finally:
             self.connections.remove(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log why a connection ended: a traceback only for an error of this program."""
+        """Log why a connection ended, with a traceback for errors of this program."""
         error = sys.exception()
-        ours = not isinstance(error, OSError)
+        is_internal = not isinstance(error, OSError)
         _LOG.log(
-            logging.ERROR if ours else logging.DEBUG,
+            logging.ERROR if is_internal else logging.DEBUG,
             "connection from %s ended: %s",
             client_address[0],
             one_line(repr(error)),
-            exc_info=ours,
+            exc_info=is_internal,
         )
 
 
 class BoundedHandler(BaseHTTPRequestHandler):
-    """Requests of one connection, read and answered within its limits."""
+    """Handler of the requests of one connection, within the limits of the server."""
 
     server: BoundedServer
     state: Connection
-    # For what http.server refuses by itself.
+    # For requests that http.server rejects by itself.
     error_content_type = "text/plain"
     error_message_format = "%(message)s\n"
 
     def setup(self) -> None:
-        """Read and write through the connection's deadlines."""
+        """Set up streams that enforce the deadlines of the connection."""
         self.connection = self.request
         self.state = self.server.connections[self.request]
         with suppress(OSError):
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-        self.rfile = io.BufferedReader(Incoming(self.state))
-        self.wfile = io.BufferedWriter(Outgoing(self.state))
+        self.rfile = io.BufferedReader(RequestReader(self.state))
+        self.wfile = io.BufferedWriter(ResponseWriter(self.state))
 
     def finish(self) -> None:
-        """Close both files, also where the client is gone."""
+        """Close both streams, even if the client has disconnected."""
         with suppress(OSError):
             self.wfile.close()
         self.rfile.close()
@@ -136,47 +137,47 @@ class BoundedHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def handle_one_request(self) -> None:
-        """Wait for a request, and answer it."""
+        """Wait for a request and answer it."""
         if self.state.requests:
             self.state.wait_for_request()
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        """Parse the head; from then on the connection does not give way."""
+        """Parse the head; from then on the connection is not evicted."""
         is_complete = super().parse_request()
         self.state.handle()
         return is_complete
 
     def version_string(self) -> str:
-        """Return what the header Server says."""
+        """Return the value of the Server header."""
         return "presage"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Log at DEBUG, not to standard error."""
+        """Log at DEBUG level instead of writing to standard error."""
         _LOG.debug(format, *args)
 
 
 class _WsgiHandler(BoundedHandler, WSGIRequestHandler):
-    """One request a connection, so that no idle connection keeps a thread."""
+    """Handler of one request per connection, so that no idle connection occupies a thread."""
 
 
 class WsgiServer(BoundedServer):
-    """A WSGI application on a thread of its own, from construction to :meth:`stop`.
+    """WSGI server on a thread of its own, from construction until :meth:`stop`.
 
     Raises
     ------
     OSError, OverflowError
-        The address cannot be listened on.
+        The server cannot listen on the address.
     """
 
     def __init__(
         self,
-        where: tuple[str, int],
+        address: tuple[str, int],
         application: Callable[..., Iterable[bytes]],
         *,
         limits: HttpLimits,
     ) -> None:
-        super().__init__(where, _WsgiHandler, limits=limits)
+        super().__init__(address, _WsgiHandler, limits=limits)
         host, self.port = self.server_address[:2]
         self.base_environ = {
             "SERVER_NAME": str(host),
@@ -197,6 +198,6 @@ class WsgiServer(BoundedServer):
         return self._application
 
     def stop(self, grace_s: float = _STOP_S) -> None:
-        """Take no new connection, and wait for those that are open."""
+        """Accept no new connection and wait for the open ones."""
         super().stop(grace_s)
         self._serving.join()

@@ -1,4 +1,4 @@
-"""Memory that the requests of one server may take together."""
+"""Memory limit for all requests of one HTTP server together."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 from presage.serving.admission.malloc import trim
 from presage.serving.http.connection import Connection, Phase
 
-_SLOW_S = 1.0  # a body that has been arriving for longer gives way
-_WAIT_S = 3.0  # for memory, before a request is refused
-_LOOK_S = 0.1
+_SLOW_S = 1.0  # a body that has been arriving for longer may be ended
+_WAIT_S = 3.0  # maximum wait for memory before a request is rejected
+_POLL_S = 0.1
 _TRIM_BYTES = 8 * 1024 * 1024
 
 
@@ -19,59 +19,58 @@ class BudgetExhaustedError(Exception):
 
 
 class MemoryBudget:
-    """Bytes held by requests, from a body's first byte to its response.
+    """Budget of bytes for requests, from the first byte of a body to its response.
 
-    When they are exhausted, a request waits for up to three seconds. Meanwhile the body that has
-    been arriving for longest is ended, then the next, where that is over a second: bodies that are
-    sent in part and held open do not keep others out. Memory goes back to the kernel once no
-    request holds any.
+    When the budget is exhausted, a request waits for up to three seconds. Meanwhile bodies that
+    have been arriving for more than a second are ended, slowest first, so that incomplete bodies do
+    not block other requests. Memory is returned to the kernel once no request holds any.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self._held: dict[Connection, int] = {}
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._reserved: dict[Connection, int] = {}
         self._freed = threading.Condition()
         self._peak = 0
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes that requests hold now."""
-        return sum(self._held.values())
+    def reserved_bytes(self) -> int:
+        """Bytes that requests hold at the moment."""
+        return sum(self._reserved.values())
 
     def reserve(self, connection: Connection, count: int) -> None:
-        """Add bytes to what a connection's request holds.
+        """Reserve bytes for the request of a connection.
 
         Raises
         ------
         BudgetExhaustedError
-            They did not become free in time.
+            The bytes did not become free in time.
         ConnectionEndedError
-            The connection gave way to another one.
+            The connection was evicted.
         """
         ends_s = time.monotonic() + _WAIT_S
         with self._freed:
-            while self.held_bytes + count > self.most_bytes:
+            while self.reserved_bytes + count > self.max_bytes:
                 connection.check_open()
                 if time.monotonic() > ends_s:
                     raise BudgetExhaustedError
                 self._end_slowest(connection)
-                self._freed.wait(_LOOK_S)
-            self._held[connection] = self._held.get(connection, 0) + count
-            self._peak = max(self._peak, self.held_bytes)
+                self._freed.wait(_POLL_S)
+            self._reserved[connection] = self._reserved.get(connection, 0) + count
+            self._peak = max(self._peak, self.reserved_bytes)
 
     def release(self, connection: Connection) -> None:
-        """Free what a connection's request held."""
+        """Free the bytes of a connection's request."""
         with self._freed:
-            self._held.pop(connection, None)
-            is_large = not self._held and self._peak > _TRIM_BYTES
+            self._reserved.pop(connection, None)
+            is_large = not self._reserved and self._peak > _TRIM_BYTES
             if is_large:
                 self._peak = 0
             self._freed.notify_all()
         if is_large:
             trim()
 
-    def _end_slowest(self, asking: Connection) -> None:
-        bodies = [one for one in self._held if one is not asking and one.phase is Phase.BODY]
+    def _end_slowest(self, requester: Connection) -> None:
+        bodies = [one for one in self._reserved if one is not requester and one.phase is Phase.BODY]
         slowest = min(bodies, key=lambda one: one.since_s, default=None)
         if slowest is not None and time.monotonic() - slowest.since_s > _SLOW_S:
             slowest.evict()

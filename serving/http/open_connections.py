@@ -1,4 +1,4 @@
-"""Open connections of a server: at most so many, and at most so many of one peer."""
+"""Table of a server's open connections, with limits in total and per peer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import suppress
 
 from presage.serving.http.connection import Connection, HttpLimits
 
-_EVICTION_S = 1.0  # that a closed connection's thread may take to end
+_EVICTION_S = 1.0  # maximum wait for the thread of an evicted connection to end
 
 
 class Connections:
-    """Table of open connections. At a bound the one that made least progress gives way."""
+    """Table of open connections; at a limit the one with the least progress is evicted."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
@@ -29,13 +29,13 @@ class Connections:
             return self._open[connection]
 
     def add(self, connection: socket.socket, address: str) -> bool:
-        """Add a connection; False where none of those that are open can give way."""
-        peer = peer_of(address)
+        """Add a connection; return False if it exceeds a limit and no other can be evicted."""
+        peer = peer_key(address)
         with self._changed:
-            while crowd := self._crowd(peer):
+            while candidates := self._eviction_candidates(peer):
                 victim = min(
-                    (one for one in crowd if one.can_be_evicted),
-                    key=lambda one: one.progress,
+                    (candidate for candidate in candidates if candidate.can_be_evicted),
+                    key=lambda candidate: candidate.progress,
                     default=None,
                 )
                 if victim is None:
@@ -47,23 +47,23 @@ class Connections:
         return True
 
     def remove(self, connection: socket.socket) -> None:
-        """Note that a connection is closed."""
+        """Remove a closed connection."""
         with self._changed:
             self._open.pop(connection, None)
             self._changed.notify_all()
 
-    def end(self, grace_s: float) -> None:
-        """Read no more of any connection; wait until they have been answered, and closed."""
+    def drain(self, grace_s: float) -> None:
+        """Stop receiving on all connections; wait until requests are answered and closed."""
         with self._changed:
             for connection in self._open:
-                # What has arrived can still be read, and answered. Not SSLSocket's own method,
-                # after which the answer would go out in the clear.
+                # Requests that have arrived are still answered. After SSLSocket's own method the
+                # response would be sent unencrypted.
                 with suppress(OSError):
                     socket.socket.shutdown(connection, socket.SHUT_RD)
             self._changed.wait_for(lambda: not self._open, grace_s)
 
-    def _crowd(self, peer: str) -> list[Connection]:
-        """The connections of which one has to give way to a new one of that peer."""
+    def _eviction_candidates(self, peer: str) -> list[Connection]:
+        """Return the connections of which one must be evicted for a new one of the peer."""
         of_peer = [one for one in self._open.values() if one.peer == peer]
         if len(of_peer) >= self._limits.per_peer:
             return of_peer
@@ -73,8 +73,11 @@ class Connections:
         return lambda: victim.socket not in self._open
 
 
-def peer_of(address: str) -> str:
-    """Peer to which an address is counted: one host often has a whole /64 network of IPv6."""
+def peer_key(address: str) -> str:
+    """Return the peer that an address counts towards.
+
+    An IPv6 address counts as its /64 network, because one host often has a whole /64 network.
+    """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is not None:

@@ -1,5 +1,5 @@
-"""The Open Inference Protocol: each predictor of a release as a model that Triton's clients know.
+"""Open Inference Protocol: each predictor of a release as a model for clients of Triton.
 
-What a model says is its calibrated quantiles as they are. Whether a job is in domain, wider
-intervals for strangers, start-up times and fits are the business of ``presage.v1``.
+The output of a model is its calibrated quantiles. Domain checks, interval widening for
+out-of-domain jobs, start-up times and memory fit are part of ``presage.v1`` only.
 """

@@ -1,4 +1,4 @@
-"""What requests say before their raw contents: a client says the same, call after call."""
+"""Cache of request headers, the part before the raw contents that a client repeats per call."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from google.protobuf.message import DecodeError
 from presage.serving.oip.messages import ModelInferRequest
 from presage.serving.oip.served_model import ServedModel
 
-_MOST = 64
-_MOST_BYTES = 1024
-# As float32 it is NaN, which no request has that was found right.
+_MAX_HEADERS = 64
+_MAX_BYTES = 1024
+# NaN as float32, which no valid request contains.
 _OTHER = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """All of a request but its raw contents, which are those of one tensor.
+    """Request without its raw contents, which belong to one tensor.
 
     Attributes
     ----------
+    content : bytes
+        Serialized header.
+    model : ServedModel
     tensor : str
+        Name of the tensor.
     shape : tuple of int
+        Shape of the tensor.
     """
 
     content: bytes
@@ -32,34 +37,36 @@ class Header:
 
 
 class Headers:
-    """Headers of requests that were found right, so that they need not be read again.
+    """Cache of the headers of valid requests, so that equal headers are not parsed again.
 
-    Whatever contents follow a header make a request of the same length that is as right, but for
-    the values.
+    A request of the same length with a cached header is valid except possibly for its values.
     """
 
     def __init__(self) -> None:
         self._by_length: dict[int, Header] = {}
 
     def find(self, request: bytes) -> Header | None:
-        """What this request begins with, where that was kept."""
+        """Return the cached header that a request begins with; None if there is none."""
         header = self._by_length.get(len(request))
         return header if header is not None and request.startswith(header.content) else None
 
-    def keep(
+    def store(
         self, request: bytes, raw: bytes, model: ServedModel, tensor: str, shape: tuple[int, ...]
     ) -> None:
-        """Keep the header of a request that was found right, if all that follows it is ``raw``."""
+        """Store the header of a valid request if only ``raw`` follows it."""
         content = request[: -len(raw)]
-        if len(content) > _MOST_BYTES or not _ends_where_contents_begin(content, len(raw)):
+        if len(content) > _MAX_BYTES or not _ends_where_contents_begin(content, len(raw)):
             return
-        if len(self._by_length) >= _MOST:
+        if len(self._by_length) >= _MAX_HEADERS:
             self._by_length.clear()
         self._by_length[len(request)] = Header(content, model, tensor, shape)
 
 
 def _ends_where_contents_begin(content: bytes, raw_bytes: int) -> bool:
-    """Fields may come in any order, and after the contents one that is not known here."""
+    """Return whether the raw contents follow directly.
+
+    Protobuf fields may have any order, and unknown fields may follow the contents.
+    """
     other = _OTHER * raw_bytes
     try:
         found = ModelInferRequest.FromString(content + other)

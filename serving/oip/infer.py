@@ -1,4 +1,4 @@
-"""ModelInfer: a request is checked completely, and only then does a model run."""
+"""ModelInfer: validation of a request, then execution of the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from presage.errors import InvalidTensorError
-from presage.serving.oip.messages import ModelInferResponse, parsed
+from presage.serving.oip.messages import ModelInferResponse, parse_request
 from presage.serving.oip.served import ServedModels
 from presage.serving.oip.served_model import OUTPUT_TENSOR, ServedModel
 from presage.serving.oip.tensors import FLOAT32, check_parameters, raw_tensor, read_inputs
@@ -22,14 +22,14 @@ from presage.system.arrays import Float32s, Mask
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """A checked request: nothing that a caller can mend is wrong with it.
+    """Validated request.
 
     Attributes
     ----------
     present : ndarray of shape (co-locations, members), or None
-        Where there are members; None for a model of rows.
+        Mask of members; None for a model of rows.
     raw : bool
-        Whether contents came as bytes, as they then go back.
+        Whether inputs are raw contents; the output then is raw, too.
     """
 
     model: ServedModel
@@ -40,20 +40,20 @@ class Inference:
 
     @property
     def rows(self) -> int:
-        """Rows, or co-locations x members, padding included: what the model has to work on."""
+        """Number of rows, or of co-locations x members including padding."""
         first = next(iter(self.inputs.values()))
         return math.prod(first.shape[: len(self.model.output.axes)])
 
 
 def check(request: Any, served: ServedModels) -> Inference:
-    """A ModelInferRequest, ready to run.
+    """Validate a ModelInferRequest.
 
     Raises
     ------
     UnknownModelError
-        There is no such model, or no such version.
+        The model or version does not exist.
     InvalidTensorError
-        Anything else is wrong. The text repeats nothing that the caller wrote but shapes.
+        Any other error. The text repeats nothing of the request except shapes.
     """
     model = served.find(request.model_name, request.model_version)
     _check_outputs(request.outputs, model)
@@ -63,47 +63,48 @@ def check(request: Any, served: ServedModels) -> Inference:
 
 
 def check_serialized(request: bytes, served: ServedModels) -> Inference:
-    """The same of a ModelInferRequest in bytes; one that begins as another did is not parsed.
+    """Validate a serialized ModelInferRequest; a request with a cached header is not parsed.
 
     Raises
     ------
     InvalidRequestError
-        The bytes are no such request.
+        The bytes are not a ModelInferRequest.
     UnknownModelError, InvalidTensorError
-        As above.
+        As raised by :func:`check`.
     """
     header = served.headers.find(request)
     if header is not None:
         inputs = {header.tensor: raw_tensor(request[len(header.content) :], header.shape)}
         return Inference(header.model, inputs, check_values(inputs))
-    asked = parsed("ModelInfer", request)
-    inference = check(asked, served)
-    if len(asked.raw_input_contents) == 1 and not asked.id:
+    message = parse_request("ModelInfer", request)
+    inference = check(message, served)
+    if len(message.raw_input_contents) == 1 and not message.id:
         [(tensor, values)] = inference.inputs.items()
-        [raw] = asked.raw_input_contents
-        served.headers.keep(request, raw, inference.model, tensor, values.shape)
+        [raw] = message.raw_input_contents
+        served.headers.store(request, raw, inference.model, tensor, values.shape)
     return inference
 
 
 def run(inference: Inference) -> bytes:
-    """The ModelInferResponse, serialized.
+    """Run the model and return the serialized ModelInferResponse.
 
     Raises
     ------
     ReleaseError
-        The model fails, or its answer breaks the contract.
+        The model fails, or its output violates the contract.
     """
     quantiles = _quantiles(inference)
-    # Serialized messages that follow one another are one message with the fields of all.
-    of_id = _of_id(inference.request_id) if inference.request_id else b""
+    # Concatenated serialized messages are one message with the fields of all.
+    id_field = _id_field(inference.request_id) if inference.request_id else b""
+    common = inference.model.response_header
     if inference.raw:
         before_contents = _raw_output(quantiles.shape)
-        return b"".join((inference.model.answer, of_id, before_contents, quantiles.tobytes()))
+        return b"".join((common, id_field, before_contents, quantiles.tobytes()))
     contents = {"fp32_contents": quantiles.ravel().tolist()}
-    return b"".join((inference.model.answer, of_id, _output(quantiles.shape, contents=contents)))
+    return b"".join((common, id_field, _output(quantiles.shape, contents=contents)))
 
 
-def _of_id(request_id: str) -> bytes:
+def _id_field(request_id: str) -> bytes:
     content: bytes = ModelInferResponse(id=request_id).SerializeToString()
     return content
 
@@ -116,20 +117,20 @@ def _output(shape: tuple[int, ...], **more: Any) -> bytes:
 
 @lru_cache
 def _raw_output(shape: tuple[int, ...]) -> bytes:
-    """A response's output tensor, up to its raw contents, which are the last of the response."""
+    """Return the output tensor of a response up to its raw contents, which come last."""
     blank = bytes(math.prod(shape) * FLOAT32.itemsize)
     contents: bytes = ModelInferResponse(raw_output_contents=[blank]).SerializeToString()
     return _output(shape) + contents[: -len(blank)]
 
 
 def _quantiles(inference: Inference) -> Float32s:
-    """Answer of shape (rows, levels) or (co-locations, members, levels), little-endian."""
+    """Return quantiles (rows, levels) or (co-locations, members, levels), little-endian."""
     present = inference.present
     quantiles: Float32s = inference.model.onnx.run(inference.inputs, present)
     quantiles = quantiles.astype("<f4", copy=False)
     if present is None:
         return quantiles
-    # Padding is slowed down by nobody.
+    # Padding has slowdown 1.
     padded = np.ones((*present.shape, quantiles.shape[1]), dtype="<f4")
     padded[present] = quantiles
     return padded
@@ -138,7 +139,7 @@ def _quantiles(inference: Inference) -> Float32s:
 def _check_outputs(outputs: Sequence[Any], model: ServedModel) -> None:
     if len(outputs) > 1:
         raise InvalidTensorError(
-            f"outputs: {len(outputs)} are asked for, {model.name} has one: {OUTPUT}"
+            f"outputs: {len(outputs)} are requested, but {model.name} has only one: {OUTPUT}"
         )
     for output in outputs:
         if output.name != OUTPUT:

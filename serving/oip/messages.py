@@ -1,8 +1,8 @@
-"""The protocol's messages and service, in a descriptor pool of their own.
+"""Messages and service of the protocol in a descriptor pool of their own.
 
-Every package that brings this protocol (tritonclient, kserve, mlserver) registers the same names
-in protobuf's default pool, and two that differ there are an error at import. In a pool of our own
-they live beside any of them.
+Every package with this protocol (tritonclient, kserve, mlserver) registers the same names in
+protobuf's default pool, where different definitions are an import error. A separate pool avoids
+conflicts with them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from presage.system.message_fields import add_fields
 PACKAGE = "inference"
 SERVICE = "GRPCInferenceService"
 SERVICE_NAME = f"{PACKAGE}.{SERVICE}"
-# Each takes a <method>Request and gives a <method>Response, neither of them a stream.
+# Unary methods from <method>Request to <method>Response.
 METHODS = (
     "ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer",
 )  # fmt: skip
 
-# A message inside another is written with its owner's name, and after its owner.
+# Names of nested messages contain the outer message, which comes first.
 _MESSAGES = {
     "ServerLiveRequest": "",
     "ServerLiveResponse": "bool live = 1;",
@@ -36,7 +36,7 @@ _MESSAGES = {
     "ModelReadyRequest": "string name = 1; string version = 2;",
     "ModelReadyResponse": "bool ready = 1;",
     "ModelMetadataRequest": "string name = 1; string version = 2;",
-    # Field 6 is mlserver's, not the standard's: whoever does not know it skips it.
+    # Field 6 is an extension of mlserver; other clients skip it.
     "ModelMetadataResponse": """
         string name = 1; repeated string versions = 2; string platform = 3;
         repeated ModelMetadataResponse.TensorMetadata inputs = 4;
@@ -81,7 +81,7 @@ _MESSAGES = {
         repeated double fp64_contents = 7; repeated bytes bytes_contents = 8;
     """,
 }
-_ONEOFS = {"InferParameter": "parameter_choice"}  # all of the message's fields are in it
+_ONEOFS = {"InferParameter": "parameter_choice"}  # contains all fields of the message
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
@@ -109,14 +109,14 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
 
 
 POOL = descriptor_pool.DescriptorPool()
-# Its name, serialized_pb and services are what gRPC reflection asks for.
+# gRPC reflection uses its name, serialized_pb and services.
 FILE = POOL.AddSerializedFile(_file().SerializeToString())
 
 
 def message(name: str) -> Any:
-    """Return the class of a message; the name of a nested one follows its owner's and a dot.
+    """Return the class of a message; names of nested messages are "Outer.Inner".
 
-    It is built at run time, so type checkers do not know it.
+    Classes are built at run time, so type checkers do not know them.
     """
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
@@ -132,7 +132,7 @@ InferTensorContents = message("InferTensorContents")
 _REQUESTS = {method: message(f"{method}Request") for method in METHODS}
 
 
-def parsed(method: str, request: bytes) -> Any:
+def parse_request(method: str, request: bytes) -> Any:
     """Parse the request of a method.
 
     Raises
@@ -144,6 +144,6 @@ def parsed(method: str, request: bytes) -> Any:
         return _REQUESTS[method].FromString(request)
     except (DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(
-            f"{len(request)} bytes are no {PACKAGE}.{method}Request; send what stubs of the Open "
-            "Inference Protocol write"
+            f"{len(request)} bytes are not a serialized {PACKAGE}.{method}Request; use stubs of "
+            "the Open Inference Protocol"
         ) from error

@@ -1,4 +1,4 @@
-"""What is served: of the server, of a model, and whether a model is ready."""
+"""Metadata of the server and the models, and readiness of a model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PLATFORM = "onnxruntime_onnx"
 
 
 def server_metadata() -> Any:
-    """ServerMetadataResponse; none of the protocol's extensions is served."""
+    """Return the ServerMetadataResponse; no extensions of the protocol are supported."""
     return ServerMetadataResponse(name="presage", version=__version__)
 
 
 def model_ready(request: Any, served: ServedModels) -> Any:
-    """ModelReadyResponse: a model that does not exist is not ready, which is no error."""
+    """Return the ModelReadyResponse; an unknown model is not ready, which is not an error."""
     try:
         served.find(request.name, request.version)
     except UnknownModelError:
@@ -34,15 +34,15 @@ def model_ready(request: Any, served: ServedModels) -> Any:
 
 
 def model_metadata(request: Any, served: ServedModels) -> Any:
-    """ModelMetadataResponse: tensors, and in parameters what their columns are.
+    """Return the ModelMetadataResponse: tensors, and their columns as parameters.
 
     Raises
     ------
     UnknownModelError
-        There is no such model, or no such version.
+        The model or version does not exist.
     """
     model = served.find(request.name, request.version)
-    # Of the inputs, the first has columns.
+    # Only the first input has columns.
     columns = next(iter(model.inputs.values())).columns
     parameters = {
         "unit": model.unit,

@@ -1,4 +1,4 @@
-"""The predictors of one release as the protocol sees them: models with a common version."""
+"""Predictors of a release as models of the protocol, with a common version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presage.serving.predictor.onnx_model import OnnxModel
 
 @dataclass(frozen=True, slots=True)
 class ServedModels:
-    """Predictors of a release, by name; the release id is the version of each."""
+    """Models of a release by name; the release id is the version of each."""
 
     release_id: str
     schema_hash: str
@@ -23,7 +23,7 @@ class ServedModels:
 
     @classmethod
     def of(cls, release: Release, models: Mapping[str, OnnxModel]) -> ServedModels:
-        """Return the predictors of a release from its loaded ONNX models."""
+        """Return the models of a release from its loaded ONNX models by predictor."""
         return cls(
             release.release_id,
             release.manifest["schema_hash"],
@@ -31,19 +31,20 @@ class ServedModels:
         )
 
     def find(self, name: str, version: str) -> ServedModel:
-        """Return a model by name; ``version`` is the release id, or "" for the one served.
+        """Return the model of that name; ``version`` is a release id, or "" for the served one.
 
         Raises
         ------
         UnknownModelError
-            Names what is served. It does not repeat text of the request.
+            The model or version does not exist. The text names the existing ones and does not
+            repeat the request.
         """
         model = self.models.get(name)
         if model is None:
-            raise UnknownModelError(f"no model of that name; there are {', '.join(self.models)}")
+            raise UnknownModelError(f"unknown model; the models are {', '.join(self.models)}")
         if version not in ("", self.release_id):
             raise UnknownModelError(
-                f"no such version of {model.name}; {self.release_id} is served: ask for it, or "
-                "leave the version empty"
+                f"unknown version of {model.name}; request {self.release_id}, or leave the "
+                "version empty"
             )
         return model

@@ -1,4 +1,4 @@
-"""One predictor as the protocol sees it: a name, tensors, and what its responses share."""
+"""Predictor as a model of the protocol: name, tensors and the common part of responses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from presage.models.release.release import Release
 from presage.serving.oip.messages import InferParameter, ModelInferResponse
 from presage.serving.predictor.onnx_model import OUTPUT, OnnxModel
 
-DATATYPE = "FP32"  # of every tensor, in and out
+DATATYPE = "FP32"  # of all tensors
 OUTPUT_TENSOR = {"name": OUTPUT, "datatype": DATATYPE}
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Tensor of the ONNX contract: axes of any length, then optionally one of named columns."""
+    """Tensor of the ONNX contract: variable axes and optionally a last axis of named columns."""
 
     name: str
     axes: tuple[str, ...]
@@ -25,12 +25,12 @@ class TensorSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape, -1 for an axis of any length."""
+        """Shape with -1 for variable axes."""
         return (-1,) * len(self.axes) + ((len(self.columns),) if self.columns else ())
 
     @property
     def layout(self) -> str:
-        """Shape in words, such as ``[rows, 177]``."""
+        """Shape with names of variable axes, such as ``[rows, 177]``."""
         return f"[{', '.join((*self.axes, *(str(size) for size in self.shape if size > 0)))}]"
 
 
@@ -41,10 +41,11 @@ class ServedModel:
     Attributes
     ----------
     inputs : mapping of str to TensorSpec
+        Input tensors by name.
     output : TensorSpec
-        Its columns are the quantile levels.
-    answer : bytes
-        The part of a serialized ModelInferResponse that all responses share.
+        Output tensor, whose columns are the quantile levels.
+    response_header : bytes
+        Common part of all responses, serialized.
     """
 
     name: str
@@ -52,17 +53,17 @@ class ServedModel:
     inputs: Mapping[str, TensorSpec]
     output: TensorSpec
     unit: str
-    answer: bytes
+    response_header: bytes
 
     @property
     def takes(self) -> str:
-        """Inputs in words, for errors."""
+        """Description of the inputs, for errors."""
         specs = (f"{spec.name} {DATATYPE} {spec.layout}" for spec in self.inputs.values())
         return f"{self.name} takes {' and '.join(specs)}"
 
 
 def served_model(name: str, release: Release, onnx: OnnxModel) -> ServedModel:
-    """Describe a predictor, by the contract in :mod:`presage.models.release.release`."""
+    """Return a model by the contract in :mod:`presage.models.release.release`."""
     quantity = QUANTITIES[name]
     if quantity.scope == "co-location":
         axes: tuple[str, ...] = ("co-locations", "members")

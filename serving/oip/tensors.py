@@ -1,7 +1,7 @@
-"""The input tensors of a request as arrays, once their names, types, shapes and sizes are right.
+"""Conversion of a request's input tensors to arrays, with checks of name, type, shape and size.
 
-Nothing here repeats what a caller wrote, in case it is private: an error says which tensor, what
-was expected, and lengths, counts, shapes and the protocol's own words.
+Errors do not repeat texts of the request, which may be private. They contain the name of the
+tensor, the expectation, lengths, counts, shapes and words of the protocol.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from presage.system.arrays import Float32s
 
 FLOAT32 = np.dtype("<f4")
 _CONTENTS = "fp32_contents"
-# Extensions that would change what a tensor is: to skip them is to answer something else.
+# Extensions that change the meaning of a tensor, so that they must not be ignored.
 _NOT_SERVED = ("shared_memory_region", "classification")
 _DATATYPES = frozenset(
     "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BF16 BYTES".split()
@@ -28,12 +28,12 @@ _MAX_SHOWN_AXES = 8
 
 
 def read_inputs(request: Any, model: ServedModel) -> dict[str, Float32s]:
-    """Input arrays by name, views of the request's own bytes where those are raw.
+    """Return the input arrays by name; raw contents become views of the request's bytes.
 
     Raises
     ------
     InvalidTensorError
-        The inputs are not those of the model, or their contents do not fill their shapes.
+        The inputs are not those of the model, or their contents do not match their shapes.
     """
     tensors = _by_name(request.inputs, model)
     shapes = {name: _shape(tensor, model.inputs[name]) for name, tensor in tensors.items()}
@@ -47,39 +47,37 @@ def read_inputs(request: Any, model: ServedModel) -> dict[str, Float32s]:
 
 
 def raw_tensor(content: bytes, shape: tuple[int, ...]) -> Float32s:
-    """Raw contents of that shape, which they fill."""
+    """Return raw contents as an array of that shape."""
     return np.frombuffer(content, FLOAT32).reshape(shape)
 
 
 def check_parameters(tensor: Any, what: str) -> None:
-    """Refuse parameters of a tensor that ask for what is not served."""
+    """Raise InvalidTensorError for parameters that request unsupported extensions."""
     for name in _NOT_SERVED if tensor.parameters else ():
         if name in tensor.parameters:
-            raise InvalidTensorError(f"{what}: parameter {name} is not served; leave it out")
+            raise InvalidTensorError(f"{what}: parameter {name} is not supported; omit it")
 
 
 def _by_name(tensors: Sequence[Any], model: ServedModel) -> dict[str, Any]:
-    """The request's input tensors in its own order, each known and there once."""
+    """Return the input tensors by name in their order; each must be known and occur once."""
     found: dict[str, Any] = {}
     for position, tensor in enumerate(tensors):
         name = tensor.name
         if name not in model.inputs:
             raise InvalidTensorError(f"inputs[{position}]: unknown name; {model.takes}")
         if name in found:
-            raise InvalidTensorError(
-                f"inputs[{position}]: {name} for the second time; give it once"
-            )
+            raise InvalidTensorError(f"inputs[{position}]: {name} occurs twice; give it once")
         found[name] = tensor
     for name in model.inputs:
         if name not in found:
             raise InvalidTensorError(
-                f"{name}: missing among the {len(found)} inputs; {model.takes}"
+                f"{name}: is missing among the {len(found)} inputs; {model.takes}"
             )
     return found
 
 
 def _shape(tensor: Any, spec: TensorSpec) -> tuple[int, ...]:
-    """Shape of a tensor of the right kind; nothing is worked out with it before it is checked."""
+    """Return the shape of a tensor after checking its data type, parameters and shape."""
     _check_datatype(tensor, spec.name)
     check_parameters(tensor, spec.name)
     shape = tuple(tensor.shape[:])
@@ -95,24 +93,24 @@ def _shape(tensor: Any, spec: TensorSpec) -> tuple[int, ...]:
 
 def _check_datatype(tensor: Any, name: str) -> None:
     if tensor.datatype != DATATYPE:
-        came = tensor.datatype if tensor.datatype in _DATATYPES else "none of the protocol's"
+        datatype = tensor.datatype if tensor.datatype in _DATATYPES else "unknown to the protocol"
         raise InvalidTensorError(
-            f"{name}: datatype is {came}, must be {DATATYPE}; convert the values"
+            f"{name}: datatype is {datatype}, must be {DATATYPE}; convert the values"
         )
 
 
 def _check_size(free: tuple[int, ...], spec: TensorSpec) -> None:
-    """The limits of ``presage.v1``; Python's integers do not overflow."""
+    """Check the limits of ``presage.v1``; Python's integers do not overflow."""
     rows = math.prod(free)
     if rows > MAX_ROWS:
         raise InvalidTensorError(
-            f"{spec.name}: {rows} {' x '.join(spec.axes)}, at most {MAX_ROWS} are answered at "
-            "once; split the request"
+            f"{spec.name}: {rows} {' x '.join(spec.axes)}, the limit is {MAX_ROWS}; split the "
+            "request"
         )
-    # Each member meets each other one: the work grows with their square.
+    # The work grows with the square of the members.
     if len(free) == 2 and free[1] > MAX_MEMBERS:
         raise InvalidTensorError(
-            f"{spec.name}: {free[1]} members a co-location, at most {MAX_MEMBERS} are taken"
+            f"{spec.name}: {free[1]} members per co-location, the limit is {MAX_MEMBERS}"
         )
 
 
@@ -126,12 +124,12 @@ def _check_raw_alone(raw: Sequence[bytes], tensors: Mapping[str, Any], model: Se
     for name, tensor in tensors.items():
         if tensor.HasField("contents") and tensor.contents.ListFields():
             raise InvalidTensorError(
-                f"{name}: has contents beside raw_input_contents; give all inputs in one of them"
+                f"{name}: has contents as well as raw_input_contents; give all inputs in one form"
             )
     if len(raw) != len(tensors):
         raise InvalidTensorError(
-            f"raw_input_contents has {len(raw)} entries, must have {len(tensors)}: one an input, "
-            f"in their order; {model.takes}"
+            f"raw_input_contents has {len(raw)} entries, must have {len(tensors)}: one per input, "
+            f"in order; {model.takes}"
         )
 
 
@@ -164,10 +162,10 @@ def _typed(tensor: Any, name: str, shape: tuple[int, ...]) -> Float32s:
 
 
 def _unpacked(contents: Any, count: int) -> Float32s:
-    """Values of ``fp32_contents``, the only field that is filled.
+    """Return the values of ``fp32_contents``, the only field that is set.
 
-    On the wire it is one tag byte, its length in groups of 7 bits, and the floats as they lie in
-    memory: numpy reads these 100 times as fast as one Python float after another.
+    Its serialized form is a tag byte, a varint length and the floats as in memory. numpy reads them
+    100 times as fast as protobuf converts single floats.
     """
     n_bytes = count * FLOAT32.itemsize
     start = 1 + math.ceil(n_bytes.bit_length() / 7)

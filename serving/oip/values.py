@@ -1,4 +1,4 @@
-"""What the numbers of input tensors may be; an error says where a bad one is, never what it is."""
+"""Validation of input values; errors name the place of an invalid value, never the value."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import numpy as np
 from presage.errors import InvalidTensorError
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import FEATURE_SETS
-from presage.serving.predictor.feature_rows import MOST_FEATURE
+from presage.serving.predictor.feature_rows import MAX_FEATURE
 from presage.system.arrays import Float32s, Mask
 
-MOST = np.float32(MOST_FEATURE)
+MAX_VALUE = np.float32(MAX_FEATURE)
 _COLUMNS = FEATURE_SETS["full"]
-# The models take the logarithms of most columns.
-_LEAST = np.array([-MOST if c.log_offset is None else 0 for c in _COLUMNS], dtype=np.float32)
+# The models use the logarithms of most columns.
+_LOWER_BOUNDS = np.array(
+    [-MAX_VALUE if c.log_offset is None else 0 for c in _COLUMNS], dtype=np.float32
+)
 
 
 def check_values(inputs: Mapping[str, Float32s]) -> Mask | None:
-    """Where there are members, of shape (co-locations, members); None for a model of rows.
+    """Validate values; return the mask of members, or None for a model of rows.
+
+    Returns
+    -------
+    ndarray of bool, shape (co-locations, members), or None
 
     Raises
     ------
     InvalidTensorError
-        A value is not finite or out of its range, padding included, or the mask is not one.
+        A value is not finite or out of range, including padding, or the mask is invalid.
     """
     if "features" in inputs:
         _check_features(inputs["features"])
@@ -36,31 +42,32 @@ def check_values(inputs: Mapping[str, Float32s]) -> Mask | None:
             "the first two axes of members"
         )
     _check_members(members)
-    return _present(mask)
+    return _read_mask(mask)
 
 
 def _check_features(features: Float32s) -> None:
-    good = (features >= _LEAST) & (features <= MOST)  # NaN is neither
+    good = (features >= _LOWER_BOUNDS) & (features <= MAX_VALUE)  # False for NaN
     if not good.all():
         row, column = np.argwhere(~good)[0].tolist()
         raise InvalidTensorError(
-            f"features: {_COLUMNS[column].name!r} of row {row} is {_wrong(features[row, column])}, "
-            f"must be in [{_LEAST[column]:g}, {MOST:g}]"
+            f"features: {_COLUMNS[column].name!r} of row {row} is "
+            f"{_describe_value(features[row, column])}, must be in "
+            f"[{_LOWER_BOUNDS[column]:g}, {MAX_VALUE:g}]"
         )
 
 
 def _check_members(members: Float32s) -> None:
-    good = np.abs(members) <= MOST
+    good = np.abs(members) <= MAX_VALUE
     if not good.all():
         place, member, column = np.argwhere(~good)[0].tolist()
         raise InvalidTensorError(
             f"members: {MEMBER_COLUMNS[column]!r} of member {member} of co-location {place} is "
-            f"{_wrong(members[place, member, column])}, must be in [{-MOST:g}, {MOST:g}], "
-            "in padding too"
+            f"{_describe_value(members[place, member, column])}, must be in "
+            f"[{-MAX_VALUE:g}, {MAX_VALUE:g}], in padding too"
         )
 
 
-def _present(mask: Float32s) -> Mask:
+def _read_mask(mask: Float32s) -> Mask:
     present: Mask = mask == 1
     good = (present | (mask == 0)).all(axis=1)
     if not good.all():
@@ -77,5 +84,5 @@ def _present(mask: Float32s) -> Mask:
     return present
 
 
-def _wrong(value: np.float32) -> str:
+def _describe_value(value: np.float32) -> str:
     return "out of range" if np.isfinite(value) else "not finite"

@@ -1,7 +1,7 @@
-"""Watching for drift: the outcome log, followed beside the calls.
+"""Drift detection on the outcome log, in a thread beside the calls.
 
-Reading the log, and not what this process was told, gives every worker the same answer, and after a
-restart the answer of the log's newest rows.
+It reads the log instead of the reports that this process received. So every worker gets the same
+result, and a restarted server gets the result of the newest rows of the log.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from presage.serving.server.log import log
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.v1 import prediction_pb2 as pb
 
-MOST_ROWS = 10_000  # that a server begins with, or is behind; those before are not judged here
-_AT_ONCE = 16
-# For each second of work, because calls come first.
-_PAUSES, _LONGEST_PAUSE_S = 9, 1.0
+MAX_ROWS = 10_000  # newest rows that are evaluated at start or after a delay; earlier ones are not
+_BATCH_ROWS = 16
+# Pause in s per second of work, because calls have priority.
+_PAUSE_FACTOR, _MAX_PAUSE_S = 9, 1.0
 
 
-class Answered:
-    """Outcomes of one release among those of a log, and what they add up to.
+class ReleaseOutcomes:
+    """Outcomes of one release in a log, and their drift statistics.
 
     Attributes
     ----------
     outcomes : int
-        That were read; ``of_others`` of them answer another release, ``of_none`` name none. The
-        others are judged, unless their jobs failed.
+        Outcomes that were read. ``other_releases`` of them belong to another release and
+        ``without_release`` name none; the rest is evaluated unless the job failed.
     refused : int
-        Outcomes that are none, or of no job that can be.
+        Outcomes that cannot be parsed or describe an impossible job.
     """
 
     def __init__(self, predictor: Predictor, policy: DriftPolicy) -> None:
         self.predictor = predictor
         self.drift = Drift(predictor.promises, policy)
-        self.outcomes = self.of_others = self.of_none = self._unreadable = 0
+        self.outcomes = self.other_releases = self.without_release = self._unreadable = 0
         self._judge = Judge(predictor)
 
     @property
@@ -55,15 +55,15 @@ class Answered:
 
     @property
     def missing(self) -> int:
-        """Outcomes beside others of jobs that were never reported alone before."""
+        """Co-located outcomes of jobs without an earlier solo outcome."""
         return self._judge.missing
 
     def add(self, rows: Iterable[ReportedOutcome]) -> None:
-        """Take rows of a log, in the order in which they came."""
-        for judged in self._judge.judged(self._own(rows)):
+        """Add rows of a log in their order."""
+        for judged in self._judge.judge(self._select(rows)):
             self.drift.add(judged)
 
-    def _own(self, rows: Iterable[ReportedOutcome]) -> Iterator[pb.Outcome]:
+    def _select(self, rows: Iterable[ReportedOutcome]) -> Iterator[pb.Outcome]:
         for row in rows:
             self.outcomes += 1
             try:
@@ -74,79 +74,79 @@ class Answered:
             if outcome.release_id == self.predictor.release_id:
                 yield outcome
             elif outcome.release_id:
-                self.of_others += 1
+                self.other_releases += 1
             else:
-                self.of_none += 1
+                self.without_release += 1
 
 
 class DriftWatch:
-    """Shows as metrics whether what is served still foretells what comes."""
+    """Background task that exports the drift of the served release as metrics."""
 
     def __init__(
         self, path: Path, served: Served, metrics: Metrics, policy: DriftPolicy, *, every_s: float
     ) -> None:
         self._path, self._served, self._metrics = path, served, metrics
         self._policy, self._every_s = policy, every_s
-        self._answered: Answered | None = None
+        self._evaluated: ReleaseOutcomes | None = None
         self._position = 0
         self._shown: set[tuple[str, str]] = set()
         self._drifted: set[tuple[str, str]] = set()
         self._closed = threading.Event()
 
     async def run(self) -> None:
-        """Look every ``every_s`` at what was reported since."""
-        said = ""
+        """Check the log every ``every_s`` until closed."""
+        logged = ""
         while not self._closed.is_set():
             try:
-                await asyncio.to_thread(self.look)
-                said = ""
+                await asyncio.to_thread(self.check)
+                logged = ""
             except PresageError as error:
-                if str(error) != said:  # once, however long it lasts
+                if str(error) != logged:  # log a lasting error once
                     log(logging.WARNING, "drift not watched", reason=str(error))
-                said = str(error)
+                logged = str(error)
             except Exception:
                 log(logging.ERROR, "defect", traceback=True, method="drift")
             await asyncio.sleep(self._every_s)
 
     def close(self) -> None:
-        """Look no more; what is being looked at ends within moments."""
+        """Stop; a running check ends soon."""
         self._closed.set()
 
-    def look(self) -> None:
-        """Judge what the log has since the last look, or for a new release all it has of that."""
+    def check(self) -> None:
+        """Evaluate the rows since the last check; after a change of release, all of its rows."""
         predictor, last = self._served.predictor, last_position(self._path)
-        answered = self._answered
-        # Another release, or another log in the place of the one before.
-        if answered is None or answered.predictor is not predictor or last < self._position:
-            answered = self._answered = Answered(predictor, self._policy)
+        evaluated = self._evaluated
+        # Another release, or the log was replaced.
+        if evaluated is None or evaluated.predictor is not predictor or last < self._position:
+            evaluated = self._evaluated = ReleaseOutcomes(predictor, self._policy)
             self._position = 0
             self._drifted.clear()
         elif last == self._position:
             return
-        self._position = max(self._position, last - MOST_ROWS)
-        # Each page is read by itself: an open reader would keep SQLite from shortening its log.
-        while rows := list(read_outcomes(self._path, after=self._position, most=_AT_ONCE)):
-            self._position = rows[-1].position  # what cannot be judged is not tried again
+        self._position = max(self._position, last - MAX_ROWS)
+        # One query per page: an open reader would keep SQLite from truncating its write-ahead log.
+        while rows := list(read_outcomes(self._path, after=self._position, limit=_BATCH_ROWS)):
+            self._position = rows[-1].position  # rows that fail are not tried again
             begin_s = time.thread_time()
-            answered.add(rows)
-            pause_s = min(_PAUSES * (time.thread_time() - begin_s), _LONGEST_PAUSE_S)
+            evaluated.add(rows)
+            pause_s = min(_PAUSE_FACTOR * (time.thread_time() - begin_s), _MAX_PAUSE_S)
             if self._closed.wait(pause_s) or self._served.predictor is not predictor:
                 return
-        self._show(answered.drift.rows())
+        self._show(evaluated.drift.rows())
 
     def _show(self, rows: list[Row]) -> None:
         for row in rows:
-            of = row.quantity, row.slice_name
-            self._metrics.drift.labels(*of).set(int(row.drift != NO_DRIFT))
-            self._metrics.drift_evidence.labels(*of).set(row.evidence)
-            if row.drift and of not in self._drifted:
-                self._drifted.add(of)
+            labels = row.quantity, row.slice_name
+            self._metrics.drift.labels(*labels).set(int(row.drift != NO_DRIFT))
+            self._metrics.drift_evidence.labels(*labels).set(row.evidence)
+            if row.drift and labels not in self._drifted:
+                self._drifted.add(labels)
                 log(
                     logging.WARNING, "drift", quantity=row.quantity, slice=row.slice_name,
                     drift=row.drift, ratio=row.ratio, outcomes=row.runs,
                 )  # fmt: skip
-        now = {(row.quantity, row.slice_name) for row in rows}
-        for of in self._shown - now:  # of a release that was served before
-            self._metrics.drift.labels(*of).set(0)
-            self._metrics.drift_evidence.labels(*of).set(0)
-        self._shown |= now
+        current = {(row.quantity, row.slice_name) for row in rows}
+        for labels in self._shown - current:  # labels of an earlier release
+            self._metrics.drift.labels(*labels).set(0)
+            self._metrics.drift_evidence.labels(*labels).set(0)
+        self._shown |= current

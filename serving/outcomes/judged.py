@@ -1,4 +1,4 @@
-"""Reported outcomes beside what a release foretells of them."""
+"""Comparison of reported outcomes with the forecasts of a release."""
 
 from __future__ import annotations
 
@@ -27,83 +27,88 @@ from presage.serving.v1 import prediction_pb2 as pb
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
-_MOST_ALONE, _MOST_JOBS = 64, 20_000  # step times of a job alone, and jobs, that are remembered
+_MAX_SOLO_STEPS, _MAX_JOBS = 64, 20_000  # cached solo step times per job, and cached jobs
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """An outcome as values."""
+    """Parsed outcome."""
 
     outcome: pb.Outcome
     placement: Placement
     neighbours: tuple[JobFeatures, ...]
-    shares: tuple[Share, ...]  # of its job first
+    shares: tuple[Share, ...]  # own share first
     digests: tuple[str, ...]
-    slowdown: float | None = None  # of a job with neighbours
+    slowdown: float | None = None  # only of a co-located job
 
     @property
     def colocation(self) -> Colocation:
-        """It and its neighbours."""
+        """Co-location of the job and its neighbours."""
         members = (self.placement.job, *self.neighbours)
         return Colocation(self.placement.device, members, self.shares)
 
     @property
-    def place(self) -> tuple[str, str, Share]:
-        """The same for all runs of a job alone on such a share."""
+    def solo_key(self) -> tuple[str, str, Share]:
+        """Key shared by all solo runs of the job on such a device and share."""
         return self.digests[0], self.placement.device.kind, self.shares[0]
 
     @property
     def identity(self) -> str:
-        """The same for all runs of a job in such company."""
+        """Key shared by all runs of the job with such co-located jobs."""
         others = sorted(zip(self.digests[1:], map(str, self.shares[1:]), strict=True))
-        said = json.dumps([*map(str, self.place), others])
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        text = json.dumps([*map(str, self.solo_key), others])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Judge:
-    """Puts outcomes, in the order in which they came, beside forecasts of one release.
+    """Comparison of outcomes, in the order of their arrival, with forecasts of one release.
 
-    A slowdown is a step beside others over the median step of the same job alone: of a job that
-    was never reported alone it cannot be told, and ``missing`` counts those; ``refused`` counts
-    outcomes of jobs or devices that cannot be.
+    A slowdown is a co-located step time divided by the median solo step time of the same job.
+
+    Attributes
+    ----------
+    missing : int
+        Co-located outcomes without an earlier solo outcome of the job.
+    refused : int
+        Outcomes of impossible jobs or devices.
     """
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self.missing = self.refused = 0
-        self._alone: dict[tuple[str, str, Share], deque[float]] = {}
+        self._solo_steps_s: dict[tuple[str, str, Share], deque[float]] = {}
 
-    def judged(self, outcomes: Iterable[pb.Outcome]) -> list[list[Judged]]:
-        """Of each outcome that can be judged, what it measured; the others are left out."""
+    def judge(self, outcomes: Iterable[pb.Outcome]) -> list[list[Judged]]:
+        """Return the comparisons of each outcome that can be evaluated; skip the others."""
         runs = [run for outcome in outcomes if (run := self._run(outcome)) is not None]
-        alone = [run.placement for run in runs if run.slowdown is None]
-        together = [run.colocation for run in runs if run.slowdown is not None]
-        of_alone = iter(self._asked(self.predictor.predict, alone))
-        of_together = iter(self._asked(self.predictor.predict_interference, together))
+        solo = [run.placement for run in runs if run.slowdown is None]
+        colocated = [run.colocation for run in runs if run.slowdown is not None]
+        solo_forecasts = iter(self._predict(self.predictor.predict, solo))
+        colocated_forecasts = iter(self._predict(self.predictor.predict_interference, colocated))
         out = []
         for run in runs:
             if run.slowdown is None:
-                found = next(of_alone)
-                out.append([] if found is None else _of_alone(run, found))
+                forecast = next(solo_forecasts)
+                out.append([] if forecast is None else _judge_solo(run, forecast))
             else:
-                pair = next(of_together)
-                one = pair and _judged(
-                    run, INTERFERENCE.forecast_field, run.slowdown, pair.slowdowns[0]
+                colocation = next(colocated_forecasts)
+                comparison = colocation and _judge(
+                    run, INTERFERENCE.forecast_field, run.slowdown, colocation.slowdowns[0]
                 )
-                out.append([one] if one else [])
-        return [found for found in out if found]
+                out.append([comparison] if comparison else [])
+        return [comparisons for comparisons in out if comparisons]
 
-    def _asked(
+    def _predict(
         self, predict: Callable[[Sequence[Row]], Sequence[Answer]], rows: Sequence[Row]
     ) -> Sequence[Answer | None]:
-        """Forecasts of all; of a job that cannot be foretold, which an outsider reported, None."""
+        """Return the forecasts of all rows; None for a job that cannot be predicted."""
         try:
             return predict(rows)
         except PresageError:
             if len(rows) == 1:
                 self.refused += 1
                 return [None]
-        return [found for row in rows for found in self._asked(predict, [row])]
+        return [forecast for row in rows for forecast in self._predict(predict, [row])]
 
     def _run(self, outcome: pb.Outcome) -> _Run | None:
         if outcome.failure:
@@ -111,32 +116,32 @@ class Judge:
         try:
             run = _read(outcome, self.predictor)
         except PresageError:
-            self.refused += 1  # `presage outcomes ingest` says why
+            self.refused += 1  # `presage outcomes ingest` reports the reason
             return None
         step_s = outcome.step_time_median_s if outcome.HasField("step_time_median_s") else None
         if not run.neighbours:
             if step_s is not None:
-                known = self._alone.pop(run.place, deque(maxlen=_MOST_ALONE))
-                known.append(step_s)
-                self._alone[run.place] = known
-                if len(self._alone) > _MOST_JOBS:
-                    del self._alone[next(iter(self._alone))]
+                steps_s = self._solo_steps_s.pop(run.solo_key, deque(maxlen=_MAX_SOLO_STEPS))
+                steps_s.append(step_s)
+                self._solo_steps_s[run.solo_key] = steps_s
+                if len(self._solo_steps_s) > _MAX_JOBS:
+                    del self._solo_steps_s[next(iter(self._solo_steps_s))]
             return run
-        alone_s = self._alone.get(run.place)
-        if step_s is None or not alone_s or median(alone_s) <= 0:
+        solo_s = self._solo_steps_s.get(run.solo_key)
+        if step_s is None or not solo_s or median(solo_s) <= 0:
             self.missing += 1
             return None
-        return replace(run, slowdown=step_s / median(alone_s))
+        return replace(run, slowdown=step_s / median(solo_s))
 
 
-def _of_alone(run: _Run, forecast: JobForecast) -> list[Judged]:
+def _judge_solo(run: _Run, forecast: JobForecast) -> list[Judged]:
     measured = measured_values(run.outcome)
     if STEP_TIME.forecast_field in measured:
-        # A runtime is judged only where it is the only reported time.
+        # The run time is evaluated only if the step time was not measured.
         measured.pop(RUNTIME.forecast_field, None)
     forecasts = forecast.by_field()
     return [
-        _judged(run, name, value, forecasts[name])
+        _judge(run, name, value, forecasts[name])
         for name, value in measured.items()
         if name in forecasts
     ]
@@ -145,11 +150,11 @@ def _of_alone(run: _Run, forecast: JobForecast) -> list[Judged]:
 def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
     check_outcome(outcome, predictor.known_device, "outcome")
     device = read_device(outcome.device, predictor.known_device, "outcome.device")
-    of_device = read_share(outcome.device, "outcome.device")
+    default_share = read_share(outcome.device, "outcome.device")
     job = read_job(outcome.job, "outcome.job")
     rows: Sequence[pb.Outcome | pb.Outcome.Neighbour] = (outcome, *outcome.neighbours)
     shares = tuple(
-        read_share(row, "outcome") if row.HasField("share") else of_device for row in rows
+        read_share(row, "outcome") if row.HasField("share") else default_share for row in rows
     )
     neighbours = tuple(read_job(row.job, "outcome.neighbours") for row in outcome.neighbours)
     return _Run(
@@ -157,7 +162,7 @@ def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
         Placement(job, device, shares[0]),
         neighbours,
         shares,
-        tuple(_digest(one) for one in (job, *neighbours)),
+        tuple(_digest(features) for features in (job, *neighbours)),
     )
 
 
@@ -165,7 +170,7 @@ def _digest(features: JobFeatures) -> str:
     return job_digest(features, graph_digest(merge_op_stats(features.op_stats)))
 
 
-def _judged(run: _Run, quantity: str, measured: float, forecast: Forecast) -> Judged:
+def _judge(run: _Run, quantity: str, measured: float, forecast: Forecast) -> Judged:
     return Judged(
         key=run.outcome.idempotency_key,
         quantity=quantity,

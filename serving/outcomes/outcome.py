@@ -1,4 +1,4 @@
-"""What is reported of a job that ran, and what became of a report."""
+"""Outcome of a job as its scheduler reports it, and the result of a report."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from presage.features.job.job import JobFeatures
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a job really did; a quantity that was not measured is None.
+    """Measured outcome of a job; a quantity that was not measured is None.
 
     Attributes
     ----------
     idempotency_key : str
-        The caller's own name for this report: sent again with the same one, it counts once.
+        Unique key of the caller for this report; reports with the same key count once.
     release_id : str
-        The release that had foretold it, "" if none had.
+        Release that predicted the job; "" for none.
     failure : str
-        "" when it ran to its end, else "out-of-memory", "crash" or "timeout".
+        "" if the job completed, else "out-of-memory", "crash" or "timeout".
     neighbours : tuple of (JobFeatures, Share)
-        Jobs on the device for most of the time that was measured.
+        Jobs that were co-located for most of the measured time.
     additional : mapping of str to float
         Measured values of quantities without an attribute here, by forecast field.
     """
@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """How many outcomes are on disk by this report and were before; why others are not."""
+    """Result of a report: numbers of new and known outcomes, and the errors of rejected ones."""
 
     accepted: int
     duplicates: int

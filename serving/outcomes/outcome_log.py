@@ -1,8 +1,9 @@
-"""The outcome log: what really happened to jobs, on disk before it is acknowledged.
+"""Outcome log: reported outcomes of jobs, on disk before they are acknowledged.
 
-One SQLite file, which several processes may append to. A row is never changed (triggers see to
-it), a key is taken once, and a commit returns when the disk has it: so ``kill -9``, a full disk or
-a cut cable lose nothing that was acknowledged (decision 17). ``presage outcomes ingest`` reads it.
+The log is one SQLite file that several processes may append to. Rows are never changed (triggers
+enforce it), each key is stored once, and a commit returns when the data is on disk. So ``kill -9``,
+a full disk or a power failure lose no acknowledged outcome (decision 17). ``presage outcomes
+ingest`` reads the log.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ FROM outcomes WHERE position > ? ORDER BY position LIMIT ?
 """
 _LAST = "SELECT coalesce(max(position), 0) FROM outcomes"
 _FIND = "SELECT message FROM outcomes WHERE idempotency_key = ?"
-_BUSY_S = 10.0  # another process is writing: its commits take milliseconds
-_MOST_REPORTS = 256  # that one commit takes
+_BUSY_S = 10.0  # maximum wait for another writer, whose commits take milliseconds
+_MAX_REPORTS = 256  # per commit
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedOutcome:
-    """A row of the log: ``message`` is a serialized ``presage.v1.Outcome``."""
+    """Row of the log; ``message`` is a serialized ``presage.v1.Outcome``."""
 
     position: int
     idempotency_key: str
@@ -69,10 +70,10 @@ class ReportedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of a report.
+    """Result of appending a report.
 
-    ``conflicting`` are the positions of outcomes whose key stands for another outcome; all others
-    are on disk now, those at ``new`` since this report.
+    ``conflicting`` are the positions of outcomes whose key belongs to another outcome. All others
+    are on disk; those at ``new`` were written by this report.
     """
 
     accepted: int
@@ -85,17 +86,18 @@ Report = tuple[Sequence[tuple[str, bytes]], str]
 
 
 class OutcomeLog:
-    """Appends reports in a thread of its own, those that wait together in one commit.
+    """Writer of an outcome log with a thread of its own that commits waiting reports together.
 
     Parameters
     ----------
     open_now : bool
-        False leaves the file alone until :meth:`open`: a server that cannot start creates none.
+        If False, the file is opened by :meth:`open`, so that a server that cannot start creates no
+        file.
 
     Raises
     ------
     OutcomeLogError
-        The file cannot be opened, or not be written; nothing of the report is acknowledged then.
+        The file cannot be opened or written; nothing of the report is acknowledged then.
     """
 
     def __init__(self, path: Path, *, open_now: bool = True) -> None:
@@ -109,7 +111,7 @@ class OutcomeLog:
             self.open()
 
     def open(self) -> None:
-        """Open the file, which is created if need be, and begin to write; once.
+        """Open or create the file and start the writer thread; call once.
 
         Raises
         ------
@@ -122,23 +124,24 @@ class OutcomeLog:
     def append(
         self, outcomes: Sequence[tuple[str, bytes]], *, reported_by: str
     ) -> Future[Appended]:
-        """Put keys and messages on disk; done once they are there.
+        """Append keys and messages; the future completes when they are on disk.
 
-        A key that the log has already is not written again; where it stands for another outcome,
-        as when two clusters name their jobs alike, that is said. A report that is cancelled may be
-        in the log or not, whole.
+        A known key is not written again. If it belongs to another outcome, for example because two
+        clusters use the same job names, the outcome is in ``conflicting``. A cancelled report is
+        written completely or not at all.
         """
         done: Future[Appended] = Future()
         with self._closing:
             if self._closed:
                 raise OutcomeLogError(
-                    f"outcome log {self._path} is closed: this server stops; report to another"
+                    f"outcome log {self._path} is closed because the server is shutting down; "
+                    "report to another server"
                 )
             self._reports.put(((outcomes, reported_by), done))
         return done
 
     def close(self) -> None:
-        """Finish what was appended before; the log takes no more."""
+        """Write the pending reports and stop; later reports raise OutcomeLogError."""
         with self._closing:
             self._closed = True
             self._reports.put(None)
@@ -148,7 +151,7 @@ class OutcomeLog:
     def _write(self) -> None:
         try:
             database = _open(self._path)
-        except Exception as error:  # whatever it is: somebody waits
+        except Exception as error:  # any error must reach open(), which waits
             self._opened.set_exception(error)
             return
         self._opened.set_result(None)
@@ -156,7 +159,7 @@ class OutcomeLog:
             while (first := self._reports.get()) is not None:
                 waiting = [first]
                 last = False
-                while not (last or self._reports.empty() or len(waiting) == _MOST_REPORTS):
+                while not (last or self._reports.empty() or len(waiting) == _MAX_REPORTS):
                     following = self._reports.get()
                     last = following is None
                     if following is not None:
@@ -168,38 +171,38 @@ class OutcomeLog:
     def _commit(
         self, database: sqlite3.Connection, waiting: Sequence[tuple[Report, Future[Appended]]]
     ) -> None:
-        # A report that was cancelled is dropped; from here on none can be.
+        # Cancelled reports are dropped; from here on none can be cancelled.
         waiting = [row for row in waiting if row[1].set_running_or_notify_cancel()]
         try:
             with database:
                 database.execute("BEGIN IMMEDIATE")
                 written = [_append(database, report) for report, _ in waiting]
-        except Exception as error:  # whatever it is: others report after these
-            refused = _cannot(self._path, "written", error)
+        except Exception as error:  # any error: the thread must go on with later reports
+            failure = _log_error(self._path, "written", error)
             for _, done in waiting:
-                done.set_exception(refused)
+                done.set_exception(failure)
             return
         for (_, done), appended in zip(waiting, written, strict=True):
             done.set_result(appended)
 
 
 def read_outcomes(
-    path: Path, *, after: int = 0, most: int | None = None
+    path: Path, *, after: int = 0, limit: int | None = None
 ) -> Iterator[ReportedOutcome]:
-    """Rows of a log beyond a position, in the order they were written; ``most`` of them or all.
+    """Yield the rows of a log after a position in the order of writing, at most ``limit``.
 
     Raises
     ------
     OutcomeLogError
-        There is no log, or it cannot be read.
+        The log does not exist or cannot be read.
     """
     with _reading(path) as database:
-        for row in database.execute(_SELECT, (after, -1 if most is None else most)):
+        for row in database.execute(_SELECT, (after, -1 if limit is None else limit)):
             yield ReportedOutcome(*row)
 
 
 def last_position(path: Path) -> int:
-    """Of the newest row of a log; 0 where it has none. Raises as :func:`read_outcomes`."""
+    """Return the position of the newest row; 0 without rows. Raises as :func:`read_outcomes`."""
     with _reading(path) as database:
         return int(database.execute(_LAST).fetchone()[0])
 
@@ -207,15 +210,15 @@ def last_position(path: Path) -> int:
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
-        # Not mode=ro: a reader of a write-ahead log makes its shared memory where there is none.
+        # Not mode=ro: a reader of a write-ahead log may have to create its shared memory.
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
-            # Of a text that is none, its bytes: one such row must not hide those after it.
+            # Decode invalid text too: one such row must not hide the rows after it.
             database.text_factory = lambda text: text.decode(errors="backslashreplace")
             yield database
-    except (sqlite3.Error, UnicodeError) as error:  # of a damaged schema, even its error's text
+    except (sqlite3.Error, UnicodeError) as error:  # the text of an error may be invalid as well
         raise OutcomeLogError(
-            f"outcome log {path} cannot be read ({one_line(error)}); name the file that is the "
-            "server's --outcomes"
+            f"outcome log {path} cannot be read ({one_line(error)}); give the file of the server's "
+            "--outcomes"
         ) from error
 
 
@@ -232,50 +235,50 @@ def _open(path: Path) -> sqlite3.Connection:
             raise
     except (OSError, sqlite3.Error) as error:
         _remove_empty(missing)
-        raise _cannot(path, "opened", error) from error
+        raise _log_error(path, "opened", error) from error
     return database
 
 
 def _create_private(path: Path) -> None:
-    """Create the file for its owner alone; SQLite gives the files next to it the same mode.
+    """Create the file with access for its owner only; SQLite uses this mode for its other files.
 
-    A file that exists is not opened: closing it would end the locks that this process has on it.
+    An existing file is not opened: closing it would release the locks of this process on it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _missing_folders(path: Path) -> list[Path]:
-    """Return the parents of a file that do not exist, the innermost first."""
+    """Return the missing parent folders of a file, innermost first."""
     out = []
     for folder in path.parents:
-        with suppress(OSError, ValueError):  # a name that is too long, or has a zero byte
+        with suppress(OSError, ValueError):  # a name that is too long or contains a zero byte
             if not folder.exists():
                 out.append(folder)
     return out
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders in which nothing was created; never a file, which may be another process's."""
+    """Remove empty folders; never remove a file, which may belong to another process."""
     for folder in folders:
         with suppress(OSError, ValueError):
             folder.rmdir()
 
 
 def _prepare(database: sqlite3.Connection) -> None:
-    """Make a new file a log; find out whether any other is one and may be written."""
+    """Create the tables in a new file; check that an existing file is a writable log."""
     until_s = time.monotonic() + _BUSY_S
     while True:
         try:
-            # Readers beside the writer.
+            # WAL permits readers while the writer writes.
             database.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError as error:
-            # Here alone SQLite does not wait by itself for another process that does the same.
+            # Only here SQLite does not wait by itself for another process that does the same.
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
                 raise
             time.sleep(0.01)
-    # NORMAL may lose the last commits with the power.
+    # NORMAL may lose the last commits at a power failure.
     database.execute("PRAGMA synchronous = FULL")
     database.executescript(_SCHEMA)
     database.execute(_SELECT, (0, 0))
@@ -294,8 +297,8 @@ def _append(database: sqlite3.Connection, report: Report) -> Appended:
     return Appended(len(new), duplicates, tuple(conflicting), tuple(new))
 
 
-def _cannot(path: Path, what: str, error: Exception) -> OutcomeLogError:
+def _log_error(path: Path, operation: str, error: Exception) -> OutcomeLogError:
     return OutcomeLogError(
-        f"outcome log {path} cannot be {what} ({error}); make room for it, or name another file "
-        "with --outcomes"
+        f"outcome log {path} cannot be {operation} ({error}); free disk space, or give another "
+        "file with --outcomes"
     )

@@ -1,4 +1,4 @@
-"""How far forecasts of the served release were from what came."""
+"""Metrics of the errors between forecasts of the served release and reported outcomes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from presage.serving.v1 import prediction_pb2 as pb
 
 
 def count_outcomes(outcomes: Sequence[pb.Outcome], predictor: Predictor, metrics: Metrics) -> None:
-    """Count what jobs measured against what the release foretells of them.
+    """Count reported outcomes against the forecasts of a release.
 
-    Outcomes must have been checked. Those of failed jobs tell nothing about a forecast, and those
-    of jobs that had neighbours only where the same report tells of them alone.
+    Outcomes must have been checked. Failed jobs are skipped. Co-located jobs are skipped unless the
+    same report contains a solo outcome of the job.
     """
-    for outcome in Judge(predictor).judged(outcomes):
+    for outcome in Judge(predictor).judge(outcomes):
         for judged in outcome:
             if not judged.in_domain:
                 continue

@@ -1,4 +1,4 @@
-"""Where a release may vouch for its intervals: near what it was trained on."""
+"""Domain check: whether predictions are close enough to the training data of a release."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from presage.system.arrays import Ints, Mask
 
 
 def contains(release: Release, rows: FeatureRows) -> dict[str, Mask]:
-    """Which rows each predictor knows the like of."""
-    alike = release.contains(rows.features, rows.precision)
+    """Return by predictor which rows are in domain, each of shape (rows,)."""
+    inside = release.contains(rows.features, rows.precision)
     trained = release.trained_devices
     known = np.array([[kind in kinds for kind in rows.kinds] for kinds in trained.values()])
-    return dict(zip(trained, known.take(rows.device, axis=1) & alike, strict=True))
+    return dict(zip(trained, known.take(rows.device, axis=1) & inside, strict=True))
 
 
-def contains_together(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:
-    """Which co-locations are of a size and on a device that jobs were measured together.
+def are_colocations_in_domain(release: Release, kinds: Sequence[str], sizes: Ints) -> Mask:
+    """Return which co-locations have a device and a size that were measured.
 
-    Their members are another question. A lone job has no neighbour to know anything about.
+    Members are checked by :func:`contains`. A co-location of one job is always in domain here.
 
     Parameters
     ----------
     kinds : sequence of str
-        Of each co-location's device.
+        Device kind of each co-location.
     sizes : ndarray of int, shape (co-locations,)
+        Members of each co-location.
     """
     trained = release.trained_devices[INTERFERENCE.name]
     most = {kind: release.max_members[release.class_of(kind)] if kind in trained else 1

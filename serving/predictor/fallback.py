@@ -1,7 +1,7 @@
-"""What to believe when nobody answers: that a job needs a device for itself.
+"""Fallback without predictions: every job gets an exclusive device.
 
-A scheduler must go on deciding. Without a forecast it may still place jobs, as one without
-Presage would: each alone on a whole device.
+A scheduler has to go on deciding while the prediction service is unavailable. Without a forecast it
+allocates exclusive devices, like a scheduler without Presage.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from presage.serving.predictor.forecasts import (
     job_forecasts,
 )
 
-NO_RELEASE = ""  # the release id of what nobody foretold
-# What either backend raises where there is no prediction to be had.
-_NO_ANSWER = (ServiceError, OverloadedError, ReleaseError)
+NO_RELEASE = ""  # release id of forecasts that no release made
+# Errors of both backends when no prediction is available.
+_UNAVAILABLE = (ServiceError, OverloadedError, ReleaseError)
 
 
 class Fallback:
-    """A backend that answers for another one when that one does not.
+    """Prediction backend that returns conservative forecasts when another backend is unavailable.
 
-    Give the other one the time that there is to decide: ``Fallback(PresageClient(target,
-    timeout_s=0.02))``. Errors of the question are raised as ever; :meth:`device` and
-    :meth:`release` have no substitute.
+    Limit the other backend to the time available for a decision: ``Fallback(PresageClient(target,
+    timeout_s=0.02))``. Errors in the request are still raised; :meth:`device` and :meth:`release`
+    have no fallback.
     """
 
     def __init__(self, backend: PredictionBackend) -> None:
@@ -44,32 +44,32 @@ class Fallback:
     def predict(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[JobForecast]:
-        """Forecasts, or :func:`whole_device` of each placement."""
+        """Return forecasts, or :func:`exclusive_device` of each placement."""
         try:
             return self._backend.predict(placements, coverage=coverage)
-        except _NO_ANSWER:
-            return [whole_device(placement.device, coverage) for placement in placements]
+        except _UNAVAILABLE:
+            return [exclusive_device(placement.device, coverage) for placement in placements]
 
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[ColocationForecast]:
-        """Forecasts, or that several jobs do not go together."""
+        """Return forecasts, or that co-located jobs do not fit."""
         try:
             return self._backend.predict_interference(colocations, coverage=coverage)
-        except _NO_ANSWER:
-            return [_apart(colocation, coverage) for colocation in colocations]
+        except _UNAVAILABLE:
+            return [_incompatible(colocation, coverage) for colocation in colocations]
 
     def device(self, kind: str) -> Device:
-        """As the other one knows it."""
+        """Return the other backend's device of that kind."""
         return self._backend.device(kind)
 
     def release(self) -> ReleaseInfo:
-        """What the other one serves."""
+        """Return the other backend's release."""
         return self._backend.release()
 
 
-def whole_device(device: Device, coverage: float = DEFAULT_COVERAGE) -> JobForecast:
-    """Return the most that each quantity can be on a device, out of domain."""
+def exclusive_device(device: Device, coverage: float = DEFAULT_COVERAGE) -> JobForecast:
+    """Return the out-of-domain forecast with the maximum of each quantity on a device."""
 
     def certain(quantity: Quantity) -> Forecast:
         most = quantity.limit(device)
@@ -78,10 +78,10 @@ def whole_device(device: Device, coverage: float = DEFAULT_COVERAGE) -> JobForec
     return job_forecasts({name: [certain(one)] for name, one in job_quantities().items()})[0]
 
 
-def _apart(colocation: Colocation, coverage: float) -> ColocationForecast:
-    lone = len(colocation.members) == 1
-    slowdown = 1.0 if lone else math.inf
+def _incompatible(colocation: Colocation, coverage: float) -> ColocationForecast:
+    is_solo = len(colocation.members) == 1
+    slowdown = 1.0 if is_solo else math.inf
     forecast = Forecast(
         slowdown, slowdown, slowdown, INTERFERENCE.unit, False, NO_RELEASE, coverage
     )
-    return ColocationForecast((forecast,) * len(colocation.members), lone, float(lone))
+    return ColocationForecast((forecast,) * len(colocation.members), is_solo, float(is_solo))

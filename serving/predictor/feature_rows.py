@@ -1,4 +1,4 @@
-"""Rows of features, and whether the models take their numbers; ONNX Runtime is not needed here."""
+"""Feature rows and the validation of their values; ONNX Runtime is not imported here."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from presage.features.columns.placement_table import PlacementTable
 from presage.features.columns.schema import FEATURE_SETS, columns, matrix
 from presage.system.arrays import Array, FloatMatrix, Ints, Matrix
 
-_LEAST_FEATURE = np.array(
+_MIN_FEATURE = np.array(
     [-np.inf if column.log_offset is None else 0.0 for column in FEATURE_SETS["full"]]
 )
-# No job comes near, and a model's factors over it stay in float32: nearer to that type's end an
-# answer may be infinite, which would look like the release's fault.
-MOST_FEATURE = 1e30
+# Far above any job. Products with a model's factors stay within float32; larger features could give
+# infinite outputs, which would look like an error of the release.
+MAX_FEATURE = 1e30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureRows:
-    """What the models are asked of placements, and what of these is not among the features.
+    """Model inputs for placements, with the values of placements that are not features.
 
     Attributes
     ----------
     features : ndarray of shape (rows, columns of the full set)
-        Each a number that the models take; in float32 where they came so.
+        Valid features; float32 if they were received as float32.
     kinds : tuple of str
-        Of devices.
+        Kinds of devices.
     device : ndarray of int, shape (rows,)
         Positions in ``kinds``.
     precision : ndarray of int, shape (rows,)
@@ -45,32 +45,32 @@ class FeatureRows:
         return len(self.features)
 
 
-def features_of(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
-    """Features of placements, and what is wrong with each row that the models do not take."""
+def compute_features(table: PlacementTable) -> tuple[Matrix, dict[int, str]]:
+    """Return the features of placements and the error text of each invalid row."""
     features = matrix(table)
-    return features, beyond(features)
+    return features, find_invalid_rows(features)
 
 
-def beyond(features: FloatMatrix) -> dict[int, str]:
-    """What is wrong with rows whose numbers the models do not take, by row."""
-    # Written so that NaN is not taken.
-    taken = (features >= _LEAST_FEATURE) & (np.abs(features) <= MOST_FEATURE)
-    if taken.all():
+def find_invalid_rows(features: FloatMatrix) -> dict[int, str]:
+    """Return the error texts of rows with values outside the models' range, by row."""
+    # Written so that NaN is invalid.
+    is_valid = (features >= _MIN_FEATURE) & (np.abs(features) <= MAX_FEATURE)
+    if is_valid.all():
         return {}
-    rows = np.flatnonzero(~taken.all(axis=1)).tolist()
-    return {row: _wrong(features[row], int(np.argmin(taken[row]))) for row in rows}
+    rows = np.flatnonzero(~is_valid.all(axis=1)).tolist()
+    return {row: _describe_error(features[row], int(np.argmin(is_valid[row]))) for row in rows}
 
 
-def _wrong(row: Array, column: int) -> str:
+def _describe_error(row: Array, column: int) -> str:
     return (
         f"feature {columns('full')[column]!r} is {row[column]:g}, must be in "
-        f"[{_LEAST_FEATURE[column]:g}, {MOST_FEATURE:g}]; check the job's sizes and the device's "
+        f"[{_MIN_FEATURE[column]:g}, {MAX_FEATURE:g}]; check the job's sizes and the device's "
         "data sheet"
     )
 
 
 def feature_rows(table: PlacementTable, features: Matrix) -> FeatureRows:
-    """What the models are asked of placements with these features."""
+    """Return the model inputs for placements with these features."""
     return FeatureRows(
         features, table.devices.kinds, table.device, table.jobs.precisions[table.job],
         table.jobs.scalar("iterations")[table.job],

@@ -1,4 +1,4 @@
-"""What a prediction answers, and who can be asked: in process or over gRPC, it is the same."""
+"""Forecasts and the interface of prediction backends, the same in process and over gRPC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_COVERAGE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """Forecasts of one job that runs alone on its share of a device.
+    """Forecasts of one job that runs solo on its share of a device.
 
     Attributes
     ----------
@@ -60,14 +60,14 @@ def job_forecasts(by_field: Mapping[str, Sequence[Forecast]]) -> list[JobForecas
 
 @dataclass(frozen=True, slots=True)
 class ColocationForecast:
-    """What jobs on one device will do to each other.
+    """Forecast of co-located jobs on one device.
 
     Attributes
     ----------
     slowdowns : tuple of Forecast
-        Step time together / alone, in the order of the co-location's members; 1 for a lone job.
+        Co-located / solo step time in the order of the co-location's members; 1 for a single job.
     fits : bool
-        The members' median memory together is within the device's.
+        Whether the sum of the members' median memory is within the device's memory.
     fit_probability : float
         See :func:`presage.serving.predictor.memory_fit.fit_probability`.
     """
@@ -79,7 +79,7 @@ class ColocationForecast:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRelease:
-    """Why a release that was to be served is not."""
+    """Release that a server rejected: the reason and the Unix time."""
 
     reason: str
     at_unix_s: float
@@ -87,10 +87,10 @@ class RefusedRelease:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseInfo:
-    """What is being served.
+    """Description of a served release.
 
-    ``devices`` are all that can be named by kind: those the release was measured on, as
-    calibrated, and the catalogue's. Only ``trained_devices`` are ever in domain.
+    ``devices`` are all devices that can be named by kind: the measured ones, as calibrated for the
+    release, and those of the catalogue. Only ``trained_devices`` can be in domain.
     """
 
     release_id: str
@@ -102,40 +102,40 @@ class ReleaseInfo:
     trained_devices: frozenset[str]
     metrics: Mapping[str, Any]
     loaded_at_unix_s: float
-    refused: RefusedRelease | None = None  # the last one that a server refused since
+    refused: RefusedRelease | None = None  # newest release, if the server rejected it
 
 
 class PredictionBackend(Protocol):
-    """Whoever predicts: :class:`~presage.serving.predictor.predictor.Predictor` in this process,
-    :class:`~presage.serving.client.client.PresageClient` over gRPC.
+    """Interface of predictions.
 
-    Either raises InvalidJobError for a job, device or share that cannot exist and for a coverage
-    that the release has no interval for; ReleaseError (predictor) or ServiceError (client) when
-    there is no prediction to be had.
+    Implementations are :class:`~presage.serving.predictor.predictor.Predictor` in this process and
+    :class:`~presage.serving.client.client.PresageClient` over gRPC. Both raise InvalidJobError for
+    an impossible job, device or share and for a coverage without an interval in the release, and
+    ReleaseError (predictor) or ServiceError (client) if no prediction is available.
     """
 
     def predict(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[JobForecast]:
-        """One forecast per placement, in order; none for none."""
+        """Return one forecast per placement, in order."""
         ...
 
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[ColocationForecast]:
-        """One forecast per co-location, in order; none for none."""
+        """Return one forecast per co-location, in order."""
         ...
 
     def device(self, kind: str) -> Device:
-        """The device of that kind as the release knows it; ask once and keep it.
+        """Return the release's data of a device kind; cache the result.
 
         Raises
         ------
         UnknownDeviceError
-            Names the nearest kind that is known.
+            The kind is unknown; names the nearest known kind.
         """
         ...
 
     def release(self) -> ReleaseInfo:
-        """What predicts."""
+        """Return the release that predicts."""
         ...

@@ -1,9 +1,9 @@
-"""A registered release as MLflow's own commands load it: ``mlflow models predict`` and ``serve``.
+"""MLflow Python model of a registered release, for ``mlflow models predict`` and ``serve``.
 
-Rows in are what a person has: a job, as ``presage features MODEL --json`` writes it, and a kind
-of device. Rows out are the forecasts that the service gives. What MLflow has to know of it is
-written by :mod:`presage.models.registry.mlflow_model_files`, when a release is registered; neither
-MLflow nor pandas is imported here.
+Input rows contain a job, as ``presage features MODEL --json`` writes it, and a device kind. Output
+rows contain the forecasts of the prediction service. The files that MLflow needs are written by
+:mod:`presage.models.registry.mlflow_model_files` when a release is registered; neither MLflow nor
+pandas is imported here.
 """
 
 from __future__ import annotations
@@ -25,39 +25,40 @@ from presage.serving.client import job_features
 from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
 from presage.serving.predictor.predictor import Predictor
 
-TOGETHER = "time-slice"  # how jobs of a co-location share their device
+SHARING_MODE = "time-slice"  # of co-located jobs
 
 Row = dict[str, Any]
 
 
 class ReleaseModel:
-    """What MLflow calls a Python model."""
+    """MLflow Python model that predicts with a release."""
 
     def __init__(self, predictor: Predictor) -> None:
         self._predictor = predictor
 
     def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> list[Row]:
-        """A forecast of each row, in order.
+        """Return one forecast per row, in order.
 
         Parameters
         ----------
         model_input : DataFrame
-            ``job`` (job features: an object, or its JSON text), ``device`` (a kind), and, of
-            jobs that share a device, the same text in ``colocation``; without it a job runs alone.
+            Columns ``job`` (job features as an object or JSON text), ``device`` (a kind) and
+            optionally ``colocation`` (the same text for all jobs that share a device; jobs without
+            it run solo).
         params : mapping
-            ``coverage`` of the intervals, 0.8 where it is not said.
+            ``coverage`` of the intervals; 0.8 by default.
 
         Raises
         ------
         InvalidJobError, UnknownDeviceError
-            A row cannot be; names the row.
+            A row is invalid; names the row.
         """
         rows: list[Row] = model_input.to_dict(orient="records")
         coverage = float((params or {}).get("coverage", DEFAULT_COVERAGE))
         jobs = [_job(row["job"], position) for position, row in enumerate(rows)]
         devices = {kind: self._predictor.device(kind) for kind in {row["device"] for row in rows}}
-        placed = [Placement(j, devices[r["device"]]) for j, r in zip(jobs, rows, strict=True)]
-        forecasts = self._predictor.predict(placed, coverage=coverage)
+        placements = [Placement(j, devices[r["device"]]) for j, r in zip(jobs, rows, strict=True)]
+        forecasts = self._predictor.predict(placements, coverage=coverage)
         out = [
             {
                 "job_id": job.job.job_id,
@@ -67,31 +68,31 @@ class ReleaseModel:
             | {
                 name: value
                 for quantity, one in forecast.by_field().items()
-                for name, value in _told(quantity, one).items()
+                for name, value in _forecast_columns(quantity, one).items()
             }
             for job, row, forecast in zip(jobs, rows, forecasts, strict=True)
         ]
-        self._add_slowdowns(out, rows, placed, coverage)
+        self._add_slowdowns(out, rows, placements, coverage)
         return out
 
     def _add_slowdowns(
-        self, out: list[Row], rows: Sequence[Row], placed: Sequence[Placement], coverage: float
+        self, out: list[Row], rows: Sequence[Row], placements: Sequence[Placement], coverage: float
     ) -> None:
-        """To the rows of jobs that share a device."""
-        for name, positions in _together(rows).items():
-            device = _common_device(name, [placed[i].device for i in positions])
-            members = tuple(placed[i].job for i in positions)
-            shares = (Share(mode=TOGETHER),) * len(members)
-            told = self._predictor.predict_interference(
+        """Add slowdowns and memory fit to the rows of co-located jobs."""
+        for name, positions in _group_by_colocation(rows).items():
+            device = _common_device(name, [placements[i].device for i in positions])
+            members = tuple(placements[i].job for i in positions)
+            shares = (Share(mode=SHARING_MODE),) * len(members)
+            forecast = self._predictor.predict_interference(
                 [Colocation(device, members, shares)], coverage=coverage
             )[0]
-            for position, slowdown in zip(positions, told.slowdowns, strict=True):
-                out[position] |= _told(INTERFERENCE.forecast_field, slowdown)
-                out[position] |= {"fits": told.fits, "fit_probability": told.fit_probability}
+            fit = {"fits": forecast.fits, "fit_probability": forecast.fit_probability}
+            for position, slowdown in zip(positions, forecast.slowdowns, strict=True):
+                out[position] |= _forecast_columns(INTERFERENCE.forecast_field, slowdown) | fit
 
 
 def _load_pyfunc(path: str) -> ReleaseModel:
-    """What MLflow calls to load the release at ``path``, whose files are checked as ever."""
+    """Load the release at ``path`` and check its files; MLflow calls this function."""
     return ReleaseModel(Predictor(load_release(Path(path))))
 
 
@@ -100,7 +101,7 @@ def _job(value: object, position: int) -> JobFeatures:
     return job_features.from_json(text, source=f"row {position}: job")
 
 
-def _told(name: str, forecast: Forecast) -> Row:
+def _forecast_columns(name: str, forecast: Forecast) -> Row:
     return {
         f"{name}_median": forecast.median,
         f"{name}_low": forecast.low,
@@ -109,12 +110,12 @@ def _told(name: str, forecast: Forecast) -> Row:
     }
 
 
-def _together(rows: Iterable[Row]) -> dict[str, list[int]]:
-    """Positions of the rows of each co-location."""
+def _group_by_colocation(rows: Iterable[Row]) -> dict[str, list[int]]:
+    """Return the positions of the rows of each co-location."""
     found: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
         name = row.get("colocation")
-        if isinstance(name, str) and name:  # pandas has None, or NaN, where a row has none
+        if isinstance(name, str) and name:  # pandas uses None or NaN for a missing value
             found.setdefault(name, []).append(position)
     return found
 
@@ -123,6 +124,6 @@ def _common_device(name: str, devices: Sequence[Device]) -> Device:
     kinds = sorted({device.kind for device in devices})
     if len(kinds) > 1:
         raise InvalidJobError(
-            f"co-location {name!r} is on {', '.join(kinds)}; jobs of one share one device"
+            f"co-location {name!r} is on {', '.join(kinds)}; its jobs must share one device"
         )
     return devices[0]

@@ -1,4 +1,4 @@
-"""One ONNX predictor of a release, and the guard on what comes out of it."""
+"""ONNX model of one predictor, with validation of its outputs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from presage.errors import ReleaseError, one_line
 from presage.system.arrays import Array, Float32s, Mask
 
 OUTPUT = "quantiles"
-_FEW = 4  # rows that Python compares sooner than numpy begins
+_SMALL_ROWS = 4  # rows that plain Python compares faster than numpy
 
 
 class OnnxModel:
-    """An ONNX Runtime session whose answers can be relied on.
+    """ONNX Runtime session that validates its outputs.
 
     Parameters
     ----------
     inputs : set of str
-        Names the contract in :mod:`presage.models.release.release` gives this predictor's inputs.
+        Names of the inputs by the contract in :mod:`presage.models.release.release`.
     levels : int
-        Quantiles it must answer with.
+        Number of quantiles in an output row.
     least : float
-        No output may be below: 0 for a size, 1 for a slowdown.
+        Lower bound of outputs: 0 for sizes, 1 for slowdowns.
     sha256 : str, optional
-        Digest that the file must have. The bytes that are checked are those that are loaded: a
-        file that is replaced after the release was checked is refused.
+        Digest of the file. The checked bytes are the loaded ones, so a file that is replaced after
+        the check of the release is rejected.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class OnnxModel:
     ) -> None:
         self._path, self._levels, self._least = path, levels, least
         options = ort.SessionOptions()
-        # The models take microseconds: handing parts of one to other threads costs more, and the
-        # server's own threads already run calls beside each other.
+        # The models take microseconds: intra-op threads would cost more than they save, and the
+        # server's own threads already run calls in parallel.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -70,20 +70,20 @@ class OnnxModel:
             )
 
     def quantiles(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Array:
-        """What :meth:`run` gives, in float64."""
+        """Return the output of :meth:`run` in float64."""
         found: Array = self.run(inputs, present).astype(np.float64)
         return found
 
     def run(self, inputs: Mapping[str, Any], present: Mask | None = None) -> Float32s:
-        """Checked quantiles of shape (rows, levels), not decreasing along a row.
+        """Return validated quantiles of shape (rows, levels), not decreasing along a row.
 
-        ``present`` picks the rows out of an output with more dimensions; what a model says of
-        padding is nobody's business.
+        ``present`` selects the rows of an output with more dimensions; the output for padding is
+        ignored.
 
         Raises
         ------
         ReleaseError
-            The model fails, or its answer breaks the contract. No NaN ever reaches a caller.
+            The model fails, or its output violates the contract, for example with NaN.
         """
         try:
             raw = self._session.run([OUTPUT], inputs)[0]
@@ -118,12 +118,12 @@ def _checked(content: bytes, sha256: str | None) -> bytes:
 
 
 def _is_good(rows: Float32s, least: float) -> bool:
-    """Whether quantiles (rows, levels) are finite, none below ``least``, and do not decrease.
+    """Return whether quantiles (rows, levels) are finite, at least ``least`` and not decreasing.
 
-    Where none is below the one before it, the first is the least, the last the largest, and none
-    is NaN.
+    If no quantile is below the previous one, the first is the smallest, the last is the largest,
+    and none is NaN.
     """
-    if len(rows) <= _FEW:
+    if len(rows) <= _SMALL_ROWS:
         return all(
             least <= row[0] and row[-1] < math.inf and all(map(le, row, row[1:]))
             for row in rows.tolist()
@@ -133,5 +133,5 @@ def _is_good(rows: Float32s, least: float) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    # It may repeat much of a model.
+    # Later lines may repeat much of the model.
     return one_line((str(error).strip().splitlines() or [type(error).__name__])[0])

@@ -1,4 +1,4 @@
-"""Predictions in this process: a release's ONNX models on ONNX Runtime."""
+"""In-process predictor: the ONNX models of a release on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from presage.models.drift.drift_test import Promises
 from presage.models.release.probes import Probes, answers
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
-from presage.serving.predictor.domain_check import contains, contains_together
-from presage.serving.predictor.feature_rows import FeatureRows, feature_rows, features_of
+from presage.serving.predictor.domain_check import are_colocations_in_domain, contains
+from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
 from presage.serving.predictor.forecasts import (
     DEFAULT_COVERAGE,
     ColocationForecast,
@@ -52,34 +52,34 @@ from presage.serving.predictor.forecasts import (
 from presage.serving.predictor.memory_fit import fit_probability
 from presage.serving.predictor.onnx_model import OnnxModel
 from presage.serving.predictor.quantiles import (
-    Asked,
     ColocationQuantiles,
     JobQuantiles,
     Quantiles,
-    asked_of,
+    SelectedQuantiles,
+    select_quantiles,
 )
-from presage.serving.predictor.widening import factors_of, moved_out
+from presage.serving.predictor.widening import widen, widening_factors
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask
 from presage.system.weak_cache import OnceEach
 
-# What another machine's arithmetic may do to an answer.
-_ROUNDING, _LEAST_ROUNDING = 1e-3, 1e-6
-_MOST_KNOWN = 1024  # forecasts of one job
-# By device, share and coverage.
-_Known = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
+# Relative and absolute tolerance for the arithmetic of another machine.
+_RTOL, _ATOL = 1e-3, 1e-6
+_MAX_CACHED = 1024  # forecasts per job
+# Key: id of the device, share and coverage.
+_CachedForecasts = dict[tuple[int, Share, float], tuple[Device, JobForecast]]
 
 
-def _nothing_known(_job: JobFeatures) -> _Known:
+def _empty_cache(_job: JobFeatures) -> _CachedForecasts:
     return {}
 
 
 class Predictor:
-    """A release, loaded and ready to predict; safe to share between threads.
+    """Predictor of a loaded release; safe to share between threads.
 
     Raises
     ------
     ReleaseError
-        A model cannot be loaded, or the manifest lacks what predictions need.
+        A model cannot be loaded, or the manifest lacks required values.
     """
 
     def __init__(self, release: Release) -> None:
@@ -87,22 +87,24 @@ class Predictor:
         self.loaded_at_unix_s = time.time()
         self._median = _median_position(release)
         _check_setup(release)
-        # Rows: of jobs at home, of strangers on a processor, of strangers on a GPU.
-        self._factors = {
+        # Rows: in-domain jobs, out-of-domain jobs on a CPU, out-of-domain jobs on a GPU.
+        self._widening = {
             name: np.array(
-                [factors_of(margins, release.levels)
+                [widening_factors(margins, release.levels)
                  for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
             )
             for name, by_class in release.stranger_margins.items()
         }  # fmt: skip
-        self._known: OnceEach[JobFeatures, _Known] = OnceEach(_nothing_known)
+        self._cache: OnceEach[JobFeatures, _CachedForecasts] = OnceEach(_empty_cache)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
         self._fields = {
             name: quantity
             for name, quantity in job_quantities().items()
             if quantity.name in release.predictors or quantity is RUNTIME
         }
-        self._solo = [name for name, one in self._quantities.items() if one.scope == "solo"]
+        self._solo_predictors = [
+            name for name, one in self._quantities.items() if one.scope == "solo"
+        ]
         self._classes = {name: release.classes(name) for name in SOLO_PROFILE}
         self.models: Mapping[str, OnnxModel] = {
             name: OnnxModel(
@@ -117,43 +119,43 @@ class Predictor:
 
     @property
     def release_id(self) -> str:
-        """Which release predicts."""
+        """Id of the release."""
         return self._release.release_id
 
     @property
     def folder(self) -> Path:
-        """Where the release lies."""
+        """Folder of the release."""
         return self._release.folder
 
     @property
     def promises(self) -> Promises:
-        """How its forecasts of unseen jobs did, by predictor and slice."""
+        """Calibration guarantees on unseen jobs, by predictor and slice."""
         return self._release.promises
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Quantile levels of every prediction, rising."""
+        """Quantile levels of every prediction, increasing."""
         return self._release.levels
 
     @property
     def schema_hash(self) -> str:
-        """Of the feature columns."""
+        """Hash of the feature schema."""
         return str(self._release.manifest["schema_hash"])
 
     def device(self, kind: str) -> Device:
-        """Device of that kind: as measured for the release, else from the catalogue."""
+        """Return the device of that kind, measured for the release or from the catalogue."""
         return find_device(kind, self._release.devices)
 
     def known_device(self, kind: str) -> Device | None:
-        """As :meth:`device`, None where there is none."""
+        """Return the device of that kind; None if it is unknown."""
         return known_device(kind, self._release.devices)
 
     def similar_kinds(self, kind: str) -> str:
-        """Return the end of a sentence about an unknown device kind."""
+        """Return the hint for an unknown kind: the nearest known ones."""
         return similar_kinds(kind, self._release.devices)
 
     def release(self) -> ReleaseInfo:
-        """What predicts."""
+        """Return the description of the release."""
         manifest = self._release.manifest
         return ReleaseInfo(
             release_id=self.release_id,
@@ -169,19 +171,19 @@ class Predictor:
 
     @cached_property
     def served_models(self) -> ServedModels:
-        """The models themselves, as the Open Inference Protocol shows them."""
+        """Models as the Open Inference Protocol exposes them."""
         return ServedModels.of(self._release, self.models)
 
-    def asked(self, coverage: float, levels: Sequence[float] = ()) -> Asked:
-        """Which quantiles such a request is answered with; raises InvalidJobError if not."""
-        return asked_of(self._release, coverage, levels)
+    def select_quantiles(self, coverage: float, levels: Sequence[float] = ()) -> SelectedQuantiles:
+        """Return the quantiles for a request; raise InvalidJobError for unknown ones."""
+        return select_quantiles(self._release, coverage, levels)
 
-    # For callers with values ------------------------------------------------------------------
+    # Interface with domain values -------------------------------------------------------------
 
     def predict(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[JobForecast]:
-        """One forecast per placement, in order; each job as if alone on its share."""
+        """Return one solo forecast per placement, in order."""
         if not placements:
             return []
         if len(placements) == 1:
@@ -191,10 +193,10 @@ class Predictor:
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[ColocationForecast]:
-        """One forecast per co-location, in order; slowdowns in the order of its members."""
+        """Return one forecast per co-location, in order; slowdowns in the order of its members."""
         if not colocations:
             return []
-        asked = self.asked(coverage)
+        selected = self.select_quantiles(coverage)
         members = [
             Placement(job, colocation.device, share)
             for colocation in colocations
@@ -202,53 +204,58 @@ class Predictor:
         ]
         sizes = np.array([len(colocation.members) for colocation in colocations])
         capacities = [colocation.device.memory_bytes for colocation in colocations]
-        answered = self.together(_good_rows(members), sizes, capacities)
-        slowdowns = self._forecasts(answered.slowdowns, INTERFERENCE.unit, asked)
+        quantiles = self.colocation_quantiles(_valid_rows(members), sizes, capacities)
+        slowdowns = self._forecasts(quantiles.slowdowns, INTERFERENCE.unit, selected)
         ends = np.cumsum(sizes).tolist()
         return [
             ColocationForecast(tuple(slowdowns[end - size : end]), fits, probability)
             for end, size, fits, probability in zip(
-                ends, sizes.tolist(), answered.fits, answered.fit_probability, strict=True
+                ends, sizes.tolist(), quantiles.fits, quantiles.fit_probability, strict=True
             )
         ]
 
-    # For callers with arrays ------------------------------------------------------------------
+    # Interface with arrays --------------------------------------------------------------------
 
-    def solo(self, rows: FeatureRows) -> JobQuantiles:
-        """Return the quantiles of every quantity of jobs alone, by forecast field."""
-        found = self._alone(rows)
+    def solo_quantiles(self, rows: FeatureRows) -> JobQuantiles:
+        """Return the quantiles of all quantities of solo jobs, by forecast field."""
+        found = self._solo(rows)
         step = found[STEP_TIME.name]
         setup_s = np.array([self._setup_s(kind) for kind in rows.kinds])[rows.device]
-        starts_alike = np.array([kind in self._release.setup_s for kind in rows.kinds])
+        has_setup = np.array([kind in self._release.setup_s for kind in rows.kinds])
         found[RUNTIME.name] = Quantiles(
-            # Quantile by quantile: start-up and step time are late for the same reasons.
+            # Added per quantile: errors of start-up and step time have the same causes.
             setup_s + rows.iterations[:, np.newaxis] * step.values,
-            step.in_domain & starts_alike[rows.device],
+            step.in_domain & has_setup[rows.device],
         )
         return {name: found[quantity.name] for name, quantity in self._fields.items()}
 
-    def together(
+    def colocation_quantiles(
         self, members: FeatureRows, sizes: Ints, capacities_bytes: Sequence[float]
     ) -> ColocationQuantiles:
-        """What members of co-locations, one after another, do to each other.
+        """Return the slowdowns and the memory fit of consecutive co-locations.
 
         Parameters
         ----------
+        members : FeatureRows
+            Members of all co-locations, one co-location after another.
         sizes : ndarray of int, shape (co-locations,)
+            Members of each co-location.
         capacities_bytes : sequence of int
-            Of each co-location's device.
+            Memory of each co-location's device.
         """
-        alone = self._alone(members)
-        memory_bytes, step = alone[MEMORY.name].values, alone[STEP_TIME.name]
+        solo = self._solo(members)
+        memory_bytes, step = solo[MEMORY.name].values, solo[STEP_TIME.name]
         starts = np.cumsum(sizes) - sizes
-        # One stranger makes the whole co-location strange: its neighbours feel it.
-        alike = np.logical_and.reduceat(step.in_domain, starts)
+        # One out-of-domain member makes the co-location out of domain: it affects all members.
+        members_inside = np.logical_and.reduceat(step.in_domain, starts)
         kinds = [members.kinds[i] for i in members.device[starts]]
-        inside = np.repeat(alike & contains_together(self._release, kinds, sizes), sizes)
-        lone = np.repeat(sizes == 1, sizes)  # exactly 1, of a stranger as well
-        slowdowns = self._slowdowns(members.features, alone, sizes)
-        quantiles = self._widened(
-            INTERFERENCE.name, slowdowns, inside | lone, _on_gpu(members.features)
+        inside = np.repeat(
+            members_inside & are_colocations_in_domain(self._release, kinds, sizes), sizes
+        )
+        is_solo = np.repeat(sizes == 1, sizes)  # slowdown 1, also for an out-of-domain job
+        slowdowns = self._predict_slowdowns(members.features, solo, sizes)
+        quantiles = self._widen(
+            INTERFERENCE.name, slowdowns, inside | is_solo, _on_gpu(members.features)
         )
         of_each = np.split(memory_bytes, starts[1:])
         return ColocationQuantiles(
@@ -265,42 +272,42 @@ class Predictor:
         )
 
     def check_probes(self) -> None:
-        """Ask what the release is known to answer.
+        """Compare predictions for the release's probes with the recorded ones.
 
         Raises
         ------
         ReleaseError
-            It answers something else here.
+            The predictions differ on this machine.
         """
         probes = self._release.probes
-        for name, found in self._answers(probes).items():
+        for name, found in self._predict_probes(probes).items():
             recorded = probes.quantiles[name]
-            off = np.abs(found - recorded) > _ROUNDING * np.abs(recorded) + _LEAST_ROUNDING
-            if off.any():
-                row, level = np.argwhere(off)[0].tolist()
+            differs = np.abs(found - recorded) > _RTOL * np.abs(recorded) + _ATOL
+            if differs.any():
+                row, level = np.argwhere(differs)[0].tolist()
                 raise ReleaseError(
-                    f"{self._release.model_path(name)}: answers {found[row, level]:g} to probe "
-                    f"{row}, and {recorded[row, level]:g} where it was made; this machine's "
-                    "ONNX Runtime computes something else: update it, or make the release again"
+                    f"{self._release.model_path(name)}: predicts {found[row, level]:g} for probe "
+                    f"{row}, but {recorded[row, level]:g} where it was trained; this machine's "
+                    "ONNX Runtime computes other results: update it, or build the release again"
                 )
 
     def changes(self, before: Predictor) -> dict[str, float]:
-        """Return, by predictor, the largest factor between this release's medians and another's.
+        """Return by predictor the largest factor between medians of this and another release.
 
-        Both are those of the other release's probes. Quantities that only one of them predicts
-        are left out.
+        The medians are those for the probes of the other release. Quantities that only one of the
+        releases predicts are left out.
         """
         probes = before._release.probes
         return {
-            name: _largest_factor(
+            name: _max_ratio(
                 found[:, self._median] + self._quantities[name].negligible,
                 probes.quantiles[name][:, before._median] + self._quantities[name].negligible,
             )
-            for name, found in self._answers(probes).items()
+            for name, found in self._predict_probes(probes).items()
             if name in probes.quantiles
         }
 
-    def _answers(self, probes: Probes) -> dict[str, Array]:
+    def _predict_probes(self, probes: Probes) -> dict[str, Array]:
         def run(name: str, inputs: Mapping[str, Any]) -> Array:
             present = inputs["mask"] > 0 if "mask" in inputs else None
             return self.models[name].quantiles(inputs, present)
@@ -308,12 +315,12 @@ class Predictor:
         return answers(run, self.models, probes.features, probes.together, median=self._median)
 
     def warm_up(self) -> None:
-        """Run every model once: a release that cannot predict fails here, not at a caller.
+        """Run every model once, so that a broken release fails before it serves requests.
 
         Raises
         ------
         ReleaseError
-            A model fails, or the release's device is one that nothing can be foretold of.
+            A model fails, or the release has no usable device.
         """
         device = next(iter(self._release.devices.values()), None) or self.device("cpu-1")
         op = OpStats("MatMul", "forward", 4, 1, 4096, 4096, 4096, 1e6, 6e4)
@@ -323,82 +330,84 @@ class Predictor:
             self.predict([Placement(job, device)])
             self.predict_interference([Colocation(device, (job, job), (Share(0.5), Share(0.5)))])
         except InvalidJobError as error:
-            raise ReleaseError(f"{self.folder}: {error}; make the release again") from error
+            raise ReleaseError(f"{self.folder}: {error}; build the release again") from error
 
     def _predict(self, placements: Sequence[Placement], coverage: float) -> list[JobForecast]:
-        asked = self.asked(coverage)
-        answered = self.solo(_good_rows(placements))
+        selected = self.select_quantiles(coverage)
+        quantiles = self.solo_quantiles(_valid_rows(placements))
         return job_forecasts(
             {
-                name: self._forecasts(answered[name], quantity.unit, asked)
+                name: self._forecasts(quantiles[name], quantity.unit, selected)
                 for name, quantity in self._fields.items()
             }
         )
 
     def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
-        """The same, of a job that may be asked for again, for as long as it is there."""
-        known, device = self._known.of(placement.job), placement.device
-        where = (id(device), placement.share, coverage)
-        found = known.get(where)
+        """Return a cached forecast of one placement; entries live as long as their job."""
+        cached, device = self._cache.of(placement.job), placement.device
+        key = (id(device), placement.share, coverage)
+        found = cached.get(key)
         if found is None:
-            if len(known) >= _MOST_KNOWN:
-                known.clear()
-            # With the device, so that its id stands for no other.
-            found = known[where] = device, self._predict([placement], coverage)[0]
+            if len(cached) >= _MAX_CACHED:
+                cached.clear()
+            # The entry keeps the device alive, so that its id stays unique.
+            found = cached[key] = device, self._predict([placement], coverage)[0]
         return found[1]
 
     def _setup_s(self, kind: str) -> tuple[float, ...]:
-        """Start-up seconds at each level; over all devices where this one was not measured."""
+        """Return start-up seconds per level; of all devices for a kind that was not measured."""
         setup_s = self._release.setup_s
         return setup_s[kind] if kind in setup_s else setup_s[""]
 
-    def _forecasts(self, quantiles: Quantiles, unit: str, asked: Asked) -> list[Forecast]:
-        """One forecast per row."""
-        rows = quantiles.values[:, asked.positions[:3]].tolist()
+    def _forecasts(
+        self, quantiles: Quantiles, unit: str, selected: SelectedQuantiles
+    ) -> list[Forecast]:
+        """Return one forecast per row."""
+        rows = quantiles.values[:, selected.positions[:3]].tolist()
         return [
-            Forecast(median, low, high, unit, inside, self.release_id, asked.coverage)
+            Forecast(median, low, high, unit, inside, self.release_id, selected.coverage)
             for (median, low, high), inside in zip(rows, quantiles.in_domain.tolist(), strict=True)
         ]
 
-    def _alone(self, rows: FeatureRows) -> dict[str, Quantiles]:
+    def _solo(self, rows: FeatureRows) -> dict[str, Quantiles]:
         """Return the quantiles of the solo quantities, by name."""
         inputs = {"features": rows.features.astype(np.float32, copy=False)}
         inside = contains(self._release, rows)
         on_gpu = _on_gpu(rows.features)
         return {
             name: Quantiles(
-                self._widened(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
+                self._widen(name, self.models[name].quantiles(inputs), inside[name], on_gpu),
                 inside[name],
             )
-            for name in self._solo
+            for name in self._solo_predictors
         }
 
-    def _widened(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
-        """Intervals of strangers, wider by what the release found them to need."""
+    def _widen(self, predictor: str, quantiles: Array, inside: Mask, on_gpu: Mask) -> Array:
+        """Widen the intervals of out-of-domain rows by the margins of the release."""
         outside = ~inside
         if not np.count_nonzero(outside):
             return quantiles
-        factors = self._factors[predictor].take(outside * (1 + on_gpu), axis=0)
+        factors = self._widening[predictor].take(outside * (1 + on_gpu), axis=0)
         quantity = self._quantities[predictor]
-        out = moved_out(quantiles, factors, self._median, odds=not quantity.is_scale)
+        out = widen(quantiles, factors, self._median, odds=not quantity.is_scale)
         return np.maximum(out, quantity.minimum, out=out)
 
-    def _slowdowns(
-        self, features: FloatMatrix, alone: Mapping[str, Quantiles], sizes: Ints
+    def _predict_slowdowns(
+        self, features: FloatMatrix, solo: Mapping[str, Quantiles], sizes: Ints
     ) -> Array:
-        """Quantiles of shape (members of all co-locations, levels); exactly 1 for a lone job."""
-        slowdowns = np.ones_like(alone[STEP_TIME.name].values)
+        """Return quantiles of shape (members of all co-locations, levels); 1 for single jobs."""
+        slowdowns = np.ones_like(solo[STEP_TIME.name].values)
         if sizes.max() == 1:
             return slowdowns
         classes = device_classes(features)
         profile = {
             name: np.where(
-                np.isin(classes, list(learnt)), alone[name].values[:, self._median], np.nan
+                np.isin(classes, list(learnt)), solo[name].values[:, self._median], np.nan
             )
             for name, learnt in self._classes.items()
         }
         rows = member_matrix(features, profile).astype(np.float32)
-        # One size after another: members meet each other, and padding would meet them too.
+        # One size at a time, because padding would take part in the interference.
         for size in sorted({*sizes.tolist()} - {1}):
             of_size = np.repeat(sizes == size, sizes)
             members = rows[of_size].reshape(-1, size, rows.shape[1])
@@ -415,52 +424,52 @@ def load_predictor(folder: Path) -> Predictor:
     Raises
     ------
     ReleaseError
-        The folder is no release, a file of it is corrupt, or a model cannot be loaded.
+        The folder is not a release, a file is corrupt, or a model cannot be loaded.
     """
     return Predictor(load_release(folder))
 
 
 def _on_gpu(features: FloatMatrix) -> Mask:
-    """Which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
+    """Return which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
     on_gpu: Mask = features[:, COMPUTE_CAPABILITY] > 0
     return on_gpu
 
 
-def _good_rows(placements: Sequence[Placement]) -> FeatureRows:
+def _valid_rows(placements: Sequence[Placement]) -> FeatureRows:
     table = placement_table(placements)
-    features, beyond = features_of(table)
-    if beyond:
-        row = min(beyond)
-        who, where = placements[row].job.job.job_id, placements[row].device.kind
-        raise InvalidJobError(f"job {who!r} on {where!r}: {beyond[row]}")
+    features, invalid = compute_features(table)
+    if invalid:
+        row = min(invalid)
+        job_id, kind = placements[row].job.job.job_id, placements[row].device.kind
+        raise InvalidJobError(f"job {job_id!r} on {kind!r}: {invalid[row]}")
     return feature_rows(table, features)
 
 
-def _largest_factor(found: Array, before: Array) -> float:
-    """Between two figures, whichever is larger."""
+def _max_ratio(found: Array, before: Array) -> float:
+    """Return the largest ratio between two arrays, in either direction."""
     ratio = found / before
     return float(np.maximum(ratio, 1 / ratio).max(initial=1.0))
 
 
 def _median_position(release: Release) -> int:
-    """Where the median is among the levels, once sure that they hold the default interval too."""
+    """Return the position of the median; raise ReleaseError without it or the default interval."""
     try:
         release.interval_levels(DEFAULT_COVERAGE)
         return release.levels.index(0.5)
     except (InvalidJobError, ValueError) as error:
         raise ReleaseError(
-            f"{release.folder}: levels {list(release.levels)} hold no median or no "
+            f"{release.folder}: levels {list(release.levels)} contain no median or no "
             f"{DEFAULT_COVERAGE:g} interval; train it again"
         ) from error
 
 
 def _check_setup(release: Release) -> None:
-    """Start-up times: one per level, and some for a device that was not measured."""
+    """Check that start-up times have one value per level and a default for unknown devices."""
     for kind in ("", *release.setup_s):
         values = release.setup_s.get(kind, ())
         in_order = all(0 <= a <= b for a, b in pairwise(values))
         if len(values) != len(release.levels) or not in_order:
             raise ReleaseError(
                 f"{release.folder}: setup_s[{kind!r}] is {list(values[:8])}, must be "
-                f"{len(release.levels)} seconds that do not fall; train it again"
+                f"{len(release.levels)} non-decreasing numbers of seconds; train it again"
             )

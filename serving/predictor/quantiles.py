@@ -1,4 +1,4 @@
-"""What predictors say of many rows, as arrays; a forecast is made of it at the edge."""
+"""Quantiles of many rows as arrays; forecasts are created from them at the API boundary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantiles:
-    """Of one quantity: ``values`` of shape (rows, levels), ``in_domain`` of shape (rows,)."""
+    """Quantiles of one quantity: ``values`` (rows, levels) and ``in_domain`` (rows,)."""
 
     values: Array
     in_domain: Mask
@@ -23,16 +23,16 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColocationQuantiles:
-    """Of co-locations one after another.
+    """Quantiles and memory fit of consecutive co-locations.
 
     Attributes
     ----------
     slowdowns : Quantiles
-        A row for each member.
+        One row per member.
     sizes : sequence of int
         Members of each co-location.
-    fits, fit_probability : sequence of bool, of float
-        Of each co-location, as in :class:`~presage.serving.predictor.forecasts.ColocationForecast`.
+    fits, fit_probability : sequence of bool, sequence of float
+        As in :class:`~presage.serving.predictor.forecasts.ColocationForecast`.
     """
 
     slowdowns: Quantiles
@@ -46,17 +46,18 @@ JobQuantiles = Mapping[str, Quantiles]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which of a release's quantiles a request is answered with.
+class SelectedQuantiles:
+    """Quantiles of a release that a response contains.
 
     Attributes
     ----------
     coverage : float
-        Of the interval.
+        Coverage of the interval.
     levels : tuple of float
-        Quantiles besides.
+        Levels of further quantiles.
     positions : tuple of int
-        Of the median, the interval's ends and those besides, among the release's levels.
+        Positions of the median, the interval ends and the further quantiles among the release's
+        levels.
     """
 
     coverage: float
@@ -64,20 +65,22 @@ class Asked:
     positions: tuple[int, ...]
 
 
-def asked_of(release: Release, coverage: float, levels: Sequence[float] = ()) -> Asked:
-    """What a release answers such a request with.
+def select_quantiles(
+    release: Release, coverage: float, levels: Sequence[float] = ()
+) -> SelectedQuantiles:
+    """Return the quantiles for a coverage and further levels.
 
     Raises
     ------
     InvalidJobError
-        It has no such interval or quantile; names those it has.
+        The release has no such interval or quantile; names the available ones.
     """
     low, high = release.interval_levels(coverage)
     unknown = [i for i, level in enumerate(levels) if level not in release.levels]
     if unknown:
         raise InvalidJobError(
-            f"levels[{unknown[0]}] is no quantile of release {release.release_id}; ask for some "
-            f"of {', '.join(f'{level:g}' for level in release.levels)}"
+            f"levels[{unknown[0]}] is not a quantile of release {release.release_id}; use some of "
+            f"{', '.join(f'{level:g}' for level in release.levels)}"
         )
     positions = (release.levels.index(0.5), low, high, *map(release.levels.index, levels))
-    return Asked(coverage, tuple(levels), positions)
+    return SelectedQuantiles(coverage, tuple(levels), positions)

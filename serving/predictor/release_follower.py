@@ -1,4 +1,4 @@
-"""Following what is to be served: a folder, or the champion of a registry."""
+"""Hot reload: follows a release folder or the champion of a registry."""
 
 from __future__ import annotations
 
@@ -22,75 +22,75 @@ if TYPE_CHECKING:
     from presage.models.release.signature import TrustedKeys
 
 _LONGEST_WAIT_S = 60.0
-_TRIES = 3  # of a folder that is being replaced
+_TRIES = 3  # attempts to load a folder that is being replaced
 
 
 class Source(Protocol):
-    """Where releases come from."""
+    """Source of releases."""
 
     def mark(self) -> str:
-        """What is to be served now, by something that changes when it does; quick.
+        """Return a text that identifies the current release; must be fast.
 
         Raises
         ------
         RegistryError
-            Nobody can tell at the moment.
+            The registry is unavailable.
         """
         ...
 
     def folder(self) -> Path | Release:
-        """Its folder, on this machine, or the release that was loaded from it.
+        """Return the local folder of the current release, or the release loaded from it.
 
         Raises
         ------
         RegistryError, ReleaseError
-            It cannot be had at the moment, or what came is not it.
+            The release is unavailable or invalid.
         """
         ...
 
 
 class FolderSource:
-    """A release folder, which may be replaced."""
+    """Source of releases in one folder, which may be replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def mark(self) -> str:
-        """Of the manifest's and the signature's inode, size and time; "" without a manifest."""
+        """Return inodes, sizes and times of manifest and signature; "" without a manifest."""
         manifest = _stamp(self._path / MANIFEST)
         return f"{manifest} {_stamp(self._path / SIGNATURE)}".rstrip() if manifest else ""
 
     def folder(self) -> Path:
-        """The folder itself."""
+        """Return the folder."""
         return self._path
 
 
 class RegistrySource:
-    """The champion of a registry, laid down in a cache; ``signed`` ones with their signature."""
+    """Source of a registry's champion, copied to a cache; with its signature if ``signed``."""
 
     def __init__(self, uri: str, cache: Path | None = None, *, signed: bool = False) -> None:
         self._uri, self._signed = uri, signed
         self._cache = cache or default_cache()
 
     def mark(self) -> str:
-        """Its release id."""
+        """Return the release id of the champion."""
         champion = find_champion(self._uri)
         if champion is None:
             raise RegistryError(
-                f"{self._uri}: no release is champion; promote one with `presage models promote`"
+                f"{self._uri}: no champion; promote a release with `presage models promote`"
             )
         return champion.release_id
 
     def folder(self) -> Path:
-        """The champion's folder in the cache."""
+        """Return the champion's folder in the cache."""
         champion = find_champion(self._uri)
         if champion is None:
-            raise RegistryError(f"{self._uri}: the champion was taken away; promote a release")
+            raise RegistryError(f"{self._uri}: the champion was removed; promote a release")
         return lay_down(self._uri, champion, self._cache, signed=self._signed)
 
 
 class CheckoutSource:
-    """The champion of a checkout's registry; before there is one, what came with the checkout."""
+    """Source of a registry's champion, or of a bundled release until there is a champion."""
 
     def __init__(self, uri: str, before: Path, *, signed: bool = False) -> None:
         self._champion = RegistrySource(uri, signed=signed)
@@ -98,23 +98,23 @@ class CheckoutSource:
         self._source: FolderSource | RegistrySource = self._before
 
     def mark(self) -> str:
-        """Of whichever is to be served."""
+        """Return the mark of the champion or of the bundled release."""
         try:
             mark = self._champion.mark()
         except RegistryError:
             if self._source is self._champion:
-                raise  # it was there: that it is away is no reason to go back
+                raise  # there was a champion: do not fall back while it is unavailable
             return self._before.mark()
         self._source = self._champion
         return mark
 
     def folder(self) -> Path:
-        """Of what was marked last."""
+        """Return the folder of the last marked release."""
         return self._source.folder()
 
 
 class TrustedSource:
-    """Another source, of whose releases only those are served that a trusted key signed."""
+    """Source that accepts only releases of another source that a trusted key signed."""
 
     def __init__(self, source: Source, keys: TrustedKeys) -> None:
         self._source, self._keys = source, keys
@@ -129,7 +129,8 @@ class TrustedSource:
         Raises
         ------
         RegistryError, ReleaseError
-            As of the other source; or the release is unsigned, altered, or signed by another key.
+            As raised by the other source; or the release is unsigned, altered, or signed by
+            another key.
         """
         found = self._source.folder()
         release = found if isinstance(found, Release) else load_release(found)
@@ -139,7 +140,7 @@ class TrustedSource:
 
 
 def _stamp(path: Path) -> str:
-    """Return a file's inode, size and time of change; "" where there is none."""
+    """Return a file's inode, size and modification time; "" if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -148,64 +149,64 @@ def _stamp(path: Path) -> str:
 
 
 def default_cache() -> Path:
-    """Where champions are laid down: releases/ of the user's cache."""
+    """Return the cache folder for champions below the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "presage/releases"
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A mark whose release was refused, and when it is worth another try."""
+    """Mark of a rejected release and the time of the next attempt."""
 
     mark: str
     wait_s: float
-    again_at_s: float  # by time.monotonic()
+    retry_at_s: float  # by time.monotonic()
 
 
-class Follower:
-    """Serves what a source says, and keeps to what is served when it says nothing sensible."""
+class ReleaseFollower:
+    """Poller that serves the current release of a source and keeps the old one on errors."""
 
     def __init__(self, served: Served, source: Source, *, poll_s: float = POLL_S) -> None:
         self._served, self._source, self._poll_s = served, source, poll_s
-        self._seen: str | None = None  # the mark of what was loaded last
-        self._refusal: _Refusal | None = None  # of what is to be served instead
-        self._away = ""
-        self._one_at_a_time = asyncio.Lock()
+        self._loaded_mark: str | None = None  # mark of the last loaded release
+        self._refusal: _Refusal | None = None  # of the current release, if it was rejected
+        self._unavailable_reason = ""
+        self._lock = asyncio.Lock()
 
     async def load(self) -> None:
-        """Serve what is to be served now, unless it is already.
+        """Serve the current release of the source unless it is served already.
 
         Raises
         ------
         RegistryError, ReleaseError
-            It cannot be had, or was refused; what was served still is.
+            The release is unavailable or was rejected; the previous one is still served.
         """
-        await self._look(at_once=True)
+        await self._check(at_once=True)
 
     async def run(self) -> None:
-        """Look every ``poll_s``; a release that was refused is tried again less and less often."""
+        """Poll every ``poll_s``; retry a rejected release with exponential backoff."""
         while True:
-            # Not all replicas of a service at the same instant.
+            # Jitter, so that the replicas of a service do not poll at the same time.
             await asyncio.sleep(self._poll_s * random.uniform(0.9, 1.1))  # noqa: S311
             try:
-                await self._look(at_once=False)
-                self._say_back()
+                await self._check(at_once=False)
+                self._log_available()
             except RegistryError as error:
-                self._say_away(str(error))
+                self._log_unavailable(str(error))
             except ReleaseError:
-                pass  # refused, and said so
+                pass  # rejected and logged
             except Exception:
                 log(logging.ERROR, "defect", traceback=True, method="follow")
 
-    async def _look(self, *, at_once: bool) -> None:
-        async with self._one_at_a_time:
+    async def _check(self, *, at_once: bool) -> None:
+        async with self._lock:
             await asyncio.to_thread(self._load, at_once)
 
     def _load(self, at_once: bool) -> None:
         for _ in range(_TRIES):
             mark = self._source.mark()
-            if self._seen and not mark:
+            if self._loaded_mark and not mark:
                 return
-            if mark == self._seen:  # again, where another was refused in the meantime
+            if mark == self._loaded_mark:  # possibly again, after another one was rejected
                 self._refusal = self._served.refused = None
                 return
             if not at_once and self._is_early(mark):
@@ -214,18 +215,18 @@ class Follower:
                 self._served.offer(self._source.folder())
             except ReleaseError as error:
                 if self._source.mark() != mark:
-                    continue  # replaced while it was read
-                if self._served.is_ready:  # else nothing is served, and the caller hears of it
+                    continue  # replaced during the read
+                if self._served.is_ready:  # otherwise nothing is served, and the error is raised
                     self._refuse(mark, error)
                 raise
-            self._seen, self._refusal = mark, None
+            self._loaded_mark, self._refusal = mark, None
             return
 
     def _is_early(self, mark: str) -> bool:
-        """Whether it was refused not long enough ago."""
+        """Return whether the release was rejected too recently for another attempt."""
         refusal = self._refusal
         return (
-            refusal is not None and refusal.mark == mark and time.monotonic() < refusal.again_at_s
+            refusal is not None and refusal.mark == mark and time.monotonic() < refusal.retry_at_s
         )
 
     def _refuse(self, mark: str, error: ReleaseError) -> None:
@@ -236,13 +237,13 @@ class Follower:
         wait_s = min(wait_s, max(_LONGEST_WAIT_S, self._poll_s))
         self._refusal = _Refusal(mark, wait_s, time.monotonic() + wait_s)
 
-    def _say_away(self, reason: str) -> None:
-        """Once, however long it lasts."""
-        if reason != self._away:
+    def _log_unavailable(self, reason: str) -> None:
+        """Log an unavailable registry once per reason."""
+        if reason != self._unavailable_reason:
             log(logging.WARNING, "registry away, serving on", reason=reason)
-        self._away = reason
+        self._unavailable_reason = reason
 
-    def _say_back(self) -> None:
-        if self._away:
+    def _log_available(self) -> None:
+        if self._unavailable_reason:
             log(logging.INFO, "registry back")
-        self._away = ""
+        self._unavailable_reason = ""

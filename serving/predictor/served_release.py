@@ -1,8 +1,8 @@
-"""The release that answers, and how another one takes its place.
+"""Served release and its replacement by another one.
 
-A release is loaded, checked, warmed up and asked what the one before it is known to answer, all
-beside the calls; then one assignment puts it in place. A call takes the predictor once, at its
-beginning, so that its answer comes wholly from one release.
+A new release is loaded, checked, warmed up and compared with the previous one on its probes, all in
+parallel with the calls. Then one assignment replaces the predictor. A call reads the predictor once
+at its beginning, so that its response comes from one release.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from presage.serving.server_options import MAX_CHANGE
 
 
 class Served:
-    """What is served now.
+    """Currently served release.
 
     Parameters
     ----------
     max_change : float
-        Factor by which a new release's medians may differ from those of the one before it, on
-        any of that one's probes.
+        Maximum factor between medians of a new release and the previous one, on any probe of the
+        previous one.
 
     Attributes
     ----------
     refused : RefusedRelease or None
-        The release that is to be served instead, and why it is not; None where there is none.
+        Newer release that was rejected; None if there is none.
     """
 
     def __init__(self, metrics: Metrics, *, max_change: float = MAX_CHANGE) -> None:
@@ -43,32 +43,32 @@ class Served:
 
     @property
     def predictor(self) -> Predictor:
-        """Who answers.
+        """Predictor of the served release.
 
         Raises
         ------
         ServiceError
-            Nobody yet.
+            No release is loaded yet.
         """
         if self._predictor is None:
             raise ServiceError(
-                "the release is still being loaded; ask again in a second", retry_after_s=0.5
+                "the release is still being loaded; retry in a second", retry_after_s=0.5
             )
         return self._predictor
 
     @property
     def is_ready(self) -> bool:
-        """Whether calls can be answered."""
+        """Whether a release is loaded."""
         return self._predictor is not None
 
     def offer(self, release: Release | Path) -> None:
-        """Serve another release, or the one at a folder, from now on.
+        """Load, check and serve a release or the release in a folder.
 
         Raises
         ------
         ReleaseError
-            It is damaged, cannot predict, or predicts something else altogether. What was served
-            before still is.
+            The release is corrupt, cannot predict, or its predictions change by more than
+            ``max_change``. The previous release is still served.
         """
         if isinstance(release, Path):
             release = load_release(release)
@@ -83,11 +83,11 @@ class Served:
             check_change(predictor, before, self._max_change)
         self._predictor, self.refused = predictor, None
         before_id = before.release_id if before else ""
-        self._metrics.count_release(release.release_id, predictor.loaded_at_unix_s, before_id)
+        self._metrics.set_release(release.release_id, predictor.loaded_at_unix_s, before_id)
         log(logging.INFO, "serving", release_id=release.release_id, before=before_id)
 
     def refuse(self, error: ReleaseError, *, again: bool) -> None:
-        """Let it be seen that a release is not served, and why; one tried again counts once."""
+        """Record and log a rejected release; with ``again`` it is not counted a second time."""
         if self.refused is None or self.refused.reason != str(error):
             log(logging.ERROR, "release refused", reason=str(error))
         if not again:
@@ -96,17 +96,17 @@ class Served:
 
 
 def check_change(new: Predictor, before: Predictor, max_change: float) -> None:
-    """Refuse a release whose medians are out of all proportion to those of the one before it.
+    """Check that medians changed by at most a factor from the previous release.
 
     Raises
     ------
     ReleaseError
-        Names the predictor and the factor.
+        A median changed by more; names the predictor and the factor.
     """
     for predictor, factor in new.changes(before).items():
         if factor > max_change:
             raise ReleaseError(
-                f"{new.folder}: {predictor} of release {new.release_id} is off {factor:.3g} times "
-                f"from what {before.release_id} answers to a probe, at most {max_change:g} times "
-                "is let through; evaluate it, or serve it with --max-change"
+                f"{new.folder}: {predictor} of release {new.release_id} differs by a factor of "
+                f"{factor:.3g} from release {before.release_id} on a probe and the limit is "
+                f"{max_change:g}; evaluate the release, or raise --max-change"
             )

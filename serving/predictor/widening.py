@@ -1,4 +1,4 @@
-"""Wider intervals for jobs that a release has not learnt from."""
+"""Interval widening for out-of-domain jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from presage.system.arrays import Array
 
 
-def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
-    """What each level's quantile is moved by, shape (levels,): below 1 below the median.
+def widening_factors(margins: Mapping[float, float], levels: Sequence[float]) -> Array:
+    """Return the factor of each quantile, shape (levels,): below 1 below the median.
 
-    ``margins`` are by lower level, at least 0: of the logarithm of a scale, or of log-odds.
+    ``margins`` are by lower level and at least 0, in the logarithm of a scale or in log-odds.
     """
     factors = np.ones(len(levels))
     for level, margin in margins.items():
@@ -21,26 +21,26 @@ def factors_of(margins: Mapping[float, float], levels: Sequence[float]) -> Array
     return factors
 
 
-def moved_out(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
-    """Move the ends of intervals further from the median, in the space where they were learnt.
+def widen(quantiles: Array, factors: Array, middle: int, *, odds: bool) -> Array:
+    """Return intervals with their ends moved away from the median, in the space of training.
 
-    Factors of 1 move nothing, not even by a rounding.
+    Factors of 1 change nothing, not even by rounding.
 
     Parameters
     ----------
     quantiles : ndarray of shape (rows, levels)
-        In their unit.
+        Quantiles in their unit.
     factors : ndarray of shape (rows, levels)
-        Of :func:`factors_of`.
+        Factors from :func:`widening_factors`.
     middle : int
         Position of the median.
     odds : bool
-        Of a fraction: factors are of odds.
+        Whether the quantity is a fraction, whose factors apply to odds.
     """
     out = quantiles * factors
     if odds:
         out /= 1 + (out - quantiles)
-    # An outer end may be moved by less than an inner one, and stays outside all the same.
+    # An outer end may move less than an inner one; keep it outside.
     out[:, middle::-1] = np.minimum.accumulate(out[:, middle::-1], axis=1)
     out[:, middle:] = np.maximum.accumulate(out[:, middle:], axis=1)
     return out

@@ -1,8 +1,8 @@
-"""A line for every call, as JSON like those of the log, written some at a time.
+"""Access log: one JSON line per call in the format of the log, written in batches.
 
-A line by the logging package, with its flush, costs as much as a small call's answer. Lines are
-put together and written by a thread, some hundred one after another: whoever does not read them
-holds no call up, and loses those that do not fit.
+The logging package flushes every line, which costs as much as a small call. Here a thread formats
+and writes some hundred lines at a time. A slow reader of the log delays no call; lines that exceed
+the queue are dropped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from queue import Full, Queue
 from typing import NamedTuple
 
 FLUSH_S = 0.1
-MOST_WAITING = 64  # times that lines were handed over: some seconds' worth
-# What one write may have to be one to a pipe that several processes share (PIPE_BUF).
-WHOLE_BYTES = 4096
+MAX_PENDING_BATCHES = 64  # the lines of some seconds
+# Largest atomic write to a pipe that several processes share (PIPE_BUF).
+ATOMIC_WRITE_BYTES = 4096
 
 
 class EndedCall(NamedTuple):
-    """A call that has ended. ``request_id`` is one of ours or looks like one."""
+    """Ended call. ``request_id`` contains only letters, digits, ".", "_" and "-"."""
 
     ended_unix_s: float
     method: str
@@ -37,7 +37,7 @@ class EndedCall(NamedTuple):
     request_id: str
 
     def line(self) -> str:
-        """As JSON."""
+        """Return the call as a line of JSON."""
         millis = int(self.ended_unix_s % 1 * 1000)
         return (
             f'{{"time": "{_second(int(self.ended_unix_s))}.{millis:03d}+00:00", "level": "info",'
@@ -48,50 +48,55 @@ class EndedCall(NamedTuple):
         )
 
 
-def to_standard_error(text: str) -> None:
-    """Past Python's own buffer: a thread that waits with its lock would not let the process end."""
+def write_to_stderr(text: str) -> None:
+    """Write to standard error without Python's buffer.
+
+    A thread that blocks while it holds the lock of that buffer would keep the process from ending.
+    """
     os.write(sys.stderr.fileno(), text.encode())
 
 
 class AccessLog:
-    """Lines are written within ``FLUSH_S`` of their call's end, by the running event loop's time.
+    """Access log that writes each line within ``FLUSH_S`` of the end of its call.
 
     Parameters
     ----------
-    dropped : callable
-        Told how many lines were not written, for which there was no room.
+    write : callable
+        Writes lines that together fit into one atomic write.
+    on_dropped : callable
+        Called with the number of lines that were dropped.
     """
 
     def __init__(
         self,
-        write: Callable[[str], object] = to_standard_error,
-        dropped: Callable[[int], None] = lambda _: None,
+        write: Callable[[str], object] = write_to_stderr,
+        on_dropped: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._write_whole = write
-        self._dropped = dropped
+        self._write_lines = write
+        self._on_dropped = on_dropped
         self._ended: list[EndedCall] = []
-        self._waiting: Queue[Sequence[EndedCall] | None] = Queue(MOST_WAITING)
-        # A daemon: it may wait for a reader that never comes.
+        self._waiting: Queue[Sequence[EndedCall] | None] = Queue(MAX_PENDING_BATCHES)
+        # A daemon thread: it may block on a pipe that is never read.
         self._writer = threading.Thread(target=self._write, name="access-log", daemon=True)
         self._writer.start()
 
-    def note(self, call: EndedCall) -> None:
-        """Write a line of this call."""
+    def record(self, call: EndedCall) -> None:
+        """Add a line for a call."""
         if not self._ended:
             asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
         self._ended.append(call)
 
     def flush(self) -> None:
-        """Hand over what is noted."""
+        """Pass the recorded calls to the writer thread."""
         ended, self._ended = self._ended, []
         try:
             if ended:
                 self._waiting.put_nowait(ended)
         except Full:
-            self._dropped(len(ended))
+            self._on_dropped(len(ended))
 
     def close(self, wait_s: float = 1.0) -> None:
-        """Write what is noted, if somebody reads it in time."""
+        """Write the remaining lines, waiting at most ``wait_s``."""
         self.flush()
         try:
             self._waiting.put_nowait(None)
@@ -102,18 +107,18 @@ class AccessLog:
     def _write(self) -> None:
         while (ended := self._waiting.get()) is not None:
             try:
-                for whole in pieces(call.line() for call in ended):
-                    self._write_whole(whole)
-            except (OSError, ValueError):  # a full disk, a reader that left, a closed stream
-                self._dropped(len(ended))
+                for text in join_lines(call.line() for call in ended):
+                    self._write_lines(text)
+            except (OSError, ValueError):  # full disk, broken pipe, closed stream
+                self._on_dropped(len(ended))
             self._waiting.task_done()
 
 
-def pieces(lines: Iterable[str]) -> Iterator[str]:
-    """The lines joined, of several each as many as one write takes whole."""
+def join_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines into texts that each fit into one atomic write."""
     piece = ""
-    for line in lines:  # of ASCII: a character is a byte
-        if piece and len(piece) + len(line) > WHOLE_BYTES:
+    for line in lines:  # ASCII: one byte per character
+        if piece and len(piece) + len(line) > ATOMIC_WRITE_BYTES:
             yield piece
             piece = ""
         piece += line

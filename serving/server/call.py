@@ -1,6 +1,6 @@
-"""A call from its arrival to its end: who it is from, whether there is time, what it ended with.
+"""Life cycle of a gRPC call: authentication, admission, deadline, status and accounting.
 
-Methods take and give bytes and know nothing of gRPC; one table maps their errors to its statuses.
+Methods map bytes to bytes and do not depend on gRPC. One table maps their errors to gRPC statuses.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from presage.errors import (
 from presage.serving.admission.backlog import Backlog
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.limits import RateLimit
-from presage.serving.admission.malloc import FreedMemory
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.malloc import MemoryTrimmer
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.authentication.authentication_failures import AuthenticationFailures
 from presage.serving.authentication.callers import ROLES, Caller, Tokens, has_token
-from presage.serving.client.channel import SAID
+from presage.serving.client.channel import SERVER_STATUS_KEY
 from presage.serving.server.access_log import AccessLog, EndedCall
 from presage.serving.server.log import log
 from presage.serving.server.prometheus_metrics import Metrics
 
 Code = grpc.StatusCode
 
-# INVALID_ARGUMENT and NOT_FOUND: the caller can mend it. UNAVAILABLE: ask again, or elsewhere.
-# INTERNAL: whoever runs this server has to act.
+# INVALID_ARGUMENT and NOT_FOUND: the caller can fix the request. UNAVAILABLE: retry, or use another
+# replica. INTERNAL: the operator of this server has to act.
 STATUS: dict[type[PresageError], grpc.StatusCode] = {
     InvalidJobError: Code.INVALID_ARGUMENT,
     InvalidRequestError: Code.INVALID_ARGUMENT,
@@ -97,7 +97,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     ImpossibleActionError: Code.FAILED_PRECONDITION,
     TaskFolderError: Code.INTERNAL,
 }
-# The metadata by which gRPC itself is told when to try again (gRFC A6), in milliseconds.
+# Metadata that tells gRPC's own retries when to retry, in milliseconds (gRFC A6).
 RETRY_AFTER = "grpc-retry-pushback-ms"
 REQUEST_ID = "x-request-id"
 
@@ -107,9 +107,9 @@ _REJECTIONS = {
     UnauthenticatedError: "unauthenticated",
     ForbiddenError: "forbidden",
 }
-# Of a message, which gRPC writes in up to three bytes each into metadata of which a client takes
-# 8 KiB: of more it would say RESOURCE_EXHAUSTED, whatever the status was.
-_MOST_DETAILS_BYTES = 2048
+# gRPC encodes each byte of a message in up to three bytes of metadata, and a client accepts 8 KiB
+# of metadata: for larger ones it reports RESOURCE_EXHAUSTED instead of the status.
+_MAX_DETAILS_BYTES = 2048
 _LARGE_BYTES = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ALL_ROLES = frozenset(ROLES)
@@ -118,18 +118,20 @@ _NO_ROLES: frozenset[str] = frozenset()
 
 @dataclass(slots=True)
 class Call:
-    """A call that is being answered.
+    """Call that is being answered.
 
     Attributes
     ----------
+    method : str
+        Name of the method.
     request_id : str
-        The caller's own, or a new one.
+        Id from the caller's metadata, or a new one.
     caller : Caller
-        Named by its host and without a role until it is authenticated.
+        Named by its host and without roles until it is authenticated.
     deadline_s : float
-        By ``time.monotonic()``; infinite where the caller waits for ever.
+        By ``time.monotonic()``; infinite without a deadline.
     rows : int
-        What it asks for, once that is known.
+        Number of requested rows; 0 until it is known.
     """
 
     method: str
@@ -138,12 +140,12 @@ class Call:
     deadline_s: float = math.inf
     rows: int = 0
 
-    def check_time(self) -> None:
-        """Refuse to work for a caller that has stopped to wait."""
+    def check_deadline(self) -> None:
+        """Raise ExpiredError if the deadline of the call has passed."""
         if time.monotonic() >= self.deadline_s:
             raise ExpiredError(
-                "the deadline passed before the work was begun; ask for less at once, wait "
-                "longer, or ask another replica"
+                "the deadline passed before the request was processed; send smaller requests, "
+                "raise the deadline, or use another replica"
             )
 
 
@@ -157,13 +159,13 @@ _NO_SPAN = nullcontext()
 
 
 def no_span(_method: str, _context: Any) -> Any:
-    """Calls that are not traced."""
+    """Return a context manager that does nothing, for calls that are not traced."""
     return _NO_SPAN
 
 
 @asynccontextmanager
 async def errors_as_statuses(context: Any) -> AsyncIterator[None]:
-    """End the call with an error's status where there is one."""
+    """End the call with the status of a PresageError that the block raises."""
     try:
         yield
     except PresageError as error:
@@ -172,40 +174,40 @@ async def errors_as_statuses(context: Any) -> AsyncIterator[None]:
 
 
 def status_of(error: PresageError) -> grpc.StatusCode:
-    """The status that an error of ours ends a call with."""
+    """Return the gRPC status of an error; INTERNAL if the table does not name it."""
     return STATUS.get(type(error), Code.INTERNAL)
 
 
 @dataclass
 class Calls:
-    """What all calls of a server have in common.
+    """Admission, authentication and accounting that all calls of a server share.
 
     Attributes
     ----------
-    tokens : callable
-        Returns the tokens that are valid now; None on a server without any.
+    tokens : callable or None
+        Returns the valid tokens; None on a server without tokens.
     anonymous_roles : frozenset of str
-        Roles of calls without a token or certificate; where this is empty, a call needs one.
+        Roles of calls without a token or certificate; if empty, every call needs one.
     rate : RateLimit or None
-        Of the rows of one client.
+        Limit on the rows per second of one client.
     backlog : Backlog or None
-        Calls that wait.
+        Limit on waiting calls.
     access_log : AccessLog or None
-        Where every call is noted.
+        Log of all calls.
     certificates : bool
-        Whether clients have some, which they are named by.
+        Whether clients are named by their certificates.
     span : callable
-        A context manager for a method and its gRPC context, in which the call is traced.
-    freed : FreedMemory or None
-        Told of large requests, that what they needed is given back some time.
+        Returns the context manager that traces a call, given its method and gRPC context.
+    trimmer : MemoryTrimmer or None
+        Returns the memory of large requests to the kernel.
     connections : Connections or None
-        Told of those that calls are admitted on.
-    unfinished : Unfinished
-        Requests that have not arrived whole.
+        Records the connections on which calls are admitted.
+    unfinished : UnfinishedRequests
+        Requests that have not arrived completely.
     in_flight : int
-        Calls that are being answered, and streams that are open.
-    closing : bool
-        Whether no more are taken.
+        Calls that are being answered and open streams.
+    is_closing : bool
+        Whether new calls are rejected because the server stops.
     """
 
     metrics: Metrics
@@ -216,34 +218,43 @@ class Calls:
     access_log: AccessLog | None = None
     certificates: bool = False
     span: Span = field(default=no_span)
-    freed: FreedMemory | None = None
+    trimmer: MemoryTrimmer | None = None
     connections: Connections | None = None
     in_flight: int = 0
-    closing: bool = False
-    unfinished: Unfinished = field(init=False)
+    is_closing: bool = False
+    unfinished: UnfinishedRequests = field(init=False)
 
     def __post_init__(self) -> None:
-        self.unfinished = Unfinished(self._ended_unread)
+        self.unfinished = UnfinishedRequests(self._on_unread)
         self._failures = AuthenticationFailures()
 
     def unary(
         self, name: str, role: str | None, method: Unary
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """A handler of serialized requests, for callers of that role; None for all callers."""
+        """Return a handler of serialized requests.
 
-        # To gRPC the request is a stream, of one message: so who calls is known, and may be
-        # refused, before the message is read.
+        Parameters
+        ----------
+        role : str or None
+            Role that the call requires; None for no authentication.
+        """
+
+        # gRPC treats the request as a stream of one message, so that a caller can be authenticated
+        # and rejected before the message is read.
         async def answer(_requests: object, context: Any) -> bytes:
             begin_s, code, request = time.monotonic(), Code.OK, b""
             metadata = context.invocation_metadata() or ()
-            call = Call(name, _request_id(metadata), _host(context.peer()))
+            call = Call(name, _request_id(metadata), _anonymous_caller(context.peer()))
             try:
                 await self._admit(call, role, context, metadata, begin_s)
-                is_known = role is not None and not call.caller.is_anonymous
-                request = await self.unfinished.receive(context.read, is_known=is_known) or b""
+                is_authenticated = role is not None and not call.caller.is_anonymous
+                request = (
+                    await self.unfinished.receive(context.read, is_authenticated=is_authenticated)
+                    or b""
+                )
                 if self.backlog is not None:
-                    self.backlog.is_whole()
-                call.check_time()
+                    self.backlog.mark_received()
+                call.check_deadline()
                 self.in_flight += 1
                 try:
                     with self.span(name, context):
@@ -253,22 +264,22 @@ class Calls:
                     self.in_flight -= 1
             except BaseException as error:
                 code = _code_of(error, call)
-                await self._refuse(context, code, error, call)
+                await self._abort(context, code, error, call)
                 raise
             finally:
                 self._end(call, code, begin_s, len(request))
-                del request  # what gRPC ends a refused call with keeps this frame
+                del request  # gRPC keeps the error of a rejected call, and with it this frame
 
         return grpc.stream_unary_rpc_method_handler(answer)
 
     def stream(self, name: str, role: str, method: Stream) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """A handler of a stream of serialized requests; answers come one for each, in order."""
+        """Return a handler of a stream of serialized requests; one response each, in order."""
 
-        # No generator: gRPC would leave one that is cancelled to the garbage collector.
+        # Not a generator: gRPC would leave a cancelled one to the garbage collector.
         async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
             begin_s, code = time.monotonic(), Code.OK
             metadata = context.invocation_metadata() or ()
-            call = Call(name, _request_id(metadata), _host(context.peer()))
+            call = Call(name, _request_id(metadata), _anonymous_caller(context.peer()))
             self.in_flight += 1
             try:
                 await self._admit(call, role, context, metadata, begin_s)
@@ -285,7 +296,7 @@ class Calls:
                             await context.write(response)
             except BaseException as error:
                 code = _code_of(error, call)
-                await self._refuse(context, code, error, call)
+                await self._abort(context, code, error, call)
                 raise
             finally:
                 self.in_flight -= 1
@@ -293,119 +304,120 @@ class Calls:
 
         return grpc.stream_stream_rpc_method_handler(answer)
 
-    def take(self, call: Call, rows: int) -> None:
-        """Note what a call asks for, and refuse it where its caller has asked for too much."""
+    def admit_rows(self, call: Call, rows: int) -> None:
+        """Count the rows of a call; raise OverloadedError above its caller's rate limit."""
         call.rows += rows
         if self.rate is not None:
-            self.rate.take(call.caller.name, rows)
+            self.rate.consume(call.caller.name, rows)
 
     def close(self) -> None:
-        """No call comes any more."""
-        if self.freed is not None:
-            self.freed.close()
+        """Cancel the timers; call after the last call has ended."""
+        if self.trimmer is not None:
+            self.trimmer.close()
 
     async def _admit(
         self, call: Call, role: str | None, context: Any, metadata: Metadata, begin_s: float
     ) -> None:
-        """Note who calls and until when; refuse callers without the role, and calls too late."""
+        """Set the caller and the deadline of a call; reject it without the role or when late."""
         left_s = context.time_remaining()
         if left_s is not None:
             call.deadline_s = begin_s + left_s
-        if self.closing:
+        if self.is_closing:
             raise ServiceError(
-                "this server is being stopped; ask another replica, or in a moment",
-                retry_after_s=1.0,  # by then it has ended: what meets its last instant is cancelled
+                "this server is shutting down; use another replica, or retry in a second",
+                retry_after_s=1.0,  # by then it has ended; calls at its very end are cancelled
             )
         if role is not None:
             if self.backlog is not None:
                 self.backlog.check(begin_s)
             try:
-                call.caller = self._authenticated(call, role, context, metadata)
+                call.caller = self._authenticate(call, role, context, metadata)
             except UnauthenticatedError:
                 await self._failures.delay(
                     call.caller.name, method=call.method, request_id=call.request_id
                 )
                 raise
-            call.caller.must_be(role)
+            call.caller.require_role(role)
             if self.connections is not None:
-                self.connections.is_used(context.peer())
-        call.check_time()
+                self.connections.mark_used(context.peer())
+        call.check_deadline()
 
-    def _authenticated(self, call: Call, role: str, context: Any, metadata: Metadata) -> Caller:
-        """Return the caller by its token, its certificate, or as an anonymous one.
+    def _authenticate(self, call: Call, role: str, context: Any, metadata: Metadata) -> Caller:
+        """Return the caller of the token or certificate, or an anonymous caller.
 
         Raises
         ------
         UnauthenticatedError
-            Its token is not valid, or it has none and needs one for that role.
+            The token is not valid, or there is none and the role requires one.
         """
         is_anonymous = self.anonymous_roles and not has_token(metadata)
         if self.tokens is not None and not is_anonymous:
-            return self.tokens().caller(metadata)
+            return self.tokens().authenticate(metadata)
         names = context.auth_context().get("x509_common_name") if self.certificates else None
         if names:
             return Caller(str(names[0].decode(errors="replace")), _ALL_ROLES)
         if role not in self.anonymous_roles:
             raise UnauthenticatedError(
-                f"this takes the role {role!r}, which calls without a token do not have here; send "
-                "the metadata `authorization: Bearer TOKEN`"
+                f"this call requires the role {role!r}, which calls without a token do not have; "
+                "send the metadata `authorization: Bearer TOKEN`"
             )
         return replace(call.caller, roles=self.anonymous_roles, is_anonymous=True)
 
     def _check_unchanged(self, call: Call, role: str, context: Any, metadata: Metadata) -> None:
-        """Check that the caller of an open stream is still who it was.
+        """Check that the credentials of an open stream are still valid and unchanged.
 
         Raises
         ------
         UnauthenticatedError
-            Its token has expired or was revoked, or has other roles or limits by now.
+            The token has expired or was revoked, or its roles or limits have changed.
         """
-        if self._authenticated(call, role, context, metadata) != call.caller:
+        if self._authenticate(call, role, context, metadata) != call.caller:
             raise UnauthenticatedError(
-                f"the roles or limits of {call.caller.name!r} were changed; open the stream again"
+                f"the roles or limits of {call.caller.name!r} have changed; reopen the stream"
             )
 
-    async def _refuse(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
-        """End a call with its status; does nothing to one that has been ended from outside.
+    async def _abort(self, context: Any, code: Code, error: BaseException, call: Call) -> None:
+        """End a call with its status; do nothing if the call was cancelled.
 
-        What a defect was is in the log alone. gRPC keeps what it ends a call with, and the error
-        before it, until Python's collector comes by.
+        Internal errors are logged and not sent to the client. gRPC keeps the error of an aborted
+        call, and its context, until the garbage collector runs; so frames are removed.
         """
-        noted: dict[str, Any] = {"method": call.method, "request_id": call.request_id}
+        fields: dict[str, Any] = {"method": call.method, "request_id": call.request_id}
         if isinstance(error, PresageError):
             if reason := _REJECTIONS.get(type(error)):
                 self.metrics.rejections.labels(reason).inc()
             if code is Code.INTERNAL:
-                log(logging.ERROR, "failed", error=str(error), **noted)
+                log(logging.ERROR, "failed", error=str(error), **fields)
             without_frames(error)
-            await context.abort(code, _details(error), ((SAID, "1"), *_retry_hint(error)))
+            trailing = ((SERVER_STATUS_KEY, "1"), *_retry_hint(error))
+            await context.abort(code, _details(error), trailing)
         elif code is Code.INTERNAL:
-            log(logging.ERROR, "defect", traceback=True, **noted)
+            log(logging.ERROR, "defect", traceback=True, **fields)
             without_frames(error)
             await context.abort(
-                code, f"the server has a defect; see request {call.request_id} in its log"
+                code, f"internal error of the server; see request {call.request_id} in its log"
             )
 
-    def _ended_unread(self) -> None:
-        if self.freed is not None:
-            self.freed.unread()
+    def _on_unread(self) -> None:
+        if self.trimmer is not None:
+            self.trimmer.trim_soon()
 
     def _end(self, call: Call, code: Code, begin_s: float, size: int) -> None:
         seconds = time.monotonic() - begin_s
         self.metrics.count_call(call.method, code.name, seconds, call.rows)
-        if self.freed is not None and size > _LARGE_BYTES:
-            self.freed.used()
+        if self.trimmer is not None and size > _LARGE_BYTES:
+            self.trimmer.trim_when_idle()
         if self.access_log is not None:
-            self.access_log.note(EndedCall(
+            self.access_log.record(EndedCall(
                 time.time(), call.method, code.name, seconds, call.rows, size, call.caller.name,
                 call.request_id,
             ))  # fmt: skip
 
 
 class _Checked:
-    """Requests of a stream, each after a check of its caller.
+    """Asynchronous iterator of a stream's requests that checks the caller before each.
 
-    Not a generator, which would be left to the garbage collector where its call is cancelled.
+    It is no generator: the generator of a cancelled call would be left to the garbage collector.
     """
 
     def __init__(self, requests: AsyncIterator[bytes], check: Callable[[], None]) -> None:
@@ -421,24 +433,27 @@ class _Checked:
 
 
 @lru_cache(maxsize=1024)
-def _host(peer: str) -> Caller:
-    """Return a caller without roles: of "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"."""
+def _anonymous_caller(peer: str) -> Caller:
+    """Return a caller without roles for a gRPC peer.
+
+    Peers look like "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711" or "unix:".
+    """
     return Caller(unquote(peer.partition(":")[2].rpartition(":")[0]) or peer, _NO_ROLES)
 
 
 def _code_of(error: BaseException, call: Call) -> Code:
-    """What a call ends with that ends with this exception."""
+    """Return the status of a call that ends with this exception."""
     if isinstance(error, PresageError):
         return status_of(error)
-    # gRPC's own say that the call is over already, as a cancellation does.
+    # gRPC's own errors, like a cancellation, mean that the call has ended already.
     if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError):
         return Code.INTERNAL
-    late = time.monotonic() >= call.deadline_s
-    return Code.DEADLINE_EXCEEDED if late else Code.CANCELLED
+    has_expired = time.monotonic() >= call.deadline_s
+    return Code.DEADLINE_EXCEEDED if has_expired else Code.CANCELLED
 
 
 def _details(error: PresageError) -> str:
-    return str(error).encode(errors="replace")[:_MOST_DETAILS_BYTES].decode(errors="ignore")
+    return str(error).encode(errors="replace")[:_MAX_DETAILS_BYTES].decode(errors="ignore")
 
 
 def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
@@ -448,7 +463,7 @@ def _retry_hint(error: PresageError) -> tuple[tuple[str, str], ...]:
 
 
 def _request_id(metadata: Metadata) -> str:
-    """The caller's own, where it is one; else a new one."""
+    """Return the valid request id in the metadata, or a new one."""
     for key, value in metadata:
         if key == REQUEST_ID and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             return value

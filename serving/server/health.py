@@ -1,7 +1,8 @@
-"""``grpc.health.v1``: whether the server, a service or a model answers; Check and Watch.
+"""``grpc.health.v1``: health of the server, of each service and of each model; Check and Watch.
 
-Not grpc_health's own asyncio servicer: there a watcher that leaves takes the others' notice with
-it, and one that does not read keeps every status from changing (grpcio-health-checking 1.81).
+The asyncio servicer of grpc_health is not used: there a disconnecting watcher suppresses the
+notification of the others, and a watcher that does not read blocks every status change
+(grpcio-health-checking 1.81).
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2 as pb
 
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.call import errors_as_statuses
 
-MOST_WATCHES = 2_000  # at once: each costs 20 KiB, and anyone may have one
+MAX_WATCHES = 2_000  # concurrent watches; each costs 20 KiB and needs no token
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Health"].full_name
 
 _Status = pb.HealthCheckResponse
 
 
 class Health:
-    """Statuses by name; "" is the server. Every name is NOT_SERVING until it is said to serve."""
+    """Health status by name, "" for the server; NOT_SERVING until :meth:`set_serving`."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._statuses = dict.fromkeys(names, _Status.NOT_SERVING)
@@ -31,20 +32,20 @@ class Health:
         self._closing = False
         self._watches = 0
 
-    def serve(self) -> None:
-        """All that has a name answers from now on."""
+    def set_serving(self) -> None:
+        """Set all statuses to SERVING."""
         self._set(_Status.SERVING)
 
     def close(self) -> None:
-        """Nothing answers any more, and watches end once they have said so."""
+        """Set all statuses to NOT_SERVING; watches end after sending it."""
         self._closing = True
         self._set(_Status.NOT_SERVING)
 
-    def handlers(self, unfinished: Unfinished) -> grpc.GenericRpcHandler:
-        """Return what a server needs to answer.
+    def handlers(self, unfinished: UnfinishedRequests) -> grpc.GenericRpcHandler:
+        """Return the gRPC handlers.
 
-        Anyone may ask, so requests are bounded by ``unfinished``. To gRPC they are streams of one
-        message: others it would receive whole before it calls.
+        No token is required, so ``unfinished`` limits the requests. gRPC treats them as streams of
+        one message, because it would receive unary requests completely before calling a handler.
         """
 
         async def read(context: Any) -> Any:
@@ -56,10 +57,10 @@ class Health:
 
         async def watch(_requests: object, context: Any) -> AsyncIterator[Any]:
             request = await read(context)
-            if self._watches >= MOST_WATCHES:
+            if self._watches >= MAX_WATCHES:
                 await context.abort(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{MOST_WATCHES} watches are open, as many as may be; call Check now and then",
+                    f"{MAX_WATCHES} watches are open, which is the limit; poll with Check instead",
                 )
             self._watches += 1
             try:
@@ -68,9 +69,9 @@ class Health:
             finally:
                 self._watches -= 1
 
-        of_request, of_status = pb.HealthCheckRequest.FromString, _Status.SerializeToString
-        check_handler = grpc.stream_unary_rpc_method_handler(check, of_request, of_status)
-        watch_handler = grpc.stream_stream_rpc_method_handler(watch, of_request, of_status)
+        parse, serialize = pb.HealthCheckRequest.FromString, _Status.SerializeToString
+        check_handler = grpc.stream_unary_rpc_method_handler(check, parse, serialize)
+        watch_handler = grpc.stream_stream_rpc_method_handler(watch, parse, serialize)
         return grpc.method_handlers_generic_handler(
             SERVICE_NAME, {"Check": check_handler, "Watch": watch_handler}
         )
@@ -83,20 +84,20 @@ class Health:
     async def _check(self, request: Any, context: Any) -> Any:
         if request.service not in self._statuses:
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"no such name here; ask for {self._known()}"
+                grpc.StatusCode.NOT_FOUND, f"unknown service name; use one of {self._known()}"
             )
         return _Status(status=self._statuses[request.service])
 
     async def _watch(self, request: Any) -> AsyncIterator[Any]:
-        said = None
+        sent = None
         while True:
             changed = self._changed
-            # A name that is not known may come to be: by the protocol, not an error here.
+            # By the protocol an unknown name is no error for Watch: it may become known.
             status = self._statuses.get(request.service, _Status.SERVICE_UNKNOWN)
-            if status != said:
-                said = status
+            if status != sent:
+                sent = status
                 yield _Status(status=status)
-            elif self._closing:  # only once it was said: it may change while that is written
+            elif self._closing:  # only after it was sent: it may change during the write
                 return
             else:
                 await changed.wait()

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on standard error."""
+"""Structured logs: one JSON object per line, on standard error."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 LOGGER = "presage.serving"
-FIELDS = "fields"  # of a record: what goes into its line beside the event
+FIELDS = "fields"  # attribute of a log record: further fields of its line
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: when, how grave, what happened, and its fields."""
+    """Formatter of a record as one line of JSON with time, level, event and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line without a line break."""
         row: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -29,12 +29,12 @@ class JsonLines(logging.Formatter):
 
 
 def log(level: int, event: str, *, traceback: bool = False, **fields: Any) -> None:
-    """Log an event with its fields; never a token, a request's content or a file's."""
+    """Log an event with fields; never pass tokens or contents of requests or files."""
     logging.getLogger(LOGGER).log(level, event, extra={FIELDS: fields}, exc_info=traceback)
 
 
 def log_as_json(stream: TextIO | None = None) -> None:
-    """Send this package's logs to a stream as JSON; standard error by default."""
+    """Write the logs of this package to a stream as JSON; to standard error by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     logger = logging.getLogger(LOGGER)

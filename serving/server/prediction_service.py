@@ -1,4 +1,4 @@
-"""``presage.v1.PredictionService``: it translates between bytes and the predictor's arrays."""
+"""``presage.v1.PredictionService``: translation between bytes and the predictor's arrays."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from presage.errors import (
     ServiceError,
 )
 from presage.serving.codec import encode, wire, wire_matrix, wire_outcomes, wire_requests
-from presage.serving.codec.wire_requests import Asking
+from presage.serving.codec.wire_requests import ParsedRequest
 from presage.serving.outcomes.outcome_log import Appended, OutcomeLog
 from presage.serving.outcomes.outcome_scores import count_outcomes
-from presage.serving.predictor.feature_rows import FeatureRows, feature_rows, features_of
+from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
 from presage.serving.predictor.quantiles import JobQuantiles
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.call import Call, Calls, status_of
 from presage.serving.server.log import log
-from presage.serving.server.response_cache import Answer, Answers
-from presage.serving.server.work_queue import Work, is_small
+from presage.serving.server.response_cache import CachedResponse, ResponseCache
+from presage.serving.server.work_queue import WorkQueue, is_small
 from presage.serving.v1 import prediction_pb2 as pb
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["PredictionService"].full_name
 
 Message = TypeVar("Message")
-# Outcomes that can be, their keys and bytes, and why others cannot be, by position.
+# Valid outcomes, their keys and bytes, and the errors of the others by position.
 _Report = tuple[list[pb.Outcome], list[tuple[str, bytes]], dict[int, PresageError]]
 
 
 class PredictionService:
-    """The methods, each of bytes to bytes.
+    """Servicer of predictions and outcome reports; its methods map bytes to bytes.
 
     Parameters
     ----------
     outcomes : OutcomeLog, optional
-        Without it reports are refused.
+        Log of outcomes; without it reports are rejected.
     reload : callable
-        Looks for a newer release now; raises what keeps it from being served.
+        Checks for a newer release and serves it; raises an error if that is impossible.
     """
 
     def __init__(
         self,
         served: Served,
         calls: Calls,
-        work: Work,
+        work: WorkQueue,
         outcomes: OutcomeLog | None,
         reload: Callable[[], Awaitable[None]],
     ) -> None:
         self._served, self._calls, self._work = served, calls, work
         self._outcomes, self._reload = outcomes, reload
-        self._answers, self._answers_together = Answers(), Answers()
+        self._predict_cache, self._interference_cache = ResponseCache(), ResponseCache()
         self._closing = asyncio.Event()
         self._scoring: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """What a server needs to answer."""
+        """Return the gRPC handlers."""
         unary, stream = self._calls.unary, self._calls.stream
         return grpc.method_handlers_generic_handler(
             SERVICE_NAME,
@@ -84,77 +84,77 @@ class PredictionService:
         )
 
     def close(self) -> None:
-        """End streams that wait for their next question."""
+        """End streams that wait for their next request."""
         self._closing.set()
 
     def predict(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
-        """Solo forecasts of placements."""
-        known = self._answers.find(request, self._served.predictor)
-        if known is not None:
-            return self._again(known, call)
-        message = _parsed(pb.PredictRequest, request)
+        """Return solo forecasts of placements."""
+        cached = self._predict_cache.find(request, self._served.predictor)
+        if cached is not None:
+            return self._repeat(cached, call)
+        message = _parse(pb.PredictRequest, request)
         return self._predict(message, len(request), call, request)
 
     def predict_interference(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
-        """Slowdowns and fit of co-locations."""
-        known = self._answers_together.find(request, self._served.predictor)
-        if known is not None:
-            return self._again(known, call)
-        message = _parsed(pb.PredictInterferenceRequest, request)
+        """Return slowdowns and memory fit of co-locations."""
+        cached = self._interference_cache.find(request, self._served.predictor)
+        if cached is not None:
+            return self._repeat(cached, call)
+        message = _parse(pb.PredictInterferenceRequest, request)
         return self._predict_interference(message, len(request), call, request)
 
     def predict_matrix(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
-        """Solo forecasts of rows of features."""
-        message = _parsed(pb.PredictMatrixRequest, request)
+        """Return solo forecasts of feature rows."""
+        message = _parse(pb.PredictMatrixRequest, request)
         predictor = self._served.predictor
         rows = wire_matrix.count_rows(message, predictor.schema_hash)
-        self._calls.take(call, rows)
+        self._calls.admit_rows(call, rows)
 
-        def answer() -> bytes:
-            rows_read = wire_matrix.read_matrix(
+        def compute() -> bytes:
+            feature_matrix = wire_matrix.read_matrix(
                 message, predictor.schema_hash, predictor.known_device
             )
-            answered = predictor.solo(rows_read)
-            self._count_domain(_in_domain(answered))
-            return encode.matrix_response(answered, predictor.levels, predictor.release_id)
+            quantiles = predictor.solo_quantiles(feature_matrix)
+            self._count_domain(_in_domain(quantiles))
+            return encode.matrix_response(quantiles, predictor.levels, predictor.release_id)
 
-        return self._work.run(rows, len(request), call, answer)
+        return self._work.run(rows, len(request), call, compute)
 
     async def predict_stream(
         self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncGenerator[bytes, None]:
-        """Answers to questions, one by one in their order."""
+        """Yield one response per request, in order."""
         self._calls.metrics.streams.inc()
         try:
             while (request := await self._next(requests)) is not None:
-                yield await self._answer(request, call)
+                yield await self._stream_response(request, call)
         finally:
             self._calls.metrics.streams.dec()
 
     async def report_outcomes(self, request: bytes, call: Call) -> bytes:
-        """Put outcomes on disk."""
-        message = _parsed(pb.ReportOutcomesRequest, request)
+        """Write outcomes to the log."""
+        message = _parse(pb.ReportOutcomesRequest, request)
         if self._outcomes is None:
             raise ServiceError(
-                "this server keeps no outcomes; start it with --outcomes FILE, or report to one "
-                "that does"
+                "this server has no outcome log; start it with --outcomes FILE, or report to "
+                "another server"
             )
         wire_outcomes.check_count(message)
         count, counted = len(message.outcomes), self._calls.metrics.outcomes
-        self._calls.take(call, count)
+        self._calls.admit_rows(call, count)
         reading = self._work.run(count, len(request), call, lambda: self._read_report(message))
         good, rows, errors = reading if isinstance(reading, tuple) else await reading
         appended = Appended(0, 0)
         if good:
-            call.check_time()
+            call.check_deadline()
             appended = await asyncio.wrap_future(
                 self._outcomes.append(rows, reported_by=call.caller.name)
             )
         positions = [i for i in range(count) if i not in errors]
         for i in appended.conflicting:
             errors[positions[i]] = InvalidJobError(
-                f"outcomes[{positions[i]}].idempotency_key stands for another outcome; give each "
-                "report a name that no other reporter uses, such as one that begins with yours"
+                f"outcomes[{positions[i]}].idempotency_key belongs to another outcome; use a "
+                "unique key, for example with the name of the reporter as prefix"
             )
         counted.labels("accepted").inc(appended.accepted)
         counted.labels("duplicate").inc(appended.duplicates)
@@ -173,18 +173,18 @@ class PredictionService:
 
     def _read_report(self, message: pb.ReportOutcomesRequest) -> _Report:
         good, errors = wire_outcomes.read_outcomes(message, self._served.predictor.known_device)
-        # In one order, so that what is sent again is the same bytes.
+        # Deterministic, so that an outcome that is sent again has the same bytes.
         rows = [(row.idempotency_key, row.SerializeToString(deterministic=True)) for row in good]
         return good, rows, errors
 
     def get_release(self, request: bytes, _call: Call) -> bytes:
-        """What is being served."""
-        message = _parsed(pb.GetReleaseRequest, request)
+        """Return the served release."""
+        message = _parse(pb.GetReleaseRequest, request)
         return self._release(wire_requests.read_device_kinds(message))
 
     async def reload(self, request: bytes, _call: Call) -> bytes:
-        """Serve what is to be served now."""
-        _parsed(pb.ReloadRequest, request)
+        """Check for a newer release, serve it, and return the served release."""
+        _parse(pb.ReloadRequest, request)
         try:
             await self._reload()
         except ReleaseError as error:
@@ -208,22 +208,22 @@ class PredictionService:
     def _predict(
         self, request: pb.PredictRequest, size_bytes: int, call: Call, content: bytes | None = None
     ) -> bytes | Awaitable[bytes]:
-        """``content`` is what the request was read from, if from nothing else's."""
+        """Answer a request; ``content`` is its serialized form if the response may be cached."""
         rows = wire_requests.count_predict(request)
-        predictor = self._served.predictor  # all of the answer is this one's
+        predictor = self._served.predictor  # one release for the whole response
 
-        def forecast() -> Answer:
-            asked = predictor.asked(*wire_requests.read_asked(request))
-            asking, features = _features(wire_requests.read_predict(request, predictor))
-            answered = predictor.solo(features)
+        def forecast() -> CachedResponse:
+            selected = predictor.select_quantiles(*wire_requests.read_quantile_selection(request))
+            parsed, features = _valid_features(wire_requests.read_predict(request, predictor))
+            quantiles = predictor.solo_quantiles(features)
             response = encode.predict_response(
-                answered, asked, predictor.release_id, errors=_errors(asking.errors)
+                quantiles, selected, predictor.release_id, errors=_errors(parsed.errors)
             )
-            return Answer(response, rows, _in_domain(answered))
+            return CachedResponse(response, rows, _in_domain(quantiles))
 
-        keep = None if content is None else partial(self._answers.keep, content, predictor)
+        store = None if content is None else partial(self._predict_cache.store, content, predictor)
         work = wire_requests.predict_work(request, rows)
-        return self._answered(rows, work, size_bytes, call, forecast, keep)
+        return self._respond(rows, work, size_bytes, call, forecast, store)
 
     def _predict_interference(
         self, request: pb.PredictInterferenceRequest, size_bytes: int, call: Call,
@@ -232,82 +232,89 @@ class PredictionService:
         rows = wire_requests.count_predict_interference(request)
         predictor = self._served.predictor
 
-        def forecast() -> Answer:
-            asked = predictor.asked(*wire_requests.read_asked(request))
-            asking, features = _features(
+        def forecast() -> CachedResponse:
+            selected = predictor.select_quantiles(*wire_requests.read_quantile_selection(request))
+            parsed, features = _valid_features(
                 wire_requests.read_predict_interference(request, predictor)
             )
-            answered = predictor.together(features, asking.sizes, asking.capacities_bytes())
+            quantiles = predictor.colocation_quantiles(
+                features, parsed.sizes, parsed.capacities_bytes()
+            )
             response = encode.interference_response(
-                answered, asked, predictor.release_id,
-                colocations=asking.rows, errors=_errors(asking.errors),
+                quantiles, selected, predictor.release_id,
+                colocations=parsed.rows, errors=_errors(parsed.errors),
             )  # fmt: skip
-            return Answer(response, rows, _in_domain({"slowdown": answered.slowdowns}))
+            return CachedResponse(response, rows, _in_domain({"slowdown": quantiles.slowdowns}))
 
-        known = self._answers_together
-        keep = None if content is None else partial(known.keep, content, predictor)
+        cache = self._interference_cache
+        store = None if content is None else partial(cache.store, content, predictor)
         work = wire_requests.interference_work(request, rows)
-        return self._answered(rows, work, size_bytes, call, forecast, keep)
+        return self._respond(rows, work, size_bytes, call, forecast, store)
 
-    def _answered(
-        self, rows: int, work: int, size_bytes: int, call: Call, forecast: Callable[[], Answer],
-        keep: Callable[[Answer], None] | None,
+    def _respond(
+        self,
+        rows: int,
+        work: int,
+        size_bytes: int,
+        call: Call,
+        forecast: Callable[[], CachedResponse],
+        store: Callable[[CachedResponse], None] | None,
     ) -> bytes | Awaitable[bytes]:  # fmt: skip
-        """The answer, when its turn comes; a small one may be kept."""
-        self._calls.take(call, rows)
-        kept = keep if is_small(work, size_bytes) else None
+        """Compute a response in the work queue; store it in the cache if the request is small."""
+        self._calls.admit_rows(call, rows)
+        put = store if is_small(work, size_bytes) else None
 
-        def answer() -> bytes:
-            found = forecast()
-            self._count_domain(found.in_domain)
-            if kept is not None:
-                kept(found)
-            return found.content
+        def compute() -> bytes:
+            response = forecast()
+            self._count_domain(response.in_domain)
+            if put is not None:
+                put(response)
+            return response.content
 
-        return self._work.run(work, size_bytes, call, answer)
+        return self._work.run(work, size_bytes, call, compute)
 
-    def _again(self, known: Answer, call: Call) -> bytes:
-        """What was answered before; it is counted as if for the first time."""
-        self._calls.take(call, known.rows)
-        self._count_domain(known.in_domain)
+    def _repeat(self, cached: CachedResponse, call: Call) -> bytes:
+        """Return a cached response and count it like a computed one."""
+        self._calls.admit_rows(call, cached.rows)
+        self._count_domain(cached.in_domain)
         self._calls.metrics.repeated.inc()
-        return known.content
+        return cached.content
 
     async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
-        """The stream's next question; None at its end.
+        """Return the next request of a stream; None at its end.
 
         Raises
         ------
         ServiceError
-            The server stops: what was not answered may be asked of another.
+            The server is shutting down; requests without a response can be sent to another one.
         """
-        asking = asyncio.ensure_future(anext(requests, None))
+        receiving = asyncio.ensure_future(anext(requests, None))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
-            await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                return asking.result()
-        finally:  # waiting cancels neither, not even when the client has left
-            asking.cancel()
+            await asyncio.wait((receiving, closing), return_when=asyncio.FIRST_COMPLETED)
+            if receiving.done():
+                return receiving.result()
+        finally:  # asyncio.wait cancels neither, even after the client has disconnected
+            receiving.cancel()
             closing.cancel()
-        raise ServiceError("this server is being stopped; go on with another, or in a moment")
+        raise ServiceError("this server is shutting down; use another replica, or retry later")
 
-    async def _answer(self, request: bytes, call: Call) -> bytes:
-        """One answer on a stream; what a unary call would have ended with is an answer, too."""
-        message = _parsed(pb.PredictStreamRequest, request)
+    async def _stream_response(self, request: bytes, call: Call) -> bytes:
+        """Return one response of a stream; an error of the request is a response as well."""
+        message = _parse(pb.PredictStreamRequest, request)
         body = message.WhichOneof("body")
         try:
             if body == "predict":
-                answer = self._predict(message.predict, len(request), call)
+                response = self._predict(message.predict, len(request), call)
             elif body == "predict_interference":
-                answer = self._predict_interference(
+                response = self._predict_interference(
                     message.predict_interference, len(request), call
                 )
             else:
                 raise InvalidRequestError(
-                    "the question has no body; send predict or predict_interference"
+                    "the request has no body; send predict or predict_interference"
                 )
-            content = answer if isinstance(answer, bytes) else await answer
+            content = response if isinstance(response, bytes) else await response
         except PresageError as error:
             body, content = "error", _error(error).SerializeToString()
         field = pb.PredictStreamResponse.DESCRIPTOR.fields_by_name[body].number
@@ -318,55 +325,56 @@ class PredictionService:
             self._calls.metrics.count_domain(name, inside, outside)
 
     def _score(self, outcomes: Sequence[pb.Outcome]) -> None:
-        """Compare with forecasts, beside the calls: nobody waits for it."""
-        doing = asyncio.to_thread(
+        """Compare outcomes with forecasts in a thread; the call does not wait for it."""
+        scoring = asyncio.to_thread(
             count_outcomes, outcomes, self._served.predictor, self._calls.metrics
         )
-        task = asyncio.ensure_future(doing)
+        task = asyncio.ensure_future(scoring)
         self._scoring.add(task)
-        task.add_done_callback(self._scored)
+        task.add_done_callback(self._finish_scoring)
 
-    def _scored(self, task: asyncio.Task[None]) -> None:
+    def _finish_scoring(self, task: asyncio.Task[None]) -> None:
         self._scoring.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log(logging.ERROR, "outcomes not compared with forecasts", reason=str(error))
 
 
-def _parsed(kind: type[Message], request: bytes) -> Message:
+def _parse(kind: type[Message], request: bytes) -> Message:
     message: Any = kind()
     try:
         message.ParseFromString(request)
     except DecodeError as error:
         raise InvalidRequestError(
-            f"{len(request)} bytes are no {message.DESCRIPTOR.full_name}; send what stubs of "
-            "presage/serving/v1/prediction.proto write"
+            f"{len(request)} bytes are not a serialized {message.DESCRIPTOR.full_name}; use stubs "
+            "generated from presage/serving/v1/prediction.proto"
         ) from error
     parsed: Message = message
     return parsed
 
 
-def _features(asking: Asking) -> tuple[Asking, FeatureRows]:
-    """What can be answered of a request, and its features.
+def _valid_features(parsed: ParsedRequest) -> tuple[ParsedRequest, FeatureRows]:
+    """Return the valid rows of a request and their features.
 
     Raises
     ------
     PresageError
-        Nothing can: the first row's error.
+        No row is valid; the error of the first row.
     """
-    features, beyond = features_of(asking.table)
-    if beyond:
-        asking, kept = asking.without({row: InvalidJobError(what) for row, what in beyond.items()})
-        features = features[kept]
+    features, invalid = compute_features(parsed.table)
+    if invalid:
+        errors = {row: InvalidJobError(reason) for row, reason in invalid.items()}
+        parsed, is_kept = parsed.without(errors)
+        features = features[is_kept]
     if not len(features):
-        raise asking.errors[min(asking.errors)]
-    return asking, feature_rows(asking.table, features)
+        raise parsed.errors[min(parsed.errors)]
+    return parsed, feature_rows(parsed.table, features)
 
 
-def _in_domain(answered: JobQuantiles) -> dict[str, tuple[int, int]]:
-    """Of each quantity, forecasts that the release vouches for, and others."""
+def _in_domain(quantiles: JobQuantiles) -> dict[str, tuple[int, int]]:
+    """Return the numbers of forecasts in and out of domain per quantity."""
     return {
         name: (inside := int(np.count_nonzero(q.in_domain)), len(q.in_domain) - inside)
-        for name, q in answered.items()
+        for name, q in quantiles.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""``grpc.reflection.v1alpha``: which services a server has, and the messages that they take."""
+"""``grpc.reflection.v1alpha``: the services of a server and their messages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import grpc
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.call import errors_as_statuses
 
 SERVICE_NAME: str = reflection.SERVICE_NAME
 
 
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
-    """Reflection whose requests are bounded: anyone may ask."""
+    """Reflection servicer with limits on its requests, which need no token."""
 
-    def __init__(self, names: Iterable[str], pool: DescriptorPool, unfinished: Unfinished) -> None:
+    def __init__(
+        self, names: Iterable[str], pool: DescriptorPool, unfinished: UnfinishedRequests
+    ) -> None:
         super().__init__(names, pool)
         self._unfinished = unfinished
 
@@ -35,9 +37,9 @@ class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
 def add_reflection(
     server: grpc.aio.Server,
     names: Iterable[str],
-    unfinished: Unfinished,
+    unfinished: UnfinishedRequests,
     pool: DescriptorPool | None = None,
 ) -> None:
-    """Let a server tell of these services, and of reflection itself."""
+    """Add reflection of the named services, and of reflection itself, to a server."""
     reflected = _Reflection((*names, SERVICE_NAME), pool or Default(), unfinished)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, server)

@@ -1,8 +1,8 @@
-"""Answers of late, by the bytes that asked for them.
+"""Cache of recent responses, keyed by the serialized request.
 
-A scheduler that scores nodes one by one asks about the same job for each of them, and about the
-same queue in every round; on devices of one kind these are the same bytes, and a release answers
-equal bytes equally.
+A scheduler that scores nodes one by one sends the same job for each node and the same queue in
+every pass. On devices of one kind these requests are the same bytes, and a release gives equal
+responses to equal requests.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from dataclasses import dataclass
 
 from presage.serving.predictor.predictor import Predictor
 
-MOST_BYTES = 2 * 1024 * 1024  # of requests and answers together: about a thousand of one job
+MAX_BYTES = 2 * 1024 * 1024  # requests and responses together: about a thousand of one job
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer, and what is counted of it.
+class CachedResponse:
+    """Serialized response with the counts for metrics.
 
     Attributes
     ----------
+    content : bytes
+        The response.
     rows : int
-        What was asked for.
+        Number of rows that the request asked for.
     in_domain : mapping of str to (int, int)
-        Of each quantity, forecasts that the release vouches for, and others.
+        Per quantity, the numbers of forecasts in and out of domain.
     """
 
     content: bytes
@@ -33,33 +35,33 @@ class Answer:
     in_domain: Mapping[str, tuple[int, int]]
 
 
-class Answers:
-    """Those of one release; the one unasked for longest goes first."""
+class ResponseCache:
+    """Least recently used cache of the responses of one release, limited by bytes."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._of: Predictor | None = None
-        self._known: OrderedDict[bytes, Answer] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._predictor: Predictor | None = None
+        self._responses: OrderedDict[bytes, CachedResponse] = OrderedDict()
         self.size_bytes = 0
 
-    def find(self, request: bytes, predictor: Predictor) -> Answer | None:
-        """The answer that this release gave to the same request."""
-        if self._of is not predictor:  # and nobody keeps the one before
-            self._of, self.size_bytes = predictor, 0
-            self._known.clear()
-        found = self._known.get(request)
+    def find(self, request: bytes, predictor: Predictor) -> CachedResponse | None:
+        """Return the response of this release to the same request; None if it is not cached."""
+        if self._predictor is not predictor:  # another release: drop the previous predictor
+            self._predictor, self.size_bytes = predictor, 0
+            self._responses.clear()
+        found = self._responses.get(request)
         if found is not None:
-            self._known.move_to_end(request)
+            self._responses.move_to_end(request)
         return found
 
-    def keep(self, request: bytes, predictor: Predictor, answer: Answer) -> None:
-        """Remember an answer of the release that was last asked of :meth:`find`."""
-        if predictor is not self._of:
+    def store(self, request: bytes, predictor: Predictor, response: CachedResponse) -> None:
+        """Store a response of the release that the last :meth:`find` was called with."""
+        if predictor is not self._predictor:
             return
-        if request in self._known:
+        if request in self._responses:
             return
-        self._known[request] = answer
-        self.size_bytes += len(request) + len(answer.content)
-        while self.size_bytes > self._most_bytes:
-            old, forgotten = self._known.popitem(last=False)
-            self.size_bytes -= len(old) + len(forgotten.content)
+        self._responses[request] = response
+        self.size_bytes += len(request) + len(response.content)
+        while self.size_bytes > self._max_bytes:
+            old_request, old = self._responses.popitem(last=False)
+            self.size_bytes -= len(old_request) + len(old.content)

@@ -1,7 +1,8 @@
 """The gRPC server: prediction, inference protocol, health and reflection on one port.
 
-It listens before its release is loaded, so that a balancer sees it come; until then calls end
-with UNAVAILABLE. When it is stopped it says so first, and finishes what it has begun.
+The server listens before its release is loaded, so that a load balancer sees it early; until then
+calls end with UNAVAILABLE. When it stops, it first reports NOT_SERVING and then finishes the calls
+in flight.
 """
 
 from __future__ import annotations
@@ -18,47 +19,52 @@ import grpc
 from presage.features.quantities.registry import QUANTITIES
 from presage.models.drift.drift_test import DriftPolicy
 from presage.models.release.release import Release
-from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
 from presage.serving.admission.limits import RateLimit
-from presage.serving.admission.malloc import FreedMemory, keep_freed_memory
+from presage.serving.admission.malloc import MemoryTrimmer, tune_malloc
 from presage.serving.admission.open_calls import OpenCalls
 from presage.serving.authentication import local_token
-from presage.serving.authentication.listen import add_port, address_of, check_callers, target
+from presage.serving.authentication.listen import (
+    add_port,
+    check_authentication,
+    resolve_address,
+    target,
+)
 from presage.serving.authentication.local_token import LocalToken
 from presage.serving.authentication.token_file import TokenFile
 from presage.serving.codec.descriptors import descriptors
 from presage.serving.codec.wire_requests import FRAME_BYTES, MAX_MESSAGE_BYTES
 from presage.serving.outcomes.drift_watch import DriftWatch
 from presage.serving.outcomes.outcome_log import OutcomeLog
-from presage.serving.predictor.release_follower import Follower, Source
+from presage.serving.predictor.release_follower import ReleaseFollower, Source
 from presage.serving.predictor.served_release import Served
 from presage.serving.server import health, inference_service, prediction_service
 from presage.serving.server.access_log import AccessLog
 from presage.serving.server.call import Calls, Span, no_span
 from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.reflection import add_reflection
-from presage.serving.server.work_queue import Work
+from presage.serving.server.work_queue import WorkQueue
 from presage.serving.server_options import Options
 
 SERVICES = (prediction_service.SERVICE_NAME, inference_service.SERVICE_NAME)
 
 NO_ROLES: frozenset[str] = frozenset()
-# Of a server without tokens and client certificates: other users of the machine only read, the one
-# that started it may do everything.
+# For a server without tokens and client certificates: other users of the machine have read access
+# only, the user that started it has all roles.
 ANONYMOUS_ROLES = frozenset({"predict"})
 LOCAL_ROLES = ("predict", "report", "admin")
-# While draining. Streams of reflection end when their clients end them: where no call has come for
-# a while, those are all that is left, and nobody waits for them.
-_LOOK_S, _TURN_S, _QUIET_S = 0.01, 0.1, 0.5
-_PAUSE = 10  # from look to look, times what a look took: with many connections that is long
+# Draining. Streams of reflection end when their clients end them. If no call arrives for a while,
+# only such streams are left, and the server does not wait for them.
+_POLL_S, _LAST_CALL_S, _IDLE_S = 0.01, 0.1, 0.5
+_PAUSE_FACTOR = 10  # pause after a check, in durations of the check: long with many connections
 
 
 def _options(shares_port: bool) -> ChannelOptions:
     return (
         *bounded_options(MAX_MESSAGE_BYTES),
-        # Without it Linux would let two servers listen on one port, each getting half of the calls.
+        # Otherwise Linux lets two servers listen on one port, and each gets half of the calls.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.http2.max_frame_size", FRAME_BYTES),
@@ -69,9 +75,10 @@ def _options(shares_port: bool) -> ChannelOptions:
 
 
 class Server:
-    """A server in the running event loop.
+    """gRPC server in the running event loop.
 
-    ``freed`` is told of large requests, where the process is the server's own.
+    ``trimmer`` returns the memory of large requests to the kernel; pass it only if the process
+    runs nothing but the server.
     """
 
     def __init__(
@@ -79,23 +86,23 @@ class Server:
         options: Options,
         metrics: Metrics,
         span: Span = no_span,
-        freed: FreedMemory | None = None,
+        trimmer: MemoryTrimmer | None = None,
     ) -> None:
         self.options = options
-        self.host = address_of(options)
-        check_callers(self.host, options)
+        self.host = resolve_address(options)
+        check_authentication(self.host, options)
         self.port = options.port
         tokens = TokenFile(options.tokens) if options.tokens else None
         self._local_token: LocalToken | None = None
         rate = RateLimit(options.rows_per_s) if options.rows_per_s else None
         self.metrics = metrics
         self.served = Served(metrics, max_change=options.max_change)
-        self._work = Work(metrics, most_queued_rows=options.queue_rows)
+        self._work = WorkQueue(metrics, max_queued_rows=options.queue_rows)
         self._outcomes = None
         if options.outcomes:
             self._outcomes = OutcomeLog(options.outcomes, open_now=False)
         self._health = health.Health(("", *SERVICES, *QUANTITIES))
-        self._follower: Follower | None = None
+        self._follower: ReleaseFollower | None = None
         self._stopped = False
         self._following: asyncio.Task[None] | None = None
         self._bounding: asyncio.Task[None] | None = None
@@ -106,17 +113,17 @@ class Server:
                 options.outcomes, self.served, metrics, DriftPolicy(options.false_alarm_outcomes),
                 every_s=options.drift_s,
             )  # fmt: skip
-        before = servers()
+        before = server_ids()
         self._server = grpc.aio.server(options=_options(options.shared_port))
         open_calls, self._connections = OpenCalls(), Connections(lambda: self.port)
         self._backlog = Backlog(before, open_calls, options.queue_calls)
         self._access_log = None
         if options.access_log:
-            self._access_log = AccessLog(dropped=metrics.unlogged.inc)
+            self._access_log = AccessLog(on_dropped=metrics.unlogged.inc)
         self._calls = Calls(
             metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
             self._backlog, self._access_log, certificates=options.asks_for_certificates,
-            span=span, freed=freed, connections=self._connections,
+            span=span, trimmer=trimmer, connections=self._connections,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(
             self.served, self._calls, self._work, self._outcomes, self._reload
@@ -134,12 +141,12 @@ class Server:
         add_reflection(self._server, names, self._calls.unfinished, descriptors())
 
     async def start(self, source: Release | Source) -> None:
-        """Listen, load what the source says, and answer.
+        """Listen, load the release of the source, and start to answer.
 
         Raises
         ------
         RegistryError, ReleaseError, ServiceError
-            Nothing listens any more then.
+            The release or the port is not available; the server has stopped listening.
         """
         self.port = add_port(self._server, self.host, self.options)
         self._make_local_token()
@@ -148,9 +155,9 @@ class Server:
             if isinstance(source, Release):
                 await asyncio.to_thread(self.served.offer, source)
             else:
-                self._follower = Follower(self.served, source, poll_s=self.options.poll_s)
+                self._follower = ReleaseFollower(self.served, source, poll_s=self.options.poll_s)
                 await self._follower.load()
-            # Last: a server that cannot start leaves no file.
+            # Last, so that a server that cannot start creates no file.
             if self._outcomes is not None:
                 await asyncio.to_thread(self._outcomes.open)
             if self._local_token is not None:
@@ -158,7 +165,7 @@ class Server:
         except BaseException:
             await self.stop(0)
             raise
-        self._health.serve()
+        self._health.set_serving()
         if self._follower is not None:
             self._following = asyncio.create_task(self._follower.run())
         self._bounding = asyncio.create_task(self._connections.run())
@@ -166,9 +173,9 @@ class Server:
             self._watching = asyncio.create_task(self._watch.run())
 
     async def stop(self, grace_s: float) -> None:
-        """Say NOT_SERVING, take no new call, and finish those in flight.
+        """Report NOT_SERVING, reject new calls, and finish the calls in flight.
 
-        Calls still running ``grace_s`` after the drain are cancelled. Stopping twice does nothing.
+        Calls that still run ``grace_s`` after the drain are cancelled. A second call does nothing.
         """
         if self._stopped:
             return
@@ -184,11 +191,11 @@ class Server:
         if grace_s:
             await asyncio.sleep(self.options.drain_s)
         self._prediction.close()
-        self._calls.closing = True
+        self._calls.is_closing = True
         end_s = time.monotonic() + grace_s
-        await self._drained(end_s)
-        # What is open and asks nothing, such as reflection, is not waited for.
-        await self._server.stop(min(_TURN_S, max(0.0, end_s - time.monotonic())))
+        await self._wait_until_drained(end_s)
+        # Idle streams, such as those of reflection, are not waited for.
+        await self._server.stop(min(_LAST_CALL_S, max(0.0, end_s - time.monotonic())))
         self._work.close()
         self._calls.close()
         if self._local_token is not None:
@@ -202,26 +209,28 @@ class Server:
         """Give this user's clients all roles of a server that requires no credentials."""
         if self.options.authenticates:
             return
-        self._local_token = LocalToken(self.port, LOCAL_ROLES, os.environ.get(local_token.VARIABLE))
+        self._local_token = LocalToken(
+            self.port, LOCAL_ROLES, os.environ.get(local_token.ENVIRONMENT_VARIABLE)
+        )
         self._calls.tokens = self._local_token
 
-    async def _drained(self, end_s: float) -> None:
-        """Until all that has arrived is answered, or then, by ``time.monotonic()``.
+    async def _wait_until_drained(self, end_s: float) -> None:
+        """Wait until all calls that have arrived are answered, until ``end_s`` at the latest.
 
-        What gRPC holds and has not handed over when it stops it cancels: whoever sent that would
-        not know whether to send it again.
+        ``end_s`` is by ``time.monotonic()``. When gRPC stops, it cancels the calls that wait inside
+        it, and their clients would not know whether to retry.
         """
-        before, since_s = (-1, -1), 0.0
+        previous, since_s = (-1, -1), 0.0
         while (now_s := time.monotonic()) < end_s:
-            calls = self._backlog.calls()
+            calls = self._backlog.count_calls()
             took_s = time.monotonic() - now_s
-            if calls != before:
-                before, since_s = calls, now_s
-            # Whoever was answered last may ask once more, and has to be told.
-            quiet_s = _QUIET_S if calls[1] else _TURN_S
-            if not self._calls.in_flight and now_s - since_s > quiet_s:
+            if calls != previous:
+                previous, since_s = calls, now_s
+            # The client of the last response may send another call, which must be rejected.
+            idle_s = _IDLE_S if calls[1] else _LAST_CALL_S
+            if not self._calls.in_flight and now_s - since_s > idle_s:
                 return
-            pause_s = max(_LOOK_S, _PAUSE * took_s)
+            pause_s = max(_POLL_S, _PAUSE_FACTOR * took_s)
             await asyncio.sleep(min(pause_s, max(0.0, end_s - time.monotonic())))
 
     async def _reload(self) -> None:
@@ -238,14 +247,15 @@ async def run_server(
     span: Span = no_span,
     until_input_ends: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the process at once.
 
     Parameters
     ----------
     on_ready : callable
-        Called with the server's target and its release id once it answers.
+        Called with the server's target and release id once it answers.
     until_input_ends : bool
-        Whether to drain also when standard input ends; then further signals do nothing.
+        Whether to drain also at the end of standard input, which is when the parent has ended;
+        further signals are then ignored.
 
     Raises
     ------
@@ -254,18 +264,19 @@ async def run_server(
     RegistryError
         The champion cannot be fetched.
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without permission.
+        The server cannot listen on the host or port, or the address is not a loopback address and
+        the options do not allow that.
     """
-    keep_freed_memory()  # this process is the server's own
+    tune_malloc()  # this process runs nothing but the server
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    server = Server(options, metrics, span, freed=FreedMemory())
+    server = Server(options, metrics, span, trimmer=MemoryTrimmer())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if until_input_ends:
 
         def end() -> None:
-            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would be read for ever
+            loop.remove_reader(sys.stdin.fileno())  # it stays readable, and would loop forever
             stopped.set()
 
         loop.add_reader(sys.stdin.fileno(), end)
@@ -278,8 +289,8 @@ async def run_server(
     await starting
     on_ready(target(server.host, server.port), server.served.predictor.release_id)
     await waiting
-    # A worker is told twice, by its parent and with it where a signal is for the whole group
-    # (Ctrl-C, systemd); its parent ends it when its time is up.
+    # A worker gets two signals when a signal is sent to the process group (Ctrl-C, systemd): one
+    # directly and one from its parent. The parent kills it after the grace period.
     if not until_input_ends:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -1,7 +1,8 @@
-"""OpenTelemetry spans, one for each call that is let in, where the packages for it are installed.
+"""OpenTelemetry spans: one per admitted call.
 
-``pip install 'presage[otel]'`` and OTEL_EXPORTER_OTLP_ENDPOINT turn them on, as the standard's own
-environment variables say; a caller's ``traceparent`` is gone on from.
+``pip install 'presage[otel]'`` and the environment variable OTEL_EXPORTER_OTLP_ENDPOINT enable
+them; the standard's other environment variables apply. The span of a call is a child of the
+caller's ``traceparent``.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ STATUS_CODE = "rpc.grpc.status_code"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
-def spans() -> Span:
-    """Spans sent where the environment says; none where it says nothing.
+def configured_span() -> Span:
+    """Return spans for the endpoint in the environment; no spans without an endpoint.
 
     Raises
     ------
     ServiceError
-        It says where, and the packages are not there.
+        An endpoint is set and the packages are not installed.
     """
-    told = [name for name in ENDPOINTS if os.environ.get(name)]
-    if not told:
+    endpoints = [name for name in ENDPOINTS if os.environ.get(name)]
+    if not endpoints:
         return no_span
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -37,22 +38,22 @@ def spans() -> Span:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise ServiceError(
-            f"{told[0]} is set, and {error.name} is not installed; pip install 'presage[otel]'"
+            f"{endpoints[0]} is set, but {error.name} is not installed; pip install 'presage[otel]'"
         ) from error
     provider = TracerProvider(resource=resource())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return spans_of(provider)
+    return make_span(provider)
 
 
 def resource() -> Any:
-    """What spans say that they are of: of presage, unless the environment names it otherwise."""
+    """Return the OpenTelemetry resource: service "presage" unless the environment names another."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     return Resource.create({"service.name": "presage"}).merge(OTELResourceDetector().detect())
 
 
-def spans_of(provider: Any) -> Span:
-    """Spans of an OpenTelemetry ``TracerProvider``."""
+def make_span(provider: Any) -> Span:
+    """Return the context manager for spans of an OpenTelemetry ``TracerProvider``."""
     from opentelemetry.propagate import extract
     from opentelemetry.trace import SpanKind
 
@@ -84,5 +85,5 @@ def spans_of(provider: Any) -> Span:
 def _code_of(error: BaseException) -> grpc.StatusCode:
     if isinstance(error, PresageError):
         return status_of(error)
-    over = not isinstance(error, Exception) or isinstance(error, grpc.aio.BaseError)
-    return grpc.StatusCode.CANCELLED if over else grpc.StatusCode.INTERNAL
+    is_cancelled = not isinstance(error, Exception) or isinstance(error, grpc.aio.BaseError)
+    return grpc.StatusCode.CANCELLED if is_cancelled else grpc.StatusCode.INTERNAL

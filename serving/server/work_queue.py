@@ -1,8 +1,8 @@
-"""Where requests are worked on: small ones at once, large ones in threads beside them.
+"""Execution of requests: small ones in the event loop, large ones in threads.
 
-A hop to another thread costs more than a small request's models, and a large one would hold all
-others up. ONNX Runtime and numpy let go of the interpreter while they compute, so threads of
-large requests do run beside the event loop, and beside each other.
+Switching to another thread costs more than the models of a small request, and a large request in
+the event loop would delay all others. ONNX Runtime and numpy release the GIL while they compute, so
+threads of large requests run in parallel with the event loop and with each other.
 """
 
 from __future__ import annotations
@@ -15,58 +15,67 @@ from typing import TypeVar
 from presage.serving.admission.limits import BatchQueue
 from presage.serving.server.call import Call
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server_options import MOST_QUEUED_ROWS
+from presage.serving.server_options import MAX_QUEUED_ROWS
 
-# About a millisecond of work.
+# Both limits are about a millisecond of work.
 INLINE_ROWS = 64
 INLINE_BYTES = 64 * 1024
 THREADS = 2
 
 
 def is_small(rows: int, size_bytes: int) -> bool:
-    """Whether a request is answered at once."""
+    """Return whether a request is processed in the event loop."""
     return rows <= INLINE_ROWS and size_bytes <= INLINE_BYTES
 
 
 T = TypeVar("T")
 
 
-class Work:
-    """Runs functions, such as give a response's bytes, in their turn and not after a deadline."""
+class WorkQueue:
+    """Executor of request functions, first in, first out, that skips expired calls."""
 
-    def __init__(self, metrics: Metrics, *, most_queued_rows: int = MOST_QUEUED_ROWS) -> None:
-        self._queue = BatchQueue(most_queued_rows)
+    def __init__(self, metrics: Metrics, *, max_queued_rows: int = MAX_QUEUED_ROWS) -> None:
+        self._queue = BatchQueue(max_queued_rows)
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="presage-batch")
 
     def run(
-        self, rows: int, size_bytes: int, call: Call, answer: Callable[[], T]
+        self, rows: int, size_bytes: int, call: Call, compute: Callable[[], T]
     ) -> T | Awaitable[T]:
-        """The answer to a request of so many rows and bytes, or the promise of it.
+        """Return the result of ``compute`` for a small request, an awaitable of it for a large one.
+
+        Parameters
+        ----------
+        rows, size_bytes : int
+            Rows and bytes of the request.
+        call : Call
+            The call, whose deadline is checked before ``compute`` runs.
+        compute : callable
+            Computes the response.
 
         Raises
         ------
         OverloadedError, ExpiredError
-            There is no room to wait, or the caller's deadline has passed; nothing was run.
+            The queue is full, or the deadline of the call has passed; ``compute`` did not run.
         """
         if is_small(rows, size_bytes):
-            call.check_time()
-            return answer()
+            call.check_deadline()
+            return compute()
 
-        def in_time() -> T:
-            call.check_time()
-            return answer()
+        def run_unless_expired() -> T:
+            call.check_deadline()
+            return compute()
 
-        return self._beside(rows, in_time)
+        return self._run_in_thread(rows, run_unless_expired)
 
-    async def _beside(self, rows: int, answer: Callable[[], T]) -> T:
-        with self._queue.room_for(rows):
+    async def _run_in_thread(self, rows: int, compute: Callable[[], T]) -> T:
+        with self._queue.reserve(rows):
             self._metrics.queue_rows.set(self._queue.rows)
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, answer)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
             finally:
                 self._metrics.queue_rows.set(max(0, self._queue.rows - rows))
 
     def close(self) -> None:
-        """End the threads, once what they work on is done."""
+        """Stop the threads after their current requests."""
         self._threads.shutdown(cancel_futures=True)

@@ -9,7 +9,7 @@ import pytest
 
 from presage.cli.options.job_source import read_job
 from presage.errors import GraphError, InvalidJobError
-from presage.serving.client.job_features import job_of
+from presage.serving.client.job_features import make_job_features
 from presage.system.user_file import read_regular
 
 pytestmark = [
@@ -41,7 +41,7 @@ def strange(request, tmp_path):
 
 def job_of_file(path):
     sizes = {} if path.suffix == ".json" else {"batch_size": 1, "iterations": 1}
-    return job_of(path, **sizes)
+    return make_job_features(path, **sizes)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from presage.errors import ConfigError, InvalidJobError, OutcomeLogError
 from presage.serving.authentication.callers import ROLES
 from presage.serving.authentication.token_file import new_token, read_tokens
-from presage.serving.client.job_features import job_of, to_json
+from presage.serving.client.job_features import make_job_features, to_json
 from presage.serving.codec.wire import write_job
 from presage.serving.outcomes.outcome_log import OutcomeLog, read_outcomes
 from tests.fuzzing.json_edits import an_edit, edited
@@ -37,7 +37,7 @@ def _mutated_json(sample: Sample, donors: Sequence[Sample], rng: random.Random) 
 
 
 def _read_job(path: Path) -> None:
-    write_job(job_of(path))
+    write_job(make_job_features(path))
 
 
 def _token_file() -> bytes:

@@ -1,4 +1,4 @@
-"""A server in a thread of the test's process."""
+"""Server in a thread of the test process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 
 class RunningServer:
-    """A server in a thread of this process. As a context manager it is stopped at the end.
+    """Server in a thread of this process; as a context manager it stops at the end.
 
     Attributes
     ----------
     host : str
     port : int
-        The real one, where any free port was asked for.
+        Actual port, also if the options ask for any free port.
     target : str
-        What a client is given.
+        gRPC target for clients.
     """
 
     def __init__(self, server: Server) -> None:
@@ -40,9 +40,9 @@ class RunningServer:
         self._server = server
 
     def stop(self, grace_s: float | None = None) -> None:
-        """As :meth:`Server.stop`, by default with the grace of its options."""
+        """Stop the server as :meth:`Server.stop` does, by default with the options' ``grace_s``."""
         grace_s = self._server.options.grace_s if grace_s is None else grace_s
-        _in_loop(self._server.stop(grace_s))
+        _run_in_loop(self._server.stop(grace_s))
 
     def __enter__(self) -> Self:
         return self
@@ -52,16 +52,17 @@ class RunningServer:
 
 
 def start_server(source: Release | Source, options: Options | None = None) -> RunningServer:
-    """Serve beside this program; returns once the server answers.
+    """Start a server in a thread of this process; return once it answers.
 
     Raises
     ------
     ReleaseError
         The release cannot predict.
     RegistryError
-        The champion cannot be had.
+        The champion cannot be fetched.
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave.
+        The server cannot listen on the host or port, or the address is not a loopback address and
+        the options do not allow that.
     """
 
     async def begin() -> Server:
@@ -69,16 +70,16 @@ def start_server(source: Release | Source, options: Options | None = None) -> Ru
         await server.start(source)
         return server
 
-    return RunningServer(_in_loop(begin()))
+    return RunningServer(_run_in_loop(begin()))
 
 
 @cache
 def server_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of all servers of this process: gRPC's asyncio layer supports one only."""
+    """Return the event loop of all servers of this process; gRPC's asyncio supports only one."""
     loop = uvloop.new_event_loop()
     threading.Thread(target=loop.run_forever, name="presage-server", daemon=True).start()
     return loop
 
 
-def _in_loop(doing: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run_coroutine_threadsafe(doing, server_loop()).result()
+def _run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(coroutine, server_loop()).result()

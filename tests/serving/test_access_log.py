@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.serving.server.access_log import (
+    ATOMIC_WRITE_BYTES,
     FLUSH_S,
-    MOST_WAITING,
-    WHOLE_BYTES,
+    MAX_PENDING_BATCHES,
     AccessLog,
     EndedCall,
-    pieces,
+    join_lines,
 )
 
 CALL: dict[str, Any] = {
@@ -28,14 +28,14 @@ CALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-@given(st.lists(st.text("abc", max_size=WHOLE_BYTES + 10).map(lambda text: text + "\n")))
+@given(st.lists(st.text("abc", max_size=ATOMIC_WRITE_BYTES + 10).map(lambda text: text + "\n")))
 def test_pieces_are_whole_lines_in_their_order_and_fit_into_a_write(lines):
-    found = list(pieces(lines))
+    found = list(join_lines(lines))
     assert "".join(found) == "".join(lines)
     assert all(piece.endswith("\n") for piece in found)
-    assert all(len(piece) <= WHOLE_BYTES or piece.count("\n") == 1 for piece in found)
+    assert all(len(piece) <= ATOMIC_WRITE_BYTES or piece.count("\n") == 1 for piece in found)
     for piece, following in pairwise(found):  # none that would have held more
-        assert len(piece) + following.index("\n") + 1 > WHOLE_BYTES
+        assert len(piece) + following.index("\n") + 1 > ATOMIC_WRITE_BYTES
 
 
 def test_lines_come_soon_and_in_order(tmp_path):
@@ -45,10 +45,10 @@ def test_lines_come_soon_and_in_order(tmp_path):
         with path.open("w", buffering=1) as stream:
             log = AccessLog(stream.write)
             for i in range(100):
-                log.note(EndedCall(client=f'"{i}\u00e4\n', **CALL))
+                log.record(EndedCall(client=f'"{i}\u00e4\n', **CALL))
             await asyncio.sleep(3 * FLUSH_S)
             assert len(path.read_text().splitlines()) == 100
-            log.note(EndedCall(client="last", **CALL))
+            log.record(EndedCall(client="last", **CALL))
             log.close()
 
     asyncio.run(main())
@@ -63,9 +63,9 @@ def test_whoever_does_not_read_holds_nobody_up(who):
     dropped: list[int] = []
 
     async def main(log: AccessLog) -> None:
-        for _ in range(MOST_WAITING + 2):
-            for _ in range(WHOLE_BYTES // 8):  # more than a pipe takes, after some times
-                log.note(EndedCall(client="a", **CALL))
+        for _ in range(MAX_PENDING_BATCHES + 2):
+            for _ in range(ATOMIC_WRITE_BYTES // 8):  # more than a pipe takes, after some times
+                log.record(EndedCall(client="a", **CALL))
             log.flush()
             await asyncio.sleep(0.001)
 

@@ -1,4 +1,4 @@
-"""Answers that are given again: the same bytes, of the same release, in so much memory."""
+"""Response cache: equal bytes for equal requests to one release, within a memory limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.serving.codec import wire
-from presage.serving.server.response_cache import Answer, Answers
+from presage.serving.server.response_cache import CachedResponse, ResponseCache
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
@@ -19,33 +19,33 @@ A_RELEASE: Any = object()
 ANOTHER: Any = object()
 
 
-def answer(content: bytes) -> Answer:
-    return Answer(content, 1, {})
+def answer(content: bytes) -> CachedResponse:
+    return CachedResponse(content, 1, {})
 
 
 @given(
     asked=st.lists(st.tuples(st.binary(max_size=8), st.sampled_from([A_RELEASE, ANOTHER]))),
-    most_bytes=st.integers(0, 60),
+    max_bytes=st.integers(0, 60),
 )
-def test_what_is_found_was_kept_of_that_release_and_all_of_it_is_within_bounds(asked, most_bytes):
-    answers = Answers(most_bytes)
+def test_what_is_found_was_kept_of_that_release_and_all_of_it_is_within_bounds(asked, max_bytes):
+    answers = ResponseCache(max_bytes)
     for request, release in asked:
         told = answer(request * 2 + (b"a" if release is A_RELEASE else b"b"))
         found = answers.find(request, release)
         assert found is None or found == told
-        answers.keep(request, release, told)
-        assert answers.size_bytes <= most_bytes
-        held = answers._known.items()
+        answers.store(request, release, told)
+        assert answers.size_bytes <= max_bytes
+        held = answers._responses.items()
         assert answers.size_bytes == sum(len(key) + len(of.content) for key, of in held)
 
 
 def test_the_one_unasked_for_longest_goes_first():
-    answers = Answers(most_bytes=6)
+    answers = ResponseCache(max_bytes=6)
     for request in (b"a", b"b", b"c"):
         assert answers.find(request, A_RELEASE) is None
-        answers.keep(request, A_RELEASE, answer(b"1"))
+        answers.store(request, A_RELEASE, answer(b"1"))
     assert answers.find(b"a", A_RELEASE)
-    answers.keep(b"d", A_RELEASE, answer(b"1"))
+    answers.store(b"d", A_RELEASE, answer(b"1"))
     assert [bool(answers.find(one, A_RELEASE)) for one in (b"a", b"b", b"c", b"d")] == [
         True, False, True, True,
     ]  # fmt: skip

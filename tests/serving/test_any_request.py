@@ -34,12 +34,12 @@ from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import OutcomeLog
-from presage.serving.predictor.feature_rows import MOST_FEATURE
+from presage.serving.predictor.feature_rows import MAX_FEATURE
 from presage.serving.predictor.served_release import Served
 from presage.serving.server import inference_service, prediction_service
 from presage.serving.server.call import Calls
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server.work_queue import Work
+from presage.serving.server.work_queue import WorkQueue
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features.at_random import DEVICES, JOBS, SHARES
@@ -170,7 +170,7 @@ class Answering:
         metrics = Metrics()
         served = Served(metrics)
         served.offer(RELEASE)
-        calls, work = Calls(metrics, anonymous_roles=frozenset(ROLES)), Work(metrics)
+        calls, work = Calls(metrics, anonymous_roles=frozenset(ROLES)), WorkQueue(metrics)
         outcomes = OutcomeLog(folder / "log.db")
 
         async def reload() -> None:
@@ -278,7 +278,7 @@ def test_the_largest_jobs_that_can_be_are_answered_or_refused(answering, placeme
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(MOST_FEATURE, Code.OK), (1.01 * MOST_FEATURE, Code.INVALID_ARGUMENT)],
+    [(MAX_FEATURE, Code.OK), (1.01 * MAX_FEATURE, Code.INVALID_ARGUMENT)],
 )
 def test_the_largest_features_that_are_taken_are_answered(answering, number, code):
     row = np.full(len(columns("full")), number, dtype="<f4") * np.float32(1 - 1e-6)

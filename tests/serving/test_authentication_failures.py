@@ -10,7 +10,7 @@ import pytest
 
 from presage.serving.authentication import authentication_failures
 from presage.serving.authentication.authentication_failures import (
-    FORGET_S,
+    FAILURE_RESET_S,
     LONGEST_DELAY_S,
     AuthenticationFailures,
 )
@@ -30,34 +30,34 @@ def clock():
 
 
 @pytest.fixture
-def delay_s(clock):
+def record_failure(clock):
     failures = AuthenticationFailures(clock=clock)
-    return lambda host="a": failures.delay_s(host, method="Predict", request_id="r-1")
+    return lambda host="a": failures.record_failure(host, method="Predict", request_id="r-1")
 
 
-def test_each_failure_of_a_host_doubles_the_delay_up_to_a_limit(delay_s):
-    delays_s = [delay_s() for _ in range(20)]
+def test_each_failure_of_a_host_doubles_the_delay_up_to_a_limit(record_failure):
+    delays_s = [record_failure() for _ in range(20)]
 
     assert delays_s[:3] == [0.1, 0.2, 0.4]
     assert delays_s == sorted(delays_s)
     assert delays_s[-1] == LONGEST_DELAY_S
 
 
-def test_other_hosts_are_not_delayed_and_a_quiet_minute_is_forgiven(delay_s, clock):
+def test_other_hosts_are_not_delayed_and_a_quiet_minute_is_forgiven(record_failure, clock):
     for _ in range(10):
-        delay_s("a")
-    assert delay_s("b") == 0.1
+        record_failure("a")
+    assert record_failure("b") == 0.1
 
-    clock.now_s += FORGET_S + 1
-    assert delay_s("a") == 0.1
+    clock.now_s += FAILURE_RESET_S + 1
+    assert record_failure("a") == 0.1
 
 
-def test_a_host_has_one_line_a_second_that_counts_its_failures(delay_s, clock, caplog):
+def test_a_host_has_one_line_a_second_that_counts_its_failures(record_failure, clock, caplog):
     caplog.set_level(logging.WARNING, logger="presage.serving")
     for _ in range(5):
-        delay_s()
+        record_failure()
     clock.now_s += 1
-    delay_s()
+    record_failure()
 
     lines = [row.fields for row in caplog.records]
     assert [line["failures"] for line in lines] == [1, 5]

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from presage.errors import OverloadedError
-from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.open_calls import OpenCalls
 
 
@@ -21,7 +21,7 @@ class Waiting:
     """
 
     def __init__(self, *, sees: bool = False) -> None:
-        before = servers()
+        before = server_ids()
         self.server = grpc.aio.server()
         self.open_calls = OpenCalls()
         self.backlog = Backlog(before, self.open_calls, 3)
@@ -51,10 +51,10 @@ class Waiting:
 
     async def _until(self, calls: int) -> None:
         for _ in range(500):
-            if self.backlog.calls()[1] == calls:
+            if self.backlog.count_calls()[1] == calls:
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(self.backlog.calls())
+        raise AssertionError(self.backlog.count_calls())
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def waiting(*, sees: bool = False):
 
 def retry_after_s(backlog: Backlog, now_s: float) -> float:
     """What a call that comes up now is told, which is refused."""
-    with pytest.raises(OverloadedError, match=r"\d calls wait, at most 3 do") as caught:
+    with pytest.raises(OverloadedError, match=r"\d calls are waiting and the limit is 3") as caught:
         backlog.check(now_s)
     assert caught.value.retry_after_s is not None
     return caught.value.retry_after_s
@@ -86,10 +86,10 @@ def test_calls_are_refused_while_too_many_wait():
             for _ in range(2):  # each of which is one less that waits
                 assert retry_after_s(held.backlog, 1000.1) > 0
             held.backlog.check(1000.1)
-            assert held.backlog.calls() == (5, 5)
+            assert held.backlog.count_calls() == (5, 5)
             await held.end()
             held.backlog.check(1000.2)
-            assert held.backlog.calls() == (5, 0)
+            assert held.backlog.count_calls() == (5, 0)
 
     asyncio.run(main())
 
@@ -99,7 +99,7 @@ def test_it_counts_the_server_that_it_was_made_for():
         async with waiting() as (first, of_first), waiting() as (second, of_second):
             await of_first(5)
             await of_second(2)
-            assert (first.backlog.calls(), second.backlog.calls()) == ((5, 5), (2, 2))
+            assert (first.backlog.count_calls(), second.backlog.count_calls()) == ((5, 5), (2, 2))
             retry_after_s(first.backlog, 1000.0)
             second.backlog.check(1000.0)
 
@@ -112,7 +112,7 @@ def test_it_counts_its_own_server_among_those_of_others(count):
         others = [grpc.aio.server() for _ in range(count)]
         async with waiting() as (held, more):
             await more(5)
-            assert held.backlog.calls() == (5, 5)
+            assert held.backlog.count_calls() == (5, 5)
         del others
 
     asyncio.run(main())

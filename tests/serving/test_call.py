@@ -55,7 +55,7 @@ class Service:
 
     def echo(self, request: bytes, call: Call) -> bytes:
         self.asked.append(call)
-        self.calls.take(call, 3)
+        self.calls.admit_rows(call, 3)
         return request
 
     async def later(self, request: bytes, call: Call) -> bytes:
@@ -302,7 +302,7 @@ def test_what_a_defect_was_is_in_the_log_alone(logged, method):
             else:
                 code, details = await ended(ask(method, b"", **options))
         assert code is Code.INTERNAL
-        assert details == "the server has a defect; see request r-1 in its log"
+        assert details == "internal error of the server; see request r-1 in its log"
         # A client may know of the end before the server has counted it.
         ended_so = partial(count, calls.metrics, "requests_total", method=method, code="INTERNAL")
         await until(ended_so, "counted")
@@ -411,7 +411,7 @@ def test_a_caller_is_let_in_by_its_token_and_its_role(tokens):
                 assert (code, "wr0ng" in said) == (Code.UNAUTHENTICATED, False)
                 code, said = await ended(ask(method, b"", metadata=bearer(token["predict"])))
                 assert code is Code.PERMISSION_DENIED
-                assert said.startswith("'predict' may not do this: it takes the role 'report'")
+                assert said.startswith("'predict' lacks the role 'report' that this call requires")
             assert not service.asked
             assert await ask("Echo", b"x", metadata=bearer(token["report"])) == b"x"
             assert service.asked[0].caller == Caller("report", frozenset({"report"}))
@@ -513,7 +513,7 @@ def test_a_caller_without_a_token_is_called_by_its_host(tmp_path, listened, dial
 
     caller = asyncio.run(main())
     assert caller.name == name
-    caller.must_be("admin")
+    caller.require_role("admin")
 
 
 def test_rows_are_counted_by_caller(tokens):
@@ -545,11 +545,11 @@ def test_a_call_knows_its_deadline():
             await ask("Echo", b"", timeout=20)
         forever, soon = service.asked
         assert forever.deadline_s == float("inf")
-        forever.check_time()
+        forever.check_deadline()
         assert 0 < soon.deadline_s - time.monotonic() < 25  # gRPC rounds it up
         soon.deadline_s = time.monotonic()
         with pytest.raises(ExpiredError, match="the deadline passed"):
-            soon.check_time()
+            soon.check_deadline()
 
     asyncio.run(main())
 
@@ -733,7 +733,7 @@ def test_a_stream_ends_when_its_token_has_other_roles(tokens):
             await call.write(b"b")
             code, details = await ended(call.read())
             assert code is Code.UNAUTHENTICATED
-            assert "were changed" in details
+            assert "have changed" in details
 
     asyncio.run(main())
 

@@ -38,7 +38,7 @@ def logged(caplog):
 
 
 def who(tokens: Tokens, token: str) -> Caller:
-    return tokens.caller([("x-other", "1"), ("authorization", f"Bearer {token}")])
+    return tokens.authenticate([("x-other", "1"), ("authorization", f"Bearer {token}")])
 
 
 def knows(tokens: Tokens, token: str) -> bool:
@@ -79,7 +79,7 @@ def test_a_name_that_is_none(name):
 
 @pytest.mark.parametrize("roles", [[], ["Predict"], ["predict", ""], ["predict", "root"], ["a b"]])
 def test_a_role_that_is_none(roles):
-    with pytest.raises(ConfigError, match=r"must be|role .* is not known; use predict, report"):
+    with pytest.raises(ConfigError, match=r"must be|role .* does not exist; use predict, report"):
         new_token("a", roles)
 
 
@@ -90,7 +90,7 @@ def test_the_scheme_in_any_case_and_blanks_around_the_token(path, scheme, around
     path.write_text(line)
 
     sent = f"{scheme} {around}{token}{around}"
-    assert read_tokens(path).caller([("authorization", sent)]).name == "a"
+    assert read_tokens(path).authenticate([("authorization", sent)]).name == "a"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_no_token_is_asked_for(path, metadata):
     path.write_text(new_token("a", ["predict"])[1])
 
     with pytest.raises(UnauthenticatedError, match="send the metadata") as caught:
-        read_tokens(path).caller(metadata)
+        read_tokens(path).authenticate(metadata)
     assert "s3cret" not in str(caught.value)
 
 
@@ -119,7 +119,7 @@ def test_a_token_that_is_not_known_is_not_repeated(path):
     tokens = read_tokens(path)
 
     for wrong in ("s3cret", token[:-1], token + "x", token.swapcase(), HASH, line.split()[2]):
-        with pytest.raises(UnauthenticatedError, match="not known") as caught:
+        with pytest.raises(UnauthenticatedError, match="does not know") as caught:
             who(tokens, wrong)
         assert not wrong or wrong not in str(caught.value)
 
@@ -127,12 +127,12 @@ def test_a_token_that_is_not_known_is_not_repeated(path):
 def test_a_caller_may_do_what_its_roles_say():
     caller = Caller("ann", frozenset({"report"}))
 
-    caller.must_be("report")
+    caller.require_role("report")
     for role in ("predict", "admin"):
         with pytest.raises(
-            ForbiddenError, match=f"'ann' may not do this: it takes the role '{role}'"
+            ForbiddenError, match=f"'ann' lacks the role '{role}' that this call requires"
         ):
-            caller.must_be(role)
+            caller.require_role(role)
 
 
 # Tokens that are added -------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
         (f"ann predict {HASH}0", "must be NAME ROLE"),
         (f"a/b predict {HASH}", "the name must be"),
         (f"{HASH} predict {HASH}", ""),
-        (f"ann root {HASH}", "role 'root' is not known; use predict, report, admin"),
+        (f"ann root {HASH}", "role 'root' does not exist; use predict, report, admin"),
         (f"ann predict,{HASH} {HASH}", "role no. 2 is not known"),
         (f"ann {HASH} {HASH}", "role no. 1 is not known"),
         (f"ann predict, {HASH}", "role no. 2 is not known"),
@@ -272,7 +272,7 @@ def test_a_file_that_cannot_be_read(path, content):
 def test_no_server_starts_with_a_file_without_a_token(path, content):
     path.write_text(content)
 
-    with pytest.raises(ConfigError, match="no token is in it"):
+    with pytest.raises(ConfigError, match="contains no token"):
         TokenFile(path)
 
 
@@ -437,8 +437,8 @@ def test_a_token_that_has_expired_is_refused_by_name(zone):
         ("devices=h200:0", "devices= must be"),
         ("max-jobs=0", "max-jobs= must be a whole number from 1"),
         ("max-jobs=1 max-bytes=-1", "max-bytes= must be"),
-        ("color=red", "word no. 4 is none of expires=, run-as="),
-        (HASH, "word no. 4 is none of"),
+        ("color=red", "word no. 4 must be one of expires=, run-as="),
+        (HASH, "word no. 4 must be one of"),
     ],
 )
 def test_a_bad_limit_is_named(path, words, said):
@@ -453,7 +453,7 @@ def test_a_bad_limit_is_named(path, words, said):
 def test_the_role_agent_is_of_one_node_and_its_devices(path):
     path.write_text(f"n0 agent {HASH} node=n0\n")
 
-    with pytest.raises(ConfigError, match=r"tokens:1: the role 'agent' is of one node"):
+    with pytest.raises(ConfigError, match=r"tokens:1: the role 'agent' requires a node"):
         read_tokens(path)
 
 

@@ -123,7 +123,7 @@ def test_a_server_that_never_answers_is_left_at_the_deadline(job, cpu):
 def test_an_answer_that_cannot_be_is_not_passed_on(job, cpu, median):
     with (
         serving(lambda call, context: forecast(median)) as (client, _),
-        pytest.raises(ServiceError, match="answered what cannot be"),
+        pytest.raises(ServiceError, match="sent an invalid response"),
     ):
         client.predict([Placement(job(), cpu)])
 
@@ -215,22 +215,22 @@ def test_a_client_takes_a_module_a_file_or_features(client, job, cpu, tmp_path):
 
     inputs = torch.zeros(8, 64)
     (alone,) = client.predict([Placement(from_module(build, inputs, iterations=50), cpu)])
-    assert client.foretell((build, inputs), "cpu-2", iterations=50) == alone
+    assert client.predict_job((build, inputs), "cpu-2", iterations=50) == alone
 
     file = tmp_path / "net.onnx"
     torch.onnx.export(build(), (inputs,), file, dynamo=True, verbose=False)
-    read = client.foretell(file, "cpu-2", batch_size=8, iterations=50)
+    read = client.predict_job(file, "cpu-2", batch_size=8, iterations=50)
     assert read.memory_bytes.median > 0
 
     features = tmp_path / "job.json"
     features.write_text(to_json(job()))
-    assert client.foretell(features, "cpu-2") == client.foretell(job(), "cpu-2")
-    half = client.foretell(job(), "cpu-2", share=Share(0.5, "mps"))
-    assert half.step_time_s.median > client.foretell(job(), "cpu-2").step_time_s.median
-    with pytest.raises(InvalidJobError, match="have their own iterations"):
-        client.foretell(job(), "cpu-2", iterations=5)
+    assert client.predict_job(features, "cpu-2") == client.predict_job(job(), "cpu-2")
+    half = client.predict_job(job(), "cpu-2", share=Share(0.5, "mps"))
+    assert half.step_time_s.median > client.predict_job(job(), "cpu-2").step_time_s.median
+    with pytest.raises(InvalidJobError, match="define iterations already"):
+        client.predict_job(job(), "cpu-2", iterations=5)
     with pytest.raises(InvalidJobError, match=r"none\.json: cannot be read"):
-        client.foretell(str(tmp_path / "none.json"), "cpu-2")
+        client.predict_job(str(tmp_path / "none.json"), "cpu-2")
 
 
 def test_a_device_is_found_by_any_of_its_names(release):

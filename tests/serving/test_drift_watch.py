@@ -145,9 +145,9 @@ def test_a_log_in_the_place_of_another_is_read_from_its_beginning(release, job, 
         path.unlink(missing_ok=True)
         with reporting_to(release, path) as client:
             reported(client, job, cpu, runs, 1.0, prefix=prefix)
-        watch.look()
-        assert watch._answered is not None
-        assert watch._answered.outcomes == 4 * runs
+        watch.check()
+        assert watch._evaluated is not None
+        assert watch._evaluated.outcomes == 4 * runs
 
 
 def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu, tmp_path):

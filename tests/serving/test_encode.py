@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as npst
 from presage.features.quantities.registry import job_quantities
 from presage.serving.codec import encode
 from presage.serving.predictor.quantiles import (
-    Asked,
     ColocationQuantiles,
     Quantiles,
+    SelectedQuantiles,
 )
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -32,7 +32,7 @@ class Answered:
     """What a response is made of, at random."""
 
     numbers: list[Quantiles]
-    asked: Asked
+    selected: SelectedQuantiles
     release_id: str
     errors: dict[int, pb.Error]
     rows: int
@@ -57,17 +57,17 @@ def answers(draw: Any, quantities: int, most_levels: int = 5) -> Answered:
         row: pb.Error(grpc_status_code=draw(st.integers(0, 16)), message=draw(TEXTS))
         for row in draw(st.permutations(sorted(refused)))
     }
-    asked = Asked(
+    selected = SelectedQuantiles(
         coverage=draw(st.floats(0, 1)),
         levels=tuple(draw(st.lists(st.floats(0, 1), min_size=levels, max_size=levels))),
         positions=tuple(positions),
     )
     found = [quantiles(draw, rows - len(errors), known) for _ in range(quantities)]
-    return Answered(found, asked, draw(TEXTS), errors, rows)
+    return Answered(found, selected, draw(TEXTS), errors, rows)
 
 
-def forecast(of: Quantiles, row: int, asked: Asked, unit: str) -> pb.Forecast:
-    median, low, high, *others = (float(of.values[row, place]) for place in asked.positions)
+def forecast(of: Quantiles, row: int, selected: SelectedQuantiles, unit: str) -> pb.Forecast:
+    median, low, high, *others = (float(of.values[row, place]) for place in selected.positions)
     return pb.Forecast(
         median=median, low=low, high=high, unit=unit, in_domain=bool(of.in_domain[row]),
         quantiles=others,
@@ -76,7 +76,7 @@ def forecast(of: Quantiles, row: int, asked: Asked, unit: str) -> pb.Forecast:
 
 def job_forecast(answer: Answered, row: int) -> pb.JobForecast:
     forecasts: dict[str, Any] = {
-        name: forecast(of, row, answer.asked, unit)
+        name: forecast(of, row, answer.selected, unit)
         for (name, unit), of in zip(JOB_UNITS.items(), answer.numbers, strict=True)
     }
     return pb.JobForecast(**forecasts)
@@ -102,14 +102,14 @@ def expected_predict(answer: Answered) -> pb.PredictResponse:
             for row in range(answer.rows)
         ],
         release_id=answer.release_id,
-        coverage=answer.asked.coverage,
-        levels=answer.asked.levels,
+        coverage=answer.selected.coverage,
+        levels=answer.selected.levels,
     )
 
 
 def written_predict(answer: Answered) -> bytes:
     return encode.predict_response(
-        dict(zip(JOB_UNITS, answer.numbers, strict=True)), answer.asked, answer.release_id,
+        dict(zip(JOB_UNITS, answer.numbers, strict=True)), answer.selected, answer.release_id,
         errors=answer.errors,
     )  # fmt: skip
 
@@ -129,8 +129,10 @@ def test_as_many_levels_as_may_be_asked_for(levels):
         Quantiles(1000 * i + np.arange(2.0 * (3 + levels)).reshape(2, -1), np.array([True, False]))
         for i in range(4)
     ]
-    asked = Asked(0.8, tuple(i / 32 for i in range(levels)), tuple(range(3 + levels)))
-    answer = Answered(numbers, asked, "r", {}, rows=2)
+    selected = SelectedQuantiles(
+        0.8, tuple(i / 32 for i in range(levels)), tuple(range(3 + levels))
+    )
+    answer = Answered(numbers, selected, "r", {}, rows=2)
 
     assert same(pb.PredictResponse.FromString(written_predict(answer)), expected_predict(answer))
 
@@ -146,7 +148,9 @@ def test_a_full_response_with_errors_here_and_there():
         row: pb.Error(grpc_status_code=3, message=f"jobs[{row}]") for row in (0, 1, 7, 2000, 4095)
     }
     numbers = [Quantiles(rng.normal(size=(4091, 5)), rng.random(4091) < 0.5) for _ in range(4)]
-    answer = Answered(numbers, Asked(0.8, (0.05,), (2, 1, 3, 0)), "r", errors, rows=4096)
+    answer = Answered(
+        numbers, SelectedQuantiles(0.8, (0.05,), (2, 1, 3, 0)), "r", errors, rows=4096
+    )
 
     assert same(pb.PredictResponse.FromString(written_predict(answer)), expected_predict(answer))
 
@@ -177,7 +181,7 @@ def expected_interference(answer: Answered, of: ColocationQuantiles) -> Any:
         members = range(begin, begin + of.sizes[good])
         rows.append(
             pb.ColocationForecast(
-                slowdowns=[forecast(of.slowdowns, i, answer.asked, "slowdown") for i in members],
+                slowdowns=[forecast(of.slowdowns, i, answer.selected, "slowdown") for i in members],
                 fits=of.fits[good],
                 fit_probability=of.fit_probability[good],
             )
@@ -186,14 +190,14 @@ def expected_interference(answer: Answered, of: ColocationQuantiles) -> Any:
     return pb.PredictInterferenceResponse(
         forecasts=rows,
         release_id=answer.release_id,
-        coverage=answer.asked.coverage,
-        levels=answer.asked.levels,
+        coverage=answer.selected.coverage,
+        levels=answer.selected.levels,
     )
 
 
 def written_interference(answer: Answered, of: ColocationQuantiles) -> bytes:
     return encode.interference_response(
-        of, answer.asked, answer.release_id, colocations=answer.rows, errors=answer.errors
+        of, answer.selected, answer.release_id, colocations=answer.rows, errors=answer.errors
     )
 
 
@@ -207,10 +211,10 @@ def test_an_interference_response_is_the_message_of_its_forecasts(drawn):
 
 @pytest.mark.parametrize("levels", [0, MOST_LEVELS])
 def test_the_largest_colocations(levels):
-    asked = Asked(0.8, (0.5,) * levels, tuple(range(3 + levels)))
+    selected = SelectedQuantiles(0.8, (0.5,) * levels, tuple(range(3 + levels)))
     sizes = [64, 1, 64]
     slowdowns = Quantiles(np.arange(129.0 * (3 + levels)).reshape(129, -1), np.arange(129) % 2 == 0)
-    answer = Answered([], asked, "r", {1: pb.Error(message="no")}, rows=4)
+    answer = Answered([], selected, "r", {1: pb.Error(message="no")}, rows=4)
     of = ColocationQuantiles(slowdowns, sizes, [True, False, True], [1.0, 0.5, 0.0])
 
     written = pb.PredictInterferenceResponse.FromString(written_interference(answer, of))
@@ -224,16 +228,16 @@ def test_the_largest_colocations(levels):
 @settings(deadline=None)
 @given(answers(quantities=4))
 def test_a_matrix_response_holds_every_quantile_and_a_bit_for_each_domain(answer):
-    asked = dict(zip(JOB_UNITS, answer.numbers, strict=True))
+    selected = dict(zip(JOB_UNITS, answer.numbers, strict=True))
     levels = list(range(answer.numbers[0].values.shape[1]))
 
     response = pb.PredictMatrixResponse.FromString(
-        encode.matrix_response(asked, levels, answer.release_id)
+        encode.matrix_response(selected, levels, answer.release_id)
     )
 
     assert response.release_id == answer.release_id
     assert list(response.levels) == levels
-    for name, of in asked.items():
+    for name, of in selected.items():
         values = np.frombuffer(getattr(response, name), dtype="<f8").reshape(of.values.shape)
         np.testing.assert_array_equal(values, of.values)
         np.testing.assert_array_equal(np.signbit(values), np.signbit(of.values))

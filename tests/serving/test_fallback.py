@@ -19,7 +19,7 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.placement import Placement
 from presage.serving.client.client import PresageClient
-from presage.serving.predictor.fallback import NO_RELEASE, Fallback, whole_device
+from presage.serving.predictor.fallback import NO_RELEASE, Fallback, exclusive_device
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.server_options import Options
 from tests.serving.processes import free_port
@@ -50,7 +50,7 @@ def test_without_an_answer_each_job_takes_a_whole_device(nobody, job, cpu):
 
     forecasts = nobody.predict(placements, coverage=0.9)
 
-    assert forecasts == [whole_device(cpu, 0.9)] * 3
+    assert forecasts == [exclusive_device(cpu, 0.9)] * 3
     for forecast in forecasts:
         assert forecast.compute_utilization.median == 1.0
         assert forecast.memory_bytes.high == cpu.memory_bytes
@@ -69,15 +69,15 @@ def test_without_an_answer_jobs_do_not_go_together(nobody, job, cpu):
     def colocation(members: int) -> Colocation:
         return Colocation(cpu, (job(),) * members, (Share(),) * members)
 
-    alone, together = nobody.predict_interference([colocation(1), colocation(3)])
+    solo, together = nobody.predict_interference([colocation(1), colocation(3)])
 
-    assert [forecast.median for forecast in alone.slowdowns] == [1.0]
-    assert alone.fits
-    assert alone.fit_probability == 1.0
+    assert [forecast.median for forecast in solo.slowdowns] == [1.0]
+    assert solo.fits
+    assert solo.fit_probability == 1.0
     assert [forecast.median for forecast in together.slowdowns] == [math.inf] * 3
     assert not together.fits
     assert together.fit_probability == 0.0
-    assert not any(of.in_domain for of in (*alone.slowdowns, *together.slowdowns))
+    assert not any(of.in_domain for of in (*solo.slowdowns, *together.slowdowns))
 
 
 def test_one_that_hangs_costs_no_more_than_the_time_there_is(job, cpu):
@@ -86,7 +86,7 @@ def test_one_that_hangs_costs_no_more_than_the_time_there_is(job, cpu):
         PresageClient(f"127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05) as client,
     ):
         begin_s = time.monotonic()
-        assert Fallback(client).predict([Placement(job(), cpu)]) == [whole_device(cpu)]
+        assert Fallback(client).predict([Placement(job(), cpu)]) == [exclusive_device(cpu)]
         assert time.monotonic() - begin_s < 1
 
 
@@ -96,7 +96,7 @@ def test_one_that_is_overloaded_is_not_waited_for(release, job, cpu):
     with start_server(release, options) as server, PresageClient(server.target) as client:
         fallback = Fallback(client)
         assert fallback.predict(placements) == Predictor(release).predict(placements)
-        assert fallback.predict(placements) == [whole_device(cpu)] * 50
+        assert fallback.predict(placements) == [exclusive_device(cpu)] * 50
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_release_that_goes_wrong_is_no_answer_in_process_either(broken, job, c
     with pytest.raises(ReleaseError):
         Predictor(broken).predict(large)
 
-    assert Fallback(Predictor(broken)).predict(large) == [whole_device(cpu)]
+    assert Fallback(Predictor(broken)).predict(large) == [exclusive_device(cpu)]
 
 
 def test_what_is_wrong_with_the_question_is_said_as_ever(backend, job, cpu):
@@ -139,7 +139,7 @@ def test_whatever_the_other_one_raises_for_want_of_an_answer(error, release, job
             raise error
 
     fallback = Fallback(Silent(release))
-    assert fallback.predict([Placement(job(), cpu)]) == [whole_device(cpu)]
+    assert fallback.predict([Placement(job(), cpu)]) == [exclusive_device(cpu)]
     assert not fallback.predict_interference([Colocation(cpu, (job(), job()), (Share(), Share()))])[
         0
     ].fits

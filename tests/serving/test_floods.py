@@ -113,17 +113,17 @@ def test_without_a_token_no_byte_of_a_message_is_waited_for(server):
 def test_the_least_used_connections_of_a_host_give_way(release):
     port = free_port()
     with start_server(release, Options(port=port)) as server:
-        bounded = Connections(lambda: port, most_of_a_host=10)
+        bounded = Connections(lambda: port, max_per_host=10)
         with PresageClient(server.target) as client, ExitStack() as stack:
             client.release()
             (honest,) = connections(port)
-            bounded.is_used(honest.peer)
+            bounded.mark_used(honest.peer)
             opened = [Connection(port) for _ in range(30)]
             for one in opened:
                 stack.callback(one.close)
             until(lambda: len(list(connections(port))) == 31)
-            assert bounded.bound() == 0  # all are new: a first call may be on its way
-            assert bounded.bound() == 21
+            assert bounded.enforce_limits() == 0  # all are new: a first call may be on its way
+            assert bounded.enforce_limits() == 21
             until(lambda: sum(one.closed.is_set() for one in opened) == 21)
             time.sleep(0.1)
             assert honest.peer in {one.peer for one in connections(port)}

@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc as pb_grpc
 
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 from presage.serving.server.health import SERVICE_NAME, Health
 from tests.serving.aio_server import answering, ended
 
@@ -23,7 +23,7 @@ UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 @asynccontextmanager
 async def served():
     health = Health(NAMES)
-    async with answering(health.handlers(Unfinished())) as channel:
+    async with answering(health.handlers(UnfinishedRequests())) as channel:
         yield health, pb_grpc.HealthStub(channel)
 
 
@@ -59,7 +59,7 @@ def test_every_name_is_told_as_it_changes():
                 return [(await stub.Check(named(name))).status for name in NAMES]
 
             assert await statuses() == [NOT_SERVING] * 3
-            health.serve()
+            health.set_serving()
             assert await statuses() == [SERVING] * 3
             health.close()
             assert await statuses() == [NOT_SERVING] * 3
@@ -72,7 +72,7 @@ def test_a_name_that_is_not_known_is_not_found_and_not_repeated():
         async with served() as (_, stub):
             assert await ended(stub.Check(named("s3cret"))) == (
                 grpc.StatusCode.NOT_FOUND,
-                "no such name here; ask for '', 'presage.v1.PredictionService', 'memory'",
+                "unknown service name; use one of '', 'presage.v1.PredictionService', 'memory'",
             )
 
     asyncio.run(main())
@@ -83,9 +83,9 @@ def test_a_watcher_is_told_at_once_and_of_every_change_until_the_server_closes()
         async with served() as (health, stub):
             watch = stub.Watch(named("memory"))
             assert await read(watch) == NOT_SERVING
-            health.serve()
+            health.set_serving()
             assert await read(watch) == SERVING
-            health.serve()  # no change, which is not told
+            health.set_serving()  # no change, which is not told
             health.close()
             assert await rest(watch) == [NOT_SERVING]
 
@@ -97,7 +97,7 @@ def test_a_watcher_of_a_name_that_is_not_known_waits_for_it():
         async with served() as (health, stub):
             watch = stub.Watch(named("thesis"))
             assert await read(watch) == UNKNOWN
-            health.serve()
+            health.set_serving()
             waiting = asyncio.ensure_future(watch.read())
             await asyncio.sleep(0.05)
             assert not waiting.done()
@@ -110,7 +110,7 @@ def test_a_watcher_of_a_name_that_is_not_known_waits_for_it():
 def test_a_watcher_that_comes_when_all_is_over_is_told_and_let_go():
     async def main():
         async with served() as (health, stub):
-            health.serve()
+            health.set_serving()
             health.close()
             assert await rest(stub.Watch(named(""))) == [NOT_SERVING]
             assert await rest(stub.Watch(named("thesis"))) == [UNKNOWN]
@@ -127,7 +127,7 @@ def test_a_watcher_that_leaves_takes_nobody_with_it(leaving):
                 assert await read(watch) == NOT_SERVING
             watches.pop(leaving).cancel()
             await asyncio.sleep(0.05)
-            health.serve()
+            health.set_serving()
             assert await read(watches[0]) == SERVING
             health.close()
             assert await rest(watches[0]) == [NOT_SERVING]
@@ -141,7 +141,7 @@ def test_a_watcher_that_never_reads_holds_nobody_up():
             idle, watch = (stub.Watch(named("")) for _ in range(2))
             await idle.wait_for_connection()
             assert await read(watch) == NOT_SERVING
-            health.serve()
+            health.set_serving()
             assert await read(watch) == SERVING
             assert (await stub.Check(named(""))).status == SERVING
             health.close()
@@ -157,7 +157,7 @@ def test_many_watchers_are_all_told():
         async with served() as (health, stub):
             watches = [stub.Watch(named(NAMES[i % 3])) for i in range(60)]
             assert {await read(watch) for watch in watches} == {NOT_SERVING}
-            health.serve()
+            health.set_serving()
             assert {await read(watch) for watch in watches} == {SERVING}
             health.close()
             assert all([await rest(watch) == [NOT_SERVING] for watch in watches])
@@ -174,11 +174,11 @@ def test_grpcs_own_balancer_sends_calls_only_while_it_is_said_to_serve():
     async def main():
         health = Health(NAMES)
         options = [("grpc.service_config", json.dumps(config))]
-        async with answering(health.handlers(Unfinished()), options=options) as channel:
+        async with answering(health.handlers(UnfinishedRequests()), options=options) as channel:
             stub = pb_grpc.HealthStub(channel)  # any method: what is tested is that it is sent
             code, _ = await ended(stub.Check(named(""), timeout=5))
             assert code is grpc.StatusCode.UNAVAILABLE
-            health.serve()
+            health.set_serving()
             assert (await stub.Check(named(""), wait_for_ready=True, timeout=5)).status == SERVING
             health.close()
             for _ in range(100):

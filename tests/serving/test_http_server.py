@@ -12,7 +12,7 @@ import pytest
 
 from presage.serving.http.connection import HttpLimits
 from presage.serving.http.http_server import WsgiServer
-from presage.serving.http.open_connections import peer_of
+from presage.serving.http.open_connections import peer_key
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 LIMITS = HttpLimits(connections=8, per_peer=6, head_s=30.0)
@@ -117,5 +117,7 @@ def test_a_head_that_arrives_byte_by_byte_is_ended():
 
 
 def test_a_network_of_ipv6_is_one_peer():
-    assert peer_of("2001:db8::1") == peer_of("2001:db8::ffff:1%eth0") != peer_of("2001:db8:0:1::1")
-    assert peer_of("::ffff:10.0.0.1") == peer_of("10.0.0.1") != peer_of("10.0.0.2")
+    assert (
+        peer_key("2001:db8::1") == peer_key("2001:db8::ffff:1%eth0") != peer_key("2001:db8:0:1::1")
+    )
+    assert peer_key("::ffff:10.0.0.1") == peer_key("10.0.0.1") != peer_key("10.0.0.2")

@@ -23,7 +23,7 @@ class Clock:
 
 def passes(limit: RateLimit, client: str, rows: int) -> bool:
     try:
-        limit.take(client, rows)
+        limit.consume(client, rows)
     except OverloadedError:
         return False
     return True
@@ -31,7 +31,7 @@ def passes(limit: RateLimit, client: str, rows: int) -> bool:
 
 def refusal(limit: RateLimit, client: str, rows: int) -> OverloadedError:
     with pytest.raises(OverloadedError) as caught:
-        limit.take(client, rows)
+        limit.consume(client, rows)
     return caught.value
 
 
@@ -69,7 +69,7 @@ def test_whoever_waits_as_long_as_it_was_told_passes(rate, requests):
     for wait_s, rows, often in requests:
         clock.now_s += 0.0 if often else wait_s
         try:
-            limit.take("a", rows)
+            limit.consume("a", rows)
         except OverloadedError as error:
             assert error.retry_after_s is not None
             assert error.retry_after_s > 0
@@ -103,7 +103,7 @@ def test_a_request_larger_than_a_second_of_rows_is_owed_for():
 def test_asking_too_often_costs_nothing_more():
     clock = Clock()
     limit = RateLimit(100, clock=clock)
-    limit.take("a", 100)
+    limit.consume("a", 100)
     for _ in range(1000):
         assert not passes(limit, "a", 4096)
 
@@ -113,7 +113,7 @@ def test_asking_too_often_costs_nothing_more():
 
 def test_clients_do_not_take_from_each_other():
     limit = RateLimit(10, clock=Clock())
-    limit.take("a", 100)
+    limit.consume("a", 100)
 
     assert not passes(limit, "a", 1)
     assert passes(limit, "b", 10)
@@ -122,22 +122,23 @@ def test_clients_do_not_take_from_each_other():
 def test_so_many_clients_are_remembered_and_the_one_unheard_of_for_longest_forgotten():
     limit = RateLimit(10, clock=Clock())
     for name in ("old", "new"):
-        limit.take(name, 100)
+        limit.consume(name, 100)
     for number in range(9_998):
-        limit.take(str(number), 10)
+        limit.consume(str(number), 10)
     assert not passes(limit, "old", 1)  # heard of again
 
-    limit.take("one more", 1)
+    limit.consume("one more", 1)
     assert not passes(limit, "old", 1)
     assert passes(limit, "new", 1)
 
 
 def test_the_refusal_says_the_limit_and_how_to_raise_it():
     limit = RateLimit(2.5, clock=Clock())
-    limit.take("a", 4)
+    limit.consume("a", 4)
 
     assert str(refusal(limit, "a", 1)) == (
-        "more than 2.5 rows a second of this client; wait, or have --rows-per-s raised"
+        "this client sends more than 2.5 rows per second; send fewer, or have the server's "
+        "--rows-per-s raised"
     )
 
 
@@ -146,24 +147,24 @@ def test_the_refusal_says_the_limit_and_how_to_raise_it():
 
 def test_there_is_room_until_it_is_full_and_again_when_something_is_done():
     queue = BatchQueue(100)
-    with queue.room_for(60):
-        with queue.room_for(40):
+    with queue.reserve(60):
+        with queue.reserve(40):
             assert queue.rows == 100
-            with pytest.raises(OverloadedError, match="100 rows wait, at most 100 do"):
-                queue.room_for(1).__enter__()
+            with pytest.raises(OverloadedError, match="100 rows are waiting and the limit is 100"):
+                queue.reserve(1).__enter__()
         assert queue.rows == 60
-        with pytest.raises(OverloadedError), queue.room_for(41):
+        with pytest.raises(OverloadedError), queue.reserve(41):
             pass
-        with queue.room_for(40):
+        with queue.reserve(40):
             pass
     assert queue.rows == 0
 
 
 def test_a_request_larger_than_all_the_room_is_taken_when_nothing_waits():
     queue = BatchQueue(100)
-    with queue.room_for(101), pytest.raises(OverloadedError), queue.room_for(1):
+    with queue.reserve(101), pytest.raises(OverloadedError), queue.reserve(1):
         pass
-    with queue.room_for(1), pytest.raises(OverloadedError), queue.room_for(101):
+    with queue.reserve(1), pytest.raises(OverloadedError), queue.reserve(101):
         pass
     assert queue.rows == 0
 
@@ -178,7 +179,7 @@ def test_never_more_rows_than_there_is_room_for_but_for_one_request(data):
             waiting.pop(data.draw(st.integers(0, len(waiting) - 1)))[1].close()
         stack = ExitStack()
         try:
-            stack.enter_context(queue.room_for(rows))
+            stack.enter_context(queue.reserve(rows))
         except OverloadedError as error:
             assert sum(taken for taken, _ in waiting) + rows > 50
             assert error.retry_after_s is not None
@@ -193,7 +194,7 @@ def test_never_more_rows_than_there_is_room_for_but_for_one_request(data):
 
 
 def told_to_wait_s(queue: BatchQueue) -> float:
-    with queue.room_for(100), pytest.raises(OverloadedError) as caught, queue.room_for(100):
+    with queue.reserve(100), pytest.raises(OverloadedError) as caught, queue.reserve(100):
         pass
     assert caught.value.retry_after_s is not None
     return caught.value.retry_after_s
@@ -202,7 +203,7 @@ def told_to_wait_s(queue: BatchQueue) -> float:
 def test_how_long_to_wait_is_learnt_from_what_was_done():
     queue = BatchQueue(100)
     for _ in range(20):
-        with queue.room_for(100):
+        with queue.reserve(100):
             time.sleep(0.01)  # 10 000 rows a second, at most
 
     assert 0.005 < told_to_wait_s(queue) < 0.1
@@ -212,7 +213,7 @@ def test_how_long_to_wait_is_not_learnt_from_what_was_given_up():
     queue = BatchQueue(100)
     for _ in range(20):
         # As of a call that is cancelled, or refused by a model: over at once, with nothing done.
-        with pytest.raises(KeyboardInterrupt), queue.room_for(100):
+        with pytest.raises(KeyboardInterrupt), queue.reserve(100):
             raise KeyboardInterrupt
 
     assert queue.rows == 0

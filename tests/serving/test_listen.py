@@ -10,7 +10,12 @@ import grpc
 import pytest
 
 from presage.errors import ServiceError
-from presage.serving.authentication.listen import add_port, address_of, in_use, target
+from presage.serving.authentication.listen import (
+    add_port,
+    port_in_use_message,
+    resolve_address,
+    target,
+)
 from presage.serving.server_options import Options, Tls
 from tests.serving.certificates import make_authority, make_certificate
 from tests.serving.processes import free_port
@@ -31,7 +36,7 @@ def pems(tmp_path_factory):
 
 def refused(options: Options) -> str:
     with pytest.raises(ServiceError) as caught:
-        address_of(options)
+        resolve_address(options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -49,7 +54,7 @@ def refused(options: Options) -> str:
     ],
 )
 def test_loopback_needs_no_leave(host, address):
-    assert address_of(Options(host=host, port=0)) == address
+    assert resolve_address(Options(host=host, port=0)) == address
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:127.0.0.1", "192.0.2.1"])
@@ -59,8 +64,8 @@ def test_beyond_loopback_it_takes_leave_or_encryption(host, tmp_path):
     assert said.startswith(f"{host} is not a loopback address")
     assert "--allow-remote" in said
     if host in {"0.0.0.0", "::"}:
-        assert address_of(Options(host=host, port=0, allow_remote=True)) == host
-        assert address_of(Options(host=host, port=0, tls=Tls(tmp_path, tmp_path))) == host
+        assert resolve_address(Options(host=host, port=0, allow_remote=True)) == host
+        assert resolve_address(Options(host=host, port=0, tls=Tls(tmp_path, tmp_path))) == host
 
 
 def test_an_address_of_another_machine():
@@ -79,7 +84,7 @@ def test_a_host_that_is_none(host):
 
 @pytest.mark.parametrize("port", [-1, 65_536, 10**9])
 def test_a_port_that_does_not_exist(port):
-    assert refused(Options(port=port)).startswith(f"port {port} does not exist; pass --port 0 to")
+    assert refused(Options(port=port)).startswith(f"port {port} is out of range; pass --port 0 to")
 
 
 # Ports in use ----------------------------------------------------------------------------------
@@ -99,17 +104,22 @@ def listener(*options: int, host: str = "127.0.0.1") -> socket.socket:
 def test_a_port_in_use_is_named(host, theirs):
     with listener(*theirs, host=host) as other:
         port = other.getsockname()[1]
-        assert refused(Options(host=host, port=port)) == in_use(host, port)
-    assert in_use("::1", 1) == "port [::1]:1 is in use; stop the other server or pass --port"
+        assert refused(Options(host=host, port=port)) == port_in_use_message(host, port)
+    assert (
+        port_in_use_message("::1", 1)
+        == "port [::1]:1 is in use; stop the other server or pass --port"
+    )
 
 
 def test_a_port_is_shared_only_by_those_that_mean_to():
     with listener(socket.SO_REUSEPORT) as other:
         port = other.getsockname()[1]
-        assert address_of(Options(port=port, shared_port=True)) == "127.0.0.1"
+        assert resolve_address(Options(port=port, shared_port=True)) == "127.0.0.1"
     with listener() as other:
         port = other.getsockname()[1]
-        assert refused(Options(port=port, shared_port=True)) == in_use("127.0.0.1", port)
+        assert refused(Options(port=port, shared_port=True)) == port_in_use_message(
+            "127.0.0.1", port
+        )
 
 
 def test_connections_of_a_server_just_stopped_do_not_keep_the_port():
@@ -120,7 +130,7 @@ def test_connections_of_a_server_just_stopped_do_not_keep_the_port():
             connection.close()  # the side that closes first is the one that lingers
             client.recv(1)
 
-    assert address_of(Options(port=port)) == "127.0.0.1"
+    assert resolve_address(Options(port=port)) == "127.0.0.1"
 
 
 # Servers ---------------------------------------------------------------------------------------
@@ -150,7 +160,7 @@ def test_a_port_that_was_taken_in_the_meantime():
         port = other.getsockname()[1]
         with pytest.raises(ServiceError) as caught:
             listening(Options(port=port))
-        assert str(caught.value) == in_use("127.0.0.1", port)
+        assert str(caught.value) == port_in_use_message("127.0.0.1", port)
 
 
 def test_a_certificate_and_its_key(pems):
@@ -173,17 +183,17 @@ def test_credentials_that_cannot_be_are_named(pems):
     )  # fmt: skip
     none = folder / "none.pem"
     for tls, said in [
-        (Tls(certificate, pems["other"][1]), f"{certificate}: no certificate that goes with"),
+        (Tls(certificate, pems["other"][1]), f"{certificate}: is no certificate for the key"),
         (Tls(certificate, locked), "the key without a passphrase"),
-        (Tls(nonsense, key), f"{nonsense}: no certificate that goes with {key}"),
-        (Tls(key, certificate), f"{key}: no certificate that goes with {certificate}"),
+        (Tls(nonsense, key), f"{nonsense}: is no certificate for the key {key}"),
+        (Tls(key, certificate), f"{key}: is no certificate for the key {certificate}"),
         (Tls(none, key), f"--tls-cert {none}: cannot be read (No such file or directory)"),
         (Tls(certificate, none), f"--tls-key {none}: cannot be read"),
         (Tls(certificate, folder), f"--tls-key {folder}: cannot be read (Is a directory)"),
         (Tls(der, key), f"--tls-cert {der}: is not PEM; convert it with openssl"),
         (Tls(certificate, key, none), f"--client-ca {none}: cannot be read"),
-        (Tls(certificate, key, nonsense), f"--client-ca {nonsense}: holds no certificate"),
-        (Tls(certificate, key, key), f"--client-ca {key}: holds no certificate"),
+        (Tls(certificate, key, nonsense), f"--client-ca {nonsense}: contains no certificate"),
+        (Tls(certificate, key, key), f"--client-ca {key}: contains no certificate"),
     ]:
         with pytest.raises(ServiceError) as caught:
             listening(Options(port=0, tls=tls))

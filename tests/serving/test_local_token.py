@@ -14,7 +14,7 @@ from presage.serving.authentication import local_token as tokens
 from presage.serving.authentication.local_token import (
     LocalToken,
     account,
-    found_token,
+    local_token_finder,
     local_token_path,
 )
 from tests.serving.processes import free_port
@@ -35,7 +35,7 @@ def test_a_client_of_the_same_user_finds_it(target):
     server = LocalToken(5001, ["predict", "admin"])
     server.write()
 
-    caller = server().caller(metadata(found_token(target)()))
+    caller = server().authenticate(metadata(local_token_finder(target)()))
     assert (caller.name, caller.account) == (account(), account())
     assert caller.roles == {"predict", "admin"}
 
@@ -44,7 +44,7 @@ def test_a_client_of_the_same_user_finds_it(target):
 def test_it_is_sent_to_no_other_server(target):
     LocalToken(5001, ["predict"]).write()
 
-    assert found_token(target)() == ""
+    assert local_token_finder(target)() == ""
 
 
 LISTENING = """\
@@ -78,7 +78,7 @@ def test_it_is_not_sent_where_another_user_listens(listens, target, is_sent):
     with process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert (found_token(f"{target}:{port}")() != "") is is_sent
+        assert (local_token_finder(f"{target}:{port}")() != "") is is_sent
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_who_listens_is_read_from_the_kernels_tables(
     (tmp_path / "tcp6").write_text(f"  sl  local_address\n{row}")
     monkeypatch.setattr(tokens, "_TABLES", (tmp_path / "none", tmp_path / "tcp6"))
 
-    assert (found_token(f"{name}:5001")() != "") is is_sent
+    assert (local_token_finder(f"{name}:5001")() != "") is is_sent
 
 
 def test_only_its_user_can_read_it_whatever_the_mask_of_modes_is():
@@ -118,15 +118,15 @@ def test_only_its_user_can_read_it_whatever_the_mask_of_modes_is():
 
 
 def test_a_server_that_starts_again_has_a_new_token_that_clients_find():
-    find = found_token("127.0.0.1:5001")
+    find = local_token_finder("127.0.0.1:5001")
     before, after = LocalToken(5001, ["predict"]), LocalToken(5001, ["predict"])
     before.write()
     old = find()
     after.write()
 
-    assert after().caller(metadata(find()))
+    assert after().authenticate(metadata(find()))
     with pytest.raises(UnauthenticatedError):
-        after().caller(metadata(old))
+        after().authenticate(metadata(old))
     before.remove()  # it ended late: the file is the other's by now
     assert find() != ""
     after.remove()
@@ -150,7 +150,7 @@ def test_what_lies_in_its_place_is_no_token(what, tmp_path):
         path.write_text("x" * (10_000 if what == "large" else 10))
         path.chmod(0o644 if what == "readable by all" else 0o600)
 
-    assert found_token("127.0.0.1:5001")() == ""
+    assert local_token_finder("127.0.0.1:5001")() == ""
 
 
 def test_where_no_file_can_be_made_the_server_goes_on_without(monkeypatch, tmp_path, caplog):

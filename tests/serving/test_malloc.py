@@ -10,22 +10,22 @@ import sys
 import pytest
 
 from presage.serving.admission import malloc
-from presage.serving.admission.malloc import FreedMemory
+from presage.serving.admission.malloc import MemoryTrimmer
 
 
 def test_memory_is_given_back_once_after_the_last_large_request(monkeypatch):
-    monkeypatch.setattr(malloc, "QUIET_S", 0.2)
+    monkeypatch.setattr(malloc, "IDLE_S", 0.2)
     given_back: list[float] = []
 
     async def main() -> float:
         loop = asyncio.get_running_loop()
-        freed = FreedMemory(lambda: given_back.append(loop.time()))
+        freed = MemoryTrimmer(lambda: given_back.append(loop.time()))
         for _ in range(5):
-            freed.used()
+            freed.trim_when_idle()
             await asyncio.sleep(0.05)
         last_s = loop.time() - 0.05
         await asyncio.sleep(0.6)
-        freed.used()
+        freed.trim_when_idle()
         freed.close()
         await asyncio.sleep(0.4)
         return last_s
@@ -40,9 +40,9 @@ def test_what_unread_requests_took_is_given_back_while_more_of_them_come(monkeyp
     given_back: list[int] = []
 
     async def main() -> None:
-        freed = FreedMemory(lambda: given_back.append(1))
+        freed = MemoryTrimmer(lambda: given_back.append(1))
         for _ in range(30):
-            freed.unread()
+            freed.trim_soon()
             await asyncio.sleep(0.02)
         freed.close()
 
@@ -52,8 +52,8 @@ def test_what_unread_requests_took_is_given_back_while_more_of_them_come(monkeyp
 
 THREADS = """
 import ctypes, threading
-from presage.serving.admission.malloc import keep_freed_memory
-keep_freed_memory()
+from presage.serving.admission.malloc import tune_malloc
+tune_malloc()
 libc, together = ctypes.CDLL(None), threading.Barrier(12)
 libc.malloc.restype = ctypes.c_void_p
 def allocate():

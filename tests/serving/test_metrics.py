@@ -14,7 +14,11 @@ from prometheus_client import multiprocess
 from prometheus_client.parser import text_string_to_metric_families
 
 from presage.errors import ServiceError
-from presage.serving.server.prometheus_metrics import MULTIPROCESS, Metrics, show_metrics
+from presage.serving.server.prometheus_metrics import (
+    MULTIPROCESS_DIR_VARIABLE,
+    Metrics,
+    serve_metrics,
+)
 from tests.serving.processes import free_port
 
 # What dashboards and alerts ask for: a name here is never taken back.
@@ -29,7 +33,7 @@ NAMES = {
 def shown(metrics: Metrics | None, host: str = "127.0.0.1"):
     """A function that asks for a sample's value, over HTTP as Prometheus does."""
     port = free_port()
-    stop = show_metrics(metrics, host, port)
+    stop = serve_metrics(metrics, host, port)
     where = f"[{host}]" if ":" in host else host
 
     def value(name: str, **labels: str) -> float | None:
@@ -85,8 +89,8 @@ def test_forecasts_are_counted_by_domain():
 
 def test_the_release_that_is_served_is_1_and_those_before_it_0():
     metrics = Metrics()
-    metrics.count_release("aaa", 1e9, "")
-    metrics.count_release("bbb", 2e9, "aaa")
+    metrics.set_release("aaa", 1e9, "")
+    metrics.set_release("bbb", 2e9, "aaa")
 
     with shown(metrics) as value:
         assert value("presage_release", release_id="aaa") == 0
@@ -96,7 +100,7 @@ def test_the_release_that_is_served_is_1_and_those_before_it_0():
 
 def test_the_port_is_free_again_when_it_is_stopped():
     port = free_port()
-    show_metrics(Metrics(), "127.0.0.1", port)()
+    serve_metrics(Metrics(), "127.0.0.1", port)()
     socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -108,10 +112,10 @@ def test_an_address_of_version_6():
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid"])
 def test_a_place_that_cannot_be_listened_on_is_named(host):
     port = free_port()
-    stop = show_metrics(Metrics(), "127.0.0.1", port)
+    stop = serve_metrics(Metrics(), "127.0.0.1", port)
     try:
         with pytest.raises(ServiceError, match=rf"port {port} of {host} \(.*--metrics-port"):
-            show_metrics(Metrics(), host, port)
+            serve_metrics(Metrics(), host, port)
     finally:
         stop()
 
@@ -119,7 +123,7 @@ def test_a_place_that_cannot_be_listened_on_is_named(host):
 @pytest.mark.parametrize("port", [-1, 70_000])
 def test_a_port_that_does_not_exist_is_named(port):
     with pytest.raises(ServiceError, match=rf"port {port} of 127\.0\.0\.1"):
-        show_metrics(Metrics(), "127.0.0.1", port)
+        serve_metrics(Metrics(), "127.0.0.1", port)
 
 
 # What a worker counts, before it waits to be told to end.
@@ -132,7 +136,7 @@ for _ in range(int(sys.argv[1])):
     metrics.count_call("Predict", "OK", 0.001, 4)
 metrics.queue_rows.set(5)
 metrics.streams.inc()
-metrics.count_release("aaa", 1e9 + int(sys.argv[1]), "")
+metrics.set_release("aaa", 1e9 + int(sys.argv[1]), "")
 metrics.outcomes.labels("accepted").inc()
 print(os.getpid(), flush=True)
 sys.stdin.read()
@@ -142,7 +146,7 @@ sys.stdin.read()
 @pytest.fixture
 def workers(tmp_path, monkeypatch):
     """Two processes that count into one folder, 2 calls and 3."""
-    monkeypatch.setenv(MULTIPROCESS, str(tmp_path))
+    monkeypatch.setenv(MULTIPROCESS_DIR_VARIABLE, str(tmp_path))
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(calls)],

@@ -58,16 +58,16 @@ def forecasts(predictor, coverage=0.8):
     """What Presage itself says of the rows."""
     devices = [predictor.device(row["device"]) for row in ROWS]
     placed = [Placement(j, device) for j, device in zip(JOBS, devices, strict=True)]
-    alone = predictor.predict(placed, coverage=coverage)
+    solo = predictor.predict(placed, coverage=coverage)
     pair = Colocation(devices[0], tuple(JOBS[:2]), (Share(mode="time-slice"),) * 2)
-    return alone, predictor.predict_interference([pair], coverage=coverage)[0]
+    return solo, predictor.predict_interference([pair], coverage=coverage)[0]
 
 
 def check(told, predictor, coverage=0.8):
-    alone, pair = forecasts(predictor, coverage)
+    solo, pair = forecasts(predictor, coverage)
     assert [row["job_id"] for row in told] == ["one", "two", "three"]
     assert {row["release_id"] for row in told} == {predictor.release_id}
-    for row, forecast in zip(told, alone, strict=True):
+    for row, forecast in zip(told, solo, strict=True):
         for name, one in forecast.by_field().items():
             for which in ("median", "low", "high"):
                 assert row[f"{name}_{which}"] == pytest.approx(getattr(one, which), rel=1e-6)

@@ -55,7 +55,7 @@ def test_more_rows_than_may_wait_are_refused_with_a_hint_and_not_run(release, jo
         assert len(refused) + codes.count(grpc.StatusCode.OK) == 24
         hints = dict(refused[0].trailing_metadata())
         assert int(hints["grpc-retry-pushback-ms"]) >= 1
-        assert "rows wait" in refused[0].details()
+        assert "rows are waiting" in refused[0].details()
         sample = server.metrics.registry.get_sample_value
         assert sample("presage_rejections_total", {"reason": "overloaded"}) == len(refused)
         assert sample("presage_queue_rows") == 0
@@ -76,14 +76,14 @@ def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, mon
         grpc.insecure_channel(server.target) as channel,
     ):
         predictor = server._server.served.predictor
-        solo = predictor.solo
+        solo = predictor.solo_quantiles
 
         def held(features):
             begun.append(len(features))
             go_on.wait(10)
             return solo(features)
 
-        monkeypatch.setattr(predictor, "solo", held)
+        monkeypatch.setattr(predictor, "solo_quantiles", held)
         stub = pb_grpc.PredictionServiceStub(channel)
         request = large_request(job, rows=128)
         patient = [stub.Predict.future(request, timeout=30) for _ in range(2)]
@@ -376,7 +376,7 @@ def test_too_many_at_once_are_refused_with_a_hint_before_they_cost_anything(rele
     assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert codes.count(grpc.StatusCode.OK) > 200
     for details, hints in said:
-        assert "calls wait, at most 256 do" in details
+        assert "calls are waiting and the limit is 256" in details
         assert 1 <= int(hints["grpc-retry-pushback-ms"]) < 30_000
     assert rows == codes.count(grpc.StatusCode.OK)  # those refused were not even read
 

@@ -155,8 +155,8 @@ NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in QUANTITI
     ("changes", "said"),
     [
         ({"setup_s": {"cpu-2": (1.0, 2.0, 3.0, 4.0, 5.0)}}, r"setup_s\[''\] is \[\]"),
-        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 seconds"),
-        ({"setup_s": {"": (2.0, 1.0, 3.0, 4.0, 5.0)}}, "must be 5 seconds"),
+        ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 non-decreasing numbers"),
+        ({"setup_s": {"": (2.0, 1.0, 3.0, 4.0, 5.0)}}, "must be 5 non-decreasing numbers"),
         ({"setup_s": {"": (1.0, 2.0, float("nan"), 4.0, 5.0)}}, r"setup_s\.\[2\] is not finite"),
         ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, "other levels than the release"),
         ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)} | NO_MARGINS, r"no median or no 0\.8 interval"),
@@ -187,11 +187,11 @@ def test_a_job_alone_is_forecast_once_for_each_device_share_and_coverage(release
 
 
 def test_what_is_kept_of_a_job_goes_with_it_and_is_bounded(release, job, cpu, monkeypatch):
-    monkeypatch.setattr("presage.serving.predictor.predictor._MOST_KNOWN", 3)
+    monkeypatch.setattr("presage.serving.predictor.predictor._MAX_CACHED", 3)
     predictor, features = Predictor(release), job()
     for step in range(1, 10):
         predict_one(predictor, features, cpu, share=step / 10)
-        assert len(predictor._known.of(features)) <= 3
-    assert len(predictor._known) == 1
+        assert len(predictor._cache.of(features)) <= 3
+    assert len(predictor._cache) == 1
     del features
-    assert len(predictor._known) == 0
+    assert len(predictor._cache) == 0

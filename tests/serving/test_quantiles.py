@@ -6,7 +6,7 @@ import pytest
 
 from presage.errors import InvalidJobError
 from presage.features.quantities.registry import job_quantities
-from presage.serving.predictor.quantiles import asked_of
+from presage.serving.predictor.quantiles import select_quantiles
 from presage.serving.v1 import prediction_pb2 as pb
 
 
@@ -18,27 +18,27 @@ def test_the_quantities_are_those_of_the_protocol_in_its_order():
 
 @pytest.mark.parametrize(("coverage", "ends"), [(0.8, (1, 3)), (0.9, (0, 4)), (0.8000001, (1, 3))])
 def test_the_median_and_the_ends_of_the_interval(release, coverage, ends):
-    asked = asked_of(release, coverage)
+    selected = select_quantiles(release, coverage)
 
-    assert asked.positions == (2, *ends)
-    assert asked.coverage == coverage
-    assert asked.levels == ()
+    assert selected.positions == (2, *ends)
+    assert selected.coverage == coverage
+    assert selected.levels == ()
 
 
 def test_quantiles_besides_in_the_order_in_which_they_are_asked_for(release):
-    asked = asked_of(release, 0.8, [0.95, 0.05, 0.95])
+    selected = select_quantiles(release, 0.8, [0.95, 0.05, 0.95])
 
-    assert asked.positions == (2, 1, 3, 4, 0, 4)
-    assert asked.levels == (0.95, 0.05, 0.95)
+    assert selected.positions == (2, 1, 3, 4, 0, 4)
+    assert selected.levels == (0.95, 0.05, 0.95)
 
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5, 1.0, -0.8, float("nan"), float("inf")])
 def test_an_interval_that_the_release_has_not(release, coverage):
     with pytest.raises(InvalidJobError, match=rf"in release {release.release_id}; .* 0\.8, 0\.9"):
-        asked_of(release, coverage)
+        select_quantiles(release, coverage)
 
 
 @pytest.mark.parametrize("level", [0.2, 0.0, float("nan"), 0.9500001])
 def test_a_quantile_that_the_release_has_not(release, level):
-    with pytest.raises(InvalidJobError, match=r"^levels\[1\] is no quantile .* 0\.05, 0\.1, 0\.5"):
-        asked_of(release, 0.8, [0.05, level])
+    with pytest.raises(InvalidJobError, match=r"^levels\[1\] is not a quantile .* 0\.05, 0\.1"):
+        select_quantiles(release, 0.8, [0.05, level])

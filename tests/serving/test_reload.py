@@ -290,7 +290,7 @@ def test_probes_that_this_machine_answers_otherwise_keep_a_release_from_being_se
     }
     moved = make_release(tmp_path / "moved", models=other, probes=made.probes)
 
-    with pytest.raises(ReleaseError, match=r"memory\.onnx: answers .* to probe 0, and .*"):
+    with pytest.raises(ReleaseError, match=r"memory\.onnx: predicts .* for probe 0, but .*"):
         start_server(moved)
 
 

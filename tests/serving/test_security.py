@@ -77,7 +77,7 @@ def test_each_role_may_do_its_own_and_nothing_else(release, tokens, tmp_path, jo
                     if may:
                         act()
                     else:
-                        with pytest.raises(ForbiddenError, match=f"'{name}' may not do this"):
+                        with pytest.raises(ForbiddenError, match=f"'{name}' lacks the role"):
                             act()
 
 
@@ -189,8 +189,8 @@ def test_with_a_client_authority_only_its_clients_are_let_in(release, pems, job,
     ("change", "said"),
     [
         (lambda tls, tmp: Tls(tmp / "none", tls.key), "--tls-cert .*none: cannot be read"),
-        (lambda tls, tmp: Tls(tls.key, tls.key), "no certificate that goes with"),
-        (lambda tls, tmp: Tls(tls.certificate, tls.certificate), "no certificate that goes with"),
+        (lambda tls, tmp: Tls(tls.key, tls.key), "is no certificate for the key"),
+        (lambda tls, tmp: Tls(tls.certificate, tls.certificate), "is no certificate for the key"),
     ],
 )
 def test_certificates_that_cannot_be_are_named(release, pems, tmp_path, change, said):
@@ -225,7 +225,7 @@ def test_a_token_file_that_is_none_keeps_the_server_from_starting(release, tmp_p
     for text, said in (
         ("scheduler predict nothash\n", "tokens:1: must be NAME"),
         (f"scheduler owner {'0' * 64}\n", "role 'owner' is not known"),
-        ("# nobody\n", "no token is in it"),
+        ("# nobody\n", "contains no token"),
     ):
         (tmp_path / "tokens").write_text(text)
         with pytest.raises(ConfigError, match=said):

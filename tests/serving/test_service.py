@@ -165,8 +165,8 @@ def test_quantiles_come_at_the_levels_asked_for(client, stub, job, cpu, constant
     request.levels.append(0.99)
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
     assert code is Code.INVALID_ARGUMENT
-    assert details.startswith("levels[0] is no quantile of release")
-    assert "ask for some of 0.05, 0.1, 0.5, 0.9, 0.95" in details
+    assert details.startswith("levels[0] is not a quantile of release")
+    assert "use some of 0.05, 0.1, 0.5, 0.9, 0.95" in details
 
 
 # Matrices --------------------------------------------------------------------------------------
@@ -329,15 +329,15 @@ def test_a_key_that_stands_for_something_else_is_no_duplicate(reporting, job, cp
     reported = client.report([Outcome("job-18", job(), cpu, runtime_s=1.0), other])
 
     assert (reported.accepted, reported.duplicates, list(reported.refused)) == (1, 0, [1])
-    with pytest.raises(InvalidJobError, match=r"outcomes\[0\]\.idempotency_key stands for another"):
+    with pytest.raises(InvalidJobError, match=r"outcomes\[0\]\.idempotency_key belongs to another"):
         client.report([other])
     assert len(list(read_outcomes(log))) == 2
 
 
 BAD_OUTCOMES = [
-    ({"idempotency_key": ""}, r"outcomes\[0\]\.idempotency_key is empty; give each report"),
+    ({"idempotency_key": ""}, r"outcomes\[0\]\.idempotency_key is empty; use a unique key"),
     ({"idempotency_key": "k" * 257}, "idempotency_key has 257 characters"),
-    ({"runtime_s": None}, r"outcomes\[0\] tells nothing; give one of"),
+    ({"runtime_s": None}, r"outcomes\[0\] has no measurement; give one of"),
     ({"runtime_s": -1.0}, r"runtime_s=-1\.0, must be a finite number >= 0"),
     ({"step_time_median_s": float("nan")}, "step_time_median_s=nan"),
     ({"compute_utilization": 1.5}, r"compute_utilization=1\.5, must be .* <= 1"),
@@ -435,7 +435,7 @@ def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
 def test_a_server_without_a_log_says_so(client, job, cpu):
     from presage.errors import ServiceError
 
-    with pytest.raises(ServiceError, match="keeps no outcomes; start it with --outcomes"):
+    with pytest.raises(ServiceError, match="has no outcome log; start it with --outcomes"):
         client.report([Outcome("key", job(), cpu, runtime_s=1.0)])
 
 
@@ -452,4 +452,4 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(server, method):
             lambda: call(b"\xff" * 100, timeout=5, metadata=own_metadata(server))
         )
     assert code is Code.INVALID_ARGUMENT
-    assert details.startswith("100 bytes are no presage.v1.")
+    assert details.startswith("100 bytes are not a serialized presage.v1.")

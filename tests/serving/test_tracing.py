@@ -18,7 +18,7 @@ from presage.errors import InvalidJobError, ServiceError
 from presage.serving.authentication.callers import Tokens
 from presage.serving.server.call import Calls, no_span
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server.tracing import ENDPOINTS, resource, spans, spans_of
+from presage.serving.server.tracing import ENDPOINTS, configured_span, make_span, resource
 from tests.serving.aio_server import answering, ended
 
 
@@ -55,7 +55,7 @@ def refused(_request, _call):
 def serving(provider, **options):
     if "tokens" not in options:
         options["anonymous_roles"] = frozenset({"predict"})
-    calls = Calls(Metrics(), span=spans_of(provider), **options)
+    calls = Calls(Metrics(), span=make_span(provider), **options)
     handlers = {
         "Echo": calls.unary("Echo", "predict", lambda request, _call: request),
         "Later": calls.unary("Later", "predict", later),
@@ -182,9 +182,9 @@ def unset(monkeypatch):
 
 
 def test_nothing_is_traced_unless_the_environment_says_where_to(unset):
-    assert spans() is no_span
+    assert configured_span() is no_span
     unset.setenv(ENDPOINTS[0], "")
-    assert spans() is no_span
+    assert configured_span() is no_span
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
@@ -193,7 +193,7 @@ def test_packages_that_are_missing_are_named(unset, name):
     unset.setitem(sys.modules, "opentelemetry.exporter", None)
 
     with pytest.raises(ServiceError, match=rf"^{name} is set, .*pip install 'presage\[otel\]'"):
-        spans()
+        configured_span()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from presage.errors import ExpiredError, OverloadedError
-from presage.serving.admission.unfinished_requests import Unfinished
+from presage.serving.admission.unfinished_requests import UnfinishedRequests
 
 CALL_BYTES = 24 * 1024  # what a call takes without a message is no reason to end it
 
@@ -24,7 +24,7 @@ async def at_once() -> bytes:
 
 def test_a_whole_request_is_returned_and_not_counted():
     async def main():
-        unfinished = Unfinished()
+        unfinished = UnfinishedRequests()
         assert await unfinished.receive(at_once) == b"whole"
         assert len(unfinished) == 0
 
@@ -35,8 +35,8 @@ def test_a_request_that_does_not_arrive_is_ended_in_time():
     freed = []
 
     async def main():
-        unfinished = Unfinished(lambda: freed.append(1), receive_s=0.01)
-        with pytest.raises(ExpiredError, match=r"did not arrive whole within 0\.01 s"):
+        unfinished = UnfinishedRequests(lambda: freed.append(1), receive_s=0.01)
+        with pytest.raises(ExpiredError, match=r"did not arrive completely within 0\.01 s"):
             await unfinished.receive(never)
         assert len(unfinished) == 0
 
@@ -46,12 +46,12 @@ def test_a_request_that_does_not_arrive_is_ended_in_time():
 
 def test_the_oldest_is_ended_where_too_many_are_unfinished():
     async def main():
-        unfinished = Unfinished(most=3)
+        unfinished = UnfinishedRequests(max_unfinished=3)
         waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(5)]
         await asyncio.sleep(0.05)
         assert [one.done() for one in waiting] == [True, True, False, False, False]
         for one in waiting[:2]:
-            with pytest.raises(OverloadedError, match="still arriving"):
+            with pytest.raises(OverloadedError, match="ended before it had arrived"):
                 await one
         for one in waiting[2:]:
             one.cancel()
@@ -62,7 +62,7 @@ def test_the_oldest_is_ended_where_too_many_are_unfinished():
 def test_slow_requests_are_ended_while_memory_is_short():
     async def main():
         memory = [0]
-        unfinished = Unfinished(
+        unfinished = UnfinishedRequests(
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
         waiting = [asyncio.create_task(unfinished.receive(never)) for _ in range(9)]
@@ -81,10 +81,14 @@ def test_slow_requests_are_ended_while_memory_is_short():
 def test_an_authenticated_request_is_not_ended_for_those_of_strangers():
     async def main():
         memory = [0]
-        unfinished = Unfinished(
-            most=9, growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
+        unfinished = UnfinishedRequests(
+            max_unfinished=9,
+            growth_bytes=10,
+            memory=lambda: memory[0] + CALL_BYTES * len(unfinished),
         )
-        known = [asyncio.create_task(unfinished.receive(never, is_known=True)) for _ in range(2)]
+        known = [
+            asyncio.create_task(unfinished.receive(never, is_authenticated=True)) for _ in range(2)
+        ]
         await asyncio.sleep(0.01)
         others = [asyncio.create_task(unfinished.receive(never)) for _ in range(20)]
         await asyncio.sleep(0.2)
@@ -107,7 +111,7 @@ def test_an_authenticated_request_is_not_ended_for_those_of_strangers():
 
 def test_a_stream_is_idle_for_any_time_and_ends_with_its_messages():
     async def main():
-        unfinished = Unfinished(receive_s=0.01)
+        unfinished = UnfinishedRequests(receive_s=0.01)
         coming: asyncio.Queue[object] = asyncio.Queue()
         messages = unfinished.messages(coming.get)
         idle = asyncio.ensure_future(anext(messages))
@@ -124,7 +128,7 @@ def test_a_stream_is_idle_for_any_time_and_ends_with_its_messages():
 def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
     async def main():
         memory = [0]
-        unfinished = Unfinished(
+        unfinished = UnfinishedRequests(
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
         calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(2)]
@@ -134,7 +138,7 @@ def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
         await asyncio.sleep(0.1)
         assert [one.done() for one in streams] == [True] * 5 + [False] * 4
         assert [one.done() for one in calls] == [True, True]
-        with pytest.raises(OverloadedError, match="still arriving"):
+        with pytest.raises(OverloadedError, match="ended before it had arrived"):
             await streams[0]
         for one in (*calls, *streams):
             one.cancel()
@@ -145,7 +149,7 @@ def test_idle_streams_are_ended_while_memory_is_short_and_before_requests():
 
 def test_the_oldest_idle_stream_is_ended_where_too_many_are_open():
     async def main():
-        unfinished = Unfinished(most=3)
+        unfinished = UnfinishedRequests(max_unfinished=3)
         streams = [asyncio.ensure_future(anext(unfinished.messages(never))) for _ in range(4)]
         calls = [asyncio.create_task(unfinished.receive(never)) for _ in range(3)]
         await asyncio.sleep(0.05)
@@ -160,7 +164,7 @@ def test_the_oldest_idle_stream_is_ended_where_too_many_are_open():
 
 def test_a_call_that_its_client_cancels_is_not_mistaken_for_a_slow_one():
     async def main():
-        unfinished = Unfinished()
+        unfinished = UnfinishedRequests()
         task = asyncio.create_task(unfinished.receive(never))
         await asyncio.sleep(0)
         task.cancel()
@@ -187,7 +191,7 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monk
 
     async def main():
         memory = [0]
-        unfinished = Unfinished(
+        unfinished = UnfinishedRequests(
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
 
@@ -213,11 +217,11 @@ def test_fresh_requests_of_authenticated_callers_are_not_ended_for_memory(monkey
 
     async def main():
         memory = [0]
-        unfinished = Unfinished(
+        unfinished = UnfinishedRequests(
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
         waiting = [
-            asyncio.create_task(unfinished.receive(never, is_known=position < 20))
+            asyncio.create_task(unfinished.receive(never, is_authenticated=position < 20))
             for position in range(40)
         ]
         await asyncio.sleep(0)
@@ -232,7 +236,7 @@ def test_fresh_requests_of_authenticated_callers_are_not_ended_for_memory(monkey
 def test_memory_of_requests_that_were_just_ended_does_not_raise_the_bound():
     async def main():
         memory = [0]
-        unfinished = Unfinished(
+        unfinished = UnfinishedRequests(
             growth_bytes=10, memory=lambda: memory[0] + CALL_BYTES * len(unfinished)
         )
 
@@ -252,7 +256,7 @@ def test_what_a_client_sent_before_it_left_is_given_back():
     freed = []
 
     async def main():
-        task = asyncio.create_task(Unfinished(lambda: freed.append(1)).receive(never))
+        task = asyncio.create_task(UnfinishedRequests(lambda: freed.append(1)).receive(never))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

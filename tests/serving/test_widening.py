@@ -1,13 +1,13 @@
 import numpy as np
 
-from presage.serving.predictor.widening import factors_of, moved_out
+from presage.serving.predictor.widening import widen, widening_factors
 from tests.serving.conftest import LEVELS
 
 
 def test_margins_of_strangers_move_ends_in_logarithms_or_log_odds():
-    factors = factors_of({0.1: np.log(2)}, LEVELS)
-    scale = moved_out(np.array([[1.0, 2.0, 4.0, 8.0, 16.0]]), factors, 2, odds=False)
-    share = moved_out(np.array([[0.1, 0.2, 0.5, 0.8, 0.9]]), factors, 2, odds=True)
+    factors = widening_factors({0.1: np.log(2)}, LEVELS)
+    scale = widen(np.array([[1.0, 2.0, 4.0, 8.0, 16.0]]), factors, 2, odds=False)
+    share = widen(np.array([[0.1, 0.2, 0.5, 0.8, 0.9]]), factors, 2, odds=True)
 
     np.testing.assert_allclose(scale, [[1, 1, 4, 16, 16]])
     np.testing.assert_allclose(share, [[0.1, 1 / 9, 0.5, 8 / 9, 0.9]])
@@ -15,7 +15,7 @@ def test_margins_of_strangers_move_ends_in_logarithms_or_log_odds():
 
 def test_an_outer_interval_holds_the_inner_one_though_its_margin_be_less():
     quantiles = np.array([[1.0, 2.0, 4.0, 8.0, 9.0]])
-    factors = factors_of({0.05: 0.1, 0.1: np.log(4)}, LEVELS)
-    moved = moved_out(quantiles, factors, 2, odds=False)
+    factors = widening_factors({0.05: 0.1, 0.1: np.log(4)}, LEVELS)
+    moved = widen(quantiles, factors, 2, odds=False)
 
     np.testing.assert_allclose(moved, [[0.5, 0.5, 4, 32, 32]])

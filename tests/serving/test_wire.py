@@ -31,10 +31,10 @@ def sent(message):
 def test_placements_arrive_as_they_left(placements):
     request = sent(wire_requests.write_predict(placements, 0.9))
 
-    asking = wire_requests.read_predict(request, NEVER)
-    assert not asking.errors
-    assert same(asking.table, placements)
-    assert wire_requests.read_asked(request) == (0.9, [])
+    parsed = wire_requests.read_predict(request, NEVER)
+    assert not parsed.errors
+    assert same(parsed.table, placements)
+    assert wire_requests.read_quantile_selection(request) == (0.9, [])
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -45,12 +45,12 @@ def test_colocations_arrive_as_they_left(device, members):
 
     request = sent(wire_requests.write_predict_interference(colocations, 0.8))
 
-    asking = wire_requests.read_predict_interference(request, NEVER)
+    parsed = wire_requests.read_predict_interference(request, NEVER)
     members = [Placement(j, device, share) for j, share in zip(jobs, of_each, strict=True)]
-    assert not asking.errors
-    assert asking.sizes.tolist() == [len(members), 1]
-    assert same(asking.table, [*members, members[0]])
-    assert asking.capacities_bytes() == [float(device.memory_bytes)] * 2
+    assert not parsed.errors
+    assert parsed.sizes.tolist() == [len(members), 1]
+    assert same(parsed.table, [*members, members[0]])
+    assert parsed.capacities_bytes() == [float(device.memory_bytes)] * 2
 
 
 def same(table, placements):
@@ -94,8 +94,8 @@ def test_a_job_without_memory_is_known_by_its_peak(features):
     weights = min(4 * features.parameters, peak)
     assert astuple(read.memory) == (weights, 0, 0, 0, peak - weights, 0)
     assert read == replace(features, memory=read.memory)
-    asking = wire_requests.read_predict(sent(request), NEVER)
-    assert same(asking.table, [Placement(read, catalogue()["t4"])])
+    parsed = wire_requests.read_predict(sent(request), NEVER)
+    assert same(parsed.table, [Placement(read, catalogue()["t4"])])
 
 
 def test_of_a_job_with_memory_the_peak_is_written_but_not_read(job):
@@ -145,7 +145,7 @@ def test_without_placements_every_job_is_meant_on_every_device(job):
     ]
     shares = {"t4": 1.0, "v100": 0.25}
     assert met == [(j, d, share) for j in ("a", "b") for d, share in shares.items()]
-    assert wire_requests.read_asked(request) == (0.8, [])
+    assert wire_requests.read_quantile_selection(request) == (0.8, [])
 
 
 def make_request(job, change) -> pb.PredictRequest:
@@ -318,7 +318,7 @@ def test_a_small_request_cannot_ask_for_a_minute_of_work(job):
     request.jobs[0].op_stats.extend([request.jobs[0].op_stats[0]] * 9_998)
     request.devices.extend([pb.Device(kind="v100")] * 99)
 
-    with pytest.raises(InvalidJobError, match="asks for 1010000 operator rows"):
+    with pytest.raises(InvalidJobError, match="needs 1010000 operator rows"):
         wire_requests.read_predict(request, CATALOGUE)
 
 

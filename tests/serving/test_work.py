@@ -14,7 +14,7 @@ from presage.errors import ExpiredError, OverloadedError
 from presage.serving.authentication.callers import Caller
 from presage.serving.server.call import Call
 from presage.serving.server.prometheus_metrics import Metrics
-from presage.serving.server.work_queue import INLINE_BYTES, INLINE_ROWS, THREADS, Work
+from presage.serving.server.work_queue import INLINE_BYTES, INLINE_ROWS, THREADS, WorkQueue
 
 LARGE = INLINE_ROWS + 1
 
@@ -26,7 +26,7 @@ def call(*, left_s: float = 60.0) -> Call:
 @contextmanager
 def working(**options):
     metrics = Metrics()
-    work = Work(metrics, **options)
+    work = WorkQueue(metrics, **options)
     try:
         yield work, lambda: metrics.registry.get_sample_value("presage_queue_rows")
     finally:
@@ -148,7 +148,7 @@ def test_what_there_is_no_room_for_is_refused_and_not_run():
     never = Counted()
 
     async def main():
-        with working(most_queued_rows=2 * LARGE) as (work, rows):
+        with working(max_queued_rows=2 * LARGE) as (work, rows):
             blocked = [Blocked() for _ in range(2)]
             tasks = [asyncio.ensure_future(work.run(LARGE, 1, call(), b)) for b in blocked]
             await asyncio.to_thread(blocked[1].begun.wait, 10)
@@ -170,7 +170,7 @@ def test_a_cancelled_request_leaves_the_queue_and_is_not_run():
     never = Counted()
 
     async def main():
-        with working(most_queued_rows=3 * LARGE) as (work, rows):
+        with working(max_queued_rows=3 * LARGE) as (work, rows):
             blocked = [Blocked() for _ in range(THREADS)]
             tasks = [asyncio.ensure_future(work.run(LARGE, 1, call(), b)) for b in blocked]
             given_up = asyncio.ensure_future(work.run(LARGE, 1, call(), never))
@@ -194,7 +194,7 @@ def test_an_error_of_the_work_is_the_callers_and_frees_the_room():
         raise ZeroDivisionError
 
     async def main():
-        with working(most_queued_rows=LARGE) as (work, rows):
+        with working(max_queued_rows=LARGE) as (work, rows):
             for _ in range(3):
                 with pytest.raises(ZeroDivisionError):
                     await work.run(LARGE, 1, call(), refused)
@@ -207,7 +207,7 @@ def test_an_error_of_the_work_is_the_callers_and_frees_the_room():
 
 def test_closing_waits_for_what_has_begun():
     async def main():
-        blocked, work = Blocked(), Work(Metrics())
+        blocked, work = Blocked(), WorkQueue(Metrics())
         answer: Any = work.run(LARGE, 1, call(), blocked)
         task = asyncio.ensure_future(answer)
         await asyncio.to_thread(blocked.begun.wait, 10)

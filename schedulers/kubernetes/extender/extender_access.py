@@ -53,7 +53,7 @@ class Credentials:
             The header holds no accepted token.
         """
         if self.tokens is not None:
-            return self.tokens().caller([("authorization", _bearer(authorization))])
+            return self.tokens().authenticate([("authorization", _bearer(authorization))])
         if self.client_certificates and isinstance(connection, ssl.SSLSocket):
             return Caller(_common_name(connection), frozenset({BIND}))
         return ANONYMOUS

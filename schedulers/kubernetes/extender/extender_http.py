@@ -194,10 +194,10 @@ class _Handler(BoundedHandler):
                 "without credentials pods are only filtered and prioritized; start the extender "
                 "with --client-ca or --tokens to bind and preempt"
             )
-        caller.must_be(BIND)
+        caller.require_role(BIND)
 
     def _fail_login(self, reason: str) -> None:
-        self.state.pause(self.server.failures.delay_s(self.state.peer, reason=reason))
+        self.state.pause(self.server.failures.record_failure(self.state.peer, reason=reason))
 
     def _check_method(self, path: str, allowed: str) -> None:
         method = "GET" if self.command == "HEAD" else self.command
@@ -236,13 +236,13 @@ class _Handler(BoundedHandler):
         try:
             body = self._read(length, lambda count: memory.reserve(self.state, count))
             needed = parsed_bytes(body)
-            if length + needed > memory.most_bytes:
-                raise _too_large(f"a request of too many values for {memory.most_bytes:,} bytes")
+            if length + needed > memory.max_bytes:
+                raise _too_large(f"a request of too many values for {memory.max_bytes:,} bytes")
             memory.reserve(self.state, needed)
         except BudgetExhaustedError:
             raise _RefusedError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"requests hold all of the {memory.most_bytes:,} bytes they may; ask again",
+                f"requests hold all of the {memory.max_bytes:,} bytes they may; ask again",
                 ("Retry-After", "1"),
             ) from None
         return body

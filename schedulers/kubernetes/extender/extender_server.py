@@ -30,7 +30,7 @@ from presage.schedulers.kubernetes.extender.extender_types import (
 )
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.authentication.callers import Tokens
-from presage.serving.authentication.listen import address_of, in_use, target
+from presage.serving.authentication.listen import port_in_use_message, resolve_address, target
 from presage.serving.http.connection import HttpLimits
 from presage.serving.server_options import DEFAULT_HOST, GRACE_S, Options, Tls
 
@@ -134,7 +134,7 @@ class ExtenderServer:
         bodies: BodyLimits | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        address = address_of(Options(host=host, port=port, allow_remote=allow_remote, tls=tls))
+        address = resolve_address(Options(host=host, port=port, allow_remote=allow_remote, tls=tls))
         credentials = Credentials(tokens, tls is not None and tls.client_ca is not None)
         if not (credentials.are_checked or ipaddress.ip_address(address).is_loopback):
             raise ServiceError(
@@ -154,7 +154,7 @@ class ExtenderServer:
                 bodies=bodies or BodyLimits(),
             )
         except OSError as error:  # taken since it was looked at
-            raise ServiceError(in_use(host, port)) from error
+            raise ServiceError(port_in_use_message(host, port)) from error
         self._grace_s = grace_s
         scheme = "https" if tls else "http"
         self.url = f"{scheme}://{target(host, self._http.server_address[1])}{prefix}"

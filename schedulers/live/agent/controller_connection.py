@@ -17,7 +17,7 @@ from presage.schedulers.live.protocol.pieces import merge_orders
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.authentication.local_token import found_token
+from presage.serving.authentication.local_token import local_token_finder
 from presage.serving.client.credentials import Credentials
 from presage.serving.server.log import log
 
@@ -103,7 +103,7 @@ def _with_found_token(own: Credentials, target: str) -> Credentials:
     """
     if own.token or own.certificate:
         return own
-    return replace(own, token=found_token(target)())
+    return replace(own, token=local_token_finder(target)())
 
 
 async def _report_outcomes(outbox: Outbox) -> None:
@@ -122,7 +122,7 @@ async def _attach(
     agent: Agent, target: str, credentials: Credentials, working: asyncio.Task[None]
 ) -> None:
     """Open one stream and serve it until it ends."""
-    channel_credentials = credentials.of_channel()
+    channel_credentials = credentials.channel_credentials()
     channel = (
         grpc.aio.insecure_channel(target, options=_OPTIONS)
         if channel_credentials is None

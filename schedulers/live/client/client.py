@@ -20,9 +20,13 @@ from presage.schedulers.live.protocol.pieces import submit_requests
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
-from presage.serving.authentication.local_token import found_token
-from presage.serving.client.channel import server_said
-from presage.serving.client.connection_problem import is_late, problem, why_unconnected
+from presage.serving.authentication.local_token import local_token_finder
+from presage.serving.client.channel import is_server_status
+from presage.serving.client.connection_problem import (
+    describe_problem,
+    find_connection_problem,
+    is_timeout,
+)
 from presage.serving.client.credentials import Credentials
 
 _OPTIONS = (
@@ -72,8 +76,8 @@ class ClusterClient:
     ) -> None:
         self._target, self._timeout_s = target, timeout_s
         self._credentials = credentials or Credentials()
-        self._find_token = found_token(target)
-        channel_credentials = self._credentials.of_channel()
+        self._find_token = local_token_finder(target)
+        channel_credentials = self._credentials.channel_credentials()
         self._channel = (
             grpc.insecure_channel(target, options=_OPTIONS)
             if channel_credentials is None
@@ -185,7 +189,7 @@ class ClusterClient:
         """
         if self._credentials.token or error.code() not in _REJECTED:
             return False
-        self._find_token = found_token(self._target)
+        self._find_token = local_token_finder(self._target)
         return self._token() != token
 
     def _error(self, error: Any, token: str) -> Exception:
@@ -200,12 +204,13 @@ class ClusterClient:
         if code in _ERRORS:
             raised: Exception = _ERRORS[code](details)
             return raised
-        if code is grpc.StatusCode.UNAVAILABLE and server_said(error):
+        if code is grpc.StatusCode.UNAVAILABLE and is_server_status(error):
             return ServiceError(f"{self._target}: {details}")
-        why = why_unconnected(self._channel) if is_late(error) else ""
+        why = find_connection_problem(self._channel) if is_timeout(error) else ""
         if why or code is grpc.StatusCode.UNAVAILABLE:
+            problem = why or describe_problem(details)
             return ServiceError(
-                f"no controller at {self._target}: {why or problem(details)}; start one with "
+                f"no controller at {self._target}: {problem}; start one with "
                 "`presage cluster controller`, or give the address of a running one, and --ca if "
                 "it is encrypted"
             )

@@ -12,12 +12,17 @@ from presage.schedulers.live.controller import cluster_service, node_service
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.job_logs import Logs
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
-from presage.serving.admission.backlog import Backlog, servers
+from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.connection_limits import Connections
 from presage.serving.admission.grpc_options import ChannelOptions, bounded_options
-from presage.serving.admission.malloc import FreedMemory
+from presage.serving.admission.malloc import MemoryTrimmer
 from presage.serving.admission.open_calls import OpenCalls
-from presage.serving.authentication.listen import add_port, address_of, check_callers, target
+from presage.serving.authentication.listen import (
+    add_port,
+    check_authentication,
+    resolve_address,
+    target,
+)
 from presage.serving.authentication.local_token import LocalToken
 from presage.serving.authentication.token_file import TokenFile
 from presage.serving.server import health
@@ -61,14 +66,14 @@ async def run_controller(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    address = address_of(options)
-    check_callers(address, options)
-    before = servers()
+    address = resolve_address(options)
+    check_authentication(address, options)
+    before = server_ids()
     server = grpc.aio.server(options=_OPTIONS)
     port = add_port(server, address, options)
     open_calls, connections = OpenCalls(), Connections(lambda: port)
     local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
-    access_log = AccessLog(dropped=metrics.unlogged.inc) if options.access_log else None
+    access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
     calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
@@ -76,7 +81,7 @@ async def run_controller(
         access_log=access_log,
         certificates=options.asks_for_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
-        freed=FreedMemory(),
+        trimmer=MemoryTrimmer(),
         connections=connections,
     )
     logs = Logs(controller)
@@ -114,7 +119,7 @@ async def _serve(
 ) -> None:
     """Answer and decide until ``stopped`` is set, or the controller fails."""
     await server.start()
-    served.serve()
+    served.set_serving()
     on_ready()
     deciding = asyncio.create_task(controller.run())
     waiting = asyncio.create_task(stopped.wait())

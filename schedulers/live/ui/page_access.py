@@ -13,7 +13,7 @@ from http import HTTPStatus
 from flask import Request, Response
 
 from presage.serving.authentication.authentication_failures import AuthenticationFailures
-from presage.serving.http.open_connections import peer_of
+from presage.serving.http.open_connections import peer_key
 
 _BYTES = 32  # as many as an API token: failures are logged, and need no delay
 _MAX_HOST = 300  # characters; DNS allows 253
@@ -41,8 +41,8 @@ class PageAccess:
         if cookie is not None and _is_same(cookie, self._cookie):
             return None
         if sent or cookie:
-            host = peer_of(request.remote_addr or "::")
-            self._failures.delay_s(host, reason="unknown token or cookie")
+            host = peer_key(request.remote_addr or "::")
+            self._failures.record_failure(host, reason="unknown token or cookie")
         return Response(
             "this page requires authentication; open the address with ?token= that "
             "`presage cluster ui` printed when it started\n",

@@ -11,7 +11,7 @@ from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.pages import application
 from presage.schedulers.live.ui.poller import Poller
-from presage.serving.authentication.listen import address_of, in_use
+from presage.serving.authentication.listen import port_in_use_message, resolve_address
 from presage.serving.authentication.listen import target as target_of
 from presage.serving.http.connection import HttpLimits
 from presage.serving.http.http_server import WsgiServer
@@ -46,7 +46,7 @@ def serve_pages(
     ServiceError
         The host or port cannot be bound, or is not loopback and ``allow_remote`` is false.
     """
-    address = address_of(Options(host=host, port=port, allow_remote=True))
+    address = resolve_address(Options(host=host, port=port, allow_remote=True))
     local = ipaddress.ip_address(address).is_loopback
     if not local and not allow_remote:
         raise ServiceError(
@@ -61,7 +61,7 @@ def serve_pages(
         try:
             server = WsgiServer((address, port), app, limits=_LIMITS)
         except OSError as error:  # taken since the check
-            raise ServiceError(in_use(host, port)) from error
+            raise ServiceError(port_in_use_message(host, port)) from error
         try:
             on_ready(access.link(f"http://{target_of(host, server.port)}/"))
             stopped.wait()

@@ -146,7 +146,7 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
     with start_server(load_release(RELEASE), options) as service:
         ask = ("extender", "--predictor", service.target, "--port", "0", "--ca", str(authority[0]))
         for more, told in (
-            ((), "needs a token"),
+            ((), "requires a token"),
             (("--token-file", str(tmp_path / "token")), "ok"),
         ):
             with presage(tmp_path, *ask, *more) as process:

@@ -48,7 +48,7 @@ def test_the_second_request_that_begins_so_is_not_parsed(served, monkeypatch):
     served = fresh(served)
     said(serialized(), served)
     expected = said(serialized(scale=2), fresh(served))
-    monkeypatch.setattr(infer, "parsed", never)
+    monkeypatch.setattr(infer, "parse_request", never)
     assert said(serialized(scale=2), served) == expected
     with pytest.raises(AssertionError, match=NOT_PARSED):
         said(serialized(rows=2), served)
@@ -84,7 +84,7 @@ def test_what_differs_anywhere_before_the_contents_is_read(served, garbled, at):
 
 def test_values_are_looked_at_each_time(never_run):
     served = fresh(never_run)
-    served.headers.keep(*_kept(serialized(), served))
+    served.headers.store(*_kept(serialized(), served))
     wrong = features()
     wrong[0, COLUMNS.index("flops")] = np.nan
     request = raw_request("memory", {"features": wrong}).SerializeToString()
@@ -108,7 +108,7 @@ def test_values_are_looked_at_each_time(never_run):
             serialized() + b"\x9a\x06\xc4\x05" + features().tobytes(), id="which looks as they do"
         ),
         pytest.param(
-            serialized(parameters={"x": {"string_param": "x" * headers._MOST_BYTES}}), id="long"
+            serialized(parameters={"x": {"string_param": "x" * headers._MAX_BYTES}}), id="long"
         ),
     ],
 )
@@ -121,10 +121,12 @@ def test_these_headers_are_not_kept(served, request_):
 
 def test_few_headers_are_kept(served):
     served = fresh(served)
-    for rows in range(1, headers._MOST + 2):
+    for rows in range(1, headers._MAX_HEADERS + 2):
         said(serialized(rows=rows), served)
-    found = [served.headers.find(serialized(rows=rows)) for rows in range(1, headers._MOST + 2)]
-    assert 0 < sum(header is not None for header in found) <= headers._MOST
+    found = [
+        served.headers.find(serialized(rows=rows)) for rows in range(1, headers._MAX_HEADERS + 2)
+    ]
+    assert 0 < sum(header is not None for header in found) <= headers._MAX_HEADERS
 
 
 def _kept(request: bytes, served: ServedModels):

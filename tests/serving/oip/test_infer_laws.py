@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from presage.errors import InvalidTensorError, PresageError, UnknownModelError
 from presage.features.columns.schema import FEATURE_SETS
 from presage.serving.oip.messages import ModelInferRequest, ModelInferResponse
-from presage.serving.oip.values import MOST
+from presage.serving.oip.values import MAX_VALUE
 from tests.serving.oip.requests import (
     MEMBER_WIDTH,
     WIDTH,
@@ -24,7 +24,7 @@ from tests.serving.oip.requests import (
 )
 
 MAY_BE_NEGATIVE = [column.log_offset is None for column in FEATURE_SETS["full"]]
-amounts = st.floats(0, float(MOST), width=32)
+amounts = st.floats(0, float(MAX_VALUE), width=32)
 matrices = st.integers(1, 4).flatmap(
     lambda rows: st.builds(
         lambda matrix, negative: np.where(negative & MAY_BE_NEGATIVE, -matrix, matrix),

@@ -25,7 +25,7 @@ from tests.serving.oip.requests import (
 # Words and a value of the caller's, which no error may repeat.
 SECRET = "s3cret"
 SECRET_VALUE = -7654.5
-NO_DATATYPE = "none of the protocol's"
+NO_DATATYPE = "unknown to the protocol"
 ROW = features()[0].tolist()
 ROW_BYTES = features().tobytes()
 
@@ -56,8 +56,8 @@ def shaped(*shape):
         (shaped(-1, WIDTH), rf"shape is \[-1, {WIDTH}\], must be .* at least 1"),
         (shaped(-1, -WIDTH), rf"shape is \[-1, -{WIDTH}\], must be"),
         (shaped(2**62, 4), rf"shape is \[{2**62}, 4\], must be"),
-        (shaped(2**62, WIDTH), rf"{2**62} rows, at most 4096 .* split the request"),
-        (shaped(4097, WIDTH), r"4097 rows, at most 4096"),
+        (shaped(2**62, WIDTH), rf"{2**62} rows, the limit is 4096; split the request"),
+        (shaped(4097, WIDTH), r"4097 rows, the limit is 4096"),
         (shaped(*[1] * 1000), r"shape is one of 1000 axes, must be"),
         (shaped(2, WIDTH), rf"{4 * WIDTH} bytes of raw contents, must be {8 * WIDTH}: 4 for each"),
     ],
@@ -114,7 +114,9 @@ def test_raw_and_typed_contents_are_not_mixed(never_run):
     asked = typed_request("interference", colocations(2))
     asked.raw_input_contents.append(b"")
 
-    assert refused(asked, never_run).startswith("members: has contents beside raw_input_contents")
+    assert refused(asked, never_run).startswith(
+        "members: has contents as well as raw_input_contents"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -134,11 +136,11 @@ def test_there_is_one_raw_entry_for_each_input(never_run, count):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ([], r"features: missing among the 0 inputs; memory takes features FP32 \[rows, 177\]"),
+        ([], r"features: is missing among the 0 inputs; memory takes features FP32 \[rows, 177\]"),
         ([SECRET], r"inputs\[0\]: unknown name; memory takes features FP32 \[rows, 177\]"),
         ([""], r"inputs\[0\]: unknown name; .*"),
         (["features", SECRET], r"inputs\[1\]: unknown name; .*"),
-        (["features", "features"], r"inputs\[1\]: features for the second time; give it once"),
+        (["features", "features"], r"inputs\[1\]: features occurs twice; give it once"),
     ],
 )
 def test_the_inputs_are_those_of_the_model_each_once(never_run, names, said):
@@ -154,7 +156,7 @@ def test_the_input_that_is_missing_is_named(never_run, missing):
 
     text = refused(raw_request("interference", asked), never_run)
 
-    assert text.startswith(f"{missing}: missing among the 1 inputs; interference takes members")
+    assert text.startswith(f"{missing}: is missing among the 1 inputs; interference takes members")
 
 
 @pytest.mark.parametrize("name", ["", "Memory", "runtime", SECRET])
@@ -162,7 +164,7 @@ def test_an_unknown_model_is_refused_and_those_there_are_named(never_run, name):
     asked = raw_request(name, {"features": features()})
 
     assert refused(asked, never_run, UnknownModelError) == (
-        "no model of that name; there are compute_utilization, memory, step_time, interference"
+        "unknown model; the models are compute_utilization, memory, step_time, interference"
     )
 
 
@@ -171,14 +173,14 @@ def test_an_unknown_version_is_refused_and_the_served_one_named(never_run, relea
     asked = raw_request("memory", {"features": features()}, model_version=version)
 
     text = refused(asked, never_run, UnknownModelError)
-    assert text.startswith(f"no such version of memory; {release.release_id} is served")
+    assert text.startswith(f"unknown version of memory; request {release.release_id}")
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
         ([SECRET], "outputs[0]: unknown name; memory has one: quantiles"),
-        (["quantiles", SECRET], "outputs: 2 are asked for, memory has one: quantiles"),
+        (["quantiles", SECRET], "outputs: 2 are requested, but memory has only one: quantiles"),
     ],
 )
 def test_an_unknown_output_is_refused(never_run, names, said):
@@ -195,7 +197,7 @@ def test_extensions_that_would_change_an_answer_are_refused(never_run):
     classes.outputs.add(name="quantiles").parameters["classification"].int64_param = 3
 
     assert "features: parameter shared_memory_region is not" in refused(shared, never_run)
-    assert "quantiles: parameter classification is not served" in refused(classes, never_run)
+    assert "quantiles: parameter classification is not supported" in refused(classes, never_run)
 
 
 @pytest.mark.parametrize("make", [raw_request, typed_request])
@@ -273,10 +275,10 @@ def test_a_mask_is_of_the_members_shape(never_run):
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        ((2**62, 4), f"{2**64} co-locations x members, at most 4096"),
-        ((4097, 1), "4097 co-locations x members, at most 4096"),
-        ((65, 64), "4160 co-locations x members, at most 4096"),
-        ((1, 65), "65 members a co-location, at most 64"),
+        ((2**62, 4), f"{2**64} co-locations x members, the limit is 4096"),
+        ((4097, 1), "4097 co-locations x members, the limit is 4096"),
+        ((65, 64), "4160 co-locations x members, the limit is 4096"),
+        ((1, 65), "65 members per co-location, the limit is 64"),
         ((2, 0), "shape is [2, 0, 20], must be [co-locations, members, 20] with at least 1"),
     ],
 )

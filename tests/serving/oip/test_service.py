@@ -64,17 +64,17 @@ WRONG = {
     "INT32": (one([1, WIDTH], "INT32"), Code.INVALID_ARGUMENT, "must be FP32"),
     "bogus type": (one([1, WIDTH], SECRET), Code.INVALID_ARGUMENT, "must be FP32"),
     "wrong input name": (one([1, WIDTH], name=SECRET), Code.INVALID_ARGUMENT, "takes features"),
-    "no input": (request("memory", []), Code.INVALID_ARGUMENT, "missing among the 0 inputs"),
-    "unknown model": (raw_request(SECRET, {"features": GOOD}), Code.NOT_FOUND, "there are"),
+    "no input": (request("memory", []), Code.INVALID_ARGUMENT, "is missing among the 0 inputs"),
+    "unknown model": (raw_request(SECRET, {"features": GOOD}), Code.NOT_FOUND, "the models are"),
     "unknown version": (
-        one([1, WIDTH], model_version=SECRET), Code.NOT_FOUND, "no such version of memory",
+        one([1, WIDTH], model_version=SECRET), Code.NOT_FOUND, "unknown version of memory",
     ),
     "unknown output": (
         one([1, WIDTH], outputs=[{"name": SECRET}]), Code.INVALID_ARGUMENT, "has one: quantiles",
     ),
     "negative shape": (one([-1, WIDTH]), Code.INVALID_ARGUMENT, "with at least 1 of each"),
-    "overflowing shape": (one([2**62, WIDTH]), Code.INVALID_ARGUMENT, "at most 4096"),
-    "too many rows": (one([4097, WIDTH]), Code.INVALID_ARGUMENT, "at most 4096"),
+    "overflowing shape": (one([2**62, WIDTH]), Code.INVALID_ARGUMENT, "the limit is 4096"),
+    "too many rows": (one([4097, WIDTH]), Code.INVALID_ARGUMENT, "the limit is 4096"),
     "NaN": (
         raw_request("memory", {"features": with_value(np.nan)}), Code.INVALID_ARGUMENT,
         f"{COLUMNS[5]!r} of row 2 is not finite",
@@ -115,7 +115,7 @@ def test_bytes_that_are_no_message_are_an_invalid_argument(channel):
     with pytest.raises(grpc.RpcError) as caught:
         call(b"\xff" * 50, timeout=5)
     assert caught.value.code() is Code.INVALID_ARGUMENT
-    assert "no inference.ModelInferRequest" in str(caught.value.details())
+    assert "not a serialized inference.ModelInferRequest" in str(caught.value.details())
 
 
 def test_each_model_has_a_health_of_its_own(channel):

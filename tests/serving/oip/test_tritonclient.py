@@ -106,7 +106,7 @@ def test_what_is_wrong_has_its_status(client):
     assert status == "StatusCode.NOT_FOUND"
     classes = [triton.InferRequestedOutput("quantiles", class_count=2)]
     status, text = status_of(lambda: client.infer("memory", right, outputs=classes))
-    assert text == "quantiles: parameter classification is not served; leave it out"
+    assert text == "quantiles: parameter classification is not supported; omit it"
 
 
 def test_reflection_shows_the_service(target):

@@ -12,10 +12,10 @@ from presage.system.terminal import Name, Table, box, print_table, say
 
 if TYPE_CHECKING:
     from presage.models.drift.drift_test import Row
-    from presage.serving.outcomes.drift_watch import Answered
+    from presage.serving.outcomes.drift_watch import ReleaseOutcomes
 
 
-def print_drift(answered: Answered, *, show_all: bool, as_json: bool) -> None:
+def print_drift(answered: ReleaseOutcomes, *, show_all: bool, as_json: bool) -> None:
     """Print the errors of a release's forecasts, and where they have grown."""
     rows = answered.drift.rows()
     if as_json:
@@ -24,7 +24,7 @@ def print_drift(answered: Answered, *, show_all: bool, as_json: bool) -> None:
         print_rows(answered, rows, show_all=show_all)
 
 
-def print_rows(answered: Answered, rows: Sequence[Row], *, show_all: bool) -> None:
+def print_rows(answered: ReleaseOutcomes, rows: Sequence[Row], *, show_all: bool) -> None:
     """Print a table of the rows, and counts of outcomes that do not count."""
     if rows:
         print_table(_table(rows, answered.predictor.release_id, show_all=show_all))
@@ -61,16 +61,16 @@ def _table(rows: Sequence[Row], release_id: str, *, show_all: bool) -> Table:
     return table
 
 
-def _remarks(answered: Answered) -> list[str]:
+def _remarks(answered: ReleaseOutcomes) -> list[str]:
     """Return the numbers of outcomes that count, and of those that do not."""
-    counted = answered.outcomes - answered.of_others - answered.of_none
+    counted = answered.outcomes - answered.other_releases - answered.without_release
     lines = []
     if answered.outcomes and not counted:
         lines.append("this release cannot be checked yet: no outcome names it")
     lines.append(f"{counted:,} of {answered.outcomes:,} outcomes name this release")
-    if answered.of_none:
+    if answered.without_release:
         lines.append(
-            f"{answered.of_none:,} outcomes name no release and do not count; report the "
+            f"{answered.without_release:,} outcomes name no release and do not count; report the "
             "release_id of the forecast"
         )
     if answered.refused:
@@ -83,13 +83,13 @@ def _remarks(answered: Answered) -> list[str]:
     return lines
 
 
-def _document(answered: Answered, rows: Sequence[Row]) -> dict[str, Any]:
+def _document(answered: ReleaseOutcomes, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "release": answered.predictor.release_id,
         "drift": any(row.drift for row in rows),
         "outcomes": answered.outcomes,
-        "of_other_releases": answered.of_others,
-        "of_no_release": answered.of_none,
+        "of_other_releases": answered.other_releases,
+        "of_no_release": answered.without_release,
         "refused": answered.refused,
         "never_reported_alone": answered.missing,
         "rows": [asdict(row) for row in rows],

@@ -14,7 +14,7 @@ from presage.errors import RegistryError
 
 if TYPE_CHECKING:
     from presage.models.release.release import Release
-    from presage.serving.outcomes.drift_watch import Answered
+    from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import ReportedOutcome
 
 _BATCH = 256  # outcomes
@@ -22,7 +22,7 @@ _BATCH = 256  # outcomes
 
 def check_drift(
     logs: Iterable[Path] | None, release: str, registry: str, false_alarm_outcomes: int
-) -> Answered:
+) -> ReleaseOutcomes:
     """Return the drift test after all outcomes of the logs.
 
     Raises
@@ -32,7 +32,7 @@ def check_drift(
     """
     from presage.models.drift.drift_test import DriftPolicy
     from presage.pipelines.stages.ingest import find_logs
-    from presage.serving.outcomes.drift_watch import Answered
+    from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import last_position
     from presage.serving.predictor.predictor import Predictor
     from presage.system.data_folder import data_folder
@@ -40,7 +40,7 @@ def check_drift(
 
     found = find_logs(list(logs or [data_folder() / "outcomes"]))
     with _loaded(release, registry) as loaded:
-        answered = Answered(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
+        answered = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
         rows = sum(map(last_position, found))
         with counted_progress(f"checking {rows:,} outcomes", rows) as step:
             each = _counted(_without_duplicates(found), step)

@@ -490,7 +490,7 @@ def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monk
 @pytest.mark.parametrize(
     ("encrypted", "more", "told"),
     [
-        (False, (), "without --tls-cert nothing is encrypted"),
+        (False, (), "without --tls-cert traffic is not encrypted"),
         (False, ("--allow-remote",), "could call; pass --tokens FILE"),
         (True, (), "could call; pass --tokens FILE"),
     ],
@@ -543,7 +543,7 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch)
 
         refused = ann.raw("drain", "n0")
         assert refused.returncode == 1
-        assert "'ann' may not do this: it takes the role 'admin'" in refused.stderr
+        assert "'ann' lacks the role 'admin' that this call requires" in refused.stderr
         for options in (
             (*mine, "--token-file", str(files["eve"])),
             mine,

@@ -12,7 +12,7 @@ import pytest
 from presage.errors import ForbiddenError, InvalidJobError, UnauthenticatedError
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.authentication.local_token import account, found_token, local_token_path
+from presage.serving.authentication.local_token import account, local_token_finder, local_token_path
 from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.controller.users import DEVICE, GIB, PRESAGE, Agent, Users, until
 from tests.serving.certificates import make_authority, make_certificate
@@ -248,7 +248,7 @@ def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
         assert (row.job.user, list(row.job.command)) == (account(), ["train", "--key=hunter2"])
         assert client.explain("mine").history[0].by == account()
     with grpc.insecure_channel(alone) as channel:
-        token = found_token(alone)()
+        token = local_token_finder(alone)()
         agent = Agent(channel, token, "any", (DEVICE,), "")
         assert agent.ordered("mine").tasks[0].run_as == account()
         agent.close()
@@ -303,7 +303,7 @@ def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
     try:
         with ClusterClient(f"127.0.0.1:{port}", credentials=shown, timeout_s=20.0) as client:
             until(client.list)
-        credentials = shown.of_channel()
+        credentials = shown.channel_credentials()
         assert credentials is not None
         channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
         with channel:

@@ -154,18 +154,18 @@ def controller(
 def _metrics(options: Options, port: int | None) -> Iterator[tuple[Any, Any]]:
     """Yield the metrics of requests and, if they are served, those of the cluster."""
     from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
-    from presage.serving.server.prometheus_metrics import Metrics, show_metrics
+    from presage.serving.server.prometheus_metrics import Metrics, serve_metrics
 
     metrics = Metrics()
     if port is None:
         yield metrics, None
         return
     counted = ClusterMetrics(metrics.registry)
-    stop_showing = show_metrics(metrics, options.metrics_host, port)
+    stop_metrics = serve_metrics(metrics, options.metrics_host, port)
     try:
         yield metrics, counted
     finally:
-        stop_showing()
+        stop_metrics()
 
 
 def _say_ready(target: str) -> None:

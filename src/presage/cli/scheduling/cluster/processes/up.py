@@ -109,14 +109,14 @@ def up(cluster: LocalCluster) -> None:
     Runs until SIGTERM or Ctrl-C. Jobs keep running for as long as their lease, and the next
     `presage cluster up` finds them again.
     """
-    from presage.serving.authentication.listen import address_of
+    from presage.serving.authentication.listen import resolve_address
     from presage.serving.server_options import Options
 
     nodes = {f"n{i}": node for i, node in enumerate(nodes_of(cluster.agents, cluster.memory_gib))}
     check_forecast_source(cluster.predictor, cluster.risk)
     policy_named(cluster.policy)
     with own_state(cluster.folder):
-        address_of(Options(host=HOST, port=cluster.port))
+        resolve_address(Options(host=HOST, port=cluster.port))
         counts = {name: node.count_by_kind for name, node in nodes.items()}
         tokens = make_tokens(cluster.folder, cluster.port, counts)
         agents = [cluster.agent(name, node, tokens) for name, node in nodes.items()]
