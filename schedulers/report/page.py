@@ -11,7 +11,7 @@ import jinja2
 
 from presage.schedulers.report.drawn import drawn
 from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.system.printable import on_page
 
@@ -47,14 +47,14 @@ def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[st
         lstrip_blocks=True,
     )
     environment.filters["span"] = span
-    ended = {name: one.ended for name, one in simulated.items()}
+    ended = {name: one.results for name, one in simulated.items()}
     spreads = spreads_of(ended)
     first = next(iter(simulated.values()))
     return environment.get_template("page.html.j2").render(
         title=title,
         facts={**facts, **_of_cluster(first)},
         policies=list(simulated),
-        columns=columns_of({name: metrics_of(one) for name, one in simulated.items()}),
+        columns=columns_of({name: compute_metrics(one) for name, one in simulated.items()}),
         spreads=spreads,
         scale=_scale(spreads),
         data=drawn(simulated),

@@ -13,7 +13,7 @@ from presage.schedulers.traces.trace import Trace
 _STEPS_PER_DOUBLING = 4  # durations within a fifth of each other count as alike
 
 
-def assigned(trace: Trace, models: Sequence[str], seed: int) -> Trace:
+def assign_models(trace: Trace, models: Sequence[str], seed: int) -> Trace:
     """The trace, and whoever has no model has one of ``models``, each as likely as another.
 
     People submit the same thing again and again: jobs of one user with the same gang size and

@@ -72,14 +72,14 @@ _CHECKPOINTING = {
 OPTIONAL = tuple(_COLUMNS)
 
 
-def row_of(job: Job) -> dict[str, Cell]:
+def to_row(job: Job) -> dict[str, Cell]:
     """A job's gang, and by column whatever else was said of it; its features are left out."""
     said = ((name, column.of(job), column.unsaid) for name, column in _COLUMNS.items())
     return {"gpus": job.gpus} | {name: value for name, value, unsaid in said if value != unsaid}
 
 
 def fields_of(row: Row) -> dict[str, Any]:
-    """What :func:`row_of` wrote, as fields of a job.
+    """What :func:`to_row` wrote, as fields of a job.
 
     Raises
     ------

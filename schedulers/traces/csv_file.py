@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 
 from presage.errors import TableError
-from presage.schedulers.traces.columns import OPTIONAL, REQUIRED, fields_of, row_of
+from presage.schedulers.traces.columns import OPTIONAL, REQUIRED, fields_of, to_row
 from presage.schedulers.traces.row import Row
 from presage.schedulers.traces.trace import Entry, Trace
 
@@ -33,7 +33,7 @@ def write_trace(path: Path, trace: Trace) -> None:
     """
     rows = [
         {"job_id": job.job_id, "submit": job.submit_s, "duration": trace.duration_s[job.job_id]}
-        | row_of(job)
+        | to_row(job)
         for job in trace.jobs
     ]
     used = {name for row in rows for name in row}

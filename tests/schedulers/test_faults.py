@@ -272,8 +272,8 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
     faults = read_faults(path, devices, seed=0, from_day=120.0)
     done = simulated(devices, Fifo(), jobs, ground_truth, faults=faults)
 
-    assert {one.job.job_id for one in done.ended} == ground_truth.keys()
-    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    assert {one.job.job_id for one in done.results} == ground_truth.keys()
+    assert all(one.phase is Phase.FINISHED for one in done.results)
     # From the log alone: how long runs lasted, and what of them was kept.
     began_s: dict[str, float] = {}
     held_s, kept_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
@@ -288,7 +288,7 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
             held_s[name] += ran_s
             kept_s[name] += work_s // step_s * step_s if what == "lost" else work_s
     assert Counter(what for _, what, _, _ in done.log.entries)["lost"] == 9
-    for one in done.ended:
+    for one in done.results:
         name, gpus = one.job.job_id, one.job.gpus
         whole_s = ground_truth[name] * (1 + saves.cost_s / saves.interval_s)
         assert kept_s[name] == pytest.approx(whole_s)

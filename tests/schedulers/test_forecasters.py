@@ -21,7 +21,7 @@ from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, PredictionCache
 from presage.schedulers.live.forecast_source import live_forecaster
 from presage.schedulers.live.protocol.wire import read_told, write_told
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
@@ -49,7 +49,7 @@ def made(name: str, zoo, jobs) -> Forecaster:
     noisy, _, of = name.rpartition(" ")
     found: Forecaster = NoForecasts()
     if of == "oracle":
-        ground_truth = Measured({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
+        ground_truth = MeasuredTruth({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
         found = Oracle(ground_truth, DEVICES)
     elif of == "table":
         found = Table(zoo)

@@ -280,10 +280,10 @@ def test_a_sweep_takes_its_options_from_its_file(more, words):
         (("--noise", "-1"), r"noise=-1\.0, must be within 0 and 10"),
         (("--faults", "one,two"), "faults 'one,two' is neither a file nor two numbers of days"),
         (("--measured", "absent"), "absent/jobs.parquet: no such table"),
-        (("--seed", "-1"), "seed=-1, must be a whole number >= 0"),
+        (("--seed", "-1"), "seed=-1, must be an integer >= 0"),
         (("--risk", "0.6"), "risk=0.6, must be above 0 and at most 0.5"),
-        (("--draw-models",), "draw_models needs models to draw; name their folder"),
-        (("--shares", "caps"), "shares need what jobs do; name the folder of tables"),
+        (("--draw-models",), "draw_models needs measured tables; name their folder"),
+        (("--shares", "caps"), "shares needs measured tables; name their folder"),
         (("--shares", "some"), "must be one of none, caps, weights"),
         (("--forecast", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
         (

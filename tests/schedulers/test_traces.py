@@ -16,7 +16,7 @@ from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.traces.assign import assigned
+from presage.schedulers.traces.assign import assign_models
 from presage.schedulers.traces.csv_file import write_trace
 from presage.schedulers.traces.formats import FORMATS, read_trace
 from presage.schedulers.traces.selecting import between, first, loaded, of_user
@@ -416,10 +416,10 @@ MODELS = ("bert", "gpt", "resnet")
 
 @given(trace=traces(), seed=st.integers(0, 3), kept=st.integers(0, 5))
 def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
-    told = assigned(trace, MODELS, seed)
+    told = assign_models(trace, MODELS, seed)
 
-    assert assigned(first(trace, kept), MODELS, seed).jobs == told.jobs[:kept]
-    assert assigned(told, MODELS, seed + 1) == told
+    assert assign_models(first(trace, kept), MODELS, seed).jobs == told.jobs[:kept]
+    assert assign_models(told, MODELS, seed + 1) == told
     for one, was in zip(told.jobs, trace.jobs, strict=True):
         assert one == replace(was, model=one.model)
         assert one.model == was.model or (not was.model and one.model in MODELS)
@@ -428,14 +428,14 @@ def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
 def test_a_user_trains_the_same_again_and_strangers_draw_evenly():
     again = [job(str(i), user="ann", gpus=4) for i in range(50)]
     strangers = [job(f"s{i}", 1.0) for i in range(3000)]
-    told = assigned(
+    told = assign_models(
         Trace((*again, *strangers), {one.job_id: 100.0 for one in (*again, *strangers)}), MODELS, 0
     )
 
     assert len({one.model for one in told.jobs[:50]}) == 1
     counts = summary_of(Trace(told.jobs[50:], told.duration_s)).models
     assert all(counts[name] == pytest.approx(1000, abs=90) for name in MODELS)
-    assert told.jobs != assigned(Trace(tuple(again + strangers), told.duration_s), MODELS, 1).jobs
+    assert told.jobs != assign_models(Trace(tuple(again + strangers), told.duration_s), MODELS, 1).jobs
 
 
 def test_every_format_is_known_by_columns_that_no_other_has():

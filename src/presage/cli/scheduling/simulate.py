@@ -223,18 +223,18 @@ def _simulate(
     as_json: bool,
 ) -> None:
     from presage.pipelines.stages.stage import write_page
-    from presage.schedulers.simulator.scenario import simulation_of, trace_of
-    from presage.schedulers.simulator.schedule_metrics import metrics_of
+    from presage.schedulers.simulator.scenario import load_trace, make_simulation
+    from presage.schedulers.simulator.schedule_metrics import compute_metrics
     from presage.system.atomic_file import write_atomically
     from presage.system.progress import training_progress
 
     found: dict[str, Metrics] = {}
     kept: dict[str, Simulation] = {}  # for the page and the tables
     for name, scenario in scenarios.items():
-        run = simulation_of(scenario)
+        run = make_simulation(scenario)
         with training_progress(name) as move:
-            run.run(partial(_move, move, len(trace_of(scenario).jobs)))
-        found[name] = metrics_of(run)
+            run.run(partial(_move, move, len(load_trace(scenario).jobs)))
+        found[name] = compute_metrics(run)
         _tell_remarks(name, run, foretells=scenario.forecast != "none")
         if report or parquet:
             kept[name] = run
@@ -248,7 +248,7 @@ def _simulate(
         write_page(render(kept, title=title, facts=_facts(scenario)), report)
     if parquet is not None:
         _write_tables(kept, parquet)
-    left_out = trace_of(scenario).left_out
+    left_out = load_trace(scenario).left_out
     if as_json:
         document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
         if left_out:
@@ -304,11 +304,11 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
 
 def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
     from presage.schedulers.simulator.sweep import (
-        compared,
-        names_of,
+        comparison_rows,
+        scenario_names,
         read_sweep,
         run_sweep,
-        write_table,
+        write_outcomes_table,
     )
     from presage.system.progress import counted_progress
 
@@ -319,12 +319,12 @@ def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: 
         found = run_sweep(scenarios, folder, workers=workers, ray=ray, progress=step)
     outcomes = [one for one in found if not isinstance(one, PresageError)]
     if outcomes:
-        write_table(outcomes, folder / "outcomes.parquet")
+        write_outcomes_table(outcomes, folder / "outcomes.parquet")
     if as_json:
         typer.echo(json.dumps({"outcomes": outcomes}, indent=2, allow_nan=False))
     elif outcomes:
-        _print_compared(compared(outcomes))
-    for name, one in zip(names_of(scenarios), found, strict=True):
+        _print_compared(comparison_rows(outcomes))
+    for name, one in zip(scenario_names(scenarios), found, strict=True):
         if isinstance(one, PresageError):
             say(f"{name}: {one}", err=True)
     if len(outcomes) < len(found):
