@@ -24,12 +24,12 @@ from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import read_measurements, attach_models
+from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
 from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
-from presage.schedulers.traces.selecting import of_user
-from presage.schedulers.traces.summary import summary_of
+from presage.schedulers.traces.selecting import select_user
+from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace
 from presage.serving.predictor.predictor import Predictor
 
@@ -110,7 +110,7 @@ def traced(name: str) -> tuple[Trace, float]:
     """A trace without models, of gangs that fit, and how many devices it keeps busy."""
     file, user, nodes = TRACES[name]
     trace = read_trace(DATASETS / file)
-    trace = of_user(trace, user) if user else trace
+    trace = select_user(trace, user) if user else trace
     most = nodes * DEVICES_OF_A_NODE
     first_s = trace.jobs[0].submit_s
     kept = tuple(
@@ -119,7 +119,7 @@ def traced(name: str) -> tuple[Trace, float]:
         if job.gpus <= most
     )
     trace = replace(trace, jobs=kept)
-    busy = summary_of(trace).devices_busy
+    busy = summarize(trace).devices_busy
     assert busy is not None
     return trace, busy
 

@@ -32,10 +32,10 @@ from presage.schedulers.simulator.event_log import Entry
 from presage.schedulers.simulator.ground_truth import TraceDurations
 from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import read_measurements, attach_models
+from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
 from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import JobResult, Simulation
-from presage.schedulers.traces.summary import summary_of
+from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace
 from presage.serving.predictor.predictor import Predictor
 
@@ -153,7 +153,7 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
         tree(nodes, RACKS),
     )
     trace = cut(begun_elsewhere(traced(run.trace)[0], run.seed))
-    busy = summary_of(trace).devices_busy
+    busy = summarize(trace).devices_busy
     assert busy is not None
     trace = attach_models(trace, of.measurements, [of.kind], seed=run.seed)
     factor = busy / run.load / cluster.devices

@@ -491,7 +491,9 @@ def simulate(
         + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
         for one in jobs
     }
-    ground_truth = MeasuredTruth(duration_s, world, KIND, shares="weights", undivided_share=undivided)
+    ground_truth = MeasuredTruth(
+        duration_s, world, KIND, shares="weights", undivided_share=undivided
+    )
     done = Simulation(Cluster(nodes), policy_of(policy), Table(world), ground_truth, submitted)
     done.run()
     metrics = compute_metrics(done)

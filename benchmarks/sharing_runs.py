@@ -34,7 +34,7 @@ from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import read_measurements, attach_models
+from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
 from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace

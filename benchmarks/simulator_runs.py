@@ -29,12 +29,12 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.simulator.ground_truth import TraceDurations, GroundTruth
+from presage.schedulers.simulator.ground_truth import GroundTruth, TraceDurations
 from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
-from presage.schedulers.traces.generator import generated
+from presage.schedulers.traces.generator import generate_trace
 from presage.schedulers.traces.trace import Trace
 
 NODE = 8  # devices of a node
@@ -89,7 +89,7 @@ def simulated(path: Path, nodes: int, policy: str) -> Run:
 
 def grown(path: Path, jobs: int, nodes: int, load: float, policy: str) -> Run:
     """So many jobs like those of a trace, which come ``load`` times as fast."""
-    trace = generated(traced(path), jobs, seed=0)
+    trace = generate_trace(traced(path), jobs, seed=0)
     faster = [replace(job, submit_s=job.submit_s / load) for job in trace.jobs]
     return _run(_cluster(nodes), policy, None, TraceDurations(trace.duration_s), faster)
 
@@ -160,7 +160,7 @@ def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
     """The first jobs of a trace, with models drawn from tables of one kind of device."""
     import pandas as pd
 
-    from presage.schedulers.simulator.model_measurements import read_measurements, attach_models
+    from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
 
     device = pd.read_parquet(tables / "devices.parquet").iloc[0]
     kind, measurements = device["device_kind"], read_measurements(tables)

@@ -9,7 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from presage.features.device.device import catalogue, device_kind
-from presage.schedulers.cluster_files.topology_file import INSIDES, Inside, inside, wired
+from presage.schedulers.cluster_files.topology_file import (
+    NODE_LAYOUTS,
+    NodeLayout,
+    node_layout,
+    parse_topology,
+)
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.kubernetes.gate.annotations import device_names
 from presage.schedulers.kubernetes.kubernetes_names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
@@ -109,9 +114,9 @@ def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
             for name, node in given.items()
         )
     )
-    insides = [_inside(one, given[one.name]) for one in cluster.nodes]
+    layouts = [_node_layout(one, given[one.name]) for one in cluster.nodes]
     groups = _groups({name: path for name, (path, _) in in_order.items()}, reading)
-    topology = wired(cluster, insides, {"groups": groups})
+    topology = parse_topology(cluster, layouts, {"groups": groups})
     return Fleet(
         Cluster(cluster.nodes, topology),
         given,
@@ -152,10 +157,10 @@ def _path(node: Json, reading: Reading) -> tuple[str, ...]:
     """What a node is in, outermost first; what no label names has but one thing inside of it."""
     labels = node["metadata"].get("labels") or {}
     path: list[str] = []
-    inside = node["metadata"]["name"]
+    parent = node["metadata"]["name"]
     for label in reading.levels.values():
-        inside = labels.get(label) or f"({inside})"
-        path.append(inside)
+        parent = labels.get(label) or f"({parent})"
+        path.append(parent)
     return tuple(reversed(path))
 
 
@@ -174,10 +179,10 @@ def _groups(
     return found
 
 
-def _inside(node: Node, given: Json) -> Inside | None:
+def _node_layout(node: Node, given: Json) -> NodeLayout | None:
     """What a label says; one that says nothing of use is as none."""
     within = (given["metadata"].get("labels") or {}).get(WITHIN, "")
-    size, _ = INSIDES.get(within, (0, ""))
-    if within not in INSIDES or (size and node.devices % size):
+    size, _ = NODE_LAYOUTS.get(within, (0, ""))
+    if within not in NODE_LAYOUTS or (size and node.devices % size):
         return None
-    return inside(within, node, Path(), node.name)
+    return node_layout(within, node, Path(), node.name)

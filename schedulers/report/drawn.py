@@ -50,7 +50,8 @@ def drawn(simulated: Mapping[str, Simulation]) -> str:
         "ends": ENDS,
         "phases": _PHASES,
         "shared": any(
-            bool((line.intervals.compute_milli < FULL_DEVICE_MILLI).any()) for line in lines.values()
+            bool((line.intervals.compute_milli < FULL_DEVICE_MILLI).any())
+            for line in lines.values()
         ),
         **of_jobs,
     }

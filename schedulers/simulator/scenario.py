@@ -249,7 +249,9 @@ def _jobs_and_truth(
         if scenario.draw_models:
             trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
         trace = attach_models(trace, measurements, kinds, seed=scenario.seed)
-        ground_truth = MeasuredTruth(trace.duration_s, measurements, kinds[0], shares=scenario.shares)
+        ground_truth = MeasuredTruth(
+            trace.duration_s, measurements, kinds[0], shares=scenario.shares
+        )
     trace = scale_load(trace, scenario.load)
     costs = Checkpointing(
         scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
@@ -308,7 +310,7 @@ def _faults(scenario: Scenario, cluster: Cluster, jobs: Sequence[Job]) -> tuple[
                 "file, or MTBF,MTTR such as 30,0.5"
             ) from None
         until_s = _fault_horizon_s(load_trace(scenario), jobs, cluster)
-        return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)
+        return FaultModel(mtbf, mttr).draw(len(cluster.nodes), until_s, seed=scenario.seed)
     return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)
 
 

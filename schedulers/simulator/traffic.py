@@ -32,7 +32,8 @@ def bytes_by_level(gang_runs: Iterable[GangRun], topology: Topology) -> dict[str
 
     In an iteration each edge of a ring all-reduce of m members carries 2 (m - 1) / m times their
     gradients (requirement C4), over the level at which its two devices meet. The ring visits the
-    devices in depth-first order. The traffic of jobs with 0 gradient bytes or iterations is unknown.
+    devices in depth-first order. The traffic of jobs without gradient bytes or
+    iterations is unknown.
     """
     known = [run for run in gang_runs if len(run.allocations) > 1 and _gradient_bytes(run.job)]
     if not known:

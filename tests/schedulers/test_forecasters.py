@@ -177,7 +177,7 @@ def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
     assert fresh.failure == ""
     now_s = 0.0
     for number in range(5):
-        forecasts = fresh.of(DEVICES, now_s)
+        forecasts = fresh.get(DEVICES, now_s)
         if number:  # nobody has been asked anew yet
             assert fresh.failure == forecasts.failure == "nobody is there"
         forecasts.runtime_s(job(str(number)))
@@ -185,7 +185,7 @@ def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
         now_s += MOST_RETRY_S + 1
 
     monkeypatch.setattr(Switched, "there", True)
-    forecasts = fresh.of(DEVICES, now_s)
+    forecasts = fresh.get(DEVICES, now_s)
     assert fresh.failure == "nobody is there"
     forecasts.runtime_s(job("last"))
     assert fresh.failure == forecasts.failure == ""

@@ -18,13 +18,17 @@ from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.measured_truth import MeasuredTruth, divide_by_weight, weighted_slowdowns
+from presage.schedulers.simulator.measured_truth import (
+    MeasuredTruth,
+    divide_by_weight,
+    weighted_slowdowns,
+)
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.model_measurements import (
-    resolve_model_name,
-    read_measurements,
-    multi_node_ratios,
     attach_models,
+    multi_node_ratios,
+    read_measurements,
+    resolve_model_name,
 )
 from presage.schedulers.traces.trace import Trace
 from presage.serving.client.client import PresageClient
@@ -241,7 +245,9 @@ def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
 
     other = ("v100", "none")
     assert models_of(of("a", "one", kinds=("v100",)), kinds=other)[0].model == "a"
-    with pytest.raises(ConfigError, match="no model was timed on v100 and none; measured kinds are k80"):
+    with pytest.raises(
+        ConfigError, match="no model was timed on v100 and none; measured kinds are k80"
+    ):
         models_of(job("drawn"), kinds=other)
 
 
@@ -318,7 +324,9 @@ def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
     assert weighted_slowdowns(effects, [500, 500]) == pytest.approx([1.2, 1.4])
     assert weighted_slowdowns(effects, [900, 100]) == pytest.approx([1.04, 1.72])
     assert weighted_slowdowns([[9.0]], [700]) == [1.0]
-    assert weighted_slowdowns(effects, [900, 100], 1.0) == pytest.approx([1.2, 1.4])  # no weight changes it
+    assert weighted_slowdowns(effects, [900, 100], 1.0) == pytest.approx(
+        [1.2, 1.4]
+    )  # no weight changes it
     assert weighted_slowdowns(effects, [900, 100], 0.5) == pytest.approx([1.12, 1.56])
 
 

@@ -110,8 +110,8 @@ def busy_day(seed, policy, *, jobs=60):
         lengths[name] = drawn.choice((0.5, 10.0, 33.3, 200.0))
     faults = [Fault(30.0, 0, repaired=False), Fault(90.0, 0, repaired=True)]
     return simulated(
-        cluster(2, 3), policy, made, MeasuredTruth(lengths, WORLD, "v100", shares="caps"), faults=faults,
-        seed=seed, stop_on_impossible=False,
+        cluster(2, 3), policy, made, MeasuredTruth(lengths, WORLD, "v100", shares="caps"),
+        faults=faults, seed=seed, stop_on_impossible=False,
     )  # fmt: skip
 
 

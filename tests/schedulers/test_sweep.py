@@ -18,7 +18,12 @@ import pytest
 
 from presage.errors import ConfigError
 from presage.schedulers.simulator.confidence import mean_with_margin
-from presage.schedulers.simulator.sweep import comparison_rows, compute_digest, read_sweep, run_sweep
+from presage.schedulers.simulator.sweep import (
+    comparison_rows,
+    compute_digest,
+    read_sweep,
+    run_sweep,
+)
 from presage.serving.client.client import PresageClient
 from presage.system.worker_processes import done_by_workers
 from tests.serving.conftest import make_release
@@ -171,7 +176,7 @@ def test_a_sweep_on_ray_tells_the_same(folder):
                 ("seed: true", "seed=True is not an integer"),
                 ("seed: [0, [1]]", r"seed=\[1\] is not an integer"),
                 ("seed: -1", "seed=-1, must be an integer >= 0"),
-                (f"seed: {2**63}", "of 63 bits at most"),
+                (f"seed: {2**63}", "of at most 63 bits"),
                 ("risk: .nan", "risk=nan, must be above 0 and at most"),
                 ("risk: 7", r"risk=7\.0, must be above 0 and at most 0\.5"),
                 ("load: 1e3", "load='1e3' is not a number .to YAML"),

@@ -70,7 +70,10 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
     ]
     waits = zip(line.pending.index.tolist(), line.pending.start_s, line.pending.end_s, strict=True)
     assert list(waits) == [(0, 0.0, 1.0), (0, 8.0, 9.0), (0, 9.0, 10.0), (1, 0.0, 12.0)]
-    assert list(zip(line.outages.start_s, line.outages.end_s, strict=True)) == [(8.0, 9.0), (11.0, 12.0)]
+    assert list(zip(line.outages.start_s, line.outages.end_s, strict=True)) == [
+        (8.0, 9.0),
+        (11.0, 12.0),
+    ]
     busy = line.busy_devices()
     assert busy.at_s.tolist() == [1.0, 3.0, 8.0, 10.0, 12.0]
     assert busy.value.tolist() == [2.0, 1.0, 0.0, 1.0, 0.0]

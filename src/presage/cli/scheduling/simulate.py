@@ -305,9 +305,9 @@ def _tell_remarks(name: str, run: Simulation, *, foretells: bool) -> None:
 def _sweep(path: Path, folder: Path, workers: int, ray: str | None, *, as_json: bool) -> None:
     from presage.schedulers.simulator.sweep import (
         comparison_rows,
-        scenario_names,
         read_sweep,
         run_sweep,
+        scenario_names,
         write_outcomes_table,
     )
     from presage.system.progress import counted_progress

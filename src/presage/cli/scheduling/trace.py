@@ -39,9 +39,9 @@ def show(
 ) -> None:
     """Show what a trace is like: load, arrivals, gangs, durations, users, what was left out."""
     from presage.schedulers.traces.formats import read_trace
-    from presage.schedulers.traces.summary import summary_of
+    from presage.schedulers.traces.summary import summarize
 
-    found = summary_of(read_trace(file))
+    found = summarize(read_trace(file))
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2, allow_nan=False))
     else:
@@ -76,12 +76,12 @@ def convert(
             raise ConfigError(f"--{option} {time_s}: must be a number of seconds")
     trace = read_trace(file)
     if user is not None:
-        trace = selecting.of_user(trace, user)
+        trace = selecting.select_user(trace, user)
     if from_s > 0 or to_s < math.inf:
-        trace = selecting.between(trace, from_s, to_s)
+        trace = selecting.select_period(trace, from_s, to_s)
     if first is not None:
-        trace = selecting.first(trace, first)
-    trace = selecting.loaded(trace, load)
+        trace = selecting.select_first(trace, first)
+    trace = selecting.scale_load(trace, load)
     _write(output, trace)
     _tell(output, trace)
 
@@ -97,14 +97,14 @@ def generate(
     """Make jobs like those of a trace: arrivals, gangs, durations, users."""
     from presage.schedulers.traces import selecting
     from presage.schedulers.traces.formats import read_trace
-    from presage.schedulers.traces.generator import generated
+    from presage.schedulers.traces.generator import generate_trace
     from presage.system.progress import counted_progress
 
     _check(output, load)
     with counted_progress(f"{jobs:,} jobs: read, draw, write", 3) as step:
         source = read_trace(like)
         step()
-        made = selecting.loaded(generated(source, jobs, seed), load)
+        made = selecting.scale_load(generate_trace(source, jobs, seed), load)
         step()
         _write(output, made)
         step()
