@@ -1,4 +1,4 @@
-"""What the page's script draws from."""
+"""Data that the scripts of the page draw."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _MOST_USERS = 7  # with a colour of their own, those with most jobs
 
 
 def drawn(simulated: Mapping[str, Simulation]) -> str:
-    """Jobs, and of each policy bars, curves and distributions, packed.
+    """Return the packed jobs, and the bars, curves and distributions of each policy.
 
-    Times of jobs and bars are in ticks of a round part of a second.
+    Times of jobs and bars are in ticks of a power of ten in seconds.
     """
     first = next(iter(simulated.values()))
     jobs = list(first.ledger.jobs.values())
@@ -64,7 +64,7 @@ def _timeline(one: Simulation) -> Timeline:
 
 
 def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Columns of the jobs, and the words that they name by numbers."""
+    """Return the columns of the jobs, and the names that the columns refer to by index."""
     models = list(dict.fromkeys(job.model for job in jobs))
     users = list(dict.fromkeys(job.user for job in jobs))
     of_model = {model: i for i, model in enumerate(models)}

@@ -2,7 +2,7 @@
 
 ``name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,
 scheduled_time``, in seconds. A pod is submitted at its creation and runs from its scheduling to its
-deletion; its queuing time was caused by the traced scheduler. Only the QoS class LS is
+deletion: its queuing time is a result of the traced scheduler. Only the QoS class LS is
 latency-sensitive.
 
 A share of a device includes the same share of its memory, as in the trace authors' simulator.
