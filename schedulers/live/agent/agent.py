@@ -98,9 +98,9 @@ class Agent:
         told = ToldJobs()
         first = ToldForecasts(told)
         forecasts = PredictionCache(
-            lambda: SecondForecasts(told, second()) if second else first, otherwise=first
+            lambda: SecondForecasts(told, second()) if second else first, fallback=first
         )
-        self.core = NodeCore(options.node, devices, forecasts.of, told)
+        self.core = NodeCore(options.node, devices, forecasts.get, told)
         self._forecasts, self._missing = forecasts, ""  # and what was last said to be wrong of them
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
