@@ -21,7 +21,7 @@ from forecast_worth_runs import (
     traced,
 )
 
-from presage.schedulers.simulator.confidence import mean_and_margin
+from presage.schedulers.simulator.confidence import mean_with_margin
 
 INTRODUCTION = """\
 # What forecasts are worth
@@ -133,7 +133,7 @@ def _gains(outcomes: Outcomes) -> Iterator[str]:
                 for forecast in ("shipped", "retrained"):
                     got = _jct_h(outcomes, trace, load, policy, forecast)
                     way = [(f - g) / (f - b) for f, g, b in zip(fifo, got, best, strict=True)]
-                    part, half = mean_and_margin(way)
+                    part, half = mean_with_margin(way)
                     cells.append(f"{mean(got):,.1f} ({100 * part:.0f} ± {100 * half:.0f} %)")
                 cells.append(f"{mean(best):,.1f}")
             yield f"| {trace} | {load:g} | {mean(fifo):,.1f} | {' | '.join(cells)} |"
@@ -193,7 +193,7 @@ def _mean(
     known = [one[key] / unit for one in alike if one[key] is not None]
     if not known:
         return "-"
-    of_all, half = mean_and_margin(known)
+    of_all, half = mean_with_margin(known)
     return f"{of_all:,.{digits}f}" + (f" ± {half:,.{digits}f}" if margin and half > 0 else "")
 
 

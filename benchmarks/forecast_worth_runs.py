@@ -22,14 +22,14 @@ from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import read_measurements, with_models
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
-from presage.schedulers.traces.selecting import of_user
-from presage.schedulers.traces.summary import summary_of
+from presage.schedulers.traces.selecting import select_user
+from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace
 from presage.serving.predictor.predictor import Predictor
 
@@ -84,20 +84,20 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     )
     trace, busy = traced(run.trace)
     factor = run.load * cluster.devices / busy
-    trace = with_models(begun_elsewhere(trace, run.seed), world, [KIND], seed=run.seed)
+    trace = attach_models(begun_elsewhere(trace, run.seed), world, [KIND], seed=run.seed)
     jobs = [
         replace(
             job, submit_s=job.submit_s / factor, checkpointing=Checkpointing(restart_s=RESTART_S)
         )
         for job in trace.jobs
     ]
-    ground_truth = Measured(trace.duration_s, world, KIND)
+    ground_truth = MeasuredTruth(trace.duration_s, world, KIND)
     done = Simulation(
         cluster, policy_of(run.policy), _forecaster(run, ground_truth, cluster, world, releases),
         ground_truth, jobs, seed=run.seed,
     )  # fmt: skip
     done.run()
-    return asdict(metrics_of(done))
+    return asdict(compute_metrics(done))
 
 
 @lru_cache
@@ -110,7 +110,7 @@ def traced(name: str) -> tuple[Trace, float]:
     """A trace without models, of gangs that fit, and how many devices it keeps busy."""
     file, user, nodes = TRACES[name]
     trace = read_trace(DATASETS / file)
-    trace = of_user(trace, user) if user else trace
+    trace = select_user(trace, user) if user else trace
     most = nodes * DEVICES_OF_A_NODE
     first_s = trace.jobs[0].submit_s
     kept = tuple(
@@ -119,7 +119,7 @@ def traced(name: str) -> tuple[Trace, float]:
         if job.gpus <= most
     )
     trace = replace(trace, jobs=kept)
-    busy = summary_of(trace).devices_busy
+    busy = summarize(trace).devices_busy
     assert busy is not None
     return trace, busy
 
@@ -138,7 +138,7 @@ def _predictor(release: Path) -> Predictor:
 
 
 def _forecaster(
-    run: Run, ground_truth: Measured, cluster: Cluster, world: Measurements, releases: Path
+    run: Run, ground_truth: MeasuredTruth, cluster: Cluster, world: Measurements, releases: Path
 ) -> Forecaster:
     if run.forecast == "none":
         return NoForecasts()

@@ -46,7 +46,7 @@ from gang_words import (
 )
 from matplotlib.figure import Figure
 
-from presage.schedulers.simulator.confidence import mean_and_margin
+from presage.schedulers.simulator.confidence import mean_with_margin
 
 PICTURE = Path("docs/pictures/gang_sweep.png")
 DEAR = ("rack", "spine", "cluster")  # levels outside of nodes
@@ -263,7 +263,7 @@ def draw(made: Made, path: Path) -> None:
         points = []
         for alpha, beta in RATIOS:
             alike = _alike(made, *ONE, swept(near, alpha, beta))
-            jct_h, half = mean_and_margin([one["average_jct_s"] / HOUR_S for one in alike])
+            jct_h, half = mean_with_margin([one["average_jct_s"] / HOUR_S for one in alike])
             points.append((mean(_sent(one, DEAR) for one in alike), jct_h, half))
         x, y, _ = zip(*points, strict=True)
         panel.plot(x, y, marker=marker, label=f"gang, near={near}")
@@ -303,14 +303,14 @@ def _ratio(alike: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]
     """Of average JCT, seed by seed."""
     ratios = [100 * one["average_jct_s"] / of["average_jct_s"]
               for one, of in zip(alike, base, strict=True)]  # fmt: skip
-    middle, half = mean_and_margin(ratios)
+    middle, half = mean_with_margin(ratios)
     return f"{middle:.0f} ± {half:.0f}" if half > 0 else f"{middle:.0f}"
 
 
 def _mean(
     alike: Sequence[Mapping[str, Any]], key: str, unit: float, digits: int, *, margin: bool = False
 ) -> str:
-    of_all, half = mean_and_margin([one[key] / unit for one in alike])
+    of_all, half = mean_with_margin([one[key] / unit for one in alike])
     return f"{of_all:,.{digits}f}" + (f" ± {half:,.{digits}f}" if margin and half > 0 else "")
 
 

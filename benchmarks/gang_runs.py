@@ -29,13 +29,13 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.simulator.event_log import Entry
-from presage.schedulers.simulator.ground_truth import Durations
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.ground_truth import TraceDurations
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import read_measurements, with_models
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import JobResult, Simulation
-from presage.schedulers.traces.summary import summary_of
+from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace
 from presage.serving.predictor.predictor import Predictor
 
@@ -153,9 +153,9 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
         tree(nodes, RACKS),
     )
     trace = cut(begun_elsewhere(traced(run.trace)[0], run.seed))
-    busy = summary_of(trace).devices_busy
+    busy = summarize(trace).devices_busy
     assert busy is not None
-    trace = with_models(trace, of.measurements, [of.kind], seed=run.seed)
+    trace = attach_models(trace, of.measurements, [of.kind], seed=run.seed)
     factor = busy / run.load / cluster.devices
     restarts = Checkpointing(restart_s=RESTART_S)
     jobs = [
@@ -163,7 +163,7 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
     ]
     if run.policy == "bin-packing":
         jobs = [_requested(job, of) for job in jobs]
-    ground_truth = Measured(trace.duration_s, of.measurements, of.kind)
+    ground_truth = MeasuredTruth(trace.duration_s, of.measurements, of.kind)
     done = Simulation(
         cluster, policy_of(run.policy), _forecaster(run, ground_truth, cluster, of.measurements),
         ground_truth, jobs, seed=run.seed,
@@ -171,7 +171,7 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
     begin_s = time.process_time()
     done.run()
     cpu_s = time.process_time() - begin_s
-    return asdict(metrics_of(done)) | _of_gangs(done) | {"cpu_s": cpu_s}
+    return asdict(compute_metrics(done)) | _of_gangs(done) | {"cpu_s": cpu_s}
 
 
 def cut(trace: Trace) -> Trace:
@@ -193,7 +193,7 @@ def _requested(job: Job, of: World) -> Job:
 
 def _of_gangs(done: Simulation) -> dict[str, Any]:
     """Of large gangs, how long they took and waited, and of reservations."""
-    ended = [one for one in done.ended if one.phase is Phase.FINISHED]
+    ended = [one for one in done.results if one.phase is Phase.FINISHED]
     slowdown = [one.status.attained_s / one.job.gpus / one.solo_s for one in ended]
     large = [one for one in ended if one.job.gpus >= LARGE]
     most = max(one.job.gpus for one in ended)
@@ -237,7 +237,7 @@ def reserved_s(entries: Sequence[Entry]) -> float:
 
 
 def _forecaster(
-    run: Run, ground_truth: Measured, cluster: Cluster, measurements: Measurements
+    run: Run, ground_truth: MeasuredTruth, cluster: Cluster, measurements: Measurements
 ) -> Forecaster:
     if run.forecast == "none":
         return NoForecasts()
@@ -287,13 +287,13 @@ def streamed(one: Stream) -> dict[str, float]:
     duration_s["gang"] = STREAM_S
     jobs = sorted([*jobs, gang], key=lambda job: job.submit_s)
     nodes = tuple(Node(f"n{i}", NODE, "v100", 16 * GIB) for i in range(STREAM_NODES))
-    cluster, ground_truth = Cluster(nodes, tree(STREAM_NODES, RACKS)), Durations(duration_s)
+    cluster, ground_truth = Cluster(nodes, tree(STREAM_NODES, RACKS)), TraceDurations(duration_s)
     done = Simulation(
         cluster, policy_of(one.policy), Oracle(ground_truth, cluster), ground_truth, jobs
     )
     done.run()
-    (its,) = (ended for ended in done.ended if ended.job.job_id == "gang")
+    (its,) = (ended for ended in done.results if ended.job.job_id == "gang")
     return {
-        "wait_s": its.status.waited_s, "bypasses": bypasses(done.ended, [its])[0],
+        "wait_s": its.status.waited_s, "bypasses": bypasses(done.results, [its])[0],
         "rollbacks": its.status.rollbacks, "longest_s": max(duration_s.values()),
     }  # fmt: skip

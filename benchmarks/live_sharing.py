@@ -51,8 +51,8 @@ from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
-from presage.schedulers.simulator.measured_truth import Measured
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -491,16 +491,18 @@ def simulate(
         + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
         for one in jobs
     }
-    ground_truth = Measured(duration_s, world, KIND, shares="weights", undivided=undivided)
+    ground_truth = MeasuredTruth(
+        duration_s, world, KIND, shares="weights", undivided_share=undivided
+    )
     done = Simulation(Cluster(nodes), policy_of(policy), Table(world), ground_truth, submitted)
     done.run()
-    metrics = metrics_of(done)
+    metrics = compute_metrics(done)
     return {
         "slower": slower,
-        "jct_s": {one.job.job_id: one.end_s - one.job.submit_s for one in done.ended},
+        "jct_s": {one.job.job_id: one.end_s - one.job.submit_s for one in done.results},
         "of_promised": {
-            one.job.job_id: (one.end_s - (one.first_start_s or 0.0)) / one.promised_s
-            for one in done.ended
+            one.job.job_id: (one.end_s - (one.first_start_s or 0.0)) / one.slo_s
+            for one in done.results
         },
         "late_share": metrics.late_share,
         "preemptions": metrics.preemptions,

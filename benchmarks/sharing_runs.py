@@ -36,10 +36,10 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import read_measurements, with_models
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.trace import Trace
@@ -69,7 +69,7 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     world = read_measurements(lucid)
     nodes = tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(run.nodes))
     cluster = Cluster(nodes)
-    trace = with_models(_day(run), world, [KIND], seed=run.seed)
+    trace = attach_models(_day(run), world, [KIND], seed=run.seed)
     chosen = random.Random(run.seed)
     jobs = [
         replace(
@@ -79,27 +79,27 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
         )
         for job in trace.jobs
     ]
-    ground_truth = Measured(trace.duration_s, world, KIND, shares="caps")
+    ground_truth = MeasuredTruth(trace.duration_s, world, KIND, shares="caps")
     policy = Timed(policy_of(run.policy))
     forecaster = _forecaster(run, ground_truth, cluster, world, releases)
     done = Simulation(cluster, policy, forecaster, ground_truth, jobs, seed=run.seed)
     began_s = time.process_time()
     done.run()
     took_s = time.process_time() - began_s
-    first_day = [one for one in done.ended if one.end_s <= DAY_S]
-    urgent = [one for one in done.ended if one.promised_s < math.inf]
+    first_day = [one for one in done.results if one.end_s <= DAY_S]
+    urgent = [one for one in done.results if one.slo_s < math.inf]
     # What nobody can keep: alone on a whole device it takes longer than was promised.
-    kept = [one for one in urgent if one.solo_s <= one.promised_s]
+    kept = [one for one in urgent if one.solo_s <= one.slo_s]
     # By which part of what was promised it took longer.
     late = [
-        (one.end_s - one.first_start_s) / one.promised_s - 1
+        (one.end_s - one.first_start_s) / one.slo_s - 1
         for one in urgent
-        if one.violated and one.first_start_s is not None
+        if one.has_violated_slo and one.first_start_s is not None
     ]
     return {
-        **asdict(metrics_of(done)),
+        **asdict(compute_metrics(done)),
         "promised_in_vain_share": 1 - len(kept) / len(urgent) if urgent else None,
-        "avoidably_late_share": mean(one.violated for one in kept) if kept else None,
+        "avoidably_late_share": mean(one.has_violated_slo for one in kept) if kept else None,
         "late_by_median": median(late) if late else 0.0,
         "simulated_jobs": len(jobs),
         "ended_in_a_day": len(first_day),
@@ -115,7 +115,7 @@ def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]
     """How many of the kinds of jobs take more memory than their bound says, and of how many."""
     world = read_measurements(lucid)
     cluster = Cluster((Node("n0", 1, KIND, MEMORY_BYTES),))
-    ground_truth = Measured({}, world, KIND)
+    ground_truth = MeasuredTruth({}, world, KIND)
     names = world.models_on(KIND)  # that the trace's jobs are drawn from
     jobs = [Job(name, 0.0, model=name, features=world.features[name]) for name in names]
     forecasts = Forecasts(_strangers(world, risk, releases), cluster)
@@ -184,7 +184,7 @@ def _from(trace: Trace, first: int) -> Iterator[tuple[Job, str]]:
 
 
 def _forecaster(
-    run: Run, ground_truth: Measured, cluster: Cluster, world: Measurements, releases: Path
+    run: Run, ground_truth: MeasuredTruth, cluster: Cluster, world: Measurements, releases: Path
 ) -> Forecaster:
     if run.forecast == "none":
         return NoForecasts()

@@ -29,12 +29,12 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.simulator.ground_truth import Durations, GroundTruth
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.ground_truth import GroundTruth, TraceDurations
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
-from presage.schedulers.traces.generator import generated
+from presage.schedulers.traces.generator import generate_trace
 from presage.schedulers.traces.trace import Trace
 
 NODE = 8  # devices of a node
@@ -83,15 +83,15 @@ def traced(path: Path) -> Trace:
 def simulated(path: Path, nodes: int, policy: str) -> Run:
     """A trace under a policy that knows how long jobs run."""
     trace = traced(path)
-    ground_truth = Durations(trace.duration_s)
+    ground_truth = TraceDurations(trace.duration_s)
     return _run(_cluster(nodes), policy, None, ground_truth, trace.jobs)
 
 
 def grown(path: Path, jobs: int, nodes: int, load: float, policy: str) -> Run:
     """So many jobs like those of a trace, which come ``load`` times as fast."""
-    trace = generated(traced(path), jobs, seed=0)
+    trace = generate_trace(traced(path), jobs, seed=0)
     faster = [replace(job, submit_s=job.submit_s / load) for job in trace.jobs]
-    return _run(_cluster(nodes), policy, None, Durations(trace.duration_s), faster)
+    return _run(_cluster(nodes), policy, None, TraceDurations(trace.duration_s), faster)
 
 
 def bare(path: Path, nodes: int, policy: str) -> Run:
@@ -153,22 +153,22 @@ class World(NamedTuple):
     cluster: Cluster
     trace: Trace
     measurements: Measurements
-    ground_truth: Measured
+    ground_truth: MeasuredTruth
 
 
 def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
     """The first jobs of a trace, with models drawn from tables of one kind of device."""
     import pandas as pd
 
-    from presage.schedulers.simulator.model_measurements import read_measurements, with_models
+    from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
 
     device = pd.read_parquet(tables / "devices.parquet").iloc[0]
     kind, measurements = device["device_kind"], read_measurements(tables)
     trace = traced(path)
     first = replace(trace, jobs=trace.jobs[:jobs])
-    drawn = with_models(first, measurements, [kind], seed=0)
+    drawn = attach_models(first, measurements, [kind], seed=0)
     cluster = _cluster(nodes, kind, int(device["memory_bytes"]))
-    return World(cluster, drawn, measurements, Measured(drawn.duration_s, measurements, kind))
+    return World(cluster, drawn, measurements, MeasuredTruth(drawn.duration_s, measurements, kind))
 
 
 def sharing(path: Path, tables: Path, jobs: int, nodes: int, policy: str, forecast: str) -> Run:
@@ -238,7 +238,7 @@ def _own_features(job: Job) -> Job:
 def profiled_whole(path: Path, nodes: int, policy: str) -> dict[str, float]:
     """Seconds in each file's own code, of a trace on whole devices."""
     trace = traced(path)
-    ground_truth, cluster = Durations(trace.duration_s), _cluster(nodes)
+    ground_truth, cluster = TraceDurations(trace.duration_s), _cluster(nodes)
     return _profiled(_simulation(cluster, policy, None, ground_truth, trace.jobs))
 
 
@@ -293,7 +293,7 @@ def _run(
     begin_s = time.process_time()
     simulation.run()
     cpu_s = time.process_time() - begin_s
-    peak_mib, ended = _peak_mib(), simulation.ended
+    peak_mib, ended = _peak_mib(), simulation.results
     waited_s = sum(one.status.waited_s for one in ended)
     span_s = max(one.end_s for one in ended) - jobs[0].submit_s
     jct_s = sum(one.end_s - one.job.submit_s for one in ended) / len(ended)
@@ -316,7 +316,7 @@ def _shared(simulation: Simulation) -> float:
         elif what in _LEFT:
             for device in held.pop(job_id, ()):
                 on[device].remove(job_id)
-    return len(shared) / len(simulation.ended)
+    return len(shared) / len(simulation.results)
 
 
 _LEFT = frozenset({"finish", "preempt", "overflow", "lost"})

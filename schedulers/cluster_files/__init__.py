@@ -1,1 +1,1 @@
-"""Clusters from files: their nodes, and how their devices hang together."""
+"""Readers of cluster files: nodes, and the topology of their devices."""

@@ -1,4 +1,4 @@
-"""How the GPUs of a node are linked, from what ``nvidia-smi topo -m`` prints."""
+"""Links between the GPUs of a node, from the output of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _KINDS = {"PIX": 1, "PSB": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 _NVLINKS = re.compile(r"NV\d+")
 _GPU = re.compile(r"GPU\d+")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # the header is underlined
-_ADVICE = "save what `nvidia-smi topo -m` prints, all of it"
+_ADVICE = "save the complete output of `nvidia-smi topo -m`"
 
 
 def read_links(text: str) -> NDArray[np.int64]:
-    """Return the level of a tree that joins each two GPUs of a listing.
+    """Return the topology level that joins each pair of GPUs of a listing.
 
-    Text around the matrix, its network cards and its columns of affinities are ignored.
+    Text around the matrix, network cards and the affinity columns are ignored.
 
     Returns
     -------
@@ -36,8 +36,8 @@ def read_links(text: str) -> NDArray[np.int64]:
     Raises
     ------
     ConfigError
-        It is no such listing, a line is cut or missing, a kind of link is not known, or two
-        entries for one pair differ; names the line.
+        The text is not such a listing, a line is truncated or missing, a kind of link is unknown,
+        or the two entries of a pair differ; the message names the line.
     """
     columns: list[str] = []
     rows: dict[str, list[int]] = {}
@@ -46,13 +46,13 @@ def read_links(text: str) -> NDArray[np.int64]:
         if not words or not _GPU.fullmatch(words[0]):
             continue
         if not columns:
-            columns = _columns(words, number)
+            columns = _parse_header(words, number)
             continue
         if words[0] in rows:
             raise ConfigError(f"line {number}: a second line of {words[0]}; keep one listing")
         if words[0] not in columns:
             raise ConfigError(f"line {number}: {words[0]} has no column; {_ADVICE}")
-        rows[words[0]] = _row(words, columns, number)
+        rows[words[0]] = _parse_row(words, columns, number)
     return _matrix(columns, rows)
 
 
@@ -73,15 +73,15 @@ def _matrix(columns: list[str], rows: dict[str, list[int]]) -> NDArray[np.int64]
     return links
 
 
-def _columns(words: list[str], number: int) -> list[str]:
-    """Names of the devices in a header: GPUs, then network cards, up to "CPU Affinity"."""
+def _parse_header(words: list[str], number: int) -> list[str]:
+    """Return the devices of a header: GPUs, then network cards, up to "CPU Affinity"."""
     if len(words) > 1 and _level(words[1]) is not None:
         raise ConfigError(f"line {number}: {words[0]} comes before the header; {_ADVICE}")
     return list(takewhile(lambda word: not word.startswith("CPU"), words))
 
 
-def _row(words: list[str], columns: list[str], number: int) -> list[int]:
-    """Levels of the links of one GPU to the others, in their order."""
+def _parse_row(words: list[str], columns: list[str], number: int) -> list[int]:
+    """Return the levels of the links from one GPU to the others, in order."""
     if len(words) <= len(columns):
         raise ConfigError(
             f"line {number}: {len(words) - 1} entries for {len(columns)} columns; {_ADVICE}"
@@ -93,8 +93,8 @@ def _row(words: list[str], columns: list[str], number: int) -> list[int]:
         level = _level(kind)
         if level is None or (level < 0) != (column == words[0]):
             raise ConfigError(
-                f"line {number}: {kind!r} from {words[0]} to {column} is no kind of link; there "
-                f"are NV#, {', '.join(_KINDS)}, and X for itself"
+                f"line {number}: {kind!r} from {words[0]} to {column} is not a kind of link; known "
+                f"are NV#, {', '.join(_KINDS)}, and X for the GPU itself"
             )
         found.append(level)
     return found
@@ -107,23 +107,23 @@ def _level(kind: str) -> int | None:
 
 
 class _Cluster(NamedTuple):
-    """GPUs that are joined so far, through a link of a level at most."""
+    """GPUs joined so far, with links of at most ``level``."""
 
     gpus: list[int]
     level: int
     below: tuple[Vertex | int, ...]
 
 
-def joined(links: NDArray[np.int64], node: str, first: int) -> Vertex:
-    """A node's tree, by complete linkage: devices are as far apart as the farthest two are.
+def build_node_tree(links: NDArray[np.int64], node: str, first: int) -> Vertex:
+    """Build a node's tree by complete linkage: groups are as far apart as their farthest pair.
 
-    A matrix that is no tree's, such as a cube mesh, where neighbours of neighbours are not
-    neighbours, is so approximated from above: no pair costs less than its link, some cost more.
+    A matrix without an equivalent tree, such as a cube mesh, is approximated from above: no pair
+    costs less than its link, and some cost more.
 
     Parameters
     ----------
     links : ndarray of shape (gpus, gpus)
-        As :func:`read_links` gives them.
+        Levels from :func:`read_links`.
     first : int
         Number of the node's first device.
     """
@@ -140,12 +140,12 @@ def joined(links: NDArray[np.int64], node: str, first: int) -> Vertex:
         ]  # fmt: skip
         clusters[a] = _Cluster(parts[0].gpus + parts[1].gpus, level, tuple(below))
         del clusters[b]
-    whole = clusters[0]
-    within = whole.level in {-1, len(_LEVELS) - 1}
-    return Vertex(node, "node", whole.below if within else (_vertex(whole, node),))
+    root = clusters[0]
+    is_node = root.level in {-1, len(_LEVELS) - 1}
+    return Vertex(node, "node", root.below if is_node else (_vertex(root, node),))
 
 
 def _vertex(part: _Cluster, node: str) -> Vertex:
-    """Called after the first GPU below it, as "n0.nvlink2"."""
+    """Return a vertex named after the first GPU below it, such as "n0.nvlink2"."""
     level = _LEVELS[part.level]
     return Vertex(f"{node}.{level}{min(part.gpus)}", level, part.below)

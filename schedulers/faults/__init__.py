@@ -1,1 +1,1 @@
-"""Nodes that fail and are repaired: from files, traces and distributions."""
+"""Node failures and repairs from files, traces and distributions."""

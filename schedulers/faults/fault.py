@@ -1,4 +1,4 @@
-"""Nodes fail and are repaired: events, and the outages between them."""
+"""Node faults: failure and repair events, and the outages between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presage.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A node fails, or is repaired."""
+    """Failure or repair of a node."""
 
     at_s: float
     node: int
@@ -22,20 +22,20 @@ class Fault:
         if not (math.isfinite(self.at_s) and self.at_s >= 0):
             raise ConfigError(
                 f"a fault of node {self.node} at {self.at_s} s, must be a finite number >= 0; "
-                "count seconds from the trace's beginning"
+                "count seconds from the start of the trace"
             )
 
 
 class Outage(NamedTuple):
-    """A node is down; infinitely long if it is not repaired."""
+    """Time span in which a node is down; infinite if it is not repaired."""
 
     node: int
     from_s: float
     until_s: float
 
 
-def merged(outages: Iterable[Outage]) -> list[Outage]:
-    """By node and time, where those of a node that overlap or touch are one."""
+def merge_outages(outages: Iterable[Outage]) -> list[Outage]:
+    """Merge overlapping and touching outages of a node, and sort by node and time."""
     found: list[Outage] = []
     for one in sorted(outages):
         if found and found[-1].node == one.node and one.from_s <= found[-1].until_s:
@@ -45,18 +45,21 @@ def merged(outages: Iterable[Outage]) -> list[Outage]:
     return found
 
 
-def faults_of(outages: Iterable[Outage]) -> tuple[Fault, ...]:
-    """Failures and repairs by time; of one moment failures first, so that one may last no time."""
+def outages_to_faults(outages: Iterable[Outage]) -> tuple[Fault, ...]:
+    """Return failures and repairs by time.
+
+    At equal times failures come first, so that an outage may have zero length.
+    """
     found: list[Fault] = []
-    for node, from_s, until_s in merged(outages):
+    for node, from_s, until_s in merge_outages(outages):
         found.append(Fault(from_s, node, repaired=False))
         if until_s < math.inf:
             found.append(Fault(until_s, node, repaired=True))
     return tuple(sorted(found, key=lambda fault: (fault.at_s, fault.repaired, fault.node)))
 
 
-def outages_of(faults: Iterable[Fault]) -> list[Outage]:
-    """Between failures and repairs that are by time, each node's by turns."""
+def faults_to_outages(faults: Iterable[Fault]) -> list[Outage]:
+    """Return the outages of faults that are sorted by time and alternate for each node."""
     down: dict[int, float] = {}
     found = []
     for fault in faults:

@@ -1,4 +1,4 @@
-"""Faults from a file: InfiniteHBD's trace, or csv with ``at_s,node,event``; also gzipped.
+"""Reader of fault files: InfiniteHBD's trace, or CSV with ``at_s,node,event``; also gzipped.
 
 .. code-block:: text
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from presage.errors import ConfigError, TableError
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.faults.fault import Fault, Outage, faults_of
+from presage.schedulers.faults.fault import Fault, Outage, outages_to_faults
 from presage.schedulers.faults.fault_trace import DAY_S, parse_fault_trace
 from presage.system.known_names import check_known
 
@@ -29,58 +29,64 @@ _EVENTS = ("fail", "repair")
 def read_faults(
     path: Path, cluster: Cluster, *, seed: int, from_day: float = 0.0
 ) -> tuple[Fault, ...]:
-    """What happens to a cluster's nodes, by time.
+    """Read the faults of a cluster's nodes, by time.
 
     Parameters
     ----------
     seed : int
-        Which traced node each node of the cluster is; of no effect on csv, which names nodes.
+        Random seed of the mapping from traced nodes to nodes of the cluster. No effect on CSV
+        files, which name the nodes.
     from_day : float
-        Day of the file that is the simulation's second 0; who is down then fails at once.
+        Day of the file that is the simulation's second 0; nodes that are down then fail at once.
 
     Raises
     ------
     TableError
-        The file is missing, of neither layout, or wrong; names the line or event.
+        The file is missing, has neither format, or is invalid; the message names the line or event.
     """
     try:
         content = path.read_bytes()
         text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
-        raise TableError(f"{path}: is no text, gzipped or plain ({error})") from None
+        raise TableError(f"{path}: is not text, gzipped or plain ({error})") from None
     except OSError as error:
         raise TableError(f"{path}: cannot be read ({error.strerror}); name a fault trace") from None
     try:
         if text.lstrip()[:1] in {"[", "{"}:
             trace = parse_fault_trace(text)
-            outages, ends_s = trace.onto(len(cluster.nodes), seed=seed), trace.days * DAY_S
+            outages, ends_s = trace.map_to(len(cluster.nodes), seed=seed), trace.days * DAY_S
         else:
-            outages, ends_s = _of_csv(text, cluster)
+            outages, ends_s = _parse_csv(text, cluster)
     except csv.Error as error:
-        raise TableError(f"{path}: is no csv ({error})") from None
+        raise TableError(f"{path}: is not CSV ({error})") from None
     except TableError as error:
         raise TableError(f"{path}: {error}") from None
     start_s = from_day * DAY_S
     if not 0 <= start_s <= ends_s:
         raise TableError(f"{path}: has no day {from_day:g}; name one from 0 to {ends_s / DAY_S:g}")
-    return faults_of(
+    return outages_to_faults(
         Outage(node, max(0.0, from_s - start_s), until_s - start_s)
         for node, from_s, until_s in outages
         if until_s >= start_s
     )
 
 
-def _of_csv(text: str, cluster: Cluster) -> tuple[list[Outage], float]:
-    """Outages, and when the last event is; lines are in any order, a node's events by turns."""
+def _parse_csv(text: str, cluster: Cluster) -> tuple[list[Outage], float]:
+    """Return the outages and the time of the last event.
+
+    Lines may have any order; the events of a node alternate in time.
+    """
     numbers = {node.name: i for i, node in enumerate(cluster.nodes)}
     rows = csv.DictReader(io.StringIO(text))
     missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
     if missing:
         raise TableError(
-            f"no column {missing[0]!r}; faults are csv with at_s, node and event, or "
+            f"no column {missing[0]!r}; a fault file is CSV with at_s, node and event, or "
             "InfiniteHBD's JSON"
         )
-    events = sorted((_event(row, numbers, rows.line_num) for row in rows), key=lambda one: one[0])
+    events = sorted(
+        (_parse_event(row, numbers, rows.line_num) for row in rows), key=lambda event: event[0]
+    )
     down: dict[int, float] = {}
     found: list[Outage] = []
     for at_s, node, repaired, line in events:
@@ -98,8 +104,10 @@ def _of_csv(text: str, cluster: Cluster) -> tuple[list[Outage], float]:
     return found, events[-1][0] if events else 0.0
 
 
-def _event(row: dict[str, str], numbers: dict[str, int], line: int) -> tuple[float, int, bool, int]:
-    """Time, node, whether it is repaired, line."""
+def _parse_event(
+    row: dict[str, str], numbers: dict[str, int], line: int
+) -> tuple[float, int, bool, int]:
+    """Return time, node number, whether it is a repair, and line."""
     try:
         at_s = float(row["at_s"] or "")
     except ValueError:

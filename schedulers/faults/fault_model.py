@@ -1,4 +1,4 @@
-"""Failures and repairs from distributions, and these from what was traced."""
+"""Fault model: random failures and repairs, and its parameters fitted to a fault trace."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from itertools import pairwise
 import numpy as np
 
 from presage.errors import ConfigError, TableError
-from presage.schedulers.faults.fault import Fault, Outage, faults_of, outages_of
+from presage.schedulers.faults.fault import Fault, Outage, faults_to_outages, outages_to_faults
 from presage.system.arrays import Array
 
-MOST_FAILURES = 1_000_000  # of one drawing: a simulation of them takes minutes
-_SHAPES = np.arange(0.2, 5.005, 0.01)  # that a fit chooses from
+MOST_FAILURES = 1_000_000  # in one draw: their simulation takes minutes
+_SHAPES = np.arange(0.2, 5.005, 0.01)  # candidates of a fit
 
 
 @dataclass(frozen=True, slots=True)
 class FaultModel:
-    """Each node by itself fails and is repaired by turns (an alternating renewal process).
+    """Independent alternating renewal process of failures and repairs for each node.
 
     Attributes
     ----------
     mtbf_s : float
         Mean time from a repair to the next failure, Weibull-distributed.
     mttr_s : float
-        Mean time to repair, lognormal.
+        Mean time to repair, lognormally distributed.
     shape : float
-        Of the Weibull distribution: 1 is exponential; below, failures come in bursts.
+        Shape of the Weibull distribution: 1 is exponential; below 1, failures occur in bursts.
     spread : float
-        Standard deviation of the logarithm of times to repair; at 0 all are equal.
+        Standard deviation of the logarithm of the time to repair; at 0 all times are equal.
     """
 
     mtbf_s: float
@@ -47,27 +47,27 @@ class FaultModel:
 
     @property
     def down(self) -> float:
-        """Part of the time that a node is down, in the long run."""
+        """Long-run fraction of time in which a node is down."""
         return self.mttr_s / (self.mtbf_s + self.mttr_s)
 
-    def drawn(self, nodes: int, until_s: float, *, seed: int) -> tuple[Fault, ...]:
-        """Failures before ``until_s`` and the repairs that follow, by time.
+    def draw(self, nodes: int, until_s: float, *, seed: int) -> tuple[Fault, ...]:
+        """Draw the failures before ``until_s`` and the repairs that follow, by time.
 
-        The process is in its equilibrium from the start: a node is down at 0 as likely as ever
-        after, and what is left until its first event is so distributed. (Were all nodes new at
-        0, a ``shape`` below 1 would begin with a burst of failures.)
+        The process starts in equilibrium: a node is down at 0 with the long-run probability, and
+        the time to its first event has the residual distribution. If all nodes were new at 0, a
+        ``shape`` below 1 would start with a burst of failures.
 
         Raises
         ------
         ConfigError
-            About more than ``MOST_FAILURES`` would be drawn.
+            The expected number of failures exceeds ``MOST_FAILURES``.
         """
         failures = nodes * until_s / (self.mtbf_s + self.mttr_s)
         if failures > MOST_FAILURES:
             raise ConfigError(
                 f"about {failures:.3g} failures of {nodes:,} nodes in {until_s:,.0f} s, a mean of "
-                f"{self.mtbf_s:.3g} s after each repair; at most {MOST_FAILURES:,} are drawn: let "
-                "nodes fail less often"
+                f"{self.mtbf_s:.3g} s after each repair; at most {MOST_FAILURES:,} are drawn; "
+                "increase the MTBF"
             )
         rng = np.random.default_rng(seed)
         up = rng.random(nodes) >= self.down
@@ -82,9 +82,9 @@ class FaultModel:
             ]
             fails_s = repaired_s + self._up_s(rng, nodes)
             repaired_s = fails_s + self._repair_s(rng, nodes)
-        return faults_of(found)
+        return outages_to_faults(found)
 
-    # A time that spans a moment is drawn with a chance in proportion to its length: "biased".
+    # "biased": the time that spans a given moment is drawn in proportion to its length.
 
     def _up_s(self, rng: np.random.Generator, nodes: int, *, biased: bool = False) -> Array:
         hazard = rng.standard_gamma(1.0 + biased / self.shape, nodes)
@@ -96,27 +96,27 @@ class FaultModel:
         return rng.lognormal(mean, self.spread, nodes)
 
 
-def fitted(faults: Sequence[Fault], nodes: int, until_s: float) -> FaultModel:
-    """The model that faults of so many nodes in ``until_s`` seconds speak for.
+def fit_fault_model(faults: Sequence[Fault], nodes: int, until_s: float) -> FaultModel:
+    """Fit a model to the faults of ``nodes`` nodes in ``until_s`` seconds.
 
-    Means are ratios over all nodes: time up by failures, time down by repairs, so that the part
-    of the time that nodes are down is the observed one. ``shape`` has the greatest likelihood,
-    at that mean, of the times from repairs to the next failures and to the end (what is before a
-    node's first failure began at an unknown time); ``spread`` is that of a lognormal
+    Means are ratios over all nodes: time up over failures, time down over repairs. The fraction of
+    time in which nodes are down is thus the observed one. ``shape`` maximizes the likelihood, at
+    that mean, of the times from repairs to the next failures and to the end; times before a node's
+    first failure have an unknown start and are not used. ``spread`` is that of a lognormal
     distribution with the observed mean and median.
 
-    Nodes are taken as alike. Where some fail more often than others, ``shape`` is below 1 for
-    that, too.
+    Nodes are assumed to be identical. If some fail more often than others, this also lowers
+    ``shape`` below 1.
 
     Raises
     ------
     TableError
-        No node failed, or no repair took any time.
+        No node failed, or all repairs took zero time.
     """
-    outages = sorted(outages_of(faults))
+    outages = sorted(faults_to_outages(faults))
     repair_s = np.array([one.until_s - one.from_s for one in outages if one.until_s < math.inf])
     if not repair_s.any():
-        raise TableError("no fault that took any time to repair; nothing to fit")
+        raise TableError("no fault has a repair time above 0; nothing to fit")
     down_s = sum(min(one.until_s, until_s) - one.from_s for one in outages)
     mtbf_s = (nodes * until_s - down_s) / len(outages)
     between = [b.from_s - a.until_s for a, b in pairwise(outages) if a.node == b.node]
@@ -131,7 +131,7 @@ def fitted(faults: Sequence[Fault], nodes: int, until_s: float) -> FaultModel:
 
 
 def _likelihood(shape: float, mean_s: float, whole_s: Array, cut_s: Array) -> float:
-    """Logarithm of it, of Weibull times with a mean that are whole, or cut by the end."""
+    """Return the log-likelihood of complete and right-censored Weibull times with a given mean."""
     scale_s = _scale_s(mean_s, shape)
     whole = whole_s / scale_s
     density = np.log(shape / scale_s) + (shape - 1.0) * np.log(whole) - whole**shape

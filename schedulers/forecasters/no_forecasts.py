@@ -1,4 +1,4 @@
-"""Nobody who foretells: what a policy can do by what users say."""
+"""Forecaster without forecasts: policies use the values that users request."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from presage.schedulers.core.job import Job
 
 
 class NoForecasts:
-    """Says nothing of any job."""
+    """Forecaster that has no forecast for any job."""
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
-        """None of each."""
-        return [None] * len(asked)
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+        """Return None for each job."""
+        return [None] * len(requests)
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
-        """None of each."""
-        return [None] * len(asked)
+        """Return None for each co-location."""
+        return [None] * len(requests)

@@ -1,4 +1,4 @@
-"""Forecasts made worse on purpose, to study how good they must be."""
+"""Noisy forecaster: random errors on another forecaster, to study the effect of accuracy."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Job
 
 _NORMAL = NormalDist()
-_HIGH = _NORMAL.inv_cdf(0.9)  # a run time is promised with this certainty
+_HIGH = _NORMAL.inv_cdf(0.9)  # level of the upper bound of a run time
 
 
 class Noisy:
-    """Another forecaster's answers, each times a factor that is drawn once for what it is about.
+    """Forecaster that multiplies another forecaster's values by random factors.
 
-    Factors are log-normal: their median is ``bias``, their logarithms' standard deviation
-    ``spread`` (0.5: two in three are within 0.61 and 1.65 times the bias). A run time's is drawn
-    by job; memory, compute and slowdowns are of a model, and so are their factors. Of a slowdown
-    the part above 1 is changed. Nine run times in ten are within the upper bound, where there is no
-    bias: whoever foretells so knows the spread. Equal seed, equal factors, in whatever order they
-    are asked for.
+    Factors are log-normal: ``bias`` is their median and ``spread`` the standard deviation of their
+    logarithms (at 0.5, two in three are within 0.61 and 1.65 times the bias). Run times have one
+    factor per job; memory, compute and slowdowns one per model. Only the part of a slowdown above 1
+    is multiplied. Without bias, nine run times in ten are within the upper bound: it accounts for
+    the spread. Factors depend on the seed and not on the order of requests.
     """
 
     def __init__(
@@ -31,29 +30,29 @@ class Noisy:
         self._forecaster, self._seed = forecaster, seed
         self._spread, self._log_bias = spread, math.log(bias)
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
-        """Of each, off by its factors."""
-        told = self._forecaster.predictions(asked)
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+        """Return predictions with random errors."""
+        predictions = self._forecaster.predictions(requests)
         return [
-            prediction and self._changed(job, prediction)
-            for (job, _), prediction in zip(asked, told, strict=True)
+            prediction and self._add_noise(job, prediction)
+            for (job, _), prediction in zip(requests, predictions, strict=True)
         ]
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
-        """Of each, off by its factors."""
-        told = self._forecaster.slowdowns(asked)
+        """Return slowdowns with random errors."""
+        forecasts = self._forecaster.slowdowns(requests)
         return [
             factors
             and [
                 1.0 + (slowdown - 1.0) * self._factor("slowdown", job.equivalence_class)
                 for job, slowdown in zip(jobs, factors, strict=True)
             ]
-            for (_, jobs), factors in zip(asked, told, strict=True)
+            for (_, jobs), factors in zip(requests, forecasts, strict=True)
         ]
 
-    def _changed(self, job: Job, prediction: RuntimePrediction) -> RuntimePrediction:
+    def _add_noise(self, job: Job, prediction: RuntimePrediction) -> RuntimePrediction:
         model = job.equivalence_class
         factor = self._factor("runtime", job.job_id)
         return prediction._replace(
@@ -64,7 +63,7 @@ class Noisy:
             memory_bytes=round(prediction.memory_bytes * self._factor("memory", model)),
         )
 
-    def _factor(self, what: str, whose: object) -> float:
-        text = f"{self._seed} {what} {whose}"
-        drawn = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-        return math.exp(self._log_bias + self._spread * _NORMAL.inv_cdf((drawn + 0.5) / 2**64))
+    def _factor(self, quantity: str, key: object) -> float:
+        text = f"{self._seed} {quantity} {key}"
+        draw = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+        return math.exp(self._log_bias + self._spread * _NORMAL.inv_cdf((draw + 0.5) / 2**64))

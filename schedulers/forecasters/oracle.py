@@ -1,4 +1,4 @@
-"""Forecasts that come true: how good a policy could be."""
+"""Oracle forecaster: forecasts equal to the ground truth, as an upper bound for policies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from presage.schedulers.simulator.ground_truth import GroundTruth
 
 
 class Oracle:
-    """Says what the truth is; the only forecaster that is given it."""
+    """Forecaster that returns the ground truth."""
 
     def __init__(self, ground_truth: GroundTruth, cluster: Cluster) -> None:
         self._ground_truth = ground_truth
         self._memory = cluster.memory_of
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction]:
-        """What will be, of each."""
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction]:
+        """Return the true values of each job on a kind of device."""
         ground_truth = self._ground_truth
         return [
             RuntimePrediction(
@@ -28,14 +28,14 @@ class Oracle:
                 ground_truth.compute_milli(job, kind),
                 ground_truth.memory_bytes(job, kind),
             )
-            for job, kind in asked
+            for job, kind in requests
         ]
 
-    def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[Sequence[float]]:
-        """How slow each will be; infinitely where they do not fit together."""
+    def slowdowns(self, requests: Sequence[tuple[str, tuple[Job, ...]]]) -> list[Sequence[float]]:
+        """Return the true slowdowns; infinite where the jobs do not fit into memory together."""
         return [
             self._ground_truth.slowdowns(kind, [(job, FULL_DEVICE_MILLI) for job in jobs])
             if self._ground_truth.fits(kind, self._memory[kind], jobs)
             else (math.inf,) * len(jobs)
-            for kind, jobs in asked
+            for kind, jobs in requests
         ]

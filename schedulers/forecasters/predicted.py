@@ -1,4 +1,4 @@
-"""Forecasts by the predictors: of a service, or of a release in this process."""
+"""Forecaster that uses the trained predictors of a service or of a release in this process."""
 
 from __future__ import annotations
 
@@ -17,57 +17,56 @@ from presage.schedulers.core.job import Job
 from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
 
 DEFAULT_RISK = 0.1
-_TOGETHER = Share(1.0, "time-slice")
+_TIME_SLICE = Share(1.0, "time-slice")
 
 
 class Predictor(Protocol):
-    """Interface that ``PresageClient`` and the in-process predictor have in common."""
+    """Interface of ``PresageClient`` and the in-process predictor."""
 
     def device(self, kind: str) -> Device:
-        """Of that kind, by any of its names."""
+        """Return the device of a kind, by any of its names."""
         ...
 
     def predict(self, placements: Sequence[Placement], *, coverage: float) -> Sequence[JobForecast]:
-        """One forecast per placement."""
+        """Return one forecast per placement."""
         ...
 
     def predict_interference(
         self, colocations: Sequence[Colocation], *, coverage: float
     ) -> Sequence[ColocationForecast]:
-        """One forecast per co-location."""
+        """Return one forecast per co-location."""
         ...
 
 
 def check_risk(risk: float) -> None:
-    """It can be asked for.
+    """Check a risk.
 
     Raises
     ------
     ConfigError
-        It is no risk, or above that of the median.
+        The risk is not within (0, 0.5].
     """
     if not 0 < risk <= 0.5:
         raise ConfigError(f"risk={risk}, must be above 0 and at most 0.5, the median")
 
 
 class Predicted:
-    """Medians of run time, utilization and slowdown, and a bound of memory.
+    """Forecaster with medians of run time, utilization and slowdown, and an upper memory bound.
 
-    Jobs are asked for by their features, once for all that have the same: what their users ask for
-    in iterations is multiplied here. Nothing is said of a job without features, of a kind of
-    device that the predictor does not know, or of the run time of a job whose iterations nobody
-    told.
+    Jobs with equal features are predicted once and scaled by their iterations here. No forecast is
+    available for a job without features or for a kind of device unknown to the predictor; the run
+    time of a job without iterations is infinite.
 
     Parameters
     ----------
     risk : float
-        Probability, as the release promises it, that a job takes more memory than it is foretold
-        to: 0.5 for the median, or 0.05 or 0.1 as releases are made today.
+        Probability that a job takes more memory than predicted, as calibrated in the release: 0.5
+        for the median, or 0.05 or 0.1 with current releases.
 
     Raises
     ------
     ConfigError
-        ``risk`` is none of those.
+        ``risk`` is not within (0, 0.5].
     """
 
     def __init__(self, predictor: Predictor, *, risk: float = DEFAULT_RISK) -> None:
@@ -75,50 +74,51 @@ class Predicted:
         self._predictor, self._median = predictor, risk == 0.5
         self._coverage = 0.8 if self._median else round(1 - 2 * risk, 6)
         self._devices: dict[str, Device | None] = {}
-        self._alone: dict[tuple[object, str], JobForecast | None] = {}
+        self._solo: dict[tuple[object, str], JobForecast | None] = {}
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
-        """Of each."""
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+        """Return the prediction of each job on a kind of device; None if unavailable."""
         new: dict[tuple[object, str], Placement] = {}
-        for job, kind in asked:
+        for job, kind in requests:
             key, device = (job.equivalence_class, kind), self._device(kind)
-            if job.features is not None and device is not None and key not in self._alone:
+            if job.features is not None and device is not None and key not in self._solo:
                 new[key] = Placement(job.features, device)
         if new:
             placements = list(new.values())
+            forecasts: Sequence[JobForecast | None]
             try:
-                told: Sequence[JobForecast | None] = self._predict(placements)
-            except InvalidJobError:  # of one of them: the others need not suffer
-                told = [self._predict_alone(placement) for placement in placements]
-            self._alone.update(zip(new, told, strict=True))
+                forecasts = self._predict(placements)
+            except InvalidJobError:  # one invalid job: predict each one separately
+                forecasts = [self._predict_one(placement) for placement in placements]
+            self._solo.update(zip(new, forecasts, strict=True))
         return [
-            self._prediction(job, self._alone.get((job.equivalence_class, kind)))
-            for job, kind in asked
+            self._prediction(job, self._solo.get((job.equivalence_class, kind)))
+            for job, kind in requests
         ]
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
-        """Of each, in the median."""
-        answers: list[Sequence[float] | None] = [None] * len(asked)
-        places, colocations = [], []
-        for place, (kind, jobs) in enumerate(asked):
+        """Return the median slowdowns of each co-location; None if unavailable."""
+        slowdowns: list[Sequence[float] | None] = [None] * len(requests)
+        indices, colocations = [], []
+        for index, (kind, jobs) in enumerate(requests):
             device = self._device(kind)
-            members = [job.features for job in jobs]
-            known: list[JobFeatures] = [one for one in members if one is not None]
-            if device is not None and known and len(known) == len(jobs):
-                places.append(place)
-                colocations.append(Colocation(device, tuple(known), (_TOGETHER,) * len(jobs)))
+            features: list[JobFeatures] = [job.features for job in jobs if job.features is not None]
+            if device is not None and features and len(features) == len(jobs):
+                indices.append(index)
+                shares = (_TIME_SLICE,) * len(jobs)
+                colocations.append(Colocation(device, tuple(features), shares))
         if colocations:
-            told = self._predictor.predict_interference(colocations, coverage=self._coverage)
-            for place, forecast in zip(places, told, strict=True):
-                answers[place] = [slowdown.median for slowdown in forecast.slowdowns]
-        return answers
+            forecasts = self._predictor.predict_interference(colocations, coverage=self._coverage)
+            for index, forecast in zip(indices, forecasts, strict=True):
+                slowdowns[index] = [slowdown.median for slowdown in forecast.slowdowns]
+        return slowdowns
 
     def _predict(self, placements: Sequence[Placement]) -> Sequence[JobForecast]:
         return self._predictor.predict(placements, coverage=self._coverage)
 
-    def _predict_alone(self, placement: Placement) -> JobForecast | None:
+    def _predict_one(self, placement: Placement) -> JobForecast | None:
         try:
             return self._predict([placement])[0]
         except InvalidJobError:
@@ -132,21 +132,18 @@ class Predicted:
                 self._devices[kind] = None
         return self._devices[kind]
 
-    def _prediction(self, job: Job, told: JobForecast | None) -> RuntimePrediction | None:
-        if told is None or job.features is None:
+    def _prediction(self, job: Job, forecast: JobForecast | None) -> RuntimePrediction | None:
+        if forecast is None or job.features is None:
             return None
-        of_features, step_s, runtime_s = (
-            job.features.job.iterations,
-            told.step_time_s,
-            told.runtime_s,
-        )
-        setup_s = max(0.0, runtime_s.median - of_features * step_s.median)
-        high_setup_s = max(setup_s, runtime_s.high - of_features * step_s.high)
+        iterations = job.features.job.iterations  # of the predicted run time
+        step_s, runtime_s = forecast.step_time_s, forecast.runtime_s
+        setup_s = max(0.0, runtime_s.median - iterations * step_s.median)
+        high_setup_s = max(setup_s, runtime_s.high - iterations * step_s.high)
         return RuntimePrediction(
             setup_s + job.iterations * step_s.median if job.iterations else float("inf"),
-            round(told.compute_utilization.median * FULL_DEVICE_MILLI),
-            round(self._bound(told.memory_bytes)),
-            told.memory_bytes.in_domain,
+            round(forecast.compute_utilization.median * FULL_DEVICE_MILLI),
+            round(self._bound(forecast.memory_bytes)),
+            forecast.memory_bytes.in_domain,
             setup_s,
             high_setup_s + job.iterations * step_s.high,
             step_s.release_id,

@@ -1,4 +1,4 @@
-"""Forecasts for as long as they are true: a live cluster's jobs, kinds and releases change."""
+"""Cache of forecasts for live clusters, whose jobs, device kinds and releases change."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 
-RETRY_S = 15.0  # until a forecaster that failed is asked again; then twice as long, and so on
+RETRY_S = 15.0  # delay before a failed forecaster is retried; doubles with each failure
 MOST_RETRY_S = 60.0
-STALE_S = 300.0  # then a newer release may be served
+STALE_S = 300.0  # age after which forecasts are rebuilt, because a newer release may be served
 
 
 class PredictionCache:
-    """Forecasts, made anew when they are old, something failed, or the cluster has other kinds.
+    """Cache of forecasts, rebuilt when stale, after failures, or when the device kinds change.
 
     Parameters
     ----------
-    made : callable
-        A forecaster that remembers nothing yet.
-    otherwise : Forecaster, optional
-        Whose words count while that one gives no answer.
+    make_forecaster : callable
+        Returns a forecaster with an empty cache.
+    fallback : Forecaster, optional
+        Forecaster used while the first one fails.
     """
 
-    def __init__(self, made: Callable[[], Forecaster], otherwise: Forecaster | None = None) -> None:
-        self._made, self._otherwise = made, otherwise
+    def __init__(
+        self, make_forecaster: Callable[[], Forecaster], fallback: Forecaster | None = None
+    ) -> None:
+        self._make_forecaster, self._fallback = make_forecaster, fallback
         self._forecasts: Forecasts | None = None
         self._since_s, self._retry_s = 0.0, RETRY_S
         self._kinds: object = None
         self._features: dict[str, JobFeatures | None] = {}
 
-    def of(self, cluster: Cluster, now_s: float) -> Forecasts:
-        """For a cluster, at a time."""
+    def get(self, cluster: Cluster, now_s: float) -> Forecasts:
+        """Return the forecasts for a cluster at a time."""
         kinds, age_s = dict(cluster.memory_of), now_s - self._since_s
         if (
             self._forecasts is None
@@ -44,14 +46,14 @@ class PredictionCache:
             failed = self._forecasts is not None and self._forecasts.failures
             self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) if failed else RETRY_S
             self._forecasts = Forecasts(
-                self._made(), cluster, self._otherwise, earlier=self.failure
+                self._make_forecaster(), cluster, self._fallback, earlier=self.failure
             )
             self._since_s, self._kinds = now_s, kinds
             self._features = {}
         return self._forecasts
 
     def expect(self, forecasts: Forecasts, jobs: Sequence[Job]) -> None:
-        """All that are asked for next, at once; a job that is described otherwise is asked anew."""
+        """Request the forecasts of jobs in one batch; new features are predicted again."""
         for job in jobs:
             if self._features.get(job.job_id, job.features) is not job.features:
                 forecasts.forget(job)
@@ -61,5 +63,5 @@ class PredictionCache:
 
     @property
     def failure(self) -> str:
-        """Why nothing is foretold; "" while something is, or was never asked for."""
+        """Reason for which forecasts are unavailable; "" while they are available or unused."""
         return "" if self._forecasts is None else self._forecasts.failure

@@ -9,7 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from presage.features.device.device import catalogue, device_kind
-from presage.schedulers.cluster_files.topology_file import INSIDES, Inside, inside, wired
+from presage.schedulers.cluster_files.topology_file import (
+    NODE_LAYOUTS,
+    NodeLayout,
+    node_layout,
+    parse_topology,
+)
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.kubernetes.gate.annotations import device_names
 from presage.schedulers.kubernetes.kubernetes_names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
@@ -109,9 +114,9 @@ def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
             for name, node in given.items()
         )
     )
-    insides = [_inside(one, given[one.name]) for one in cluster.nodes]
+    layouts = [_node_layout(one, given[one.name]) for one in cluster.nodes]
     groups = _groups({name: path for name, (path, _) in in_order.items()}, reading)
-    topology = wired(cluster, insides, {"groups": groups})
+    topology = parse_topology(cluster, layouts, {"groups": groups})
     return Fleet(
         Cluster(cluster.nodes, topology),
         given,
@@ -121,13 +126,13 @@ def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
 
 
 def devices_of(node: Json, resource: str) -> int:
-    """How many devices a node has to give, whole or shared."""
+    """Return the number of allocatable devices of a node, exclusive or shared."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     return amount(allocatable.get(resource, 0)) // MILLI // _replicas(node)
 
 
 def kind_of(node: Json) -> str:
-    """As in the catalogue, if the product is there; else the product's name."""
+    """Return the device kind in the catalogue, or the product's name if it has none."""
     labels = node["metadata"].get("labels") or {}
     if KIND in labels:
         return str(labels[KIND])
@@ -136,7 +141,7 @@ def kind_of(node: Json) -> str:
 
 
 def _memory_bytes(node: Json, kind: str) -> int:
-    """Of each device; where nobody says, 1: such a device is given as a whole."""
+    """Return the memory of each device; 1 if unknown, so that it is allocated exclusively."""
     text = (node["metadata"].get("labels") or {}).get(MEMORY, "")
     if text.isdecimal() and int(text):
         return int(text) * MIB
@@ -149,20 +154,20 @@ def _replicas(node: Json) -> int:
 
 
 def _path(node: Json, reading: Reading) -> tuple[str, ...]:
-    """What a node is in, outermost first; what no label names has but one thing inside of it."""
+    """Return the groups of a node, outermost first; a group without a label has one member."""
     labels = node["metadata"].get("labels") or {}
     path: list[str] = []
-    inside = node["metadata"]["name"]
+    parent = node["metadata"]["name"]
     for label in reading.levels.values():
-        inside = labels.get(label) or f"({inside})"
-        path.append(inside)
+        parent = labels.get(label) or f"({parent})"
+        path.append(parent)
     return tuple(reversed(path))
 
 
 def _groups(
     paths: Mapping[str, tuple[str, ...]], reading: Reading
 ) -> Mapping[str, Mapping[str, str]]:
-    """Of each level, innermost first, what is in each of its groups."""
+    """Return the members of each group by level, innermost first."""
     found: dict[str, dict[str, str]] = {}
     for depth, level in enumerate(reading.levels):
         groups: dict[str, dict[str, None]] = {}
@@ -174,10 +179,10 @@ def _groups(
     return found
 
 
-def _inside(node: Node, given: Json) -> Inside | None:
-    """What a label says; one that says nothing of use is as none."""
+def _node_layout(node: Node, given: Json) -> NodeLayout | None:
+    """Return the layout that a node's label names; None if missing or invalid."""
     within = (given["metadata"].get("labels") or {}).get(WITHIN, "")
-    size, _ = INSIDES.get(within, (0, ""))
-    if within not in INSIDES or (size and node.devices % size):
+    size, _ = NODE_LAYOUTS.get(within, (0, ""))
+    if within not in NODE_LAYOUTS or (size and node.devices % size):
         return None
-    return inside(within, node, Path(), node.name)
+    return node_layout(within, node, Path(), node.name)

@@ -1,4 +1,4 @@
-"""The bars of a timeline: devices side by side that a job holds at once are one bar."""
+"""Bars of a timeline: adjacent devices that a job holds at the same time form one bar."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from presage.system.arrays import Array, Int32s
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Arrays of shape (bars,), by the time of their start.
+    """Bars as arrays of shape (bars,), sorted by start time.
 
     Attributes
     ----------
     device, devices : ndarray of int
-        The first one, and how many.
+        First device, and number of devices.
     share_milli, above_milli : ndarray of int
-        Thousandths of each device's height that a bar takes, and that are left free above it.
+        Height of a bar, and free height above it, in thousandths of a device's row.
     """
 
     job: Int32s
@@ -35,7 +35,7 @@ class Bars:
 
 
 def bars_of(held: Intervals) -> Bars:
-    """As few bars as show all of the intervals."""
+    """Return the smallest set of bars that shows all intervals."""
     above = _above(held)
     apart = np.ones(len(held.job), dtype=bool)
     apart[1:] = held.device[1:] != held.device[:-1] + 1
@@ -59,9 +59,9 @@ def bars_of(held: Intervals) -> Bars:
 
 
 def _above(held: Intervals) -> Int32s:
-    """Where in a shared device's height each interval goes: to the first place that is free.
+    """Return the vertical position of each interval on a shared device: the first free one.
 
-    Where there is room in parts only, and where a paused job lies under another one, bars overlap.
+    Bars overlap where free height is fragmented, and where a paused job lies under another one.
     """
     above = np.zeros(len(held.job), dtype=np.int32)
     shared = np.flatnonzero(held.compute_milli < FULL_DEVICE_MILLI)

@@ -1,4 +1,4 @@
-"""What the page's script draws from."""
+"""Data that the scripts of the page draw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from presage.schedulers.report.bars import bars_of
 from presage.schedulers.report.figures import GANG_CLASSES, distribution, gang_classes
 from presage.schedulers.report.packing import packed, steps_between, whole
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.timeline import ENDS, Steps, Timeline, timeline_of
+from presage.schedulers.simulator.timeline import (
+    ENDS,
+    Steps,
+    Timeline,
+    make_timeline,
+)
 from presage.system.arrays import Array
 from presage.system.printable import printable
 
@@ -27,9 +32,9 @@ _MOST_USERS = 7  # with a colour of their own, those with most jobs
 
 
 def drawn(simulated: Mapping[str, Simulation]) -> str:
-    """Jobs, and of each policy bars, curves and distributions, packed.
+    """Return the packed jobs, and the bars, curves and distributions of each policy.
 
-    Times of jobs and bars are in ticks of a round part of a second.
+    Times of jobs and bars are in ticks of a power of ten in seconds.
     """
     first = next(iter(simulated.values()))
     jobs = list(first.ledger.jobs.values())
@@ -51,7 +56,8 @@ def drawn(simulated: Mapping[str, Simulation]) -> str:
         "ends": ENDS,
         "phases": _PHASES,
         "shared": any(
-            bool((line.held.compute_milli < FULL_DEVICE_MILLI).any()) for line in lines.values()
+            bool((line.intervals.compute_milli < FULL_DEVICE_MILLI).any())
+            for line in lines.values()
         ),
         **of_jobs,
     }
@@ -59,12 +65,12 @@ def drawn(simulated: Mapping[str, Simulation]) -> str:
 
 
 def _timeline(one: Simulation) -> Timeline:
-    over = {ended.job.job_id for ended in one.ended}
-    return timeline_of(one.log.entries, one.ledger.cluster, over)
+    over = {ended.job.job_id for ended in one.results}
+    return make_timeline(one.log.entries, one.ledger.cluster, over)
 
 
 def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Columns of the jobs, and the words that they name by numbers."""
+    """Return the columns of the jobs, and the names that the columns refer to by index."""
     models = list(dict.fromkeys(job.model for job in jobs))
     users = list(dict.fromkeys(job.user for job in jobs))
     of_model = {model: i for i, model in enumerate(models)}
@@ -91,10 +97,10 @@ def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], 
 def _policy(one: Simulation, line: Timeline, tick_s: float) -> dict[str, NDArray[Any]]:
     """Of a policy: bars, nodes that were down, curves over time, distributions over jobs."""
     number = {job_id: i for i, job_id in enumerate(one.ledger.jobs)}
-    bars = bars_of(line.held)
+    bars = bars_of(line.intervals)
     start, end = _ticks(bars.start_s, tick_s), _ticks(bars.end_s, tick_s)
     phase = np.zeros(len(number), dtype=np.uint8)
-    for ended in one.ended:
+    for ended in one.results:
         phase[number[ended.job.job_id]] = _PHASES.index(ended.phase)
     arrays: dict[str, NDArray[Any]] = {
         "phase": phase,
@@ -106,19 +112,19 @@ def _policy(one: Simulation, line: Timeline, tick_s: float) -> dict[str, NDArray
         "share": whole(bars.share_milli),
         "above": whole(bars.above_milli),
         "end": (bars.ended_by * 2 + bars.paused).astype(np.uint8),
-        "down.node": whole(line.down.of),
-        "down.start": whole(_ticks(line.down.start_s, tick_s)),
-        "down.end": whole(_ticks(line.down.end_s, tick_s)),
+        "down.node": whole(line.outages.index),
+        "down.start": whole(_ticks(line.outages.start_s, tick_s)),
+        "down.end": whole(_ticks(line.outages.end_s, tick_s)),
     }
     curves = {
         "busy": line.busy_devices(),
-        "held": line.compute_held(),
+        "held": line.allocated_compute(),
         "up": line.devices_up(),
         "pending": line.pending_jobs(),
     }
     for name, steps in curves.items():
-        arrays |= _curve(name, steps.coarse(0.0, line.end_s, _MOST_STEPS))
-    finished = [ended for ended in one.ended if ended.phase is Phase.FINISHED]
+        arrays |= _curve(name, steps.resample(0.0, line.end_s, _MOST_STEPS))
+    finished = [ended for ended in one.results if ended.phase is Phase.FINISHED]
     arrays |= _distribution("jct", [ended.end_s - ended.job.submit_s for ended in finished])
     arrays |= _distribution("wait", [ended.status.waited_s for ended in finished])
     return arrays

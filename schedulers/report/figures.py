@@ -1,4 +1,4 @@
-"""The figures that the page compares policies by."""
+"""Figures of the page that compare policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Best = Callable[[list[float]], float] | None
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure: as it is, as it is shown, and whether no policy has a better one."""
+    """Value of a figure, its text, and whether it is the best of all policies."""
 
     value: float | None
     text: str
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure of all policies, in one unit."""
+    """Figure of all policies, in one unit."""
 
     key: str
     title: str
@@ -43,7 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How something is spread over the jobs of a gang class under a policy, in seconds."""
+    """Percentiles over the jobs of a gang class under a policy, in seconds."""
 
     gangs: str
     policy: str
@@ -56,7 +56,7 @@ class Spread:
 
 
 def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
-    """The table of metrics; what is zero under every policy and says nothing then is left out."""
+    """Return the columns of the metrics table, without columns that are zero for every policy."""
     times = {
         "average_jct_s": "JCT mean",
         "median_jct_s": "JCT median",
@@ -79,8 +79,8 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
         _part("device_use", "devices in use", found, max),
     ]
     for key in ("preemptions", "restarts", "overflows"):
-        told = "preemptions" if key == "restarts" else None  # most often they are the same
-        if any(getattr(one, key) != (getattr(one, told) if told else 0) for one in found.values()):
+        same = "preemptions" if key == "restarts" else None  # these are usually equal
+        if any(getattr(one, key) != (getattr(one, same) if same else 0) for one in found.values()):
             columns.append(_counts(key, key, found, None))
     if any(one.exceeded_share is not None for one in found.values()):
         columns.append(_part("exceeded_share", "memory exceeded", found, None))
@@ -94,7 +94,7 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
 
 
 def _sent(found: Mapping[str, Metrics]) -> list[Column]:
-    """Bytes over each level of the topology that gangs sent anything over."""
+    """Return the bytes sent over each level of the topology that gangs used."""
     known = {name: one.bytes_by_level or {} for name, one in found.items()}
     levels = dict.fromkeys(level for of in known.values() for level in of)
     columns = []
@@ -106,13 +106,13 @@ def _sent(found: Mapping[str, Metrics]) -> list[Column]:
 
 
 def unit_of(seconds: Sequence[float]) -> str:
-    """The unit that suits the greatest of some times; hours at most, as `presage simulate` has."""
+    """Return the unit for the longest of some times; hours at most, as in `presage simulate`."""
     greatest = max(seconds, default=0.0)
     return next(unit for unit, longest in _LONGEST.items() if greatest < longest)
 
 
 def span(seconds: float) -> str:
-    """How long, in two units at most: "3 d 4 h"; as the page's script writes it."""
+    """Format a duration in at most two units, such as "3 d 4 h", as the page's script does."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     if seconds < 3600:
@@ -123,12 +123,12 @@ def span(seconds: float) -> str:
 
 
 def gang_classes(gpus: Sequence[int]) -> NDArray[np.int64]:
-    """Places in ``GANG_CLASSES``."""
+    """Return the indices in ``GANG_CLASSES``."""
     return np.searchsorted(list(GANG_CLASSES), gpus)
 
 
 def spreads_of(ended: Mapping[str, Sequence[JobResult]]) -> list[Spread]:
-    """JCT of finished jobs by gang class and policy; classes without jobs are left out."""
+    """Return the JCT of finished jobs by gang class and policy, without empty classes."""
     by_class: list[dict[str, Array]] = [{} for _ in GANG_CLASSES]
     for policy, ones in ended.items():
         finished = [one for one in ones if one.phase is Phase.FINISHED]
@@ -153,7 +153,7 @@ def spreads_of(ended: Mapping[str, Sequence[JobResult]]) -> list[Spread]:
 
 
 def distribution(seconds: Sequence[float]) -> tuple[Array, Array]:
-    """Times and the part of jobs that took no longer; at most 400 points, evenly by jobs."""
+    """Return the cumulative distribution of times, at up to 400 points evenly spaced by jobs."""
     values = np.sort(np.asarray(seconds, dtype=float))
     place = np.unique(np.linspace(0, len(values) - 1, min(_POINTS, len(values))).astype(int))
     return values[place], (place + 1) / len(values)
@@ -200,7 +200,7 @@ def _column(
     shown: Callable[[float], str],
     best: _Best,
 ) -> Column:
-    """The best are those that are shown as the best one is, unless all are."""
+    """Return a column; cells with the text of the best value are best, unless all are equal."""
     known = [value for value in values.values() if value is not None]
     top = shown(best(known)) if best and len({shown(value) for value in known}) > 1 else None
     texts = {name: "-" if value is None else shown(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Arrays inside a page: one gzipped block, as base64, that ``page.js`` takes apart again."""
+"""Encoding of arrays in a page: one gzipped block as base64, decoded by ``data.js``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ALIGN = 8  # bytes: a view of doubles must begin at a multiple
 
 
 def packed(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Base64 of: the header's length as 4 bytes, the header as JSON, the arrays.
+    """Return base64 of the gzipped header length (4 bytes), header (JSON) and arrays.
 
-    The header is ``about`` and under ``arrays`` each one's type, first byte behind the header and
-    length. Equal input gives equal text.
+    The header is ``about`` plus, under ``arrays``, the type, offset behind the header and length of
+    each array. Equal input gives equal text.
     """
     places: dict[str, tuple[str, int, int]] = {}
     blocks: list[bytes] = []
@@ -35,7 +35,7 @@ def packed(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def whole(values: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers >= 0 in the narrowest type that holds them."""
+    """Return integers >= 0 in the narrowest type that holds them."""
     most = int(values.max(initial=0))
     return values.astype(
         next(t for t in (np.uint8, np.uint16, np.uint32) if most <= np.iinfo(t).max)
@@ -43,5 +43,5 @@ def whole(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def steps_between(values: NDArray[Any]) -> NDArray[Any]:
-    """Differences of numbers that only rise, the first from 0: small, and so well compressed."""
+    """Return differences of ascending numbers, the first from 0: small, and so well compressed."""
     return whole(np.diff(values, prepend=0))

@@ -1,4 +1,4 @@
-"""The page: what it shows of simulations of one trace."""
+"""Report page that compares simulations of one trace."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from presage.schedulers.report.drawn import drawn
 from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.system.page_templates import page_environment
 
 _SCRIPTS = ("data.js", "format.js", "navigation.js", "gantt.js", "curves.js", "page.js")
-# Marks of a logarithmic axis of time, and those between on one that is short.
+# Marks of a logarithmic time axis, and additional marks on a short one.
 _MARKS = {
     "1 s": 1, "10 s": 10, "1 min": 60, "10 min": 600, "1 h": 3600, "6 h": 21600, "1 d": 86400,
     "7 d": 604800, "30 d": 2592000,
@@ -26,26 +26,26 @@ _WIDE = math.log(300)
 
 
 def render(simulated: Mapping[str, Simulation], *, title: str, facts: Mapping[str, str]) -> str:
-    """The page as HTML; equal for equal simulations.
+    """Return the page as HTML; equal simulations give equal pages.
 
     Parameters
     ----------
     simulated : mapping of str to Simulation
-        By policy: after their end, of one trace on one cluster.
+        Finished simulations of one trace on one cluster, by policy.
     facts : mapping of str to str
-        What was run, to be shown under the title: trace, forecasts, seed.
+        Settings to show under the title: trace, forecasts, seed.
     """
     folder = Path(__file__).parent
     environment = page_environment(folder)
     environment.filters["span"] = span
-    ended = {name: one.ended for name, one in simulated.items()}
+    ended = {name: one.results for name, one in simulated.items()}
     spreads = spreads_of(ended)
     first = next(iter(simulated.values()))
     return environment.get_template("page.html.j2").render(
         title=title,
         facts={**facts, **_of_cluster(first)},
         policies=list(simulated),
-        columns=columns_of({name: metrics_of(one) for name, one in simulated.items()}),
+        columns=columns_of({name: compute_metrics(one) for name, one in simulated.items()}),
         spreads=spreads,
         scale=_scale(spreads),
         data=drawn(simulated),
@@ -62,7 +62,7 @@ def _of_cluster(one: Simulation) -> dict[str, str]:
 
 
 def _scale(spreads: Sequence[Spread]) -> dict[str, Any]:
-    """A logarithmic axis of times from the least to the greatest, and its labelled marks in %."""
+    """Return a logarithmic time axis that spans all values, with its labelled marks in %."""
     low = math.log(max(min((one.p10_s for one in spreads), default=1.0), 1.0))
     high = max(math.log(max((one.p90_s for one in spreads), default=1.0)), low + 1.0)
     marks = _MARKS if high - low > _WIDE else _MARKS | _MORE_MARKS

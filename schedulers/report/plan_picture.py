@@ -1,4 +1,4 @@
-"""The plan of a gang, drawn on the tree of the topology."""
+"""Picture of a gang's placement on the topology tree."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def draw_plan(
     ring: Sequence[int],
     title: str,
 ) -> None:
-    """Write a picture: the tree, who is on each device, and the ring through the gang's members.
+    """Write a picture of the tree, the jobs on each device and the ring through the gang.
 
     Parameters
     ----------
     path : Path
         A .svg or a .png.
     tenants : sequence of sequence of str
-        Of each device, by its number: who is there without the gang.
+        Names of the other jobs on each device, by device number.
     slowdowns : ndarray of shape (devices,)
-        How slow whoever is slowed most on each device becomes beside a member: a device is
-        coloured by it; infinite where no member may go.
+        Largest slowdown on each device when co-located with a member of the gang, shown as its
+        colour; infinite where no member may be placed.
     ring : sequence of int
-        Devices of the gang, in the order in which gradients go through them.
+        Devices of the gang, in the order of the gradient ring.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -81,7 +81,7 @@ def draw_plan(
 
 
 def _places(cluster: Cluster) -> NDArray[np.float64]:
-    """Where each device is, from left to right: in depth-first order, apart from other nodes'."""
+    """Return the horizontal position of each device: depth-first, with gaps between nodes."""
     tree, node_of = cluster.topology, cluster.node_of
     neighbours = list(pairwise(tree.depth_first.tolist()))
     meets = {
@@ -106,7 +106,7 @@ def _draw_tree(
     colours: Mapping[str, Any],
 ) -> None:
     def walk(vertex: Vertex) -> float:
-        """The middle of what is below it."""
+        """Draw a vertex and return its horizontal position."""
         level = y[vertex.level]
         ends = []
         for one in vertex.below:
@@ -128,7 +128,7 @@ def _draw_tree(
 
 
 def _called(vertex: Vertex) -> str:
-    """Nodes by their names, what is in them by its level, what is above them by both."""
+    """Return the label: a node's name, the level inside a node, level and name above nodes."""
     if vertex.level == "node" or vertex.name.startswith(vertex.level):
         return vertex.name
     return vertex.level if "." in vertex.name else f"{vertex.level} {vertex.name}"
@@ -137,7 +137,7 @@ def _called(vertex: Vertex) -> str:
 def _draw_device(
     panel: Any, cluster: Cluster, device: int, x: float, tenants: Sequence[str], shade: Any
 ) -> None:
-    """A box: its number in the node, and who is there."""
+    """Draw a box with the device's number in its node and the names of its jobs."""
     from matplotlib.patches import Rectangle
 
     panel.add_patch(
@@ -164,7 +164,7 @@ def _draw_ring(
     ring: Sequence[int],
     colours: Mapping[str, Any],
 ) -> None:
-    """Members' frames, and below them an arc from each to the next."""
+    """Draw frames around the members, and arcs below them from each to the next."""
     from matplotlib.patches import PathPatch, Rectangle
     from matplotlib.path import Path as Curve
 
@@ -204,7 +204,7 @@ def _draw_legend(
     width, height = figure.get_size_inches()
     bar = figure.add_axes((0.35 / width, 0.62 / height, 3.0 / width, 0.16 / height))
     figure.colorbar(shades, cax=bar, orientation="horizontal")
-    bar.set_title("slowest on the device beside a member, x", fontsize=10, loc="left")
+    bar.set_title("largest slowdown co-located with a member, x", fontsize=10, loc="left")
     crossed = tree.meeting(np.array(ring), np.roll(ring, -1)).tolist() if len(ring) > 1 else []
     edges = [
         Line2D([], [], color=colours[level], linewidth=3,
@@ -214,7 +214,7 @@ def _draw_legend(
     boxes = [
         Patch(facecolor="none", edgecolor=_MEMBER, linewidth=3, label="a member of the gang"),
         Patch(facecolor=_CLOSED, edgecolor="#606060", hatch="///",
-              label="no capacity, or too slow beside a member"),
+              label="no capacity, or too slow co-located"),
     ]  # fmt: skip
     for handles, place in ((boxes, 3.7), (edges, 7.2)):
         figure.legend(

@@ -1,1 +1,1 @@
-"""A simulated cluster: its world, its events, and what came of them."""
+"""Cluster simulator: ground truth, events, metrics, scenarios and sweeps."""

@@ -1,4 +1,4 @@
-"""How sure a mean is of which only a few values are known."""
+"""Confidence intervals of means of small samples."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _T = (
 )  # fmt: skip
 
 
-def mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half of its 95 % confidence interval; infinite of a single value.
+def mean_with_margin(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and half of its 95 % confidence interval, infinite for a single value.
 
-    Values are taken as independent and about normal (Student, 1908).
+    Values are assumed to be independent and approximately normal (Student, 1908).
     """
     if len(values) < 2:
         return mean(values), math.inf

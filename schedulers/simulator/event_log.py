@@ -1,4 +1,4 @@
-"""Everything that happened and was decided, in order: a line of JSON each."""
+"""Event log of a simulation: events and decisions in order, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from presage.schedulers.core.job import Job
-from presage.schedulers.traces.columns import row_of
+from presage.schedulers.traces.columns import to_row
 
-Entry = tuple[float, str, str, Any]  # when, what, whose, and whatever else there is to say
+Entry = tuple[float, str, str, Any]  # time in seconds, event, job id, details
 
 
 class EventLog:
-    """Entries as they come; the same run writes the same bytes.
+    """Log of a simulation; two equal runs write the same bytes.
 
-    A submission's is the job, of which a line has the columns of a trace; a refused decision's is
-    why it was, and nothing of what was wanted.
+    The details of a submission are the job, written with the columns of a trace. The details of a
+    refused decision are the reason alone, without the requested actions.
     """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
     def lines(self) -> Iterator[str]:
-        """Each entry as a line."""
-        for now_s, what, job_id, more in self.entries:
-            told = row_of(more) if isinstance(more, Job) else more
-            entry = {"s": now_s, "what": what, "job": job_id, "more": told}
+        """Yield each entry as a line of JSON, without empty values."""
+        for now_s, event, job_id, details in self.entries:
+            value = to_row(details) if isinstance(details, Job) else details
+            entry = {"s": now_s, "what": event, "job": job_id, "more": value}
             yield json.dumps({k: v for k, v in entry.items() if v != "" and v is not None})

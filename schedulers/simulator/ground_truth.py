@@ -1,4 +1,4 @@
-"""How jobs really run: what the simulator goes by, and no policy sees."""
+"""Ground truth of the simulator: true run times and slowdowns, hidden from policies."""
 
 from __future__ import annotations
 
@@ -9,67 +9,67 @@ from presage.schedulers.core.job import Job
 
 
 class GroundTruth(Protocol):
-    """What the world knows of every job."""
+    """True behaviour of every job."""
 
     def solo_s(self, job: Job, kind: str, gpus: int) -> float:
-        """Seconds that a whole job takes, alone on so many whole devices of a kind."""
+        """Return the run time of a whole job on ``gpus`` exclusive devices of a kind."""
         ...
 
     def compute_milli(self, job: Job, kind: str) -> int:
-        """Thousandths of a device that each member keeps busy, alone; all where nobody measured."""
+        """Return the milli-devices that each member keeps busy solo; 1000 if not measured."""
         ...
 
     def memory_bytes(self, job: Job, kind: str) -> int:
-        """What each member takes of a device at its peak; 0 where nobody measured."""
+        """Return the peak memory of each member; 0 if not measured."""
         ...
 
     def fits(self, kind: str, memory_bytes: int, members: Sequence[Job]) -> bool:
-        """Whether a device with so much memory holds all of these jobs at their peaks."""
+        """Return whether a device with ``memory_bytes`` holds all members at their peaks."""
         ...
 
     def spread(self, job: Job, kind: str, gpus: int) -> float:
-        """How many times as long a job takes on so many devices of several nodes, over one node."""
+        """Return the run time on ``gpus`` devices of several nodes over that on one node."""
         ...
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> Sequence[float]:
-        """Of jobs together on a device, each one's step time over that alone on all of it.
+        """Return each co-located job's step time over that on an exclusive device.
 
-        Each member comes with the thousandths of the device's compute that it was granted.
+        Each member comes with its allocated compute in milli-devices.
         """
         ...
 
 
-class Durations:
-    """A trace that tells how long each job ran, and nothing else.
+class TraceDurations:
+    """Ground truth from the durations of a trace alone.
 
-    Every kind of device is as fast as the one that was traced; a job takes what it was granted,
-    and slows nobody down.
+    Every kind of device is as fast as the traced one. A job uses its allocation and does not slow
+    co-located jobs down.
     """
 
     def __init__(self, duration_s: Mapping[str, float]) -> None:
         self._duration_s = duration_s
 
     def solo_s(self, job: Job, kind: str, gpus: int) -> float:
-        """Of a smaller gang than was traced: in proportion."""
+        """Return the traced duration, scaled in proportion for another gang size."""
         duration_s = self._duration_s[job.job_id]
         return duration_s if gpus == job.gpus else duration_s * job.gpus / gpus
 
     def compute_milli(self, job: Job, kind: str) -> int:
-        """What its user asks for: nobody measured it."""
+        """Return the compute that the job requests."""
         return job.compute_milli
 
     def memory_bytes(self, job: Job, kind: str) -> int:
-        """None: nothing is known of it."""
+        """Return 0: memory is unknown."""
         return 0
 
     def fits(self, kind: str, memory_bytes: int, members: Sequence[Job]) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def spread(self, job: Job, kind: str, gpus: int) -> float:
-        """As long: nobody measured it."""
+        """Return 1.0: not measured."""
         return 1.0
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> Sequence[float]:
-        """None slows another down."""
+        """Return 1.0 for every member."""
         return (1.0,) * len(members)

@@ -1,4 +1,4 @@
-"""A job as the world knows it: how far it is, what of that is saved, and how fast it runs."""
+"""Progress of one simulated job: what is done, what is checkpointed, and how fast it runs."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from presage.schedulers.core.job import Job
 
 @dataclass(slots=True)
 class Run:
-    """Of a job that was submitted, until it ends.
+    """State of a submitted job until it ends.
 
     Attributes
     ----------
-    done : float
-        Part of it that was done at ``since_s``; while it restarts, that is still to come.
-    here : float
-        Part of it that was done on the devices that it is on.
+    progress : float
+        Fraction of the job that was done at ``since_s``, which lies ahead while it restarts.
+    progress_here : float
+        Fraction of the job that was done on its current devices.
     pace_s : float
-        Seconds that all of it would take as it runs now; infinite while it does not.
-    saved : float
-        Part of it that its last checkpoint holds.
+        Seconds that the whole job would take at its current speed; infinite while it is stopped.
+    saved_progress : float
+        Fraction of the job that its last checkpoint holds.
     unsaved_s : float
-        Running time since then.
+        Running time since the last checkpoint.
     restart_s : float
-        What it owes before it goes on, once it runs again.
+        Delay before the job makes progress again once it resumes.
     arrival : int
-        Who came first to a device has its memory; 0 before its first start.
+        Order of arrival on its devices: earlier jobs keep their memory. 0 before the first start.
     overflows_at : float
-        When it runs out of memory.
+        Time at which the job runs out of memory; infinite if it does not.
     timing : int
-        Counts how often it was timed; an end that was foreseen by an earlier timing is none.
+        Number of times that the end was computed. Ends from earlier timings are outdated.
     """
 
     job: Job
-    done: float = 0.0
+    progress: float = 0.0
     since_s: float = 0.0
-    here: float = 0.0
+    progress_here: float = 0.0
     pace_s: float = math.inf
-    saved: float = 0.0
+    saved_progress: float = 0.0
     unsaved_s: float = 0.0
     restart_s: float = 0.0
     arrival: int = 0
@@ -47,43 +47,43 @@ class Run:
     timing: int = 0
 
     def advance(self, now_s: float) -> None:
-        """Count what it did until now, and the periodic checkpoints that it wrote."""
+        """Add the progress and the periodic checkpoints made until ``now_s``."""
         ran_s = now_s - self.since_s
         if self.pace_s == math.inf or ran_s <= 0:
             return
-        before, self.done = self.done, min(1.0, self.done + ran_s / self.pace_s)
-        self.here += self.done - before
+        before, self.progress = self.progress, min(1.0, self.progress + ran_s / self.pace_s)
+        self.progress_here += self.progress - before
         self.since_s = now_s
         self.unsaved_s += ran_s
         cycle_s = self.job.checkpointing.interval_s + self.job.checkpointing.cost_s
         if self.unsaved_s >= cycle_s:
             self.unsaved_s %= cycle_s
-            self.saved = self.done - self.unsaved_s / self.pace_s
+            self.saved_progress = self.progress - self.unsaved_s / self.pace_s
 
     def hold(self, now_s: float) -> None:
-        """It stands still where it is: what it owes of a restart, it still does."""
+        """Stop the job on its devices; the rest of a restart is still due when it resumes."""
         if self.pace_s < math.inf:
             self.advance(now_s)
             self.restart_s = max(0.0, self.since_s - now_s)
             self._stop()
 
-    def save(self, now_s: float) -> None:
-        """It writes a checkpoint and lets go; that, and a restart, is paid when it runs again."""
+    def checkpoint(self, now_s: float) -> None:
+        """Save all progress and stop; the checkpoint and a restart delay the next start."""
         self.advance(now_s)
-        self.saved, self.unsaved_s = self.done, 0.0
+        self.saved_progress, self.unsaved_s = self.progress, 0.0
         costs = self.job.checkpointing
-        self.restart_s = costs.cost_s + costs.restart_s if self.done else 0.0
+        self.restart_s = costs.cost_s + costs.restart_s if self.progress else 0.0
         self._stop()
 
-    def lose(self, now_s: float) -> None:
-        """All since its last checkpoint is gone."""
+    def roll_back(self, now_s: float) -> None:
+        """Stop the job and discard its progress since the last checkpoint."""
         self.advance(now_s)
-        self.done, self.unsaved_s = self.saved, 0.0
-        self.restart_s = self.job.checkpointing.restart_s if self.done else 0.0
+        self.progress, self.unsaved_s = self.saved_progress, 0.0
+        self.restart_s = self.job.checkpointing.restart_s if self.progress else 0.0
         self._stop()
 
-    def begin(self, now_s: float) -> None:
-        """It runs from now on, once it has restarted; somebody has yet to say at which pace."""
+    def resume(self, now_s: float) -> None:
+        """Make progress from ``now_s`` plus the restart delay on; the caller sets the pace."""
         self.since_s, self.restart_s = now_s + self.restart_s, 0.0
 
     def _stop(self) -> None:

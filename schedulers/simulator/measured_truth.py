@@ -1,4 +1,4 @@
-"""A world of measured models: how long jobs run by a trace, how slow together by measurements."""
+"""Ground truth from measured models: durations from a trace, slowdowns from measurements."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ from statistics import mean
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
-from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.measurements import Colocated, Measurements
 
 SHARES = ("none", "caps", "weights")
 
 
-class Measured:
-    """Ground truth by measurements of each job's model.
+class MeasuredTruth:
+    """Ground truth from measurements of each job's model.
 
-    A job ran as long as its trace says on ``traced_kind``, or, where it may not use that, as
-    :meth:`Measurements.traced_kind` says; on another kind it takes as much longer as its model's
-    step does. Beside others it is as slow as was measured of them together. Of jobs that nobody
-    measured together, the effects that each pair has on one of them are added; and a pair that
-    nobody measured shares the device's time: if they need more than there is of it, each is slower
-    by that much.
+    The traced duration applies on ``traced_kind``, or, if the job may not use that kind, on the
+    kind from :meth:`Measurements.traced_kind`. On another kind it is scaled by the step times of
+    the job's model. Co-located jobs have their measured slowdowns. For a co-location that was not
+    measured, the effects of its pairs are added. A pair that was not measured shares the device's
+    time: if their utilizations sum to more than 1, both slow down by that sum.
 
-    Adding was chosen by ParvaGPU's measurements of three to five processes in a slice of an A100,
-    told from those of two: it is off by 5.9, 10.6 and 15.1 %, multiplying by 15.3, 38 and 74 %.
+    Addition was chosen by ParvaGPU's measurements of three to five processes in a slice of an A100,
+    predicted from those of two: its error is 5.9, 10.6 and 15.1 %; that of multiplication is 15.3,
+    38 and 74 %.
 
     Parameters
     ----------
     duration_s : mapping of str to float
-        By job.
+        Traced duration by job.
     shares : str
-        What compute that is granted does. "none": it only says who goes where, and jobs take what
-        they need. "caps": it is all that a job gets, as by MPS's thread percentage; a job is as
-        slow as its share makes it, if that is slower than its neighbours do. "weights": it is what
-        a job gets when its neighbours want the rest, and it may use what they leave, as by control
-        groups' weights; a latency-sensitive job's counts tenfold. Then what was measured of a pair
-        is what they do to each other at equal weights, and two that nobody measured wait for each
-        other when they happen to want the device at once.
-    undivided : float
-        Under "weights", the part of what two do to each other that no weight changes, as they share
-        caches, or their processors a core: 0 if weights divide all, 1 if nothing.
+        Effect of allocated compute. "none": it limits placement only, and jobs use what they need.
+        "caps": it is a hard limit, as MPS's thread percentage; the slowdown is the larger of those
+        by the limit and by co-located jobs. "weights": it is a guaranteed share, as control groups'
+        weights; a job may use what co-located jobs leave, and a latency-sensitive job's weight
+        counts tenfold. Measured slowdowns of a pair then apply at equal weights, and a pair that
+        was not measured waits when both need the device at once.
+    undivided_share : float
+        Under "weights", the fraction of the mutual slowdown that weights do not change, because of
+        shared caches or processor cores: 0 if weights divide everything, 1 if they divide nothing.
 
     Raises
     ------
     ValueError
-        ``shares`` is none of these, or ``undivided`` not within 0 and 1.
+        ``shares`` is unknown, or ``undivided_share`` is outside [0, 1].
     """
 
     def __init__(
@@ -56,21 +55,23 @@ class Measured:
         traced_kind: str,
         *,
         shares: str = "none",
-        undivided: float = 0.0,
+        undivided_share: float = 0.0,
     ) -> None:
         if shares not in SHARES:
             raise ValueError(f"shares={shares!r}, must be one of {', '.join(SHARES)}")
-        if not 0.0 <= undivided <= 1.0:
-            raise ValueError(f"undivided={undivided}, must be within 0 and 1: it is a part")
+        if not 0.0 <= undivided_share <= 1.0:
+            raise ValueError(
+                f"undivided_share={undivided_share}, must be within 0 and 1; it is a fraction"
+            )
         self._duration_s, self._measured = duration_s, measurements
-        self._traced_kind, self._shares, self._undivided = traced_kind, shares, undivided
+        self._traced_kind, self._shares, self._undivided = traced_kind, shares, undivided_share
         self._spread: dict[tuple[str, str], dict[int, float]] = {}
         for (model, kind, devices), times in measurements.spread.items():
             self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
-        self._together: dict[tuple[str, tuple[str, ...]], dict[str, float]] = {}
+        self._slowdowns: dict[Colocated, dict[str, float]] = {}
 
     def solo_s(self, job: Job, kind: str, gpus: int) -> float:
-        """Of a smaller gang than was traced: in proportion."""
+        """Return the traced duration, scaled by step time, and in proportion to the gang size."""
         duration_s = self._duration_s[job.job_id] * job.gpus / gpus
         traced_kind = self._measured.traced_kind(job, self._traced_kind)
         if kind == traced_kind:
@@ -79,38 +80,41 @@ class Measured:
         return duration_s * step_s[job.model, kind] / step_s[job.model, traced_kind]
 
     def compute_milli(self, job: Job, kind: str) -> int:
-        """All where nobody measured."""
+        """Return the measured solo utilization in milli-devices; 1000 if not measured."""
         return min(
             FULL_DEVICE_MILLI, max(1, round(self._busy(job.model, kind) * FULL_DEVICE_MILLI))
         )
 
     def memory_bytes(self, job: Job, kind: str) -> int:
-        """0 where nobody measured."""
+        """Return the measured peak memory; 0 if not measured."""
         return self._measured.memory_bytes.get((job.model, kind), 0)
 
     def fits(self, kind: str, memory_bytes: int, members: Sequence[Job]) -> bool:
-        """Whether measured peaks are within the device's memory, and no two did not fit."""
+        """Return whether the peaks sum to at most ``memory_bytes`` and no pair was too large."""
         if sum(self.memory_bytes(job, kind) for job in members) > memory_bytes:
             return False
         models = sorted(job.model for job in members)
         return not any((kind, pair) in self._measured.too_large for pair in combinations(models, 2))
 
     def spread(self, job: Job, kind: str, gpus: int) -> float:
-        """At least 1: by the largest gang that was measured and is no larger, else the smallest."""
-        known = self._spread.get((job.model, kind))
-        if not known:
+        """Return the measured ratio, at least 1, of the largest gang with at most ``gpus`` devices.
+
+        That of the smallest gang is used if all measured gangs are larger.
+        """
+        ratios = self._spread.get((job.model, kind))
+        if not ratios:
             return 1.0
-        return known[max((one for one in known if one <= gpus), default=min(known))]
+        return ratios[max((devices for devices in ratios if devices <= gpus), default=min(ratios))]
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
-        """At least 1: that a job was measured a little faster beside another is noise."""
+        """Return slowdowns of at least 1: a measured speedup by co-location is noise."""
         if self._shares == "weights":
-            return self._by_weights(kind, members)
+            return self._weighted(kind, members)
         models = tuple(sorted(job.model for job, _ in members))
-        known = self._together.get((kind, models))
-        if known is None:
-            known = self._together[kind, models] = self._beside(kind, models)
-        slowdowns = [known[job.model] for job, _ in members]
+        by_model = self._slowdowns.get((kind, models))
+        if by_model is None:
+            by_model = self._slowdowns[kind, models] = self._colocated(kind, models)
+        slowdowns = [by_model[job.model] for job, _ in members]
         if self._shares == "none":
             return slowdowns
         return [
@@ -118,7 +122,7 @@ class Measured:
             for slowdown, (job, milli) in zip(slowdowns, members, strict=True)
         ]
 
-    def _by_weights(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
+    def _weighted(self, kind: str, members: Sequence[tuple[Job, int]]) -> list[float]:
         busy = [self._busy(job.model, kind) for job, _ in members]
         weights = [
             milli * URGENT_WEIGHT if job.latency_sensitive else milli for job, milli in members
@@ -127,19 +131,20 @@ class Measured:
             [self._effect(kind, job.model, other.model) for other, _ in members]
             for job, _ in members
         ]
+        slowdowns = weighted_slowdowns(effects, weights, self._undivided)
+        shares = divide_by_weight(busy, weights)
         return [
-            max(slowdown, needs / gets) if needs else slowdown
-            for slowdown, needs, gets in zip(
-                met(effects, weights, self._undivided), busy, divided(busy, weights), strict=True
-            )
+            max(slowdown, demand / share) if demand else slowdown
+            for slowdown, demand, share in zip(slowdowns, busy, shares, strict=True)
         ]
 
     def _effect(self, kind: str, model: str, other: str) -> float:
-        """How much slower a model is beside another of equal weight, in parts of its own time.
+        """Return the slowdown, less 1, of a model co-located with another of equal weight.
 
-        Where nobody measured: a step that keeps a part b of a device busy is b of work there and
-        1 - b elsewhere; it takes 1 + b b' times as long, by mean value analysis of a closed network
-        with a shared processor: who comes finds the other there b' of the time.
+        For a pair that was not measured: a step with utilization b spends the part b of its time on
+        the device and 1 - b elsewhere. By mean value analysis of a closed network with a shared
+        processor it takes 1 + b b' times as long: an arriving request finds the other job on the
+        device b' of the time.
 
         References
         ----------
@@ -147,14 +152,14 @@ class Measured:
         """
         pair = tuple(sorted((model, other)))
         if (kind, pair) in self._measured.slowdowns:
-            return self._beside(kind, pair)[model] - 1.0
+            return self._colocated(kind, pair)[model] - 1.0
         return self._busy(model, kind) * self._busy(other, kind)
 
     def _busy(self, model: str, kind: str) -> float:
         return self._measured.busy.get((model, kind), 1.0)
 
-    def _beside(self, kind: str, models: tuple[str, ...]) -> dict[str, float]:
-        """Slowdown of each model beside all the others."""
+    def _colocated(self, kind: str, models: tuple[str, ...]) -> dict[str, float]:
+        """Return the slowdown of each model co-located with all the others."""
         measured = self._measured.slowdowns.get((kind, models))
         if measured is not None:
             return {
@@ -170,46 +175,48 @@ class Measured:
         for i, model in enumerate(models):
             others = (*models[:i], *models[i + 1 :])
             pairs = (tuple(sorted((model, other))) for other in others)
-            found[model] = 1.0 + sum(self._beside(kind, pair)[model] - 1.0 for pair in pairs)
+            found[model] = 1.0 + sum(self._colocated(kind, pair)[model] - 1.0 for pair in pairs)
         return found
 
 
-def met(
-    effects: Sequence[Sequence[float]], weights: Sequence[float], undivided: float = 0.0
+def weighted_slowdowns(
+    effects: Sequence[Sequence[float]], weights: Sequence[float], undivided_share: float = 0.0
 ) -> list[float]:
-    """Slowdown of each of several jobs that meet on a device now and then.
+    """Return the slowdown of each of several jobs that use a device at the same time now and then.
 
-    ``effects[i][j]`` is how much slower i is beside j where both weigh the same. Unequal weights
-    turn it to the disadvantage of the smaller, but for a part that is ``undivided``; of more than
-    two the effects are added. It does not hold where more is wanted than there is.
+    ``effects[i][j]`` is the slowdown, less 1, of i co-located with j at equal weights. Unequal
+    weights shift it to the job with the smaller weight, except for the fraction
+    ``undivided_share``. The effects of several jobs are added. The result does not hold if the
+    device is overcommitted.
     """
 
     def times(own: float, weight: float) -> float:
-        return undivided + (1.0 - undivided) * 2 * weight / (own + weight)
+        return undivided_share + (1.0 - undivided_share) * 2 * weight / (own + weight)
 
     return [
         1.0 + sum(effect * times(own, weight)
-                  for j, (effect, weight) in enumerate(zip(of, weights, strict=True)) if j != i)
-        for i, (of, own) in enumerate(zip(effects, weights, strict=True))
+                  for j, (effect, weight) in enumerate(zip(row, weights, strict=True)) if j != i)
+        for i, (row, own) in enumerate(zip(effects, weights, strict=True))
     ]  # fmt: skip
 
 
-def divided(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """What each gets of a device that all want parts of, in proportion to their weights.
+def divide_by_weight(demands: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Return the share of a device that each demand gets, in proportion to the weights.
 
-    Who wants less than that gets what it wants; the others have the rest in the same proportion.
+    A demand below its share is met in full; the remaining demands divide the rest in the same
+    proportion (weighted max-min fairness).
     """
-    given = [0.0] * len(wanted)
-    left, hungry = 1.0, set(range(len(wanted)))
-    while hungry:
-        weight = sum(weights[i] for i in hungry)
-        sated = {i for i in hungry if wanted[i] <= left * weights[i] / weight}
-        if not sated:
-            for i in hungry:
-                given[i] = left * weights[i] / weight
+    shares = [0.0] * len(demands)
+    free, unmet = 1.0, set(range(len(demands)))
+    while unmet:
+        weight = sum(weights[i] for i in unmet)
+        met = {i for i in unmet if demands[i] <= free * weights[i] / weight}
+        if not met:
+            for i in unmet:
+                shares[i] = free * weights[i] / weight
             break
-        for i in sated:
-            given[i] = wanted[i]
-        left -= sum(wanted[i] for i in sated)
-        hungry -= sated
-    return given
+        for i in met:
+            shares[i] = demands[i]
+        free -= sum(demands[i] for i in met)
+        unmet -= met
+    return shares

@@ -1,4 +1,4 @@
-"""What a folder of tables measured of models, as a simulated world knows it."""
+"""Reader of measured tables for the simulator, and assignment of measured models to jobs."""
 
 from __future__ import annotations
 
@@ -14,118 +14,128 @@ from presage.errors import ConfigError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from presage.schedulers.simulator.measurements import Measurements
+    from presage.schedulers.simulator.measurements import Colocated, Measurements
     from presage.schedulers.traces.trace import Trace
 
 
 def read_measurements(folder: Path) -> Measurements:
-    """Models of a campaign or an imported source: on whole devices alone, and together.
+    """Read the measurements of a campaign or an imported source: solo and co-located.
 
-    Where one was measured several times, on several machines of a kind or in several campaigns,
-    its median counts. Co-locations of members with a part of the device each are left out: of
-    them it cannot be told what would be without the parts.
+    The median is used where a model was measured several times, on several machines of a kind or in
+    several campaigns. Co-locations with shares below a full device are skipped: they do not show
+    the slowdown without such limits.
 
     Raises
     ------
     TableError
-        A table is missing or damaged.
+        A table is missing or corrupt.
     """
     from presage.features.tables.campaign import read_campaign
     from presage.schedulers.simulator.measurements import Measurements
 
     campaign = read_campaign(folder)
-    alone = campaign.executions[(campaign.executions["share"] == 1.0)]
-    ran = alone[alone["failure"] == ""]
+    exclusive = campaign.executions[campaign.executions["share"] == 1.0]
+    succeeded = exclusive[exclusive["failure"] == ""]
 
-    def of(column: str) -> dict[Any, float]:
-        known = ran.dropna(subset=[column])
+    def median_by_model(column: str) -> dict[Any, float]:
+        known = succeeded.dropna(subset=[column])
         medians = known.groupby(["job_id", "device_kind"])[column].median()
         return {key: float(value) for key, value in medians.items()}
 
-    together: dict[tuple[str, tuple[str, ...]], list[tuple[float, ...]]] = {}
+    slowdowns: dict[Colocated, list[tuple[float, ...]]] = {}
     too_large = set()
-    whole = campaign.colocations[campaign.colocations["share"] == 1.0]
-    for _, rows in whole.groupby(["colocation_id", "machine", "campaign"]):
+    unlimited = campaign.colocations[campaign.colocations["share"] == 1.0]
+    for _, rows in unlimited.groupby(["colocation_id", "machine", "campaign"]):
         ordered = rows.sort_values(["job_id", "member"])
-        place = ordered["device_kind"].iloc[0], tuple(ordered["job_id"])
-        if len(place[1]) != ordered["members"].iloc[0]:
+        colocated = ordered["device_kind"].iloc[0], tuple(ordered["job_id"])
+        if len(colocated[1]) != ordered["members"].iloc[0]:
             continue
         if not ordered["fits"].all():
-            too_large.add(place)
+            too_large.add(colocated)
         elif ordered["slowdown"].notna().all():
-            together.setdefault(place, []).append(tuple(ordered["slowdown"]))
+            slowdowns.setdefault(colocated, []).append(tuple(ordered["slowdown"]))
+    memory_bytes = median_by_model("memory_peak_bytes")
     return Measurements(
         features=campaign.jobs,
-        step_s=of("step_time_median_s"),
-        step_high_s=of("step_time_p90_s"),
-        setup_s=of("setup_s"),
-        busy=of("compute_utilization"),
-        memory_bytes={key: int(value) for key, value in of("memory_peak_bytes").items()},
+        step_s=median_by_model("step_time_median_s"),
+        step_high_s=median_by_model("step_time_p90_s"),
+        setup_s=median_by_model("setup_s"),
+        busy=median_by_model("compute_utilization"),
+        memory_bytes={key: int(value) for key, value in memory_bytes.items()},
         slowdowns={
-            place: tuple(median(of_one) for of_one in zip(*runs, strict=True))
-            for place, runs in together.items()
+            colocated: tuple(median(member) for member in zip(*runs, strict=True))
+            for colocated, runs in slowdowns.items()
         },
         too_large=frozenset(too_large),
-        spread=spread_of(campaign.scale_out),
+        spread=multi_node_ratios(campaign.scale_out),
     )
 
 
-def spread_of(scale_out: DataFrame) -> dict[tuple[str, str, int], float]:
-    """Step time on several nodes over that on one, of jobs and device counts that have both."""
+def multi_node_ratios(scale_out: DataFrame) -> dict[tuple[str, str, int], float]:
+    """Return the step time on several nodes over that on one, by model, kind and device count.
+
+    Keys that were not measured both ways are left out.
+    """
     from presage.features.device.node_spread import spread
 
     times: dict[tuple[str, str, int], dict[bool, list[float]]] = {}
     for row in scale_out.to_dict("records"):
         several = spread(row["nodes"], row["devices"], row["placement"]).nodes > 1
-        of = times.setdefault((row["job_id"], row["device_kind"], row["devices"]), {})
-        of.setdefault(several, []).append(row["step_time_s"])
-    return {key: median(of[True]) / median(of[False]) for key, of in times.items() if len(of) == 2}
+        step_s = times.setdefault((row["job_id"], row["device_kind"], row["devices"]), {})
+        step_s.setdefault(several, []).append(row["step_time_s"])
+    return {
+        key: median(step_s[True]) / median(step_s[False])
+        for key, step_s in times.items()
+        if len(step_s) == 2
+    }
 
 
-def with_models(
+def attach_models(
     trace: Trace, measurements: Measurements, kinds: Sequence[str], *, seed: int
 ) -> Trace:
-    """The trace, with the model, features and iterations of every job.
+    """Return the trace with the model, features and iterations of every job.
 
-    Who has no model has one of those that were timed on every one of ``kinds``, drawn as
-    :func:`presage.schedulers.traces.assign.assigned` says. Where a user does not say how many
-    iterations a job runs, it is as many as take its duration, less setup, where it was traced
+    A job without a model gets one that was timed on all ``kinds``, drawn by
+    :func:`presage.schedulers.traces.assign.assign_models`. A job without iterations gets as many as
+    take its duration, less setup, on its traced kind
     (:meth:`presage.schedulers.simulator.measurements.Measurements.traced_kind`).
 
     Raises
     ------
     ConfigError
-        A job's model was not timed on all of ``kinds`` that the job may use; or none was on all of
-        them, and one is to be drawn.
+        A job's model was not timed on all of ``kinds`` that the job may use; or a model is to be
+        drawn and none was timed on all of them.
     """
-    from presage.schedulers.traces.assign import assigned
+    from presage.schedulers.traces.assign import assign_models
 
     timed = {kind: set(measurements.models_on(kind)) for kind in kinds}
 
-    def on_all(of: Sequence[str]) -> list[str]:
-        found = sorted(set.intersection(*(timed[kind] for kind in of)))
+    def timed_on_all(required: Sequence[str]) -> list[str]:
+        found = sorted(set.intersection(*(timed[kind] for kind in required)))
         if not found:
             raise ConfigError(
-                f"no model was timed on {' and '.join(of)}; measured are "
+                f"no model was timed on {' and '.join(required)}; measured kinds are "
                 f"{', '.join(measurements.kinds())}: give the cluster's nodes these kinds"
             )
         return found
 
-    named = {
-        (model, usable): measured_name(model, on_all([k for k in kinds if k in usable] or kinds))
+    names = {
+        (model, usable): resolve_model_name(
+            model, timed_on_all([kind for kind in kinds if kind in usable] or kinds)
+        )
         for model, usable in dict.fromkeys((j.model, j.kinds) for j in trace.jobs if j.model)
     }
     trace = replace(
         trace,
-        jobs=tuple(replace(job, model=named.get((job.model, job.kinds), "")) for job in trace.jobs),
+        jobs=tuple(replace(job, model=names.get((job.model, job.kinds), "")) for job in trace.jobs),
     )
     if not all(job.model for job in trace.jobs):
-        trace = assigned(trace, on_all(kinds), seed)
+        trace = assign_models(trace, timed_on_all(kinds), seed)
     jobs = []
     for job in trace.jobs:
-        on = job.model, measurements.traced_kind(job, kinds[0])
-        stepping_s = trace.duration_s[job.job_id] - measurements.setup_s.get(on, 0.0)
-        steps = job.iterations or max(1, round(stepping_s / measurements.step_s[on]))
+        traced = job.model, measurements.traced_kind(job, kinds[0])
+        stepping_s = trace.duration_s[job.job_id] - measurements.setup_s.get(traced, 0.0)
+        steps = job.iterations or max(1, round(stepping_s / measurements.step_s[traced]))
         features = measurements.features[job.model]
         jobs.append(replace(job, iterations=steps, features=features))
     return replace(trace, jobs=tuple(jobs))
@@ -134,21 +144,21 @@ def with_models(
 _GAVEL = re.compile(r"(?P<model>.*) \(batch size (?P<batch>\d+)\)")
 
 
-def measured_name(model: str, measured: Sequence[str]) -> str:
-    """Return the measured model that a trace names as the tables do, or as Gavel's traces.
+def resolve_model_name(model: str, measured: Sequence[str]) -> str:
+    """Return the measured model that a trace names as the tables or Gavel's traces do.
 
     Raises
     ------
     ConfigError
-        It is none of ``measured``; suggests a similar one.
+        The model is not in ``measured``; the message suggests a similar one.
     """
     from presage.system.known_names import did_you_mean
 
     if model in measured:
         return model
-    said = _GAVEL.fullmatch(model)
-    end = f"/{said['model']}/b{said['batch']}" if said else f"/{model}/b1"
-    found = [name for name in measured if name.endswith(end)]
+    match = _GAVEL.fullmatch(model)
+    suffix = f"/{match['model']}/b{match['batch']}" if match else f"/{model}/b1"
+    found = [name for name in measured if name.endswith(suffix)]
     if len(found) == 1:
         return found[0]
     raise ConfigError(

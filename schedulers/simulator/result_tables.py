@@ -1,4 +1,4 @@
-"""What simulations of one trace did, as tables of Arrow: for programs, beside the page."""
+"""Results of simulations as Arrow tables, for programs that do not read the report page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.timeline import ENDS, timeline_of
+from presage.schedulers.simulator.timeline import ENDS, make_timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def jobs_table(simulated: Mapping[str, Simulation]) -> pa.Table:
-    """A row a policy and job, by submission; columns as docs/simulating.md lists them."""
+def jobs_table(simulations: Mapping[str, Simulation]) -> pa.Table:
+    """Return one row per policy and job, by submission; docs/simulating.md lists the columns."""
     import pyarrow as pa
 
     schema = pa.schema(
@@ -35,7 +35,7 @@ def jobs_table(simulated: Mapping[str, Simulation]) -> pa.Table:
             ("attained_device_s", pa.float64()),
         ]
     )
-    rows = [row for policy, one in simulated.items() for row in _jobs(policy, one)]
+    rows = [row for policy, one in simulations.items() for row in _job_rows(policy, one)]
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
@@ -43,18 +43,19 @@ def jobs_table(simulated: Mapping[str, Simulation]) -> pa.Table:
     )
 
 
-def intervals_table(simulated: Mapping[str, Simulation]) -> pa.Table:
-    """A row an interval in which a job held a part of a device; by policy, then by its end."""
+def intervals_table(simulations: Mapping[str, Simulation]) -> pa.Table:
+    """Return one row per interval of an allocation on one device, by policy, then by its end."""
     import pyarrow as pa
 
-    return pa.concat_tables([_intervals(policy, one) for policy, one in simulated.items()])
+    return pa.concat_tables([_intervals(policy, one) for policy, one in simulations.items()])
 
 
-def _jobs(policy: str, one: Simulation) -> Iterator[tuple[object, ...]]:
-    ended = {over.job.job_id: over for over in one.ended}
-    last_s = one.log.entries[-1][0] if one.log.entries else 0.0
-    for job in one.ledger.jobs.values():
-        over, status = ended.get(job.job_id), one.ledger.status(job.job_id)
+def _job_rows(policy: str, simulation: Simulation) -> Iterator[tuple[object, ...]]:
+    results = {result.job.job_id: result for result in simulation.results}
+    entries, ledger = simulation.log.entries, simulation.ledger
+    last_s = entries[-1][0] if entries else 0.0
+    for job in ledger.jobs.values():
+        result, status = results.get(job.job_id), ledger.status(job.job_id)
         waited_s = status.waited_s
         if status.phase is Phase.PENDING:
             waited_s += last_s - status.since_s
@@ -65,10 +66,10 @@ def _jobs(policy: str, one: Simulation) -> Iterator[tuple[object, ...]]:
             job.gpus,
             job.user,
             job.submit_s,
-            over.first_start_s if over else None,
-            over.end_s if over else None,
+            result.first_start_s if result else None,
+            result.end_s if result else None,
             status.phase.value,
-            over.end_s - job.submit_s if over and over.phase is Phase.FINISHED else None,
+            result.end_s - job.submit_s if result and result.phase is Phase.FINISHED else None,
             waited_s,
             status.starts,
             status.overflows,
@@ -76,22 +77,23 @@ def _jobs(policy: str, one: Simulation) -> Iterator[tuple[object, ...]]:
         )
 
 
-def _intervals(policy: str, one: Simulation) -> pa.Table:
+def _intervals(policy: str, simulation: Simulation) -> pa.Table:
     import pyarrow as pa
 
-    cluster = one.ledger.cluster
-    line = timeline_of(one.log.entries, cluster, {over.job.job_id for over in one.ended})
-    held = line.held
+    cluster = simulation.ledger.cluster
+    ended = {result.job.job_id for result in simulation.results}
+    timeline = make_timeline(simulation.log.entries, cluster, ended)
+    intervals = timeline.intervals
     names = pa.array([cluster.name_of(device) for device in range(cluster.devices)], pa.string())
     return pa.table(
         {
-            "policy": pa.array([policy] * len(held.job), pa.string()),
-            "job_id": pa.array(line.job_ids, pa.string()).take(held.job),
-            "device": names.take(held.device),
-            "start_s": held.start_s,
-            "end_s": held.end_s,
-            "compute_milli": held.compute_milli,
-            "paused": held.paused,
-            "ended_by": pa.array(ENDS, pa.string()).take(held.ended_by),
+            "policy": pa.array([policy] * len(intervals.job), pa.string()),
+            "job_id": pa.array(timeline.job_ids, pa.string()).take(intervals.job),
+            "device": names.take(intervals.device),
+            "start_s": intervals.start_s,
+            "end_s": intervals.end_s,
+            "compute_milli": intervals.compute_milli,
+            "paused": intervals.paused,
+            "ended_by": pa.array(ENDS, pa.string()).take(intervals.ended_by),
         }
     )

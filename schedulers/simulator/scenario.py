@@ -1,4 +1,4 @@
-"""A scenario: all that the outcome of a simulation depends on."""
+"""Scenario: the inputs of a simulation, and the functions that load them."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ MOST_NOISE, MOST_BIAS = 10.0, 1e6  # a run time of 1e12 s times such a factor is
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One trace on one cluster under one policy.
+    """Inputs of a simulation: one trace on one cluster under one policy.
 
     Attributes
     ----------
     trace, cluster : Path
-        As :func:`presage.schedulers.traces.formats.read_trace` and
-        :func:`presage.schedulers.cluster_files.cluster_file.read_cluster` read them.
+        Files for :func:`presage.schedulers.traces.formats.read_trace` and
+        :func:`presage.schedulers.cluster_files.cluster_file.read_cluster`.
     predictor : str
         Source of forecasts: ``none``, ``oracle``, ``table``, a release folder, or HOST:PORT of a
         prediction server.
     seed : int
-        Of whatever is drawn: models of jobs, noise, faults, and what a policy draws.
+        Random seed of models, noise, faults and the policy.
     measured : Path or None
-        Tables of what jobs do to each other; without them they do nothing.
+        Folder of measured tables. Without it, co-located jobs do not slow each other down.
     draw_models : bool
-        Whether every job's model is drawn from the measured ones, also where the trace names one.
+        Whether to draw the model of every job from the measured ones, even if the trace names one.
     shares : str
-        What compute that is granted does, where ``measured`` is given: see
-        :class:`presage.schedulers.simulator.measured_truth.Measured`.
+        Effect of allocated compute with ``measured``: see
+        :class:`presage.schedulers.simulator.measured_truth.MeasuredTruth`.
     load : float
-        How many times as fast as traced jobs arrive.
+        Arrival rate relative to the trace.
     risk : float
-        With which a job may take more memory than a release foretells.
+        Accepted probability that a job takes more memory than a release predicts.
     noise, bias : float
-        Of the factors that forecasts are multiplied by: see ``forecasters/noisy.py``.
+        Noise and bias of the factors applied to forecasts: see ``forecasters/noisy.py``.
     faults : str
-        A file of them, or "MTBF,MTTR" in days; none if it is empty.
+        Fault file, or "MTBF,MTTR" in days; no faults if empty.
     from_day : float
-        Of the file of faults, at which the trace begins.
+        Day of the fault file at which the trace starts.
     checkpoint_interval_s, checkpoint_cost_s, restart_s : float
-        Of jobs of which the trace says nothing else.
+        Checkpointing of jobs without checkpointing in the trace.
     keep_going : bool
-        Whether to log a policy's impossible action and go on; else it is an error.
+        Whether to log impossible actions of the policy and continue; else they are errors.
     """
 
     trace: Path
@@ -92,8 +92,8 @@ class Scenario:
         from presage.schedulers.simulator.measured_truth import SHARES
 
         policy_of(self.policy)
-        for field, right, must_be in (
-            ("seed", 0 <= self.seed < 2**63, "a whole number >= 0, of 63 bits at most"),
+        for field, is_valid, must_be in (
+            ("seed", 0 <= self.seed < 2**63, "an integer >= 0 of at most 63 bits"),
             ("load", 0 < self.load < math.inf, "a finite number > 0"),
             ("risk", 0 < self.risk <= 0.5, "above 0 and at most 0.5, the median"),
             ("noise", 0 <= self.noise <= MOST_NOISE, f"within 0 and {MOST_NOISE:g}"),
@@ -103,19 +103,19 @@ class Scenario:
             ("checkpoint_cost_s", 0 <= self.checkpoint_cost_s < math.inf, "a finite number >= 0"),
             ("restart_s", 0 <= self.restart_s < math.inf, "a finite number >= 0"),
         ):
-            if not right:
+            if not is_valid:
                 raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
         if self.predictor == "table" and self.measured is None:
             raise ConfigError("predictor 'table' needs tables; name their folder as `measured`")
         if self.shares not in SHARES:
             raise ConfigError(f"shares={self.shares!r}, must be one of {', '.join(SHARES)}")
         if self.shares != "none" and self.measured is None:
-            raise ConfigError("shares need measurements; name the folder of tables as `measured`")
+            raise ConfigError("shares needs measured tables; name their folder as `measured`")
         if self.draw_models and self.measured is None:
-            raise ConfigError("draw_models needs measured models; name their folder as `measured`")
+            raise ConfigError("draw_models needs measured tables; name their folder as `measured`")
 
 
-def simulation_of(
+def make_simulation(
     scenario: Scenario,
     *,
     trace: Trace | None = None,
@@ -133,17 +133,17 @@ def simulation_of(
     Raises
     ------
     PresageError
-        A file, a model's name or the forecaster is missing or wrong, or a service is down.
+        A file, a model name or the forecaster is missing or invalid, or a service is down.
     """
     from presage.schedulers.policies.registry import policy_of
     from presage.schedulers.simulator.simulation import Simulation
 
-    cluster = cluster or cluster_of(scenario)
-    trace = trace or trace_of(scenario)
+    cluster = cluster or load_cluster(scenario)
+    trace = trace or load_trace(scenario)
     measurements = None
     if scenario.measured is not None:
         measurements = _measurements(scenario.measured, stamp(scenario.measured))
-    jobs, ground_truth = _world(scenario, cluster, trace, measurements)
+    jobs, ground_truth = _jobs_and_truth(scenario, cluster, trace, measurements)
     return Simulation(
         cluster,
         policy or policy_of(scenario.policy),
@@ -156,24 +156,24 @@ def simulation_of(
     )
 
 
-def trace_of(scenario: Scenario) -> Trace:
-    """Its jobs, as the file has them."""
+def load_trace(scenario: Scenario) -> Trace:
+    """Return the trace of the scenario as in its file."""
     return _trace(scenario.trace, stamp(scenario.trace))
 
 
-def cluster_of(scenario: Scenario) -> Cluster:
-    """Its devices, as the file has them."""
+def load_cluster(scenario: Scenario) -> Cluster:
+    """Return the cluster of the scenario as in its file."""
     return _cluster(scenario.cluster, stamp(scenario.cluster))
 
 
 def stamp(path: Path) -> tuple[object, ...]:
-    """Another one for a file, or a folder of files, that was written since."""
+    """Return a cache key that changes when a file, or a file of a folder, is written."""
     files = path.iterdir() if path.is_dir() else (path,) if path.exists() else ()
     written = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in files))
     return (Path.cwd(), *written)
 
 
-# What many scenarios of a process have in common is read once, as long as it is the same.
+# Inputs that several scenarios of a process share are read once, until their files change.
 
 
 @lru_cache(maxsize=8)
@@ -199,37 +199,37 @@ def _measurements(folder: Path, _stamp: object) -> Measurements:
 
 @lru_cache(maxsize=4)
 def _predictor(of: str, _stamp: object) -> Predictor:
-    """A release in this process, or the client of a service."""
+    """Return a release loaded in this process, or a client of a service."""
     if Path(of).is_dir():
         from presage.serving.predictor.predictor import load_predictor
 
         return load_predictor(Path(of))
-    client = client_of(of)
-    client.release()  # a service that is not there is better known before than after a simulation
+    client = make_client(of)
+    client.release()  # fails here, before the simulation, if the service is unavailable
     return client
 
 
-def release_served(of: str) -> str:
-    """Identity of the release that a service HOST:PORT serves.
+def get_served_release_id(of: str) -> str:
+    """Return the id of the release that the service at HOST:PORT serves.
 
     Raises
     ------
     PresageError
-        That is no HOST:PORT, or nothing answers there.
+        The text is not HOST:PORT, or no service responds there.
     """
-    with client_of(of) as client:
+    with make_client(of) as client:
         return client.release().release_id
 
 
-def client_of(
+def make_client(
     of: str, *, timeout_s: float = 5.0, credentials: Credentials | None = None
 ) -> PresageClient:
-    """Of a service HOST:PORT, which is not asked yet.
+    """Return a client of the service at HOST:PORT, without connecting.
 
     Raises
     ------
     ConfigError
-        That is no HOST:PORT.
+        The text is not HOST:PORT.
     """
     from presage.system.known_names import did_you_mean
 
@@ -244,27 +244,29 @@ def client_of(
     return PresageClient(of, timeout_s=timeout_s, credentials=credentials)
 
 
-def _world(
+def _jobs_and_truth(
     scenario: Scenario, cluster: Cluster, trace: Trace, measurements: Measurements | None
 ) -> tuple[list[Job], GroundTruth]:
-    """Jobs as policies see them, and what is true of them.
+    """Return the jobs as policies see them, and their ground truth.
 
-    Durations are those on the kind of the cluster's first node.
+    Traced durations apply to the kind of the cluster's first node.
     """
     from presage.schedulers.core.job import NO_COST, Checkpointing
-    from presage.schedulers.simulator.ground_truth import Durations
-    from presage.schedulers.simulator.measured_truth import Measured
-    from presage.schedulers.simulator.model_measurements import with_models
-    from presage.schedulers.traces.selecting import loaded
+    from presage.schedulers.simulator.ground_truth import TraceDurations
+    from presage.schedulers.simulator.measured_truth import MeasuredTruth
+    from presage.schedulers.simulator.model_measurements import attach_models
+    from presage.schedulers.traces.selecting import scale_load
 
-    ground_truth: GroundTruth = Durations(trace.duration_s)
+    ground_truth: GroundTruth = TraceDurations(trace.duration_s)
     if measurements is not None:
         kinds = list(cluster.kinds)
         if scenario.draw_models:
             trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
-        trace = with_models(trace, measurements, kinds, seed=scenario.seed)
-        ground_truth = Measured(trace.duration_s, measurements, kinds[0], shares=scenario.shares)
-    trace = loaded(trace, scenario.load)
+        trace = attach_models(trace, measurements, kinds, seed=scenario.seed)
+        ground_truth = MeasuredTruth(
+            trace.duration_s, measurements, kinds[0], shares=scenario.shares
+        )
+    trace = scale_load(trace, scenario.load)
     costs = Checkpointing(
         scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
     )
@@ -326,13 +328,13 @@ def _faults(
                 f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
                 "file, or give MTBF,MTTR such as 30,0.5"
             ) from None
-        until_s = _longest_s(trace, jobs, cluster)
-        return FaultModel(mtbf, mttr).drawn(len(cluster.nodes), until_s, seed=scenario.seed)
+        until_s = _fault_horizon_s(trace, jobs, cluster)
+        return FaultModel(mtbf, mttr).draw(len(cluster.nodes), until_s, seed=scenario.seed)
     return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)
 
 
-def _longest_s(trace: Trace, jobs: Sequence[Job], cluster: Cluster) -> float:
-    """Until when faults are drawn: all come, and then a tenth of the devices does the work."""
+def _fault_horizon_s(trace: Trace, jobs: Sequence[Job], cluster: Cluster) -> float:
+    """Return the end of drawn faults: all arrivals, then all work on a tenth of the devices."""
     if not jobs:
         return 0.0
     work_s = sum(trace.duration_s[job.job_id] * job.gpus for job in jobs)

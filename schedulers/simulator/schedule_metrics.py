@@ -1,4 +1,4 @@
-"""What a schedule was worth."""
+"""Metrics of a simulated schedule: completion times, fairness, utilization, SLO violations."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from presage.schedulers.simulator.traffic import bytes_by_level
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Of a simulated trace; times in seconds, and None where no job finished.
+    """Metrics of a simulated trace; times in seconds, None if no job finished.
 
     Attributes
     ----------
-    jobs : int
-        That finished; ``failed`` ran out of memory too often, ``rejected`` could never run, and
-        ``starved`` were never started, or not again.
+    jobs, failed, rejected, starved : int
+        Number of jobs that finished, ran out of memory too often, could never run, and were still
+        pending at the end.
     average_jct_s, median_jct_s, p99_jct_s : float
-        Job completion time: from submission to the end.
+        Job completion time, from submission to the end.
     makespan_s : float
-        From the first submission to the last end.
+        Time from the first submission to the last end.
     average_queue_s : float
-        Time that a job waited, before its first start and after preemptions.
+        Queuing time of a job, before its first start and after preemptions.
     average_slowdown : float
-        Device-seconds that a job held, over those that it takes alone, on all devices that it asks
-        for and without an interruption.
+        Device-seconds that a job held, over those of an exclusive, uninterrupted run on all
+        devices that it requests.
     p99_unfairness, unfair_share : float
-        Finish-time fairness: a job's completion time over that on its part of the cluster, where
-        it would take as much longer than alone as devices were asked for, on average while it was
-        there, over those that there are; at least 1. Of this the 99th percentile, and the part of
-        jobs that took longer than that.
+        99th percentile of the finish-time fairness, and the fraction of jobs above 1. Finish-time
+        fairness is a job's completion time over that on its fair share of the cluster: its
+        exclusive run time times the contention. Contention is the number of requested devices over
+        the number of devices, at least 1, averaged over the job's time in the system.
     device_use : float
-        Part of all devices' time, over the makespan, that somebody was on them.
+        Fraction of all devices' time, over the makespan, with a job on the device.
     preemptions, restarts, overflows : int
-        How often a policy took a job's devices; a job was started again, after that or after its
-        node failed or it ran out of memory; and ran out of memory.
+        Number of preemptions by the policy, of starts after the first one (after a preemption, a
+        node failure or an out-of-memory error), and of out-of-memory errors.
     exceeded_share : float or None
-        Of jobs that were first granted a part of a device's memory, those that took more:
-        what a bound's risk promises. None where no job was granted a part.
+        Fraction of jobs first allocated a part of a device's memory that took more: to compare with
+        the risk of the memory bound. None if no job was allocated a part.
     late_share : float or None
-        Of latency-sensitive jobs that finished and were promised a run time, those that took
-        longer from their first start to their end. None where there are none.
+        Fraction of finished latency-sensitive jobs with an SLO that violated it. None if no such
+        job finished.
     best_effort_queue_s : float or None
-        Time that a best-effort job waited.
+        Queuing time of a best-effort job.
     bytes_by_level : mapping of str to float, or None
-        Gradients that gangs sent over each level of the topology, innermost first, also those of
-        iterations that were lost. None where nobody's gradients are known.
+        Gradient bytes that gangs sent over each level of the topology, innermost first, including
+        lost iterations. None if the gradient sizes of all jobs are unknown.
 
     References
     ----------
@@ -81,22 +81,24 @@ class Metrics:
     bytes_by_level: Mapping[str, float] | None
 
 
-def metrics_of(done: Simulation) -> Metrics:
-    """Of a simulation that came to its end."""
-    finished = [one for one in done.ended if one.phase is Phase.FINISHED]
-    counted = {phase: sum(one.phase is phase for one in done.ended) for phase in Phase}
+def compute_metrics(simulation: Simulation) -> Metrics:
+    """Return the metrics of a simulation that has been run."""
+    results = simulation.results
+    finished = [one for one in results if one.phase is Phase.FINISHED]
+    counts = {phase: sum(one.phase is phase for one in results) for phase in Phase}
     jct_s = np.array([one.end_s - one.job.submit_s for one in finished])
     queue_s = np.array([one.status.waited_s for one in finished])
-    late = np.array([one.violated for one in finished if one.promised_s < math.inf], float)
-    waited_s = np.array([o.status.waited_s for o in finished if not o.job.latency_sensitive])
-    makespan_s = _makespan_s(done.ended)
-    devices = done.ledger.cluster.devices
-    unfairness = _unfairness(done.ended, finished, devices)
+    violated = np.array([one.has_violated_slo for one in finished if one.slo_s < math.inf], float)
+    best_effort_s = np.array([o.status.waited_s for o in finished if not o.job.latency_sensitive])
+    makespan_s = _makespan_s(results)
+    devices = simulation.ledger.cluster.devices
+    unfairness = _unfairness(results, finished, devices)
+    partial = simulation.partial_memory_starts
     return Metrics(
         jobs=len(finished),
-        failed=counted[Phase.FAILED],
-        rejected=counted[Phase.REJECTED],
-        starved=len(done.ledger.jobs) - len(done.ended),
+        failed=counts[Phase.FAILED],
+        rejected=counts[Phase.REJECTED],
+        starved=len(simulation.ledger.jobs) - len(results),
         average_jct_s=_mean(jct_s),
         median_jct_s=_percentile(jct_s, 50),
         p99_jct_s=_percentile(jct_s, 99),
@@ -105,14 +107,14 @@ def metrics_of(done: Simulation) -> Metrics:
         average_slowdown=_mean(_slowdowns(finished)),
         p99_unfairness=_percentile(unfairness, 99),
         unfair_share=_mean(unfairness > 1 + 1e-9),
-        device_use=done.busy_s / (makespan_s * devices) if makespan_s else None,
-        preemptions=done.preempted,
-        restarts=sum(max(0, one.status.starts - 1) for one in done.ended),
-        overflows=sum(one.status.overflows for one in done.ended),
-        exceeded_share=done.exceeded / done.partly if done.partly else None,
-        late_share=_mean(late),
-        best_effort_queue_s=_mean(waited_s),
-        bytes_by_level=bytes_by_level(done.stays, done.ledger.cluster.topology),
+        device_use=simulation.busy_s / (makespan_s * devices) if makespan_s else None,
+        preemptions=simulation.preemptions,
+        restarts=sum(max(0, one.status.starts - 1) for one in results),
+        overflows=sum(one.status.overflows for one in results),
+        exceeded_share=simulation.memory_exceeded / partial if partial else None,
+        late_share=_mean(violated),
+        best_effort_queue_s=_mean(best_effort_s),
+        bytes_by_level=bytes_by_level(simulation.gang_runs, simulation.ledger.cluster.topology),
     )
 
 
@@ -124,40 +126,40 @@ def _percentile(values: NDArray[np.float64], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if len(values) else None
 
 
-def _makespan_s(ended: Sequence[JobResult]) -> float | None:
-    ran = [one for one in ended if one.first_start_s is not None]
-    if not ran:
+def _makespan_s(results: Sequence[JobResult]) -> float | None:
+    started = [one for one in results if one.first_start_s is not None]
+    if not started:
         return None
-    return max(one.end_s for one in ran) - min(one.job.submit_s for one in ran)
+    return max(one.end_s for one in started) - min(one.job.submit_s for one in started)
 
 
 def _slowdowns(finished: Sequence[JobResult]) -> NDArray[np.float64]:
-    """Of each that takes any time."""
-    ran_s = np.array([one.status.attained_s / one.job.gpus for one in finished])
+    """Return the slowdowns of jobs with a solo run time above 0."""
+    attained_s = np.array([one.status.attained_s / one.job.gpus for one in finished])
     solo_s = np.array([one.solo_s for one in finished])
-    slowdowns: NDArray[np.float64] = ran_s[solo_s > 0] / solo_s[solo_s > 0]
+    slowdowns: NDArray[np.float64] = attained_s[solo_s > 0] / solo_s[solo_s > 0]
     return slowdowns
 
 
 def _unfairness(
-    ended: Sequence[JobResult], finished: Sequence[JobResult], devices: int
+    results: Sequence[JobResult], finished: Sequence[JobResult], devices: int
 ) -> NDArray[np.float64]:
-    """Finish-time fairness of each that takes any time."""
-    there = [one for one in ended if one.phase is not Phase.REJECTED]
-    if not there:
+    """Return the finish-time fairness of finished jobs with a run time above 0."""
+    admitted = [one for one in results if one.phase is not Phase.REJECTED]
+    if not admitted:
         return np.zeros(0)
-    at_s = np.array([[one.job.submit_s for one in there], [one.end_s for one in there]])
-    gpus = np.array([one.job.gpus for one in there])
-    moments, place = np.unique(at_s, return_inverse=True)
-    change = np.bincount(place.ravel(), np.concatenate([gpus, -gpus]), len(moments))
-    asked = np.maximum(1.0, change.cumsum() / devices)  # from a moment to the next
-    integral = np.concatenate([[0.0], (asked[:-1] * np.diff(moments)).cumsum()])
+    at_s = np.array([[one.job.submit_s for one in admitted], [one.end_s for one in admitted]])
+    gpus = np.array([one.job.gpus for one in admitted])
+    moments, index = np.unique(at_s, return_inverse=True)
+    change = np.bincount(index.ravel(), np.concatenate([gpus, -gpus]), len(moments))
+    demand = np.maximum(1.0, change.cumsum() / devices)  # from each moment to the next
+    integral = np.concatenate([[0.0], (demand[:-1] * np.diff(moments)).cumsum()])
     submit_s = np.array([one.job.submit_s for one in finished])
     end_s = np.array([one.end_s for one in finished])
     solo_s = np.array([one.solo_s for one in finished])
-    some = (end_s > submit_s) & (solo_s > 0)
-    jct_s = (end_s - submit_s)[some]
-    first, last = (np.searchsorted(moments, s[some]) for s in (submit_s, end_s))
+    positive = (end_s > submit_s) & (solo_s > 0)
+    jct_s = (end_s - submit_s)[positive]
+    first, last = (np.searchsorted(moments, s[positive]) for s in (submit_s, end_s))
     contention = (integral[last] - integral[first]) / jct_s
-    unfairness: NDArray[np.float64] = jct_s / (solo_s[some] * contention)
+    unfairness: NDArray[np.float64] = jct_s / (solo_s[positive] * contention)
     return unfairness

@@ -13,8 +13,8 @@ from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.registry import as_policy, policy_label
 from presage.schedulers.simulator.result_tables import intervals_table, jobs_table
-from presage.schedulers.simulator.scenario import Scenario, simulation_of
-from presage.schedulers.simulator.schedule_metrics import Metrics, metrics_of
+from presage.schedulers.simulator.scenario import Scenario, make_simulation
+from presage.schedulers.simulator.schedule_metrics import Metrics, compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.trace import Trace
 
@@ -110,7 +110,7 @@ def simulate(
         predictor=str(forecaster) if is_named else "oracle",
         **options,
     )
-    simulation = simulation_of(
+    simulation = make_simulation(
         scenario,
         trace=_by_submission(trace) if isinstance(trace, Trace) else None,
         cluster=cluster if isinstance(cluster, Cluster) else None,
@@ -118,7 +118,7 @@ def simulate(
         forecaster=None if isinstance(forecaster, str | Path) else forecaster,
     )
     simulation.run()
-    return SimulationResult(policy_label(policy), metrics_of(simulation), simulation)
+    return SimulationResult(policy_label(policy), compute_metrics(simulation), simulation)
 
 
 def _by_submission(trace: Trace) -> Trace:

@@ -1,13 +1,13 @@
-"""A cluster, simulated: events in a heap, progress integrated between them.
+"""Discrete-event simulation of a cluster: an event heap, with progress integrated between events.
 
-Only jobs on devices where something changed are timed anew. All events of one moment happen
-before the policy decides, once: finished jobs first, then repairs, failures, arrivals.
+Only jobs on devices where something changed are retimed. All events of one moment are applied
+before the policy decides, once: finished jobs first, then repairs, failures and arrivals.
 
-What it costs to be moved about: a preempted job gives its devices up at once, keeps what it has
-done, and pays for its checkpoint when it starts again, beside the restart; so does one that goes on
-on other devices, or on more or fewer. Other shares of the same devices cost nothing. A job whose
-device fails falls back to its last periodic checkpoint. A job that does not fit into a device's
-memory, together with whoever is there, holds its devices for ``OVERFLOW_S`` and waits again.
+Costs of moving a job: a preempted job releases its devices at once and keeps its progress. It pays
+for the checkpoint and the restart when it starts again. So does a job that moves to other devices,
+or to more or fewer devices. A new share of the same devices costs nothing. A job whose device fails
+falls back to its last periodic checkpoint. A job that does not fit into a device's memory together
+with the co-located jobs holds its devices for ``OVERFLOW_S`` and then is pending again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import (
@@ -52,24 +51,23 @@ from presage.schedulers.simulator.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.traffic import GangRun
 
-T = TypeVar("T")
-OVERFLOW_S = 30.0  # from a start to the moment when a job runs out of a device's memory
-MOST_OVERFLOWS = 8  # of a job, then it has failed
-_TOLD_EVERY = 500  # jobs that ended
-_WHAT = {
+OVERFLOW_S = 30.0  # from the start of a job that does not fit to its out-of-memory error
+MAX_OVERFLOWS = 8  # out-of-memory errors of a job before it has failed
+_PROGRESS_EVERY = 500  # ended jobs between two progress reports
+_ACTION_NAMES = {
     action: action.__name__.lower()
     for action in (Reserve, Start, Preempt, Resize, Migrate, Pause, Resume, Reject)
 }
-IDLE_WAKES = 1000  # of a policy that only ever asks to be woken, while nothing else can happen
+MAX_IDLE_WAKES = 1000  # consecutive decisions that only request a wake-up, while nothing runs
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What became of a job; times in seconds since the beginning of the trace.
+    """Outcome of a job; times in seconds since the start of the trace.
 
-    ``solo_s`` is what the truth says of it alone on the kind of device where it takes least,
-    ``promised_s`` what it was foretold to take at most when it was first started, of a
-    latency-sensitive job; infinite where nothing was foretold.
+    ``solo_s`` is the true solo run time on the fastest usable kind of device. ``slo_s`` is the
+    predicted upper bound of the run time of a latency-sensitive job at its first start; infinite
+    without a forecast.
     """
 
     job: Job
@@ -78,43 +76,42 @@ class JobResult:
     end_s: float
     status: JobStatus
     solo_s: float
-    promised_s: float = math.inf
+    slo_s: float = math.inf
 
     @property
-    def violated(self) -> bool:
-        """Whether it took longer, from its first start to its end, than it was promised."""
+    def has_violated_slo(self) -> bool:
+        """Whether the time from the first start to the end exceeds ``slo_s``."""
         if self.first_start_s is None:
             return False
-        return self.end_s - self.first_start_s > self.promised_s * (1 + 1e-9)
+        return self.end_s - self.first_start_s > self.slo_s * (1 + 1e-9)
 
 
 class Simulation:
-    """One trace under one policy.
+    """Simulation of one trace under one policy.
 
     Parameters
     ----------
     jobs : sequence of Job
-        By the time of their submission.
+        Sorted by submission time.
     faults : sequence of Fault
-        By time.
+        Sorted by time.
     stop_on_impossible : bool
-        Whether a policy's impossible action is an error; else it is logged and left out.
+        Whether an impossible action of the policy raises an error; else it is logged and ignored.
 
     Attributes
     ----------
     forecasts : Forecasts
-        What the policy was told, and what could not be.
-    ended : list of JobResult
-        Jobs that did, in that order.
+        Forecasts that the policy reads, with counts of the missing ones.
+    results : list of JobResult
+        Ended jobs, in the order of their end.
     busy_s : float
-        Device-seconds that somebody was on a device, until the last job ended; of a reservation
-        nobody is.
-    preempted : int
-        How often a policy took a job's devices.
-    stays : list of GangRun
-        Of gangs, from a start to when they let go of their devices.
-    partly, exceeded : int
-        How often a job was granted a part of a device's memory, and took more than that.
+        Device-seconds with a job on the device, until the last job ended, without reservations.
+    preemptions : int
+        Number of preemptions by the policy.
+    gang_runs : list of GangRun
+        Runs of gangs, each from a start to the release of its devices.
+    partial_memory_starts, memory_exceeded : int
+        Number of jobs first allocated a part of a device's memory, and of those that took more.
     """
 
     def __init__(
@@ -132,20 +129,20 @@ class Simulation:
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
         self._jobs, self._faults = jobs, faults
         self._stop = stop_on_impossible
-        self._rng = Random(seed)  # noqa: S311 - it draws no secrets
+        self._rng = Random(seed)  # noqa: S311 - not used for secrets
         self.forecasts = Forecasts(forecaster, cluster)
         self._progress, self._usage = Progress(), Usage()
         queue = Queue(_key(policy, self.forecasts))
         self.ledger = Ledger(cluster, queue, ageing_s=policy.needs.ageing_s)
         self.log = EventLog()
-        self.ended: list[JobResult] = []
-        self.stays: list[GangRun] = []
+        self.results: list[JobResult] = []
+        self.gang_runs: list[GangRun] = []
         self.busy_s = self._held_s = 0.0
-        self.preempted = 0
-        self.partly = self.exceeded = 0
+        self.preemptions = 0
+        self.partial_memory_starts = self.memory_exceeded = 0
         self._runs: dict[str, Run] = {}
-        self._promised_s: dict[str, float] = {}  # of latency-sensitive jobs that were started
-        self._heap: list[tuple[float, int, str]] = []  # when a run ends, its timing, its job
+        self._slo_s: dict[str, float] = {}  # by started latency-sensitive job
+        self._heap: list[tuple[float, int, str]] = []  # end of a run, its timing, its job
         self._wakes: list[float] = []
         self._arrived = 0
         self._decisions = 0
@@ -154,38 +151,38 @@ class Simulation:
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
         """Simulate until every job has ended, or no pending job can ever start.
 
-        ``progress`` is called from time to time with the number of jobs that have ended.
+        ``progress`` is called every ``_PROGRESS_EVERY`` ended jobs with the number of ended jobs.
         """
-        with _without_collector():
+        with _disabled_gc():
             self._run(progress)
 
     def _run(self, progress: Callable[[int], None]) -> None:
         arrivals, faults = deque(self._jobs), deque(self._faults)
-        idle_wakes = told = 0
+        idle_wakes = reported = 0
         while True:
-            self._drop_outdated()
+            self._drop_outdated_ends()
             now_s = self._next_s(arrivals, faults)
             if now_s == math.inf or not (arrivals or self._runs):
                 break
             self._held_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
-            if self._happen(arrivals, faults) or self.ledger.running:
+            if self._apply_events(arrivals, faults) or self.ledger.running:
                 idle_wakes = 0
             else:
                 idle_wakes += 1
-            # Where nothing runs, only an arrival or a repair can change what wakes and decisions
-            # have not: a policy that goes on and on does not put it off for ever.
-            if idle_wakes > IDLE_WAKES:
+            # While nothing runs, only an arrival or a repair changes the state: a policy that
+            # requests wake-ups without end must not postpone it for ever.
+            if idle_wakes > MAX_IDLE_WAKES:
                 if not (arrivals or faults):
                     break
                 self._wakes.clear()
                 idle_wakes = 0
-            if len(self.ended) >= told + _TOLD_EVERY:
-                told = len(self.ended)
-                progress(told)
+            if len(self.results) >= reported + _PROGRESS_EVERY:
+                reported = len(self.results)
+                progress(reported)
 
     def _next_s(self, arrivals: deque[Job], faults: deque[Fault]) -> float:
-        """Return when something happens next; infinity if nothing does."""
+        """Return the time of the next event in seconds; infinity if there is none."""
         return min(
             arrivals[0].submit_s if arrivals else math.inf,
             faults[0].at_s if faults else math.inf,
@@ -193,29 +190,29 @@ class Simulation:
             self._wakes[0] if self._wakes else math.inf,
         )
 
-    def _happen(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
-        """Apply all that happens now, then decide; return whether a job arrived or a node failed.
+    def _apply_events(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
+        """Apply the events of this moment, decide, and return whether an external event occurred.
 
-        A repair counts as well.
+        External events are arrivals, failures and repairs.
         """
         now_s = self._now_s
         self._end_runs()
         before = len(faults)
         while faults and faults[0].at_s == now_s:
-            self._fault(faults.popleft())
-        came = []
+            self._apply_fault(faults.popleft())
+        submitted = []
         while arrivals and arrivals[0].submit_s == now_s:
-            came.append(arrivals.popleft())
-        if came:
-            self._submit(came)
+            submitted.append(arrivals.popleft())
+        if submitted:
+            self._submit(submitted)
         while self._wakes and self._wakes[0] == now_s:
             heapq.heappop(self._wakes)
         for change in self.ledger.expire(now_s):
             self.log.entries.append((now_s, "expire", change.job.job_id, None))
         self._decide()
-        return bool(came) or len(faults) < before
+        return bool(submitted) or len(faults) < before
 
-    # What happens ---------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------
 
     def _submit(self, jobs: Sequence[Job]) -> None:
         self.forecasts.expect(jobs)
@@ -226,12 +223,12 @@ class Simulation:
             self.log.entries.append((self._now_s, "submit", job.job_id, job))
             if why:
                 self.log.entries.append((self._now_s, "reject", job.job_id, why))
-                self._over(job, Phase.REJECTED)
+                self._end_job(job, Phase.REJECTED)
             else:
                 self._runs[job.job_id] = Run(job)
 
-    def _drop_outdated(self) -> None:
-        """Ends that were foreseen by an earlier timing: nothing happens then, nor is decided."""
+    def _drop_outdated_ends(self) -> None:
+        """Drop ends computed by an earlier timing from the top of the heap."""
         heap, runs = self._heap, self._runs
         while heap:
             _, timing, job_id = heap[0]
@@ -241,7 +238,7 @@ class Simulation:
             heapq.heappop(heap)
 
     def _end_runs(self) -> None:
-        """Jobs that are done now, or run out of memory."""
+        """End the runs that finish or run out of memory now."""
         heap = self._heap
         if not heap or heap[0][0] != self._now_s:
             return
@@ -256,20 +253,20 @@ class Simulation:
                 continue
             change = self.ledger.end(job_id, Phase.FINISHED, self._now_s)
             changes.append(change)
-            run.here += 1.0 - run.done
-            self._leave(run, change.before)
+            run.progress_here += 1.0 - run.progress
+            self._record_gang_run(run, change.before)
             self.log.entries.append((self._now_s, "finish", job_id, None))
-            self._over(run.job, Phase.FINISHED)
-        self._time_others(changes)
+            self._end_job(run.job, Phase.FINISHED)
+        self._retime_neighbors(changes)
 
-    def _over(self, job: Job, phase: Phase) -> None:
+    def _end_job(self, job: Job, phase: Phase) -> None:
         self._runs.pop(job.job_id, None)
         self._progress.forget(job.job_id)
         self._usage.forget(job.job_id)
         self.forecasts.forget(job)
         status = self.ledger.status(job.job_id)
         first_s = status.first_start_s if status.starts else None
-        promised_s = self._promised_s.pop(job.job_id, math.inf)
+        slo_s = self._slo_s.pop(job.job_id, math.inf)
         solo_s = min(
             [
                 self._ground_truth.solo_s(job, kind, job.gpus)
@@ -279,15 +276,15 @@ class Simulation:
             default=math.inf,
         )
         self.busy_s = self._held_s
-        self.ended.append(JobResult(job, phase, first_s, self._now_s, status, solo_s, promised_s))
+        self.results.append(JobResult(job, phase, first_s, self._now_s, status, solo_s, slo_s))
 
-    def _leave(self, run: Run, status: JobStatus) -> None:
-        """A job lets go of its devices; what a gang did there is counted."""
+    def _record_gang_run(self, run: Run, status: JobStatus) -> None:
+        """Record the progress of a gang on the devices that it releases."""
         if len(status.allocations) > 1:
-            self.stays.append(GangRun(run.job, status.allocations, run.here))
-        run.here = 0.0
+            self.gang_runs.append(GangRun(run.job, status.allocations, run.progress_here))
+        run.progress_here = 0.0
 
-    def _fault(self, fault: Fault) -> None:
+    def _apply_fault(self, fault: Fault) -> None:
         name = self._cluster.nodes[fault.node].name
         self.log.entries.append(
             (self._now_s, "repair" if fault.repaired else "fail", "", {"node": name})
@@ -302,28 +299,28 @@ class Simulation:
                 (self._now_s, "expire" if reserved else "lost", job.job_id, None)
             )
             if not reserved:
-                self._runs[job.job_id].lose(self._now_s)
-                self._leave(self._runs[job.job_id], before)
+                self._runs[job.job_id].roll_back(self._now_s)
+                self._record_gang_run(self._runs[job.job_id], before)
                 self._report(self._runs[job.job_id])
-        self._time_others(changes)
+        self._retime_neighbors(changes)
 
     def _overflow(self, run: Run) -> Change:
         job = run.job
-        run.lose(self._now_s)
+        run.roll_back(self._now_s)
         self._report(run)
         self.log.entries.append((self._now_s, "overflow", job.job_id, None))
         status = self.ledger.status(job.job_id)
-        self._leave(run, status)
-        if self._too_large(job, status) or status.overflows + 1 >= MOST_OVERFLOWS:
+        self._record_gang_run(run, status)
+        if self._too_large(job, status) or status.overflows + 1 >= MAX_OVERFLOWS:
             change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
-            self._over(job, Phase.FAILED)
+            self._end_job(job, Phase.FAILED)
             return change
         return self.ledger.give_up(job.job_id, self._now_s, overflow=True)
 
     def _too_large(self, job: Job, status: JobStatus) -> bool:
-        """Whether a job that ran out of memory does so wherever it may go.
+        """Return whether a job that ran out of memory does not fit any device that it may use.
 
-        If nobody was beside it, it is not put on devices as small as these again.
+        If it had no co-located jobs, devices with as little memory are excluded for it.
         """
         if any(
             self.ledger.on(allocation.device) != (job.job_id,) for allocation in status.allocations
@@ -333,7 +330,7 @@ class Simulation:
         smallest = min(kinds, key=lambda kind: (self._cluster.memory_of[kind], kind))
         return bool(self.ledger.exclude(job.job_id, smallest))
 
-    # What is decided ------------------------------------------------------------------------
+    # Decisions ------------------------------------------------------------------------------
 
     def _decide(self) -> None:
         state = State(self.ledger, self._now_s, self._progress, self._usage)
@@ -361,79 +358,81 @@ class Simulation:
             if self._now_s < action.at_s < math.inf:
                 heapq.heappush(self._wakes, action.at_s)
             return
-        self.preempted += isinstance(action, Preempt)
+        self.preemptions += isinstance(action, Preempt)
         job_id, *rest = action
-        more: object = rest[0] if rest else None
+        details: object = rest[0] if rest else None
         if isinstance(action, Reserve):
             heapq.heappush(self._wakes, action.until_s)
-            more = {"allocations": action.allocations, "until_s": action.until_s}
-        self.log.entries.append((self._now_s, _WHAT[type(action)], job_id, more))
+            details = {"allocations": action.allocations, "until_s": action.until_s}
+        self.log.entries.append((self._now_s, _ACTION_NAMES[type(action)], job_id, details))
 
-    # How fast jobs run ----------------------------------------------------------------------
+    # Timing ---------------------------------------------------------------------------------
 
     def _time(self, changes: Sequence[Change]) -> None:
-        """Time the jobs that a decision changed, and jobs co-located with them."""
-        began: list[tuple[Run, JobStatus]] = []
-        let_go = {change.job.job_id for change in changes if change.after.phase in WAITING}
+        """Retime the jobs that a decision changed and the jobs co-located with them."""
+        resumed: list[tuple[Run, JobStatus]] = []
+        released = {change.job.job_id for change in changes if change.after.phase in WAITING}
         for job, before, after in _net(changes):
             if after.phase is Phase.REJECTED:
-                self._over(job, Phase.REJECTED)
+                self._end_job(job, Phase.REJECTED)
                 continue
             run = self._runs[job.job_id]
-            moved = job.job_id in let_go or _moved(before, after)
+            moved = job.job_id in released or _has_moved(before, after)
             if before.phase in WAITING:
-                pass  # it stood still
+                pass  # it did not run
             elif moved:
-                run.save(self._now_s)
-                self._leave(run, before)
+                run.checkpoint(self._now_s)
+                self._record_gang_run(run, before)
             else:
                 run.hold(self._now_s)
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
-            self._begin(run, after.allocations[0], moved=moved)
-            began.append((run, after))
-        for run, status in began:
+            self._resume(run, after.allocations[0], moved=moved)
+            resumed.append((run, after))
+        for run, status in resumed:
             self._set_pace(run, status)
-        self._time_others(changes)
+        self._retime_neighbors(changes)
 
-    def _begin(self, run: Run, first: Allocation, *, moved: bool) -> None:
-        """Let a job run on; with ``moved`` from now on devices that it did not have."""
+    def _resume(self, run: Run, first: Allocation, *, moved: bool) -> None:
+        """Resume a job; with ``moved``, on devices that it did not have before."""
         job = run.job
-        if job.latency_sensitive and job.job_id not in self._promised_s:
+        if job.latency_sensitive and job.job_id not in self._slo_s:
             kind = self._cluster.kind_of(first.device)
-            self._promised_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
+            self._slo_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
         if moved:
             if not run.arrival:
-                self._count_part(job, first)
+                self._count_memory_excess(job, first)
             self._arrived += 1
             run.arrival = self._arrived
-        run.begin(self._now_s)
+        run.resume(self._now_s)
 
-    def _time_others(self, changes: Iterable[Change]) -> None:
-        """Time the jobs that share a device with a job that came or went."""
+    def _retime_neighbors(self, changes: Iterable[Change]) -> None:
+        """Retime the jobs that share a device with a changed job."""
         if not self.ledger.was_shared:
             return
         changed = {change.job.job_id for change in changes}
-        others: dict[str, None] = {}
+        neighbors: dict[str, None] = {}
         for _, before, after in changes:
             for allocation in (*before.allocations, *after.allocations):
-                there = self.ledger.on(allocation.device)
-                others.update((job_id, None) for job_id in there if job_id not in changed)
-        for job_id in others:
+                colocated = self.ledger.on(allocation.device)
+                neighbors.update((job_id, None) for job_id in colocated if job_id not in changed)
+        for job_id in neighbors:
             status = self.ledger.status(job_id)
             if status.phase is Phase.RUNNING:
                 run = self._runs[job_id]
                 run.advance(self._now_s)
                 self._set_pace(run, status)
 
-    def _count_part(self, job: Job, allocation: Allocation) -> None:
-        """Whether a job takes more than the part of a device's memory that it is granted."""
+    def _count_memory_excess(self, job: Job, allocation: Allocation) -> None:
+        """Count a job that is allocated a part of a device's memory, and one that takes more."""
         whole = self._cluster.whole[allocation.device]
         if allocation.memory_bytes < whole.memory_bytes:
-            taken = self._ground_truth.memory_bytes(job, self._cluster.kind_of(allocation.device))
-            self.partly += 1
-            self.exceeded += taken > allocation.memory_bytes
+            peak_bytes = self._ground_truth.memory_bytes(
+                job, self._cluster.kind_of(allocation.device)
+            )
+            self.partial_memory_starts += 1
+            self.memory_exceeded += peak_bytes > allocation.memory_bytes
 
     def _set_pace(self, run: Run, status: JobStatus) -> None:
         run.pace_s = self._pace_s(run.job, status)
@@ -442,7 +441,7 @@ class Simulation:
             run.overflows_at = math.inf
         elif run.overflows_at == math.inf:
             run.overflows_at = self._now_s + OVERFLOW_S
-        end_s = max(run.since_s + (1.0 - run.done) * run.pace_s, self._now_s)
+        end_s = max(run.since_s + (1.0 - run.progress) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
         self._report(run, status)
 
@@ -451,18 +450,18 @@ class Simulation:
             busy_milli = 0.0 if status is None else self._busy_milli(run, status)
             self._usage.report(run.job.job_id, self._now_s, busy_milli)
         since_s = self._now_s if run.pace_s == math.inf else run.since_s
-        self._progress.report(run.job.job_id, run.done, since_s, _per_s(run.pace_s))
+        self._progress.report(run.job.job_id, run.progress, since_s, _per_s(run.pace_s))
 
     def _busy_milli(self, run: Run, status: JobStatus) -> float:
-        """Thousandths of its first device that a job keeps busy: the fewer, the slower it runs."""
+        """Return the milli-devices of its first device that a job keeps busy at its pace."""
         kind = self._cluster.kind_of(status.allocations[0].device)
         solo_s = self._ground_truth.solo_s(run.job, kind, len(status.allocations))
         part = min(1.0, solo_s / run.pace_s) if run.pace_s > 0 else 1.0
         return part * self._ground_truth.compute_milli(run.job, kind)
 
     def _pace_s(self, job: Job, status: JobStatus) -> float:
-        """Seconds that all of a job takes so: a gang goes as fast as its slowest member."""
-        slowest, seen = 0.0, set()
+        """Return the run time of the whole job as allocated: that of the gang's slowest member."""
+        slowest, timed_kinds = 0.0, set()
         members, node_of = len(status.allocations), self._cluster.node_of
         spread = (
             members > 1
@@ -470,14 +469,14 @@ class Simulation:
         )
         for allocation in status.allocations:
             kind = self._cluster.kind_of(allocation.device)
-            there = self.ledger.on(allocation.device)
-            if len(there) == 1 and allocation.compute_milli == FULL_DEVICE_MILLI:
-                if kind in seen:
+            colocated = self.ledger.on(allocation.device)
+            if len(colocated) == 1 and allocation.compute_milli == FULL_DEVICE_MILLI:
+                if kind in timed_kinds:
                     continue
-                seen.add(kind)
+                timed_kinds.add(kind)
                 slowdown = 1.0
             else:
-                slowdown = self._slowdown(job, kind, allocation.device, there)
+                slowdown = self._slowdown(job, kind, allocation.device, colocated)
             solo_s = self._ground_truth.solo_s(job, kind, members)
             if spread:
                 solo_s *= self._ground_truth.spread(job, kind, members)
@@ -485,51 +484,54 @@ class Simulation:
         interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
         return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
 
-    def _slowdown(self, job: Job, kind: str, device: int, there: Sequence[str]) -> float:
+    def _slowdown(self, job: Job, kind: str, device: int, colocated: Sequence[str]) -> float:
         members = []
-        for job_id in there:
+        for job_id in colocated:
             status = self.ledger.status(job_id)
             if status.phase is Phase.RUNNING:
                 allocation = next(g for g in status.allocations if g.device == device)
                 members.append((self._runs[job_id].job, allocation.compute_milli))
-        told = self._ground_truth.slowdowns(kind, members)
-        return next(s for (who, _), s in zip(members, told, strict=True) if who is job)
+        slowdowns = self._ground_truth.slowdowns(kind, members)
+        return next(s for (member, _), s in zip(members, slowdowns, strict=True) if member is job)
 
     def _overflows(self, run: Run, status: JobStatus) -> bool:
-        """Whether any of its devices has too little memory left by those who came before it."""
-        fits: set[str] = set()  # kinds on which it fits alone
+        """Return whether a device has too little memory for the job and those that came before."""
+        fitting_kinds: set[str] = set()  # kinds on which it fits without co-located jobs
         for allocation in status.allocations:
             node = self._cluster.nodes[self._cluster.node_of[allocation.device]]
-            there = self.ledger.on(allocation.device)
-            if len(there) == 1 and node.kind in fits:
+            colocated = self.ledger.on(allocation.device)
+            if len(colocated) == 1 and node.kind in fitting_kinds:
                 continue
             runs = (
                 self._runs[job_id]
-                for job_id in there
+                for job_id in colocated
                 if self.ledger.status(job_id).phase is not Phase.RESERVED
             )
-            before = [one.job for one in runs if one.arrival <= run.arrival]
-            if not self._ground_truth.fits(node.kind, node.memory_bytes, before):
+            earlier = [other.job for other in runs if other.arrival <= run.arrival]
+            if not self._ground_truth.fits(node.kind, node.memory_bytes, earlier):
                 return True
-            if len(there) == 1:
-                fits.add(node.kind)
+            if len(colocated) == 1:
+                fitting_kinds.add(node.kind)
         return False
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Nothing here makes cycles, and to look for some among all jobs takes a sixth of the time."""
-    was = gc.isenabled()
+def _disabled_gc() -> Iterator[None]:
+    """Disable garbage collection: it takes a sixth of the time, and no cycles are created here."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
 def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, JobStatus], Key]:
-    """The order of a policy's queue: of policy and forecasts alone, for policies see the queue."""
+    """Return the sort key of a policy's queue.
+
+    It closes over the policy and the forecasts alone, because policies can reach the queue.
+    """
 
     def key(job: Job, status: JobStatus) -> Key:
         return policy.key(job, status, forecasts)
@@ -541,15 +543,15 @@ def _per_s(pace_s: float) -> float:
     return 1.0 / pace_s if pace_s > 0 else 0.0
 
 
-def _moved(before: JobStatus, after: JobStatus) -> bool:
-    """Whether a job is on other devices, or none: other shares of the same it has at once."""
+def _has_moved(before: JobStatus, after: JobStatus) -> bool:
+    """Return whether a job changed its devices; new shares of the same devices apply at once."""
     return before.phase in WAITING or {allocation.device for allocation in before.allocations} != {
         allocation.device for allocation in after.allocations
     }
 
 
 def _net(changes: Collection[Change]) -> Iterable[Change]:
-    """Of each job that changed in a batch, perhaps several times, how it stood and stands."""
+    """Merge several changes of a job in a batch into one."""
     if len(changes) == 1:
         return changes
     net: dict[str, Change] = {}

@@ -1,15 +1,15 @@
-"""Sweeps: a simulation for every combination of what a file names, on all cores or on Ray.
+"""Simulation sweeps: one simulation per combination of a file's values, on all cores or on Ray.
 
 .. code-block:: yaml
 
-    trace: [philly.csv, itp.csv]        # whatever is a list is swept over
-    cluster: cluster.yaml               # files are looked for beside this one
+    trace: [philly.csv, itp.csv]        # every list is swept over
+    cluster: cluster.yaml               # paths are relative to this file
     policy: [fifo, sjf, packing]
     predictor: [none, oracle]
     seed: [0, 1, 2]
 
-Each outcome is a file of its own, named by what it was made of: a sweep that was stopped goes on
-with those that are missing, and one that cannot be simulated holds up no other.
+Each outcome is a file of its own, named by the digest of its inputs. A sweep that was stopped
+resumes with the missing outcomes, and a scenario that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -33,85 +33,86 @@ from presage.schedulers.policies.registry import policy_source
 from presage.schedulers.simulator.scenario import (
     NO_RELEASE,
     Scenario,
-    release_served,
-    simulation_of,
+    get_served_release_id,
+    make_simulation,
     stamp,
 )
 from presage.system.atomic_file import write_atomically
 from presage.system.known_names import check_known
 from presage.system.worker_processes import done_by_workers
 
-Outcome = dict[str, Any]  # of a scenario: its fields, and what its schedule was worth
+Outcome = dict[str, Any]  # fields of a scenario, and the metrics of its schedule
 
 _FILES = ("trace", "cluster", "measured")
-# What a value of the file may be, by the type of the scenario's field.
+# Accepted types of a value in the file, by the type of the scenario's field.
 _VALUES: dict[Any, tuple[tuple[type, ...], str]] = {
-    int: ((int,), "a whole number"),
+    int: ((int,), "an integer"),
     float: ((int, float), "a number (to YAML, 1e3 is text)"),
     bool: ((bool,), "true or false"),
     str: ((str,), "text; put it in quotes"),
-    Path: ((str,), "the name of a file"),
-    Path | None: ((str, NoneType), "the name of a folder"),
+    Path: ((str,), "the path of a file"),
+    Path | None: ((str, NoneType), "the path of a folder"),
 }
 
 
 def read_sweep(path: Path) -> list[Scenario]:
-    """A scenario for every combination, in the order of the file; equal ones are one.
+    """Return one scenario per combination, in the order of the file, without duplicates.
 
     Raises
     ------
     ConfigError
-        The file is missing or no YAML; a key is unknown or missing, or a value of no use.
+        The file is missing or not YAML, a key is unknown or missing, or a value is invalid.
     """
     import yaml
 
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a sweep") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a sweep file") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from None
+        raise ConfigError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: is no mapping; write `trace:`, `cluster:` and `policy:`")
+        raise ConfigError(f"{path}: is not a mapping; write `trace:`, `cluster:` and `policy:`")
     types = get_type_hints(Scenario)
     check_known(content, types, f"{path}: ")
     for key in ("trace", "cluster"):
         if key not in content:
-            raise ConfigError(f"{path}: no {key}; name a file, or a list of them")
+            raise ConfigError(f"{path}: key {key!r} is missing; name a file, or a list of files")
     try:
-        lists = [_values(key, types[key], given, path.parent) for key, given in content.items()]
-        made = [Scenario(**dict(zip(content, values, strict=True))) for values in product(*lists)]
-    except (ConfigError, OverflowError) as error:  # of a whole number that no float can hold
+        lists = [_parse_values(key, types[key], raw, path.parent) for key, raw in content.items()]
+        scenarios = [Scenario(**dict(zip(content, row, strict=True))) for row in product(*lists)]
+    except (ConfigError, OverflowError) as error:  # an integer too large for a float
         raise ConfigError(f"{path}: {error}") from None
-    if any(one.from_day for one in made) and not any(Path(one.faults).is_file() for one in made):
-        raise ConfigError(f"{path}: from_day needs a file of failures; name it as `faults`")
-    # Equal scenarios have equal outcomes, which would pass for several.
-    return list(dict.fromkeys(made))
+    has_fault_file = any(Path(scenario.faults).is_file() for scenario in scenarios)
+    if any(scenario.from_day for scenario in scenarios) and not has_fault_file:
+        raise ConfigError(f"{path}: from_day needs a fault file; name one as `faults`")
+    # Equal scenarios have equal outcomes, which would count as several samples.
+    return list(dict.fromkeys(scenarios))
 
 
-def _values(key: str, kind: Any, given: Any, beside: Path) -> list[Any]:
-    """Of one key, each as the scenario has it."""
+def _parse_values(key: str, kind: Any, raw: Any, folder: Path) -> list[Any]:
+    """Return the values of a key, converted to the type of the scenario's field."""
     types, must_be = _VALUES[kind]
-    values = given if isinstance(given, list) else [given]
+    values = raw if isinstance(raw, list) else [raw]
     if not values:
         raise ConfigError(f"{key} is an empty list; give it a value, or leave it out")
     for value in values:
-        of_kind = isinstance(value, types) and isinstance(value, bool) == (kind is bool)
-        if not of_kind or "\0" in str(value):
+        has_type = isinstance(value, types) and isinstance(value, bool) == (kind is bool)
+        if not has_type or "\0" in str(value):
             raise ConfigError(f"{key}={value!r} is not {must_be}")
     if kind is float:
         return [float(value) for value in values]
-    return [_found(key, value, beside) if isinstance(value, str) else value for value in values]
+    return [_resolve(key, value, folder) if isinstance(value, str) else value for value in values]
 
 
-def _found(key: str, text: str, beside: Path) -> str | Path:
-    """A file of the sweep is looked for beside it."""
+def _resolve(key: str, text: str, folder: Path) -> str | Path:
+    """Resolve a path relative to the folder of the sweep file."""
     if key in _FILES:
-        return beside / text
-    if (key == "predictor" and (beside / text).is_dir()) or (
-        key == "faults" and (beside / text).is_file()
+        return folder / text
+    if (key == "predictor" and (folder / text).is_dir()) or (
+        key == "faults" and (folder / text).is_file()
     ):
-        return str(beside / text)
+        return str(folder / text)
     return text
 
 
@@ -123,39 +124,40 @@ def run_sweep(
     ray: str | None,
     progress: Callable[[], None],
 ) -> list[Outcome | PresageError]:
-    """The outcome of each scenario, in order; those that ``folder`` has are not made again.
+    """Return the outcome of each scenario, in order; outcomes in ``folder`` are not recomputed.
 
-    An error is in the place of each that cannot be simulated, or whose process was killed.
+    A scenario that fails, or whose process is killed, has an error in its place.
 
     Parameters
     ----------
     workers : int
-        Processes of this machine.
+        Number of processes on this machine.
     ray : str or None
-        Address of a Ray cluster to run on instead, "auto" for the one that this machine is in. Its
-        nodes see the same files, at the same paths.
+        Address of a Ray cluster to run on instead; "auto" for the one that this machine is part of.
+        Its nodes must see the same files at the same paths.
     progress : callable
         Called after each scenario.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _release_served.cache_clear()
+    _served_release_id.cache_clear()
     found: dict[int, Outcome | PresageError] = {}
     missing: dict[int, Path] = {}
     for i, scenario in enumerate(scenarios):
         try:
-            path = folder / f"{digest_of(scenario)}.json"
+            path = folder / f"{compute_digest(scenario)}.json"
         except (PresageError, OSError) as error:
             found[i] = PresageError(str(error))
         else:
-            metrics = _metrics(path)
+            metrics = _read_metrics(path)
             if metrics is None:
                 missing[i] = path
                 continue
             found[i] = _outcome(scenario, metrics)
         progress()
-    asked = [scenarios[i] for i in missing]
-    with closing(_on_ray(asked, ray) if ray else _on_processes(asked, workers)) as made:
-        for position, outcome in made:
+    pending = [scenarios[i] for i in missing]
+    runs = _run_on_ray(pending, ray) if ray else _run_in_processes(pending, workers)
+    with closing(runs):
+        for position, outcome in runs:
             i = list(missing)[position]
             found[i] = outcome
             if not isinstance(outcome, PresageError):
@@ -164,82 +166,82 @@ def run_sweep(
     return [found[i] for i in range(len(scenarios))]
 
 
-def _metrics(path: Path) -> dict[str, Any] | None:
-    """Of an outcome that is there and whole, whatever its files were called then."""
+def _read_metrics(path: Path) -> dict[str, Any] | None:
+    """Return the metrics of an outcome file; None if it is missing, corrupt or incomplete."""
     from presage.schedulers.simulator.schedule_metrics import Metrics
 
     try:
-        found = json.loads(path.read_bytes())["metrics"]
-        whole = found.keys() == {field.name for field in fields(Metrics)}
+        metrics = json.loads(path.read_bytes())["metrics"]
+        is_complete = metrics.keys() == {field.name for field in fields(Metrics)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return found if whole else None
+    return metrics if is_complete else None
 
 
-def digest_of(scenario: Scenario) -> str:
-    """Of a scenario's values, the content of its files, the release that is served, and the code.
+def compute_digest(scenario: Scenario) -> str:
+    """Return a digest of a scenario's values, its files, the served release and the code.
 
     Raises
     ------
     PresageError
-        The cluster is wrong, or the service does not answer.
+        The cluster file is invalid, or the service does not respond.
     """
-    told = {**_plain(scenario), "code": _code()}
+    inputs = {**_to_json(scenario), "code": _code_digests()}
     for name in ("trace", "measured", "predictor", "faults"):
         path = getattr(scenario, name)
         if path and Path(path).exists():
-            told[name] = _content(Path(path))
+            inputs[name] = _content_digest(Path(path))
     if source := policy_source(scenario.policy):
-        told["policy_code"] = _content(source)
-    told["cluster"] = _devices(scenario.cluster, stamp(scenario.cluster))
+        inputs["policy_code"] = _content_digest(source)
+    inputs["cluster"] = _cluster_digest(scenario.cluster, stamp(scenario.cluster))
     if scenario.predictor not in NO_RELEASE and not Path(scenario.predictor).exists():
-        told["release"] = _release_served(scenario.predictor)
-        if isinstance(told["release"], PresageError):
-            raise told["release"]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        inputs["release"] = _served_release_id(scenario.predictor)
+        if isinstance(inputs["release"], PresageError):
+            raise inputs["release"]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)
-def _code() -> list[str]:
-    """Of all that makes an outcome of a scenario."""
+def _code_digests() -> list[str]:
+    """Return digests of the packages that the outcome of a scenario depends on."""
     package = Path(presage.__file__).parent
-    return [_content((package / name).resolve()) for name in ("schedulers", "features")]
+    return [_content_digest((package / name).resolve()) for name in ("schedulers", "features")]
 
 
 @lru_cache(maxsize=64)
-def _devices(path: Path, _stamp: object) -> str:
-    """Of a cluster as it was read, with the listings that its file names."""
+def _cluster_digest(path: Path, _stamp: object) -> str:
+    """Return a digest of the parsed cluster, including the listings that its file names."""
     from presage.schedulers.cluster_files.cluster_file import read_cluster
 
     return hashlib.sha256(repr(read_cluster(path)).encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
-def _release_served(predictor: str) -> str | PresageError:
-    """Asked once a sweep, also of who does not answer."""
+def _served_release_id(predictor: str) -> str | PresageError:
+    """Return the release of a service, or its error; cached for a sweep."""
     try:
-        return release_served(predictor)
+        return get_served_release_id(predictor)
     except PresageError as error:
         return error
 
 
-def _content(path: Path) -> str:
-    return _content_now(path, stamp(path))
+def _content_digest(path: Path) -> str:
+    return _cached_digest(path, stamp(path))
 
 
 @lru_cache(maxsize=64)
-def _content_now(path: Path, _stamp: object) -> str:
+def _cached_digest(path: Path, _stamp: object) -> str:
     digest = hashlib.sha256()
-    inside = (one for one in path.rglob("*") if one.is_file() and one.suffix != ".pyc")
-    files = [path] if path.is_file() else sorted(inside)
+    contents = (file for file in path.rglob("*") if file.is_file() and file.suffix != ".pyc")
+    files = [path] if path.is_file() else sorted(contents)
     for file in files:
         digest.update(file.name.encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-def _plain(scenario: Scenario) -> dict[str, Any]:
-    """Its fields, as JSON has them: paths and infinities as text."""
+def _to_json(scenario: Scenario) -> dict[str, Any]:
+    """Return the fields of a scenario for JSON: paths and infinities as text."""
     values = asdict(scenario)
     return {
         key: value if isinstance(value, int | float) and value != float("inf") else str(value)
@@ -248,75 +250,75 @@ def _plain(scenario: Scenario) -> dict[str, Any]:
 
 
 def _outcome(scenario: Scenario, metrics: dict[str, Any]) -> Outcome:
-    return {"scenario": _plain(scenario), "metrics": metrics}
+    return {"scenario": _to_json(scenario), "metrics": metrics}
 
 
-def outcome_of(scenario: Scenario) -> Outcome | PresageError:
-    """Simulate, or say why not; what a process of its own is asked to do."""
-    from presage.schedulers.simulator.schedule_metrics import metrics_of
+def simulate_scenario(scenario: Scenario) -> Outcome | PresageError:
+    """Simulate a scenario and return its outcome or error; the task of a worker process."""
+    from presage.schedulers.simulator.schedule_metrics import compute_metrics
 
     try:
-        done = simulation_of(scenario)
-        done.run()
+        simulation = make_simulation(scenario)
+        simulation.run()
     except (PresageError, OSError) as error:
-        return PresageError(str(error))  # which any process can read
-    return _outcome(scenario, asdict(metrics_of(done)))
+        return PresageError(str(error))  # any process can unpickle it
+    return _outcome(scenario, asdict(compute_metrics(simulation)))
 
 
-def _on_processes(
-    asked: Sequence[Scenario], workers: int
+def _run_in_processes(
+    scenarios: Sequence[Scenario], workers: int
 ) -> Generator[tuple[int, Outcome | PresageError]]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return done_by_workers(outcome_of, asked, workers)
+    return done_by_workers(simulate_scenario, scenarios, workers)
 
 
-def _on_ray(
-    asked: Sequence[Scenario], address: str
+def _run_on_ray(
+    scenarios: Sequence[Scenario], address: str
 ) -> Generator[tuple[int, Outcome | PresageError]]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    mine = not ray.is_initialized()
-    if mine:
+    is_owner = not ray.is_initialized()
+    if is_owner:
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             line = str(error).strip().partition("\n")[0]
             raise ConfigError(
-                f"--ray {address}: {line}; start one with `ray start --head`"
+                f"--ray {address}: {line}; start a cluster with `ray start --head`"
             ) from None
     try:
-        simulate = ray.remote(outcome_of)
-        position_of = {simulate.remote(_absolute(one)): i for i, one in enumerate(asked)}
-        left = list(position_of)
-        while left:
-            (done,), left = ray.wait(left)
+        simulate = ray.remote(simulate_scenario)
+        tasks = {simulate.remote(_absolute(one)): i for i, one in enumerate(scenarios)}
+        unfinished = list(tasks)
+        while unfinished:
+            (task,), unfinished = ray.wait(unfinished)
             try:
-                outcome = ray.get(done)
-            except ray.exceptions.RayError as error:  # such as of a worker that was killed
+                outcome = ray.get(task)
+            except ray.exceptions.RayError as error:  # such as a killed worker
                 outcome = PresageError(" ".join(str(error).split()))
-            yield position_of[done], outcome
+            yield tasks[task], outcome
     finally:
-        if mine:
+        if is_owner:
             ray.shutdown()
 
 
-def names_of(scenarios: Sequence[Scenario]) -> list[str]:
-    """Each by what differs between them, such as "policy=sjf seed=1"; one alone by its trace."""
-    plain = [_plain(scenario) for scenario in scenarios]
-    varied = _varied(plain) or ["trace"]
-    return [" ".join(f"{key}={_shown(key, one[key])}" for key in varied) for one in plain]
+def scenario_names(scenarios: Sequence[Scenario]) -> list[str]:
+    """Name each scenario by its varied values, such as "policy=sjf seed=1", or by its trace."""
+    rows = [_to_json(scenario) for scenario in scenarios]
+    varied = _varied_keys(rows) or ["trace"]
+    return [" ".join(f"{key}={_format(key, row[key])}" for key in varied) for row in rows]
 
 
-def _varied(plain: Sequence[dict[str, Any]]) -> list[str]:
-    return [key for key in plain[0] if len({str(one[key]) for one in plain}) > 1]
+def _varied_keys(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [key for key in rows[0] if len({str(row[key]) for row in rows}) > 1]
 
 
-def _shown(key: str, value: Any) -> str:
+def _format(key: str, value: Any) -> str:
     return Path(value).name if key in _FILES else str(value)
 
 
-# What a sweep is compared by, and in which unit.
+# Metrics in the comparison of a sweep: title, and divisor for the unit shown.
 _SHOWN = {
     "average_jct_s": ("JCT h", 3600.0),
     "p99_jct_s": ("JCT 99 % h", 3600.0),
@@ -326,42 +328,44 @@ _SHOWN = {
 }
 
 
-def compared(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
-    """A row for all outcomes that differ in their seed alone: means, and what they may be off by.
+def comparison_rows(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
+    """Return one row per group of outcomes that differ in their seed alone.
 
-    Columns are what differs between scenarios, then how many jobs finished, of which the metrics
-    are that follow.
+    Columns are the varied keys, the number of finished jobs, and the means of their metrics with
+    the margins of 95 % confidence intervals.
     """
-    from presage.schedulers.simulator.confidence import mean_and_margin
+    from presage.schedulers.simulator.confidence import mean_with_margin
 
-    varied = [key for key in _varied([one["scenario"] for one in outcomes]) if key != "seed"]
+    scenarios = [outcome["scenario"] for outcome in outcomes]
+    varied = [key for key in _varied_keys(scenarios) if key != "seed"]
     groups: dict[tuple[str, ...], list[Outcome]] = {}
-    for one in outcomes:
-        groups.setdefault(tuple(str(one["scenario"][key]) for key in varied), []).append(one)
+    for outcome in outcomes:
+        group = tuple(str(outcome["scenario"][key]) for key in varied)
+        groups.setdefault(group, []).append(outcome["metrics"])
     rows = []
-    for values, alike in groups.items():
-        row = {key: _shown(key, value) for key, value in zip(varied, values, strict=True)}
-        row["finished"] = _finished([one["metrics"] for one in alike])
+    for values, metrics in groups.items():
+        row = {key: _format(key, value) for key, value in zip(varied, values, strict=True)}
+        row["finished"] = _finished(metrics)
         for metric, (title, unit) in _SHOWN.items():
-            known = [one["metrics"][metric] for one in alike if one["metrics"][metric] is not None]
+            known = [one[metric] for one in metrics if one[metric] is not None]
             row[title] = "-"
             if known:
-                mean, margin = mean_and_margin([value / unit for value in known])
-                wide = f" ± {margin:,.2f}" if 0 < margin < math.inf else ""
-                row[title] = f"{mean:,.2f}{wide}"
+                mean, margin = mean_with_margin([value / unit for value in known])
+                suffix = f" ± {margin:,.2f}" if 0 < margin < math.inf else ""
+                row[title] = f"{mean:,.2f}{suffix}"
         rows.append(row)
     return rows
 
 
-def _finished(alike: Sequence[dict[str, Any]]) -> str:
-    """How many jobs finished on average, and of how many unless all of them did."""
-    mean = sum(one["jobs"] for one in alike) / len(alike)
-    jobs = sum(alike[0][became] for became in ("jobs", "failed", "rejected", "starved"))
+def _finished(metrics: Sequence[dict[str, Any]]) -> str:
+    """Format the mean number of finished jobs, with the number of all jobs if some did not."""
+    mean = sum(one["jobs"] for one in metrics) / len(metrics)
+    jobs = sum(metrics[0][key] for key in ("jobs", "failed", "rejected", "starved"))
     return f"{jobs:,}" if mean == jobs else f"{mean:,.2f} of {jobs:,}"
 
 
-def write_table(outcomes: Sequence[Outcome], path: Path) -> None:
-    """A row an outcome: its scenario's fields, then its metrics."""
+def write_outcomes_table(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write a Parquet table with one row per outcome: fields of the scenario, then metrics."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -370,19 +374,19 @@ def write_table(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def _absolute(scenario: Scenario) -> Scenario:
-    """With paths that mean the same in every process of every node."""
+    """Return the scenario with absolute paths, which are valid in every process and node."""
     return replace(
         scenario,
         trace=scenario.trace.resolve(),
         cluster=scenario.cluster.resolve(),
         measured=None if scenario.measured is None else scenario.measured.resolve(),
-        predictor=_resolved(scenario.predictor),
-        faults=_resolved(scenario.faults),
+        predictor=_absolute_text(scenario.predictor),
+        faults=_absolute_text(scenario.faults),
     )
 
 
-def _resolved(text: str) -> str:
-    """A path of what is there; else it is a name, an address or numbers."""
+def _absolute_text(text: str) -> str:
+    """Return an existing path as absolute; other text is a name, an address or numbers."""
     return str(Path(text).resolve()) if text and Path(text).exists() else text
 
 

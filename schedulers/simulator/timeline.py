@@ -1,4 +1,4 @@
-"""Who held what, and who waited, and when: an event log as arrays."""
+"""Timeline of an event log as arrays: allocations, pending jobs and node outages over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.simulator.event_log import Entry
 from presage.system.arrays import Array, Int32s
 
-# What ends an interval; the last one stands for a log that ends before the job does.
+# Events that end an interval; "log" stands for a log that ends before the job does.
 ENDS = (
     "finish", "preempt", "resize", "migrate", "pause", "resume", "overflow", "lost", "log",
 )  # fmt: skip
@@ -23,18 +23,18 @@ ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """From one change of what a job holds of a device to the next; arrays of shape (intervals,).
+    """Intervals of constant allocation of one device to one job; arrays of shape (intervals,).
 
-    They lie by the time of their end, and devices of a gang side by side, by number.
+    Sorted by end time; the devices of a gang are adjacent, by number.
 
     Attributes
     ----------
     job : ndarray of int
-        Its number in ``Timeline.job_ids``.
+        Index in ``Timeline.job_ids``.
     compute_milli : ndarray of int
-        Thousandths of the device's compute that were granted; a paused job has none of them.
+        Allocated compute in milli-devices; a paused job uses none of it.
     ended_by : ndarray of int
-        Place in ``ENDS``.
+        Index in ``ENDS``.
     """
 
     job: Int32s
@@ -48,243 +48,248 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """From when until when something was so of a job (that waits) or of a node (that is down)."""
+    """Time spans of pending jobs or of nodes that are down, by job or node index."""
 
-    of: Int32s
+    index: Int32s
     start_s: Array
     end_s: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A step function of time: ``value[i]`` from ``at_s[i]`` on, and 0 before the first."""
+    """Step function of time: ``value[i]`` from ``at_s[i]`` on, and 0 before the first step."""
 
     at_s: Array
     value: Array
 
     def integral(self, end_s: Array | float) -> Array:
-        """Area from the beginning to each of some times."""
+        """Return the integral from the start to each of ``end_s``."""
         areas = np.concatenate([[0.0, 0.0], np.cumsum(self.value[:-1] * np.diff(self.at_s))])
         at_s = np.concatenate([[0.0], self.at_s])
         value = np.concatenate([[0.0], self.value])
-        place = np.searchsorted(self.at_s, end_s, side="right")  # of the step that it is in
-        inside: Array = areas[place] + value[place] * (end_s - at_s[place])
-        return inside
+        step = np.searchsorted(self.at_s, end_s, side="right")
+        integral: Array = areas[step] + value[step] * (end_s - at_s[step])
+        return integral
 
-    def coarse(self, start_s: float, end_s: float, most: int) -> Steps:
-        """At most so many steps: those that there are, or means over equal spans of time."""
-        if len(self.at_s) <= most or not end_s > start_s:
+    def resample(self, start_s: float, end_s: float, max_steps: int) -> Steps:
+        """Return at most ``max_steps`` steps: the same steps, or means over equal time spans."""
+        if len(self.at_s) <= max_steps or not end_s > start_s:
             return self
-        edges = np.linspace(start_s, end_s, most + 1)
+        edges = np.linspace(start_s, end_s, max_steps + 1)
         return Steps(edges[:-1], np.diff(self.integral(edges)) / np.diff(edges))
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What an event log tells of a cluster.
+    """Allocations, pending jobs and outages of a cluster, read from an event log.
 
     Attributes
     ----------
     job_ids : tuple of str
-        By their numbers in ``held`` and ``waits``: as they were submitted.
-    held : Intervals
-        What jobs held; intervals of no length are left out.
-    waits : Spans
-        When jobs were pending.
-    down : Spans
-        When nodes were down.
+        Ids by job index, in the order of submission.
+    intervals : Intervals
+        Allocations of jobs, without intervals of zero length.
+    pending : Spans
+        Spans in which jobs were pending.
+    outages : Spans
+        Spans in which nodes were down.
     end_s : float
         Time of the last entry, or 0.
     """
 
     cluster: Cluster
     job_ids: tuple[str, ...]
-    held: Intervals
-    waits: Spans
-    down: Spans
+    intervals: Intervals
+    pending: Spans
+    outages: Spans
     end_s: float
 
     def busy_devices(self) -> Steps:
-        """How many devices anyone was on, paused or not."""
-        held = self.held
-        # On each device, +1 where a job comes and -1 where one goes; it is busy above 0.
-        device = np.tile(held.device, 2)
-        at_s = np.concatenate([held.start_s, held.end_s])
-        change = np.repeat([1, -1], len(held.device))
+        """Return the number of devices with a job, paused or not."""
+        intervals = self.intervals
+        # Per device, +1 where a job starts and -1 where one ends; it is busy above 0.
+        device = np.tile(intervals.device, 2)
+        at_s = np.concatenate([intervals.start_s, intervals.end_s])
+        change = np.repeat([1, -1], len(intervals.device))
         order = np.lexsort((-change, at_s, device))
-        there = np.cumsum(change[order])  # of all devices one after the other: each ends at 0
-        before = there - change[order]
-        turns = (there > 0).astype(float) - (before > 0)
-        return _steps(at_s[order], turns)
+        jobs = np.cumsum(change[order])  # devices follow each other: each one ends at 0
+        before = jobs - change[order]
+        busy_change = (jobs > 0).astype(float) - (before > 0)
+        return _steps(at_s[order], busy_change)
 
-    def compute_held(self) -> Steps:
-        """Devices' worth of compute that jobs held: two halves are one."""
-        held = self.held
-        share = np.where(held.paused, 0.0, held.compute_milli / FULL_DEVICE_MILLI)
-        return _steps(np.concatenate([held.start_s, held.end_s]), np.concatenate([share, -share]))
+    def allocated_compute(self) -> Steps:
+        """Return the allocated compute in devices; two half devices count as one."""
+        intervals = self.intervals
+        share = np.where(intervals.paused, 0.0, intervals.compute_milli / FULL_DEVICE_MILLI)
+        return _steps(
+            np.concatenate([intervals.start_s, intervals.end_s]), np.concatenate([share, -share])
+        )
 
     def pending_jobs(self) -> Steps:
-        """How many jobs waited."""
-        waits = self.waits
-        ones = np.ones(len(waits.of))
-        return _steps(np.concatenate([waits.start_s, waits.end_s]), np.concatenate([ones, -ones]))
+        """Return the number of pending jobs."""
+        pending = self.pending
+        ones = np.ones(len(pending.index))
+        return _steps(
+            np.concatenate([pending.start_s, pending.end_s]), np.concatenate([ones, -ones])
+        )
 
     def devices_up(self) -> Steps:
-        """How many devices were not down, from 0 s on."""
-        sizes = np.array([node.devices for node in self.cluster.nodes], dtype=float)[self.down.of]
+        """Return the number of devices that are not down, from 0 s on."""
+        outages = self.outages
+        sizes = np.array([node.devices for node in self.cluster.nodes], dtype=float)[outages.index]
         return _steps(
-            np.concatenate([[0.0], self.down.start_s, self.down.end_s]),
+            np.concatenate([[0.0], outages.start_s, outages.end_s]),
             np.concatenate([[float(self.cluster.devices)], -sizes, sizes]),
         )
 
 
-def timeline_of(entries: Iterable[Entry], cluster: Cluster, over: Collection[str]) -> Timeline:
-    """Arrays of a log, as of its last entry.
+def make_timeline(entries: Iterable[Entry], cluster: Cluster, ended: Collection[str]) -> Timeline:
+    """Return the timeline of a log up to its last entry.
 
     Parameters
     ----------
-    over : collection of str
-        Jobs that ended, in whatever way: the log does not say of every job that failed or could
-        never run that it waits no longer.
+    ended : collection of str
+        Ids of all ended jobs: the log has no entry for the end of every failed or rejected job.
     """
-    log = _Log()
-    for now_s, what, job_id, more in entries:
-        log.now_s = now_s
-        log.take(what, job_id, more)
-    for job_id in tuple(log.holds):
-        log.leave(job_id, "log")
-    for job_id in log.waits_since.keys() - over:
-        log.waits.append((log.number[job_id], log.waits_since[job_id], log.now_s))
-    for node in tuple(log.down_since):
-        log.repair(node)
-    places = {node.name: place for place, node in enumerate(cluster.nodes)}
+    reader = _LogReader()
+    for now_s, event, job_id, details in entries:
+        reader.now_s = now_s
+        reader.read(event, job_id, details)
+    for job_id in tuple(reader.running):
+        reader.release(job_id, "log")
+    for job_id in reader.pending_since.keys() - ended:
+        reader.pending.append((reader.number[job_id], reader.pending_since[job_id], reader.now_s))
+    for node in tuple(reader.down_since):
+        reader.repair(node)
+    indices = {node.name: index for index, node in enumerate(cluster.nodes)}
     return Timeline(
         cluster,
-        tuple(log.number),
-        _intervals(log.stays, log.allocated),
-        _spans(sorted(log.waits)),
-        _spans([(places[name], start_s, end_s) for name, start_s, end_s in log.down]),
-        log.now_s,
+        tuple(reader.number),
+        _intervals(reader.periods, reader.allocated),
+        _spans(sorted(reader.pending)),
+        _spans([(indices[name], start_s, end_s) for name, start_s, end_s in reader.outages]),
+        reader.now_s,
     )
 
 
-class _Log:
-    """What was read of a log so far.
+class _LogReader:
+    """Reader that collects the periods of jobs and nodes from a log, entry by entry.
 
     Attributes
     ----------
     number : dict of str to int
-        Jobs as they were submitted.
-    holds : dict
-        Of each job that holds devices since when, which, and whether it is paused.
-    stays : list of tuple
-        Job, start, end, place in ``ENDS`` and whether it was paused; ``allocated`` has what it
-        held.
+        Indices of jobs, in the order of submission.
+    running : dict
+        Start of the period, allocations and whether it is paused, by job with devices.
+    periods : list of tuple
+        Job, start, end, index in ``ENDS`` and whether it was paused.
+    allocated : list of tuple of Allocation
+        Allocations of each period.
     """
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.number: dict[str, int] = {}
-        self.holds: dict[str, tuple[float, tuple[Allocation, ...], bool]] = {}
-        self.waits_since: dict[str, float] = {}
+        self.running: dict[str, tuple[float, tuple[Allocation, ...], bool]] = {}
+        self.pending_since: dict[str, float] = {}
         self.down_since: dict[str, float] = {}
-        self.stays: list[tuple[int, float, float, int, bool]] = []
+        self.periods: list[tuple[int, float, float, int, bool]] = []
         self.allocated: list[tuple[Allocation, ...]] = []
-        self.waits: list[tuple[int, float, float]] = []
-        self.down: list[tuple[str, float, float]] = []
+        self.pending: list[tuple[int, float, float]] = []
+        self.outages: list[tuple[str, float, float]] = []
 
-    def take(self, what: str, job_id: str, more: Any) -> None:
-        """Apply one entry of the log."""
-        if what in {"submit", "start", "reject"}:
-            self.take_pending(what, job_id, more)
-        elif what == "fail":
-            self.down_since.setdefault(more["node"], self.now_s)
-        elif what == "repair":
-            self.repair(more["node"])
+    def read(self, event: str, job_id: str, details: Any) -> None:
+        """Read one entry."""
+        if event in {"submit", "start", "reject"}:
+            self.read_pending(event, job_id, details)
+        elif event == "fail":
+            self.down_since.setdefault(details["node"], self.now_s)
+        elif event == "repair":
+            self.repair(details["node"])
         else:
-            self.take_running(what, job_id, more)
+            self.read_running(event, job_id, details)
 
-    def take_pending(self, what: str, job_id: str, more: Any) -> None:
-        """Apply an entry of a job that begins or ends to wait."""
-        if what == "submit":
+    def read_pending(self, event: str, job_id: str, details: Any) -> None:
+        """Read an entry that starts or ends the pending time of a job."""
+        if event == "submit":
             self.number[job_id] = len(self.number)
-            self.waits_since[job_id] = self.now_s
+            self.pending_since[job_id] = self.now_s
             return
-        self.stop_waiting(job_id)
-        if what == "start":
-            self.holds[job_id] = (self.now_s, more, False)
+        self.end_pending(job_id)
+        if event == "start":
+            self.running[job_id] = (self.now_s, details, False)
 
-    def take_running(self, what: str, job_id: str, more: Any) -> None:
-        """Apply an entry of a job that holds devices; entries of other kinds have no effect."""
-        if what == "finish":
-            self.leave(job_id, what)
-        elif what in {"preempt", "overflow", "lost"}:
-            if job_id in self.holds:  # else it gives up what it had reserved, and still waits
-                self.leave(job_id, what)
-                self.waits_since[job_id] = self.now_s
-        elif what in {"resize", "migrate"}:
-            self.leave(job_id, what)
-            self.holds[job_id] = (self.now_s, more, False)
-        elif what in {"pause", "resume"}:
-            self.holds[job_id] = (self.now_s, self.leave(job_id, what), what == "pause")
+    def read_running(self, event: str, job_id: str, details: Any) -> None:
+        """Read an entry of a job with devices; entries of other kinds have no effect."""
+        if event == "finish":
+            self.release(job_id, event)
+        elif event in {"preempt", "overflow", "lost"}:
+            if job_id in self.running:  # else only a reservation ends, and the job stays pending
+                self.release(job_id, event)
+                self.pending_since[job_id] = self.now_s
+        elif event in {"resize", "migrate"}:
+            self.release(job_id, event)
+            self.running[job_id] = (self.now_s, details, False)
+        elif event in {"pause", "resume"}:
+            self.running[job_id] = (self.now_s, self.release(job_id, event), event == "pause")
 
-    def leave(self, job_id: str, what: str) -> tuple[Allocation, ...]:
-        """A job no longer holds what it held; that is returned."""
-        start_s, allocations, paused = self.holds.pop(job_id)
+    def release(self, job_id: str, event: str) -> tuple[Allocation, ...]:
+        """End the current period of a job and return its allocations."""
+        start_s, allocations, paused = self.running.pop(job_id)
         if self.now_s > start_s:
-            stay = self.number[job_id], start_s, self.now_s, ENDS.index(what), paused
-            self.stays.append(stay)
+            period = self.number[job_id], start_s, self.now_s, ENDS.index(event), paused
+            self.periods.append(period)
             self.allocated.append(allocations)
         return allocations
 
-    def stop_waiting(self, job_id: str) -> None:
-        """A job is pending no longer."""
-        start_s = self.waits_since.pop(job_id)
+    def end_pending(self, job_id: str) -> None:
+        """End the pending span of a job."""
+        start_s = self.pending_since.pop(job_id)
         if self.now_s > start_s:
-            self.waits.append((self.number[job_id], start_s, self.now_s))
+            self.pending.append((self.number[job_id], start_s, self.now_s))
 
     def repair(self, node: str) -> None:
-        """A node is up; it may have been before."""
+        """End the outage of a node, if it is down."""
         start_s = self.down_since.pop(node, None)
         if start_s is not None:
-            self.down.append((node, start_s, self.now_s))
+            self.outages.append((node, start_s, self.now_s))
 
 
 def _intervals(
-    stays: list[tuple[int, float, float, int, bool]], allocated: list[tuple[Allocation, ...]]
+    periods: list[tuple[int, float, float, int, bool]], allocated: list[tuple[Allocation, ...]]
 ) -> Intervals:
-    """Of each stay one a device."""
+    """Return one interval per period and device."""
     members = np.array([len(allocations) for allocations in allocated], dtype=np.int64)
-    stay = np.repeat(np.arange(len(stays)), members)
+    period = np.repeat(np.arange(len(periods)), members)
     device, compute, _ = _columns(chain.from_iterable(allocated), 3, int(members.sum()))
-    job, start_s, end_s, ended_by, paused = _columns(stays, 5, len(stays))
-    order = np.lexsort((device, stay))
-    stay = stay[order]
+    job, start_s, end_s, ended_by, paused = _columns(periods, 5, len(periods))
+    order = np.lexsort((device, period))
+    period = period[order]
     return Intervals(
-        job=job[stay].astype(np.int32),
+        job=job[period].astype(np.int32),
         device=device[order].astype(np.int32),
-        start_s=start_s[stay],
-        end_s=end_s[stay],
+        start_s=start_s[period],
+        end_s=end_s[period],
         compute_milli=compute[order].astype(np.int32),
-        ended_by=ended_by[stay].astype(np.int32),
-        paused=paused[stay].astype(bool),
+        ended_by=ended_by[period].astype(np.int32),
+        paused=paused[period].astype(bool),
     )
 
 
 def _spans(rows: list[tuple[int, float, float]]) -> Spans:
-    of, start_s, end_s = _columns(rows, 3, len(rows))
-    return Spans(of.astype(np.int32), start_s, end_s)
+    index, start_s, end_s = _columns(rows, 3, len(rows))
+    return Spans(index.astype(np.int32), start_s, end_s)
 
 
 def _columns(rows: Iterable[tuple[float, ...]], width: int, count: int) -> Array:
-    """Rows of numbers as columns; whole numbers are exact below 2**53."""
+    """Transpose rows of numbers into columns; integers are exact below 2**53."""
     flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=count * width)
     return np.ascontiguousarray(flat.reshape(count, width).T)
 
 
 def _steps(at_s: Array, change: Array) -> Steps:
-    """Running sum of changes, one step for each moment at which it differs from before."""
-    moments, place = np.unique(at_s, return_inverse=True)
-    net = np.bincount(place, weights=change, minlength=len(moments))
-    moved = np.abs(net) > 1e-9  # thousandths, added up
-    return Steps(moments[moved], np.cumsum(net[moved]))
+    """Return the running sum of changes, with one step per moment at which it changes."""
+    moments, index = np.unique(at_s, return_inverse=True)
+    net = np.bincount(index, weights=change, minlength=len(moments))
+    changed = np.abs(net) > 1e-9  # rounding errors of added milli-devices
+    return Steps(moments[changed], np.cumsum(net[changed]))

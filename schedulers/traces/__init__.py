@@ -1,1 +1,1 @@
-"""Traces of jobs: one file a format, what they have in common, and more jobs like those of one."""
+"""Job traces: one module per format, shared parsing, selection, summary and a generator."""

@@ -1,4 +1,4 @@
-"""Names of models for jobs of traces that do not say what they train."""
+"""Assignment of models to the jobs of traces that do not name them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hashlib import blake2b
 from presage.schedulers.core.job import Job
 from presage.schedulers.traces.trace import Trace
 
-_STEPS_PER_DOUBLING = 4  # durations within a fifth of each other count as alike
+_STEPS_PER_DOUBLING = 4  # durations within a fifth of each other count as equal
 
 
-def assigned(trace: Trace, models: Sequence[str], seed: int) -> Trace:
-    """The trace, and whoever has no model has one of ``models``, each as likely as another.
+def assign_models(trace: Trace, models: Sequence[str], seed: int) -> Trace:
+    """Return the trace with a model for every job, drawn uniformly from ``models`` if missing.
 
-    People submit the same thing again and again: jobs of one user with the same gang size and
-    about the same duration (within the same quarter of a doubling) train the same model. A job
-    without a user draws by its job_id. A draw is a hash of this and the seed, so that other jobs in
-    the trace change nothing.
+    Users submit the same job repeatedly: jobs of one user with the same gang size and about the
+    same duration (within the same quarter of a doubling) get the same model. A job without a user
+    draws by its job_id. A draw is a hash of these values and the seed, so that it does not depend
+    on the other jobs of the trace.
     """
     if not models:
-        raise ValueError("no models to choose from")
+        raise ValueError("models is empty; pass at least one model")
     jobs = (
         job if job.model else replace(job, model=_model(job, trace, models, seed))
         for job in trace.jobs
@@ -33,7 +33,9 @@ def assigned(trace: Trace, models: Sequence[str], seed: int) -> Trace:
 def _model(job: Job, trace: Trace, models: Sequence[str], seed: int) -> str:
     key: tuple[int | str, ...] = (seed, job.job_id)
     if job.user:
-        alike = math.floor(_STEPS_PER_DOUBLING * math.log2(1 + trace.duration_s[job.job_id]))
-        key = (seed, job.user, job.gpus, alike)
-    drawn = int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest())
-    return models[drawn % len(models)]
+        duration_class = math.floor(
+            _STEPS_PER_DOUBLING * math.log2(1 + trace.duration_s[job.job_id])
+        )
+        key = (seed, job.user, job.gpus, duration_class)
+    draw = int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest())
+    return models[draw % len(models)]

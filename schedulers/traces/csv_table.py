@@ -1,4 +1,4 @@
-"""A csv file's header and rows, plain or gzipped."""
+"""Reader of a CSV file's header and rows, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ _GZIPPED = b"\x1f\x8b"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
-    """A text file, whether it is gzipped or not.
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Open a text file, gzipped or plain.
 
     Raises
     ------
     TableError
-        It is missing, or no text, or no csv where it is read as one.
+        The file is missing, is not text, or is not the CSV that the caller reads it as.
     """
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == _GZIPPED
-        unpack = gzip.open if packed else open
-        with unpack(path, "rt", newline="", encoding="utf-8-sig") as text:
+            is_gzipped = file.read(2) == _GZIPPED
+        open_file = gzip.open if is_gzipped else open
+        with open_file(path, "rt", newline="", encoding="utf-8-sig") as text:
             yield text
     except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TableError(f"{path}: is no csv or log, plain or .gz ({error})") from None
+        raise TableError(f"{path}: is not a CSV file or log, plain or .gz ({error})") from None
     except OSError as error:
         raise TableError(f"{path}: cannot be read ({error.strerror}); name a file") from None
 
 
 class Table:
-    """The csv of an open file.
+    """Table of an open CSV file.
 
     Raises
     ------
     TableError
-        There is no header, or a column is there twice.
+        The header is missing or names a column twice.
     """
 
     def __init__(self, path: Path, file: Iterable[str]) -> None:
@@ -51,12 +51,12 @@ class Table:
         self.header = [name.strip() for name in next(self._lines, [])]
         if not any(self.header):
             raise TableError(f"{path}: has no header; its first line must name the columns")
-        twice = [name for i, name in enumerate(self.header) if name in self.header[:i]]
-        if twice:
-            raise TableError(f"{path}: two columns are called {twice[0]!r}; drop one")
+        duplicates = [name for i, name in enumerate(self.header) if name in self.header[:i]]
+        if duplicates:
+            raise TableError(f"{path}: duplicate column {duplicates[0]!r}; drop one")
 
     def rows(self) -> Iterator[Row]:
-        """What is below the header; empty lines are no rows.
+        """Yield the rows below the header, without empty lines.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Table:
             if len(cells) != len(self.header):
                 raise TableError(
                     f"{row.where}: {len(cells)} cells, and the header has {len(self.header)}; "
-                    "mend the row, or drop it"
+                    "fix the row, or drop it"
                 )
             yield row
             number += 1

@@ -1,4 +1,4 @@
-"""Microsoft's ITP clusters (microsoft/elasticflow-traces), a job a row, in seconds.
+"""Format of Microsoft's ITP traces (microsoft/elasticflow-traces): one job a row, in seconds.
 
 ``job_id,submission_time,duration,num_gpu``.
 """
@@ -11,9 +11,9 @@ from presage.schedulers.traces.trace import Entry
 COLUMNS = ("job_id", "submission_time", "duration", "num_gpu")
 
 
-def entry(row: Row) -> Entry | str:
-    """A job; nobody said whose."""
-    gpus = row.whole("num_gpu")
+def parse_entry(row: Row) -> Entry | str:
+    """Return the job of a row, or the reason to skip it; users are unknown."""
+    gpus = row.count("num_gpu")
     if not gpus:
         return "without GPUs"
     return Entry(

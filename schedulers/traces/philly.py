@@ -1,7 +1,7 @@
-"""Philly (msr-fiddle/philly-traces), a job a row.
+"""Format of the Philly traces (msr-fiddle/philly-traces): one job a row.
 
-``timestamp,duration,num_gpus,gpu_time,cluster``. Times of day are local, and taken as they are: at
-the end of summer time (5 November 2017) the clock was turned back, and an hour is missing.
+``timestamp,duration,num_gpus,gpu_time,cluster``. Local times are used unchanged: at the end of
+daylight saving time (5 November 2017) an hour is missing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 _EPOCH = datetime(1970, 1, 1)
 
 
-def entry(row: Row) -> Entry | str:
-    """A job, named by its row; its user is the virtual cluster."""
-    gpus = row.whole("num_gpus")
+def parse_entry(row: Row) -> Entry | str:
+    """Return the job of a row, named by row number, or the reason to skip it.
+
+    Its user is the virtual cluster.
+    """
+    gpus = row.count("num_gpus")
     if not gpus:
         return "without GPUs"
     return Entry(

@@ -1,4 +1,4 @@
-"""Part of a trace, or all of it faster."""
+"""Selection of jobs from a trace, and scaling of its load."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from presage.schedulers.traces.trace import Trace
 from presage.system.known_names import did_you_mean
 
 
-def of_user(trace: Trace, user: str) -> Trace:
-    """Return the jobs of one user; in Philly's trace, of one virtual cluster.
+def select_user(trace: Trace, user: str) -> Trace:
+    """Return the jobs of one user (in Philly, of one virtual cluster).
 
     Raises
     ------
     ConfigError
-        No job has that user; suggests a similar one.
+        The trace has no such user; the message suggests a similar one.
     """
     users = {job.user for job in trace.jobs}
     if user not in users:
         otherwise = f"it has {len(users - {''})} named users"
         hint = did_you_mean(user, sorted(users), otherwise=otherwise)
         raise ConfigError(f"no job of user {user!r} in the trace; {hint}")
-    return _of(trace, (job for job in trace.jobs if job.user == user))
+    return _with_jobs(trace, (job for job in trace.jobs if job.user == user))
 
 
-def between(trace: Trace, from_s: float, to_s: float) -> Trace:
-    """Jobs submitted from ``from_s`` on and before ``to_s``; times count from ``from_s``."""
-    return _of(
+def select_period(trace: Trace, from_s: float, to_s: float) -> Trace:
+    """Return the jobs submitted in [from_s, to_s); times count from ``from_s``."""
+    return _with_jobs(
         trace,
         (
             replace(job, submit_s=job.submit_s - from_s)
@@ -40,29 +40,29 @@ def between(trace: Trace, from_s: float, to_s: float) -> Trace:
     )
 
 
-def first(trace: Trace, jobs: int) -> Trace:
-    """So many of the first jobs."""
-    return _of(trace, trace.jobs[:jobs])
+def select_first(trace: Trace, jobs: int) -> Trace:
+    """Return the first jobs of a trace."""
+    return _with_jobs(trace, trace.jobs[:jobs])
 
 
-def loaded(trace: Trace, factor: float) -> Trace:
-    """The same jobs in a ``factor``-th of the time: so many times the load.
+def scale_load(trace: Trace, factor: float) -> Trace:
+    """Return the trace with ``factor`` times the arrival rate.
 
     Raises
     ------
     ConfigError
-        They would come later than any job of a trace can.
+        The trace would become longer than ``MOST_S``.
     """
-    # By the product: of a small factor the quotient is infinite.
+    # A product: for a small factor the quotient is infinite.
     if trace.jobs and trace.jobs[-1].submit_s > MOST_S * factor:
         raise ConfigError(
-            f"load={factor:g}: jobs would come until more than {MOST_S:g} s, the longest that a "
-            "trace can be; name a larger one"
+            f"load={factor:g}: the last job would be submitted after more than {MOST_S:g} s, the "
+            "longest trace; use a larger load"
         )
-    return _of(trace, (replace(job, submit_s=job.submit_s / factor) for job in trace.jobs))
+    return _with_jobs(trace, (replace(job, submit_s=job.submit_s / factor) for job in trace.jobs))
 
 
-def _of(trace: Trace, jobs: Iterable[Job]) -> Trace:
-    chosen = tuple(jobs)
-    duration_s = {job.job_id: trace.duration_s[job.job_id] for job in chosen}
-    return Trace(chosen, duration_s, trace.left_out)
+def _with_jobs(trace: Trace, jobs: Iterable[Job]) -> Trace:
+    selected = tuple(jobs)
+    duration_s = {job.job_id: trace.duration_s[job.job_id] for job in selected}
+    return Trace(selected, duration_s, trace.left_out)

@@ -1,8 +1,8 @@
-"""The log of ``presage simulate --log DIR``: jobs from their ``submit`` lines.
+"""Format of the logs of ``presage simulate --log DIR``: jobs from their ``submit`` lines.
 
-A job's duration is the seconds that it ran, as it was scheduled, in proportion where it had fewer
-devices than it asked for: what it did twice after a failure, and what restarts cost it, is in
-there; what it waited or was paused is not.
+A job's duration is its running time as scheduled, scaled down in proportion where it had fewer
+devices than requested. It includes work repeated after a failure and restart costs, but no time in
+the queue or paused.
 """
 
 from __future__ import annotations
@@ -14,56 +14,57 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import TableError
-from presage.schedulers.traces.columns import fields_of
+from presage.schedulers.traces.columns import parse_fields
 from presage.schedulers.traces.row import MOST_S, Row
 from presage.schedulers.traces.trace import Entry
 
-_GIVEN = {"start", "resize", "migrate"}  # with the devices of each member
-_GOES, _STOPS = _GIVEN | {"resume"}, {"preempt", "pause", "lost", "overflow", "finish"}
+_ALLOCATES = {"start", "resize", "migrate"}  # events that list the allocations
+_RUNS, _STOPS = _ALLOCATES | {"resume"}, {"preempt", "pause", "lost", "overflow", "finish"}
 
 
 @dataclass(slots=True)
 class _Run:
-    """What became of a job."""
+    """Running time and end of a job."""
 
     job: Entry
     ran_s: float = 0.0
     since_s: float | None = None  # None while it does not run
-    part: float = 1.0  # of the devices that it asked for
+    device_share: float = 1.0  # of the requested devices
     end: str = ""
 
-    def see(self, now_s: float, what: str, more: Any) -> None:
-        if what in _GOES | _STOPS and self.since_s is not None:
-            self.ran_s += (now_s - self.since_s) * self.part
+    def apply(self, now_s: float, event: str, details: Any) -> None:
+        """Apply an event of the job."""
+        if event in _RUNS | _STOPS and self.since_s is not None:
+            self.ran_s += (now_s - self.since_s) * self.device_share
             self.since_s = None
-        if what in _GIVEN and isinstance(more, list):
-            self.part = len(more) / self.job.fields["gpus"]
-        if what in _GOES:
+        if event in _ALLOCATES and isinstance(details, list):
+            self.device_share = len(details) / self.job.fields["gpus"]
+        if event in _RUNS:
             self.since_s = now_s
-        elif what in {"finish", "reject"}:
-            self.end = what
+        elif event in {"finish", "reject"}:
+            self.end = event
 
 
 def entries(path: Path, lines: Iterable[str]) -> Iterator[Entry | str]:
-    """Jobs that finished, or why others are left out, in the order of their submission.
+    """Yield the finished jobs, or the reasons to skip others, in the order of submission.
 
     Raises
     ------
     TableError
-        A line is none of a log, or lacks what a job is made of.
+        A line is not an event, or a job is incomplete, submitted twice or not submitted.
     """
     runs: dict[str, _Run] = {}
     for number, line in enumerate(lines, start=1):
         where = f"{path} line {number}"
-        now_s, what, job_id, more = _event(line, where)
-        if what == "submit":
+        now_s, event, job_id, details = _parse_event(line, where)
+        if event == "submit":
             if job_id in runs:
-                raise TableError(f"{where}: job {job_id!r} for the second time")
-            runs[job_id] = _Run(_submitted(path, number, now_s, job_id, more))
+                raise TableError(f"{where}: job {job_id!r} is submitted twice; simulate again")
+            runs[job_id] = _Run(_parse_submission(path, number, now_s, job_id, details))
         elif job_id in runs:
-            runs[job_id].see(now_s, what, more)
+            runs[job_id].apply(now_s, event, details)
         elif job_id:
-            raise TableError(f"{where}: job {job_id!r} was never submitted; read the whole log")
+            raise TableError(f"{where}: job {job_id!r} was never submitted; read the complete log")
     for run in runs.values():
         if run.end == "finish":
             yield run.job._replace(duration_s=run.ran_s)
@@ -71,25 +72,25 @@ def entries(path: Path, lines: Iterable[str]) -> Iterator[Entry | str]:
             yield "rejected" if run.end else "never finished"
 
 
-def _event(line: str, where: str) -> tuple[float, str, str, Any]:
+def _parse_event(line: str, where: str) -> tuple[float, str, str, Any]:
     try:
-        said = json.loads(line)
-        now_s, what, job_id = float(said["s"]), said["what"], said.get("job", "")
-        if abs(now_s) <= MOST_S and isinstance(what, str) and isinstance(job_id, str):
-            return now_s, what, job_id, said.get("more")
+        entry = json.loads(line)
+        now_s, event, job_id = float(entry["s"]), entry["what"], entry.get("job", "")
+        if abs(now_s) <= MOST_S and isinstance(event, str) and isinstance(job_id, str):
+            return now_s, event, job_id, entry.get("more")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         pass
     raise TableError(
-        f"{where}: is no event; each line of a log of `presage simulate` is such as "
+        f"{where}: is not an event; a line of a log of `presage simulate` looks like "
         '{"s": 0.0, "what": "start", "job": "a"}, at most 1e12 seconds after 0'
     )
 
 
-def _submitted(path: Path, line: int, now_s: float, job_id: str, more: Any) -> Entry:
-    if not isinstance(more, dict):
+def _parse_submission(path: Path, line: int, now_s: float, job_id: str, details: Any) -> Entry:
+    if not isinstance(details, dict):
         raise TableError(
             f"{path} line {line}: a submission without the job's columns; simulate it again"
         )
-    cells = {k: str(v) for k, v in more.items()} | {"job_id": job_id, "submit": repr(now_s)}
+    cells = {k: str(v) for k, v in details.items()} | {"job_id": job_id, "submit": repr(now_s)}
     row = Row(path, line, line - 1, cells)
-    return Entry(row.where, row.text("job_id"), row.seconds("submit"), 0.0, fields_of(row))
+    return Entry(row.where, row.text("job_id"), row.seconds("submit"), 0.0, parse_fields(row))

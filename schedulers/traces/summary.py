@@ -1,4 +1,4 @@
-"""What a trace is like, in figures."""
+"""Summary statistics of a trace."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of a trace.
+    """Summary statistics of a trace.
 
     Attributes
     ----------
     span_s : float
-        From the first submission to the last.
+        Time from the first to the last submission.
     devices_busy : float or None
-        Offered load: devices, or parts of them, that its jobs would keep busy on average over the
-        span if none ever waited. None where all come at once.
+        Offered load: devices that the jobs would keep busy on average over the span if none ever
+        waited; shares of devices count as fractions. None if all jobs are submitted at once.
     arrival_dispersion : float or None
-        Index of dispersion: variance over mean of the submissions an hour, 1 for a Poisson process
-        of constant rate. None of less than two whole hours.
+        Index of dispersion: variance over mean of the submissions per hour, 1 for a Poisson process
+        of constant rate. None for less than two whole hours.
     gangs : Mapping[int, int]
-        Jobs of each size.
+        Number of jobs by gang size.
     duration_s : Mapping[str, float]
-        "p50" and others, percentiles, and "mean"; empty where there are no jobs.
+        Percentiles ("p50" and others) and "mean"; empty without jobs.
     users, models : Mapping[str, int]
-        Jobs of each that is named, those with most first.
+        Number of jobs by name, in descending order.
     left_out : Mapping[str, int]
-        Rows of the file that are no jobs, by the reason.
+        Number of skipped rows of the file, by reason.
     """
 
     jobs: int
@@ -51,43 +51,43 @@ class Summary:
     left_out: Mapping[str, int]
 
 
-def summary_of(trace: Trace) -> Summary:
-    """Figures of a trace."""
+def summarize(trace: Trace) -> Summary:
+    """Return the summary statistics of a trace."""
     jobs = trace.jobs
     submit_s = np.array([job.submit_s for job in jobs])
     durations = np.array([trace.duration_s[job.job_id] for job in jobs])
-    held = np.array([job.gpus * job.compute_milli / FULL_DEVICE_MILLI for job in jobs])
+    devices = np.array([job.gpus * job.compute_milli / FULL_DEVICE_MILLI for job in jobs])
     span_s = float(submit_s[-1] - submit_s[0]) if jobs else 0.0
     percentiles = np.percentile(durations, _PERCENTILES) if jobs else ()
     figures = {f"p{p}": float(v) for p, v in zip(_PERCENTILES, percentiles, strict=bool(jobs))}
     return Summary(
         jobs=len(jobs),
         span_s=span_s,
-        devices_busy=float(held @ durations) / span_s if span_s else None,
+        devices_busy=float(devices @ durations) / span_s if span_s else None,
         arrival_dispersion=dispersion(submit_s, HOUR_S),
         gangs=dict(sorted(Counter(job.gpus for job in jobs).items())),
         duration_s=figures | ({"mean": float(durations.mean())} if jobs else {}),
-        users=_named(job.user for job in jobs),
-        models=_named(job.model for job in jobs),
+        users=_count_names(job.user for job in jobs),
+        models=_count_names(job.model for job in jobs),
         left_out=trace.left_out,
     )
 
 
 def dispersion(submit_s: NDArray[np.float64], bin_s: float) -> float | None:
-    """Variance over mean of the submissions in whole bins of the trace's time, from the first on.
+    """Return the variance over the mean of the submissions per bin, from the first whole bin on.
 
-    None of less than two whole bins.
+    None for less than two whole bins.
     """
-    bin_of = submit_s // bin_s
-    bins = bin_of[-1] - bin_of[0] if len(bin_of) else 0  # the last one is not over
+    index = submit_s // bin_s
+    bins = index[-1] - index[0] if len(index) else 0  # without the last bin, which is incomplete
     if bins < 2:
         return None
-    _, counts = np.unique(bin_of[bin_of < bin_of[-1]], return_counts=True)
+    _, counts = np.unique(index[index < index[-1]], return_counts=True)
     mean = counts.sum() / bins
     return float(((counts**2).sum() / bins - mean**2) / mean)
 
 
-def _named(names: Iterable[str]) -> dict[str, int]:
-    """How often each is there, but "", the most frequent first."""
+def _count_names(names: Iterable[str]) -> dict[str, int]:
+    """Count names other than "", the most frequent first."""
     counts = Counter(filter(None, names))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

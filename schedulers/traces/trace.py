@@ -1,4 +1,4 @@
-"""Jobs of a cluster, and how long each of them ran."""
+"""Trace of a cluster: its jobs and their durations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from presage.schedulers.core.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs by the time of their submission, and how long each ran when it was traced.
+    """Jobs by submission time, and their traced durations.
 
-    The two are apart from here on: jobs are what policies see, durations what the world knows.
+    Policies see the jobs; the durations belong to the ground truth.
 
     Attributes
     ----------
+    duration_s : Mapping[str, float]
+        Traced duration by job id.
     left_out : Mapping[str, int]
-        Why rows of the file are no jobs here, and how many.
+        Number of skipped rows of the file, by reason.
     """
 
     jobs: tuple[Job, ...]
@@ -28,14 +30,14 @@ class Trace:
 
 
 class Entry(NamedTuple):
-    """A job as it is written down.
+    """Job as read from a file.
 
     Attributes
     ----------
     where : str
-        File and line, for what is wrong with it.
+        File and line, for error messages.
     submit_s : float
-        By the clock of the file.
+        Submission time by the clock of the file.
     fields : Mapping[str, Any]
         The other fields of :class:`Job`.
     """
@@ -47,15 +49,15 @@ class Entry(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def trace_of(entries: Iterable[Entry | str], *, from_first: bool) -> Trace:
-    """A trace of entries, or of the reasons why a row is left out.
+def make_trace(entries: Iterable[Entry | str], *, from_first: bool) -> Trace:
+    """Return a trace of entries; a text is the reason for which a row is skipped.
 
     ``from_first`` counts times from the first submission.
 
     Raises
     ------
     TableError
-        A job cannot be, or is there for the second time; names its line.
+        A job is invalid or a duplicate; the message names its line.
     """
     found: dict[str, Entry] = {}
     left_out: dict[str, int] = {}
@@ -64,7 +66,7 @@ def trace_of(entries: Iterable[Entry | str], *, from_first: bool) -> Trace:
             left_out[entry] = left_out.get(entry, 0) + 1
         elif entry.job_id in found:
             raise TableError(
-                f"{entry.where}: job_id {entry.job_id!r} for the second time; give each its own"
+                f"{entry.where}: duplicate job_id {entry.job_id!r}; give each job its own"
             )
         else:
             found[entry.job_id] = entry

@@ -10,7 +10,7 @@ from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.simulator.ground_truth import Durations, GroundTruth
+from presage.schedulers.simulator.ground_truth import GroundTruth, TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 
 GIB = 2**30
@@ -38,7 +38,7 @@ def simulated(
     **options: Any,
 ) -> Simulation:
     """After its end; the forecasts come true unless others are given."""
-    world = Durations(ground_truth) if isinstance(ground_truth, Mapping) else ground_truth
+    world = TraceDurations(ground_truth) if isinstance(ground_truth, Mapping) else ground_truth
     simulation = Simulation(
         devices, policy, forecaster or Oracle(world, devices), world, jobs, **options
     )

@@ -8,7 +8,7 @@ from types import FunctionType, ModuleType
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.ground_truth import Durations
+from presage.schedulers.simulator.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 from tests.schedulers.clusters import cluster, job
 
@@ -48,11 +48,11 @@ class Looks(Fifo):
 
 
 def seen_by_a_policy(forecaster_of):
-    ground_truth, policy = Durations(SECRET), Looks()
+    ground_truth, policy = TraceDurations(SECRET), Looks()
     jobs = [job("a", 0.5), job("b", 1.5)]
     simulation = Simulation(cluster(1), policy, forecaster_of(ground_truth), ground_truth, jobs)
     simulation.run()
-    assert len(simulation.ended) == len(jobs)
+    assert len(simulation.results) == len(jobs)
     return ground_truth, policy
 
 
@@ -60,7 +60,7 @@ def test_nothing_that_a_policy_is_given_leads_to_the_ground_truth():
     ground_truth, policy = seen_by_a_policy(lambda ground_truth: NoForecasts())
 
     assert not any(one is ground_truth or one is SECRET for one in policy.seen)
-    assert not any(isinstance(one, Durations | Simulation) for one in policy.seen)
+    assert not any(isinstance(one, TraceDurations | Simulation) for one in policy.seen)
     assert policy.foreseen == []
 
 

@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from presage.errors import ConfigError, TableError
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
-from presage.schedulers.faults.fault import Fault, Outage, faults_of, merged, outages_of
+from presage.schedulers.faults.fault import (
+    Fault,
+    Outage,
+    faults_to_outages,
+    merge_outages,
+    outages_to_faults,
+)
 from presage.schedulers.faults.fault_file import read_faults
-from presage.schedulers.faults.fault_model import FaultModel, fitted
+from presage.schedulers.faults.fault_model import FaultModel, fit_fault_model
 from presage.schedulers.faults.fault_trace import DAY_S, NODES, parse_fault_trace
 from presage.schedulers.policies.fifo import Fifo
 from tests.pipelines.public_files import real
@@ -42,7 +48,7 @@ TIMES = st.integers(0, 30).map(float)
 @given(st.lists(st.builds(lambda n, a, b: Outage(n, min(a, b), max(a, b)),
                           st.integers(0, 2), TIMES, TIMES)))  # fmt: skip
 def test_merged_outages_are_apart_and_cover_the_same_time_and_faults_are_those(outages):
-    found = merged(outages)
+    found = merge_outages(outages)
 
     for a, b in pairwise(found):
         assert a.node < b.node or a.until_s < b.from_s
@@ -51,8 +57,8 @@ def test_merged_outages_are_apart_and_cover_the_same_time_and_faults_are_those(o
             assert any(o.node == node and o.from_s <= at_s <= o.until_s for o in outages) == any(
                 o.node == node and o.from_s <= at_s <= o.until_s for o in found
             )
-    faults = faults_of(outages)
-    assert sorted(outages_of(faults)) == found
+    faults = outages_to_faults(outages)
+    assert sorted(faults_to_outages(faults)) == found
     assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
 
 
@@ -78,9 +84,9 @@ def test_the_published_trace_is_what_its_readme_counts():
 
 def test_a_cluster_of_as_many_nodes_has_the_same_outages_and_a_smaller_one_some_of_them():
     path, trace = real_trace()
-    same = outages_of(read_faults(path, cluster(*[8] * NODES), seed=1))
-    some = outages_of(read_faults(path, cluster(*[8] * 64), seed=1))
-    other = outages_of(read_faults(path, cluster(*[8] * 64), seed=2))
+    same = faults_to_outages(read_faults(path, cluster(*[8] * NODES), seed=1))
+    some = faults_to_outages(read_faults(path, cluster(*[8] * 64), seed=1))
+    other = faults_to_outages(read_faults(path, cluster(*[8] * 64), seed=2))
 
     def times(outages):
         return sorted((one.from_s, one.until_s) for one in outages)
@@ -88,12 +94,12 @@ def test_a_cluster_of_as_many_nodes_has_the_same_outages_and_a_smaller_one_some_
     assert times(same) == times(trace.outages)
     assert set(times(some)) < set(times(same))
     assert times(some) != times(other)
-    assert some == outages_of(read_faults(path, cluster(*[8] * 64), seed=1))
+    assert some == faults_to_outages(read_faults(path, cluster(*[8] * 64), seed=1))
 
 
 def test_a_larger_cluster_has_every_traced_node_again_at_other_times():
     path, trace = real_trace()
-    found = outages_of(read_faults(path, cluster(*[8] * (2 * NODES)), seed=0))
+    found = faults_to_outages(read_faults(path, cluster(*[8] * (2 * NODES)), seed=0))
     first = [one for one in found if one.node < NODES]
     again = [one for one in found if one.node >= NODES]
 
@@ -104,14 +110,14 @@ def test_a_larger_cluster_has_every_traced_node_again_at_other_times():
 
 def test_a_slice_begins_with_who_is_down_on_its_first_day():
     path, _ = real_trace()
-    whole = outages_of(read_faults(path, cluster(*[8] * NODES), seed=3))
+    whole = faults_to_outages(read_faults(path, cluster(*[8] * NODES), seed=3))
     cut = read_faults(path, cluster(*[8] * NODES), seed=3, from_day=200.0)
     start_s = 200 * DAY_S
     down = {one.node for one in whole if one.from_s < start_s <= one.until_s}
 
     assert down
     assert {one.node for one in cut if one.at_s == 0} == down
-    assert days_down(outages_of(cut)) == pytest.approx(
+    assert days_down(faults_to_outages(cut)) == pytest.approx(
         sum(max(0.0, one.until_s - max(one.from_s, start_s)) for one in whole) / DAY_S
     )
     with pytest.raises(TableError, match="has no day 350; name one from 0 to 349"):
@@ -144,10 +150,10 @@ def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[1, ", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("{}", "is no list of fault events"),
-        ("[]", "is no list of fault events"),
+        ("[1, ", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("{}", "is not a list of fault events"),
+        ("[]", "is not a list of fault events"),
         ("[1]", "event 0 has no text node_id"),
         (json.dumps([event("a", 1, "end"), event("a", 1, "stop")]), "event 1: .*'fault_stop'"),
         (json.dumps([event("a", -1, "start")]), "event 0: event_time=-1, must be"),
@@ -155,7 +161,7 @@ def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
         (json.dumps([event("a", "1", "start")]), "event_time='1'"),
         (json.dumps([event("a", 10**400, "start")]), "must be days, from 0 to 36,525"),
         (json.dumps([event("a", 1, "start") | {"event_type": []}]), "event_type=.., must be"),
-        ("at_s,node\n1,n0\n", "no column 'event'; faults are csv"),
+        ("at_s,node\n1,n0\n", "no column 'event'; a fault file is CSV"),
         ("", "no column 'at_s'"),
         ("at_s,node,event\n-1,n0,fail\n", "line 2: at_s='-1', must be a number >= 0"),
         ("at_s,node,event\n1,node0,fail\n", "line 2: node node0 is not known; known are n0, n1"),
@@ -188,7 +194,7 @@ def test_a_csv_of_ones_own_names_nodes_in_any_order_also_gzipped(tmp_path):
 
     assert found[0] == found[1] == (Fault(0, 1, False), Fault(3600, 0, False), Fault(5400, 1, True))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(text.encode())[:20])
-    with pytest.raises(TableError, match="is no text, gzipped or plain"):
+    with pytest.raises(TableError, match="is not text, gzipped or plain"):
         read_faults(tmp_path / "cut.gz", cluster(1), seed=0)
     with pytest.raises(TableError, match="No such file"):
         read_faults(tmp_path / "absent", cluster(1), seed=0)
@@ -207,7 +213,7 @@ SPAN_S = 350 * DAY_S
 def parts_down(faults, nodes, from_s, until_s):
     """Of each node, the part of a time that it is down."""
     down = np.zeros(nodes)
-    for node, a, b in outages_of(faults):
+    for node, a, b in faults_to_outages(faults):
         down[node] += max(0.0, min(b, until_s) - max(a, from_s))
     return down / (until_s - from_s)
 
@@ -215,20 +221,20 @@ def parts_down(faults, nodes, from_s, until_s):
 @pytest.mark.parametrize("model", MODELS, ids=["exponential", "bursts", "wear"])
 def test_nodes_are_down_for_mttr_of_mtbf_and_mttr_from_the_first_day_on(model):
     nodes = 1000
-    faults = model.drawn(nodes, SPAN_S, seed=0)
+    faults = model.draw(nodes, SPAN_S, seed=0)
 
     for from_s, until_s in ((0, SPAN_S), (0, 5 * DAY_S), (SPAN_S - 5 * DAY_S, SPAN_S)):
         part = parts_down(faults, nodes, from_s, until_s)
         error = part.std() / math.sqrt(nodes)
         assert abs(part.mean() - model.down) < 4 * error
     assert model.down == model.mttr_s / (model.mtbf_s + model.mttr_s)
-    assert faults == model.drawn(nodes, SPAN_S, seed=0)
-    assert faults != model.drawn(nodes, SPAN_S, seed=1)
+    assert faults == model.draw(nodes, SPAN_S, seed=0)
+    assert faults != model.draw(nodes, SPAN_S, seed=1)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=["exponential", "bursts", "wear"])
 def test_what_was_drawn_is_fitted_again(model):
-    found = fitted(model.drawn(2000, SPAN_S, seed=5), 2000, SPAN_S)
+    found = fit_fault_model(model.draw(2000, SPAN_S, seed=5), 2000, SPAN_S)
 
     assert found.mtbf_s == pytest.approx(model.mtbf_s, rel=0.03)
     assert found.mttr_s == pytest.approx(model.mttr_s, rel=0.05)
@@ -238,7 +244,7 @@ def test_what_was_drawn_is_fitted_again(model):
 
 def test_the_published_trace_is_fitted():
     _, trace = real_trace()
-    found = fitted(faults_of(trace.outages), trace.nodes, trace.days * DAY_S)
+    found = fit_fault_model(outages_to_faults(trace.outages), trace.nodes, trace.days * DAY_S)
 
     assert found.mtbf_s / DAY_S == pytest.approx(234.3, abs=0.1)
     assert found.mttr_s / DAY_S == pytest.approx(5.552, abs=0.001)
@@ -253,7 +259,7 @@ def test_what_no_distribution_has_is_one_line():
             FaultModel(**({"mtbf_s": 1.0, "mttr_s": 1.0} | values))
     for faults in ((), (Fault(1, 0, False), Fault(1, 0, True)), (Fault(1, 0, False),)):
         with pytest.raises(TableError, match="nothing to fit"):
-            fitted(faults, 1, 10.0)
+            fit_fault_model(faults, 1, 10.0)
 
 
 # In the simulator ---------------------------------------------------------------------------
@@ -275,8 +281,8 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
     faults = read_faults(path, devices, seed=0, from_day=120.0)
     done = simulated(devices, Fifo(), jobs, ground_truth, faults=faults)
 
-    assert {one.job.job_id for one in done.ended} == ground_truth.keys()
-    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    assert {one.job.job_id for one in done.results} == ground_truth.keys()
+    assert all(one.phase is Phase.FINISHED for one in done.results)
     # From the log alone: how long runs lasted, and what of them was kept.
     began_s: dict[str, float] = {}
     held_s, kept_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
@@ -291,7 +297,7 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
             held_s[name] += ran_s
             kept_s[name] += work_s // step_s * step_s if what == "lost" else work_s
     assert Counter(what for _, what, _, _ in done.log.entries)["lost"] == 9
-    for one in done.ended:
+    for one in done.results:
         name, gpus = one.job.job_id, one.job.gpus
         whole_s = ground_truth[name] * (1 + saves.cost_s / saves.interval_s)
         assert kept_s[name] == pytest.approx(whole_s)

@@ -32,17 +32,17 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
     [
         ("", "no nodes; write `nodes:`"),
         ("nodes: []", "no nodes"),
-        ("nodes: [", "is no YAML"),
-        ("nodes: 2021-99-99", "is no YAML"),
-        ("[" * 5000, "is no YAML"),
-        ("nodes: [n0]", r"nodes\[0\] is no mapping"),
+        ("nodes: [", "is not YAML"),
+        ("nodes: 2021-99-99", "is not YAML"),
+        ("[" * 5000, "is not YAML"),
+        ("nodes: [n0]", r"nodes\[0\] is not a mapping"),
         ("nodes: [{name: n0, devices: 8}]", r"nodes\[0\].kind is missing"),
         (
             "nodes: [{name: n0, device: 8, kind: v100}]",
             r"device is not known; did you mean 'devices'",
         ),
         ("nodes: [{name: n0, devices: 0, kind: v100}]", "devices=0, must be >= 1"),
-        ("nodes: [{name: n0, devices: many, kind: v100}]", "'many' is not a whole number"),
+        ("nodes: [{name: n0, devices: many, kind: v100}]", "'many' is not an integer"),
         ("nodes: [{name: 7, devices: 1, kind: v100}]", "name=7 is not text"),
         (
             "nodes: [{name: n0, devices: 1, kind: v10}]",
@@ -99,17 +99,17 @@ def test_a_trace_is_jobs_by_submission_and_apart_from_them_how_long_each_ran(tmp
         ("", "has no header"),
         (TRACE + "a,-1,1,5,\n", "line 2: submit='-1', must be a number >= 0"),
         (TRACE + "a,0,1,5,\nb,1,1,,\n", "line 3: duration='', must"),
-        (TRACE + "a,0,1\n", "line 2: 3 cells, and the header has 5; mend"),
+        (TRACE + "a,0,1\n", "line 2: 3 cells, and the header has 5; fix"),
         (
             TRACE + "a,1e13,1,5,\n",
-            "submit='1e13', must be a number >= 0 and at most 1e12, or",
+            "submit='1e13', must be a number >= 0 and at most 1e12, as",
         ),
         (TRACE + "a,0,1,2e12,\n", "line 2: duration='2e12', must be a number >= 0 and at most"),
         (TRACE + "a,0,1,nan,\n", "line 2: duration='nan'"),
         (TRACE + "a,inf,1,5,\n", "line 2: submit='inf'"),
-        (TRACE + "a,0,0,5,\n", "line 2: gpus='0', must be a whole number >= 1"),
+        (TRACE + "a,0,0,5,\n", "line 2: gpus='0', must be an integer >= 1"),
         (TRACE + "a,0,1.5,5,\n", "line 2: gpus='1.5', must"),
-        (TRACE + "a,0,1,5,\na,0,1,5,\n", "line 3: job_id 'a' for the second time"),
+        (TRACE + "a,0,1,5,\na,0,1,5,\n", "line 3: duplicate job_id 'a'"),
     ],
 )
 def test_a_trace_that_cannot_be_is_one_line_that_names_the_line(tmp_path, text, words):
@@ -128,5 +128,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path, read, error):
     with pytest.raises(error, match="Is a directory"):
         read(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(error, match="is no "):
+    with pytest.raises(error, match="is not "):
         read(tmp_path / "binary")

@@ -20,8 +20,11 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, PredictionCache
 from presage.schedulers.live.forecast_source import live_forecaster
-from presage.schedulers.live.protocol.wire import read_predictions, write_prediction
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.live.protocol.wire import (
+    read_predictions,
+    write_prediction,
+)
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
@@ -49,7 +52,7 @@ def made(name: str, zoo, jobs) -> Forecaster:
     noisy, _, of = name.rpartition(" ")
     found: Forecaster = NoForecasts()
     if of == "oracle":
-        ground_truth = Measured({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
+        ground_truth = MeasuredTruth({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
         found = Oracle(ground_truth, DEVICES)
     elif of == "table":
         found = Table(zoo)
@@ -177,7 +180,7 @@ def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
     assert fresh.failure == ""
     now_s = 0.0
     for number in range(5):
-        forecasts = fresh.of(DEVICES, now_s)
+        forecasts = fresh.get(DEVICES, now_s)
         if number:  # nobody has been asked anew yet
             assert fresh.failure == forecasts.failure == "nobody is there"
         forecasts.runtime_s(job(str(number)))
@@ -185,7 +188,7 @@ def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
         now_s += MOST_RETRY_S + 1
 
     monkeypatch.setattr(Switched, "there", True)
-    forecasts = fresh.of(DEVICES, now_s)
+    forecasts = fresh.get(DEVICES, now_s)
     assert fresh.failure == "nobody is there"
     forecasts.runtime_s(job("last"))
     assert fresh.failure == forecasts.failure == ""

@@ -258,8 +258,8 @@ def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, d
             assert at_s < more["until_s"]
         elif what in ("start", "expire", "preempt"):
             assert at_s <= until_s.pop(job_id, at_s)
-    assert all(one.phase in (Phase.FINISHED, Phase.REJECTED) for one in done.ended)
-    assert len(done.ended) == len(jobs)
+    assert all(one.phase in (Phase.FINISHED, Phase.REJECTED) for one in done.results)
+    assert len(done.results) == len(jobs)
 
 
 def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_it_can_take():
@@ -273,7 +273,7 @@ def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_i
     done = simulated(cluster(4, 4, 4), Gang(), [limited, job("later", 1.0, gpus=4)], lengths)
     assert starts_of(done) == {"limited": (0.0, [0, 8, 9]), "later": (1.0, [4, 5, 6, 7])}
     nowhere = job("limited", node_limits=())
-    assert simulated(cluster(4), Gang(), [nowhere], lengths).ended == []
+    assert simulated(cluster(4), Gang(), [nowhere], lengths).results == []
 
 
 @pytest.mark.parametrize("more_urgent", [{"priority": 1}, {"latency_sensitive": True}])

@@ -18,13 +18,17 @@ from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.measured_truth import Measured, divided, met
+from presage.schedulers.simulator.measured_truth import (
+    MeasuredTruth,
+    divide_by_weight,
+    weighted_slowdowns,
+)
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.model_measurements import (
-    measured_name,
+    attach_models,
+    multi_node_ratios,
     read_measurements,
-    spread_of,
-    with_models,
+    resolve_model_name,
 )
 from presage.schedulers.traces.trace import Trace
 from presage.serving.client.client import PresageClient
@@ -51,7 +55,7 @@ def of(model: str, job_id: str = "", **values):
 
 
 def beside(*models: str, kind: str = "v100", milli: int = 1000, shares: str = "none"):
-    world = Measured({}, SMALL, "v100", shares=shares)
+    world = MeasuredTruth({}, SMALL, "v100", shares=shares)
     members = [(of(model, str(i)), milli) for i, model in enumerate(models)]
     return world.slowdowns(kind, members)
 
@@ -84,14 +88,14 @@ def test_a_share_slows_a_job_where_it_is_all_that_it_gets():
 
 
 def test_another_kind_of_device_is_as_much_slower_as_a_step_there():
-    world = Measured({"j": 100.0}, SMALL, "v100")
+    world = MeasuredTruth({"j": 100.0}, SMALL, "v100")
     assert world.solo_s(of("a", "j"), "v100", 1) == 100.0
     assert world.solo_s(of("a", "j"), "k80", 1) == pytest.approx(300.0)
     assert world.solo_s(of("a", "j", gpus=4), "v100", 2) == 200.0
 
 
 def test_jobs_fit_by_their_measured_peaks_unless_two_of_them_did_not():
-    world = Measured({}, SMALL, "v100")
+    world = MeasuredTruth({}, SMALL, "v100")
     assert world.fits("v100", 16 * GIB, [of("a"), of("b")])
     assert not world.fits("v100", 12 * GIB, [of("a"), of("b")])
     assert not world.fits("v100", 16 * GIB, [of("a"), of("c"), of("b")])
@@ -99,7 +103,7 @@ def test_jobs_fit_by_their_measured_peaks_unless_two_of_them_did_not():
 
 
 def test_an_oracle_says_what_is_true_and_a_table_what_was_measured():
-    world, devices = Measured({"a": 100.0}, SMALL, "v100"), cluster(1)
+    world, devices = MeasuredTruth({"a": 100.0}, SMALL, "v100"), cluster(1)
     one, other = of("a", iterations=50), of("b")
 
     assert Oracle(world, devices).predictions([(one, "v100")]) == [
@@ -163,7 +167,7 @@ def test_a_campaign_of_ours_is_a_world(zoo):
     assert sorted({len(models) for _, models in zoo.slowdowns}) == [2, 3]
     assert len(zoo.slowdowns) == 64
     (place, slowdowns) = next(iter(zoo.slowdowns.items()))
-    world = Measured({}, zoo, "cpu-2")
+    world = MeasuredTruth({}, zoo, "cpu-2")
     members = [(of(model, str(i)), 1000) for i, model in enumerate(place[1])]
     assert world.slowdowns("cpu-2", members) == [max(1.0, s) for s in slowdowns]
 
@@ -212,13 +216,13 @@ def test_less_risk_is_more_memory_and_nothing_else(zoo):
 
 def test_models_are_known_by_the_names_that_traces_give_them():
     measured = ["gavel/A3C/b1", "gavel/ResNet-18/b64", "gavel/ResNet-50/b64"]
-    assert measured_name("ResNet-18 (batch size 64)", measured) == "gavel/ResNet-18/b64"
-    assert measured_name("A3C", measured) == "gavel/A3C/b1"
-    assert measured_name("gavel/A3C/b1", measured) == "gavel/A3C/b1"
+    assert resolve_model_name("ResNet-18 (batch size 64)", measured) == "gavel/ResNet-18/b64"
+    assert resolve_model_name("A3C", measured) == "gavel/A3C/b1"
+    assert resolve_model_name("gavel/A3C/b1", measured) == "gavel/A3C/b1"
     with pytest.raises(
         ConfigError, match=r"'gavel/ResNet-18/b46' .* did you mean 'gavel/ResNet-18"
     ):
-        measured_name("gavel/ResNet-18/b46", measured)
+        resolve_model_name("gavel/ResNet-18/b46", measured)
 
 
 def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
@@ -230,12 +234,12 @@ def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
 
     def models_of(*jobs, kinds=three):
         trace = Trace(tuple(jobs), {one.job_id: 100.0 for one in jobs})
-        return with_models(trace, measured, kinds, seed=0).jobs
+        return attach_models(trace, measured, kinds, seed=0).jobs
 
     choosy = of("b", "choosy", kinds=("k80", "p100"))
     known = models_of(of("a", "any"), choosy, job("drawn"))
     assert [(one.model, one.iterations) for one in known] == [("a", 1000), ("b", 250), ("a", 1000)]
-    world = Measured({"choosy": 100.0}, measured, "v100")
+    world = MeasuredTruth({"choosy": 100.0}, measured, "v100")
     assert world.solo_s(known[1], "k80", 1) == 100.0  # the first of its own kinds
     assert world.solo_s(known[1], "p100", 1) == pytest.approx(50.0)
     with pytest.raises(ConfigError, match="model 'b' of the trace was not measured"):
@@ -243,7 +247,9 @@ def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
 
     other = ("v100", "none")
     assert models_of(of("a", "one", kinds=("v100",)), kinds=other)[0].model == "a"
-    with pytest.raises(ConfigError, match="no model was timed on v100 and none; measured are k80"):
+    with pytest.raises(
+        ConfigError, match="no model was timed on v100 and none; measured kinds are k80"
+    ):
         models_of(job("drawn"), kinds=other)
 
 
@@ -268,14 +274,14 @@ def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
 def test_a_gang_on_several_nodes_takes_as_much_longer_as_was_measured():
     measured = replace(SMALL, spread={("a", "v100", 2): 1.5, ("a", "v100", 4): 2.0,
                                       ("b", "v100", 2): 0.9})  # fmt: skip
-    world = Measured({"x": 10.0, "y": 10.0}, measured, "v100")
+    world = MeasuredTruth({"x": 10.0, "y": 10.0}, measured, "v100")
     assert [world.spread(of("a"), "v100", gpus) for gpus in (2, 3, 4, 8)] == [1.5, 1.5, 2.0, 2.0]
     assert world.spread(of("b"), "v100", 2) == 1.0  # faster apart is noise
     assert world.spread(of("c"), "v100", 2) == world.spread(of("a"), "k80", 2) == 1.0
 
     jobs = [of("a", "x", gpus=4), of("a", "y", submit_s=100.0, gpus=2)]
     done = simulated(cluster(2, 2), Fifo(), jobs, world)
-    assert [one.end_s for one in done.ended] == [20.0, 110.0]
+    assert [one.end_s for one in done.results] == [20.0, 110.0]
 
 
 def test_how_much_longer_is_read_where_both_were_timed():
@@ -286,7 +292,7 @@ def test_how_much_longer_is_read_where_both_were_timed():
     ]  # fmt: skip
     columns = ["job_id", "devices", "nodes", "placement", "step_time_s"]
     table = pd.DataFrame(rows, columns=columns).assign(device_kind="v100")
-    assert spread_of(table) == {
+    assert multi_node_ratios(table) == {
         ("a", "v100", 2): pytest.approx(1.5), ("a", "v100", 4): pytest.approx(1.1 / 0.4),
     }  # fmt: skip
 
@@ -304,24 +310,26 @@ def test_how_much_longer_is_read_where_both_were_timed():
 def test_a_device_is_divided_by_weights_and_what_is_left_by_one_goes_to_the_others(
     wanted, weights, given
 ):
-    assert divided(wanted, weights) == pytest.approx(given)
+    assert divide_by_weight(wanted, weights) == pytest.approx(given)
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 1000)), min_size=1, max_size=6))
 def test_nothing_of_a_device_is_left_while_anybody_wants_more(members):
     wanted, weights = zip(*members, strict=True)
-    given_ = divided(wanted, weights)
+    given_ = divide_by_weight(wanted, weights)
     assert all(got <= want + 1e-9 for got, want in zip(given_, wanted, strict=True))
     assert sum(given_) == pytest.approx(min(1.0, sum(wanted)))
 
 
 def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
     effects = [[9.0, 0.2], [0.4, 9.0]]  # what a job does to itself is not asked
-    assert met(effects, [500, 500]) == pytest.approx([1.2, 1.4])
-    assert met(effects, [900, 100]) == pytest.approx([1.04, 1.72])
-    assert met([[9.0]], [700]) == [1.0]
-    assert met(effects, [900, 100], 1.0) == pytest.approx([1.2, 1.4])  # no weight changes it
-    assert met(effects, [900, 100], 0.5) == pytest.approx([1.12, 1.56])
+    assert weighted_slowdowns(effects, [500, 500]) == pytest.approx([1.2, 1.4])
+    assert weighted_slowdowns(effects, [900, 100]) == pytest.approx([1.04, 1.72])
+    assert weighted_slowdowns([[9.0]], [700]) == [1.0]
+    assert weighted_slowdowns(effects, [900, 100], 1.0) == pytest.approx(
+        [1.2, 1.4]
+    )  # no weight changes it
+    assert weighted_slowdowns(effects, [900, 100], 0.5) == pytest.approx([1.12, 1.56])
 
 
 def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chance():
@@ -331,7 +339,7 @@ def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chanc
 
 
 def test_a_latency_sensitive_jobs_weight_counts_tenfold():
-    world = Measured({}, SMALL, "v100", shares="weights")
+    world = MeasuredTruth({}, SMALL, "v100", shares="weights")
     members = [(of("a", "urgent", latency_sensitive=True), 500), (of("b", "other"), 500)]
     assert world.slowdowns("v100", members) == pytest.approx([1 + 0.4 / 11, 1 + 0.5 * 20 / 11])
 

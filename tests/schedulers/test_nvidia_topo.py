@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from presage.errors import ConfigError
 from presage.schedulers.cluster_files.cluster_file import read_cluster
-from presage.schedulers.cluster_files.nvidia_topo import joined, read_links
+from presage.schedulers.cluster_files.nvidia_topo import build_node_tree, read_links
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.ledger import Ledger
@@ -35,7 +35,7 @@ def costs_of(matrix):
 
 
 def tree_of(text):
-    return Topology(joined(read_links(text), "n0", 0))
+    return Topology(build_node_tree(read_links(text), "n0", 0))
 
 
 @pytest.mark.parametrize("cards", [0, 3])
@@ -59,10 +59,10 @@ def test_a_listing_of_a_tree_is_that_tree(matrix, shape, cards):
     tree = tree_of(listing(matrix, cards))
 
     assert (tree.distances(range(len(matrix))) == costs_of(matrix)).all()
-    inside = {vertex.name: vertex.level for vertex in tree.vertices if vertex.name != "n0"}
-    assert inside.keys() == {name for name, _ in shape}
+    levels = {vertex.name: vertex.level for vertex in tree.vertices if vertex.name != "n0"}
+    assert levels.keys() == {name for name, _ in shape}
     for name, devices in shape:
-        assert list(tree.below(inside[name], name)) == list(devices)
+        assert list(tree.below(levels[name], name)) == list(devices)
 
 
 def test_a_cube_mesh_is_two_quads_and_no_link_of_it_costs_less_than_it_does():
@@ -106,7 +106,7 @@ def test_what_was_written_of_a_tree_is_read_again(drawn, cards):
 @settings(deadline=None)
 @given(ranks(tree=False))
 def test_a_tree_is_never_nearer_than_the_links_and_as_far_for_some_two_of_each_vertex(drawn):
-    tree, links = Topology(joined(drawn, "n0", 0)), costs_of(written(drawn))
+    tree, links = Topology(build_node_tree(drawn, "n0", 0)), costs_of(written(drawn))
 
     assert (tree.distances(range(len(drawn))) >= links).all()
     for vertex in tree.vertices:
@@ -131,13 +131,13 @@ PAIR = "\tGPU0\tGPU1\tCPU Affinity\n"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no line GPU0 GPU1 ... heads a matrix; save what"),
+        ("", "no line GPU0 GPU1 ... heads a matrix; save the complete"),
         ("Failed to initialize NVML: Driver/library version mismatch", "no line GPU0 GPU1"),
         ("GPU0\t X \tPIX\nGPU1\tPIX\t X \n", "line 1: GPU0 comes before the header"),
         (PAIR + "GPU0\t X \tPIX\t0-9\nGPU1\tPHB\t X \t0-9\n", "GPU0 to GPU1 is another kind"),
-        (PAIR + "GPU0\t X \tFOO\t0-9\n", "line 2: 'FOO' from GPU0 to GPU1 is no kind of link"),
-        (PAIR + "GPU0\tPIX\tPIX\t0-9\n", "'PIX' from GPU0 to GPU0 is no kind of link"),
-        (PAIR + "GPU0\t X \t X \t0-9\n", "'X' from GPU0 to GPU1 is no kind of link"),
+        (PAIR + "GPU0\t X \tFOO\t0-9\n", "line 2: 'FOO' from GPU0 to GPU1 is not a kind of link"),
+        (PAIR + "GPU0\tPIX\tPIX\t0-9\n", "'PIX' from GPU0 to GPU0 is not a kind of link"),
+        (PAIR + "GPU0\t X \t X \t0-9\n", "'X' from GPU0 to GPU1 is not a kind of link"),
         (PAIR + "GPU0\t X \n", "line 2: 1 entries for 2 columns"),
         (PAIR + "GPU0\t X \tPIX\t0-9\n", "GPU1 has no line"),
         (PAIR + "GPU0\t X \tPIX\nGPU1\tPIX\t X \nGPU2\tPIX\t X \n", "GPU2 has no column"),

@@ -22,7 +22,7 @@ from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.simulator.ground_truth import Durations
+from presage.schedulers.simulator.ground_truth import TraceDurations
 from presage.testing.case import can_run
 from presage.testing.random_cases import CLUSTERS, cluster_of, traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -94,7 +94,7 @@ def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
 def test_an_elastic_job_larger_than_the_cluster_has_all_of_it(name):
     jobs = [job("large", gpus=8, min_gpus=2), job("small", 1.0)]
     done = simulated(cluster(2, 2), POLICIES[name](), jobs, {"large": 10.0, "small": 5.0})
-    ends = {one.job.job_id: one.end_s for one in done.ended}
+    ends = {one.job.job_id: one.end_s for one in done.results}
     assert ends == (
         {"large": 25.0, "small": 6.0} if name == "srtf" else {"large": 20.0, "small": 25.0}
     )
@@ -204,7 +204,7 @@ def test_shortest_first_serves_by_forecast_and_strangers_last():
         dict.fromkeys("0123", 10.0),
         forecaster=AnyForecasts(told),
     )
-    assert [one.job.job_id for one in done.ended] == ["0", "3", "2", "1"]
+    assert [one.job.job_id for one in done.results] == ["0", "3", "2", "1"]
 
 
 def test_shortest_remaining_first_preempts_who_has_more_left():
@@ -213,7 +213,7 @@ def test_shortest_remaining_first_preempts_who_has_more_left():
     done = simulated(cluster(1), ShortestRemainingFirst(), jobs, ground_truth)
 
     # "long" has 90 s left when "short" comes, and still less than "longer" afterwards.
-    assert [(one.job.job_id, one.end_s) for one in done.ended] == [
+    assert [(one.job.job_id, one.end_s) for one in done.results] == [
         ("short", 30.0), ("long", 120.0), ("longer", 215.0)
     ]  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_least_attained_service_lets_the_young_go_first_without_knowing_anything
     done = simulated(cluster(1), LeastAttainedService(threshold_s=1000.0), jobs, ground_truth)
 
     # At 1,000 s the old one has had its share, and the other one is let in.
-    assert [(one.job.job_id, one.end_s) for one in done.ended] == [
+    assert [(one.job.job_id, one.end_s) for one in done.results] == [
         ("young", 1050.0),
         ("old", 5050.0),
     ]
@@ -239,7 +239,7 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
             return [RuntimePrediction(float("nan"), -1, -1)] * len(pairs)
 
     devices = cluster(1)
-    forecasts = Forecasts(Counting(Durations({}), devices), devices)
+    forecasts = Forecasts(Counting(TraceDurations({}), devices), devices)
     jobs = [job(str(i)) for i in range(10_000)]
     forecasts.expect(jobs)
 
@@ -267,7 +267,7 @@ def test_who_is_preempted_waits_in_its_turn():
             job("2", 1.0), job("3", 2.0, gpus=2, latency_sensitive=True)]  # fmt: skip
     lengths = {"0": 1000.0, "1": 1000.0, "2": 5.0, "3": 10.0}
     done = simulated(cluster(1, 2), POLICIES["srtf"](), jobs, lengths)
-    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    assert all(one.phase is Phase.FINISHED for one in done.results)
     assert starts_of(done)["2"] > 2.0
 
 

@@ -22,7 +22,7 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing.policy import Packing
 from presage.schedulers.policies.parameters import read_parameters
 from presage.schedulers.policies.registry import POLICIES, as_policy, policy_names, policy_of
-from presage.schedulers.simulator.sweep import digest_of, read_sweep
+from presage.schedulers.simulator.sweep import compute_digest, read_sweep
 from presage.schedulers.traces.trace import Trace
 from presage.testing import check_policy
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -85,11 +85,11 @@ def test_a_sweep_takes_a_class_and_simulates_anew_when_its_file_changes(folder):
     assert [one["scenario"]["policy"] for one in outcomes] == ["fifo", f"{NAME}:depth=9"]
 
     fifo, own = read_sweep(folder / "sweep.yaml")
-    before = [digest_of(fifo), digest_of(own)]
+    before = [compute_digest(fifo), compute_digest(own)]
     (folder / "shortest_fitting.py").write_text(PLAIN + "# another line\n")
     os.utime(folder / "shortest_fitting.py", (0, 0))
-    assert digest_of(fifo) == before[0]
-    assert digest_of(own) != before[1]
+    assert compute_digest(fifo) == before[0]
+    assert compute_digest(own) != before[1]
 
 
 def register(folder, *names, value=NAME, package="theirs"):

@@ -31,8 +31,8 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.simulator.ground_truth import Durations
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.ground_truth import TraceDurations
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -110,8 +110,8 @@ def busy_day(seed, policy, *, jobs=60):
         lengths[name] = drawn.choice((0.5, 10.0, 33.3, 200.0))
     faults = [Fault(30.0, 0, repaired=False), Fault(90.0, 0, repaired=True)]
     return simulated(
-        cluster(2, 3), policy, made, Measured(lengths, WORLD, "v100", shares="caps"), faults=faults,
-        seed=seed, stop_on_impossible=False,
+        cluster(2, 3), policy, made, MeasuredTruth(lengths, WORLD, "v100", shares="caps"),
+        faults=faults, seed=seed, stop_on_impossible=False,
     )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_what_was_refused_is_logged_by_its_reason_and_replayed():
 def test_a_log_of_what_stopped_a_simulation_stops_it_again():
     def stopped(policy):
         jobs, devices = [job("a")], cluster(1)
-        ground_truth = Durations({"a": 1.0})
+        ground_truth = TraceDurations({"a": 1.0})
         simulation = Simulation(devices, policy, Oracle(ground_truth, devices), ground_truth, jobs)
         with pytest.raises(ImpossibleActionError, match="beyond all that a float can hold"):
             simulation.run()

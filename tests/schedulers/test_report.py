@@ -16,7 +16,7 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.report.figures import columns_of, distribution, span
 from presage.schedulers.report.page import render
-from presage.schedulers.simulator.schedule_metrics import metrics_of
+from presage.schedulers.simulator.schedule_metrics import compute_metrics
 from tests.chromium import CONTRAST
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_simulator import Sizes
@@ -98,7 +98,7 @@ def test_equal_simulations_give_equal_bytes_and_text_is_text(content, simulated_
 def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
     def columns(*durations_s):
         found = {
-            str(one): metrics_of(simulated(cluster(1), Fifo(), [job("a")], {"a": one}))
+            str(one): compute_metrics(simulated(cluster(1), Fifo(), [job("a")], {"a": one}))
             for one in durations_s
         }
         return {column.key: column for column in columns_of(found)}
@@ -197,7 +197,7 @@ def test_the_table_has_the_figures_of_the_metrics(show, simulated_jobs):
     )
     shown = dict(cells)
     for policy, done in simulated_jobs.items():
-        found = metrics_of(done)
+        found = compute_metrics(done)
         for figure in ("jobs", "average_jct_s", "p99_jct_s", "makespan_s", "device_use"):
             assert float(shown[f"{policy}.{figure}"]) == getattr(found, figure)
     assert shown["fifo.rejected"] == "1"
@@ -264,7 +264,7 @@ def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
     page.fill("#find", LAST)
     drawn_after(page, lambda: page.press("#find", "Enter"))
     page.locator("#timeline").scroll_into_view_if_needed()
-    (job_over,) = [one for one in simulated_jobs["fifo"].ended if one.job.job_id == LAST]
+    (job_over,) = [one for one in simulated_jobs["fifo"].results if one.job.job_id == LAST]
     (allocations,) = [e[3] for e in simulated_jobs["fifo"].log.entries if e[1:3] == ("start", LAST)]
     view, box = shown_range(page), canvas_box(page)
     assert view["from"] <= job_over.first_start_s < job_over.end_s <= view["until"]

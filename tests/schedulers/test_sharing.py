@@ -19,7 +19,7 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.simulator.measured_truth import Measured
+from presage.schedulers.simulator.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.measurements import Measurements
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
@@ -44,7 +44,7 @@ def of(model: str, job_id: str, submit_s: float = 0.0, **values):
 
 def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None, faults=()):
     lengths = {one.job_id: (seconds or {}).get(one.job_id, 100.0) for one in jobs}
-    world, devices = Measured(lengths, WORLD, KIND), cluster(*nodes)
+    world, devices = MeasuredTruth(lengths, WORLD, KIND), cluster(*nodes)
     told = forecaster(world, devices) if forecaster else None
     return simulated(devices, policy or Packing(), jobs, world, forecaster=told, faults=faults)
 
@@ -64,7 +64,7 @@ def test_a_job_has_a_device_of_its_own_while_there_is_one_and_then_goes_beside_a
 
     # Beside the other small one both slow down by 1.1, beside the large one it would by 1.4.
     assert starts_of(done) == {"0": (0.0, [0]), "1": (0.0, [1]), "2": (1.0, [0])}
-    ends = {one.job.job_id: one.end_s for one in done.ended}
+    ends = {one.job.job_id: one.end_s for one in done.results}
     assert ends["1"] == 100.0
     assert ends["0"] == pytest.approx(1.0 + 99.0 * 1.1)
     assert ends["2"] == pytest.approx(ends["0"] + (100.0 - 99.0))
@@ -111,7 +111,7 @@ def test_who_ran_out_of_memory_has_a_device_alone_from_then_on():
     assert overflows == ["1"]
     again = [e for e in done.log.entries if e[1] == "start" and e[2] == "1"][1]
     assert again[3] == (Allocation(0, 1000, 16 * GIB),)
-    assert [one.phase for one in done.ended] == [Phase.FINISHED] * 4
+    assert [one.phase for one in done.results] == [Phase.FINISHED] * 4
 
 
 def test_who_is_not_foretold_has_a_device_alone():
@@ -163,7 +163,7 @@ def test_a_decision_with_ten_thousand_jobs_asks_once_of_each():
 
     models = ("small", "large", "greedy")
     jobs = [of(models[i % 3], str(i), float(i >= 8)) for i in range(10_008)]
-    world = Measured({one.job_id: 1e6 for one in jobs}, WORLD, KIND)
+    world = MeasuredTruth({one.job_id: 1e6 for one in jobs}, WORLD, KIND)
     devices = cluster(8)
 
     class StopError(Exception):
@@ -278,7 +278,7 @@ def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
 
     assert sorted(told[0]) == sorted(3 * [str(i) for i in range(8, 13)])
     assert all(len(asked) <= 5 * 8 for asked in told)
-    assert [one.phase for one in done.ended] == [Phase.FINISHED] * 40
+    assert [one.phase for one in done.results] == [Phase.FINISHED] * 40
     assert sum(now_s == 1.0 for now_s, _ in starts_of(done).values()) == 3  # on the same devices
 
 

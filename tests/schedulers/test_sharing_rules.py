@@ -750,5 +750,5 @@ def test_a_gang_that_waits_is_not_kept_waiting_by_single_tasks_that_come_and_com
         cluster(2), Sharing(), jobs, ground_truth, forecaster=Told(m=prediction(1000, 10.0))
     )
 
-    ends = {one.job.job_id: one.end_s for one in done.ended}
+    ends = {one.job.job_id: one.end_s for one in done.results}
     assert ends["gang"] < 60.0

@@ -301,10 +301,10 @@ def test_a_simulation_takes_no_option_of_sweeps(more):
         (("--noise", "-1"), r"noise=-1\.0, must be within 0 and 10"),
         (("--faults", "one,two"), "faults 'one,two' is neither a file nor two numbers of days"),
         (("--measured", "absent"), "absent/jobs.parquet: no such table"),
-        (("--seed", "-1"), "seed=-1, must be a whole number >= 0"),
+        (("--seed", "-1"), "seed=-1, must be an integer >= 0"),
         (("--risk", "0.6"), "risk=0.6, must be above 0 and at most 0.5"),
-        (("--draw-models",), "draw_models needs measured models; name their folder"),
-        (("--shares", "caps"), "shares need measurements; name the folder of tables"),
+        (("--draw-models",), "draw_models needs measured tables; name their folder"),
+        (("--shares", "caps"), "shares needs measured tables; name their folder"),
         (("--shares", "some"), "must be one of none, caps, weights"),
         (("--predictor", "foo:99999"), "port 99999 is out of range; name one of 1 to 65535"),
         (

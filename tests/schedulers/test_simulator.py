@@ -19,7 +19,7 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.registry import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
-from presage.schedulers.simulator.ground_truth import Durations
+from presage.schedulers.simulator.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import OVERFLOW_S
 from presage.schedulers.traces.formats import read_trace
 from tests.pipelines.public_files import real
@@ -27,7 +27,7 @@ from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 
 def average_jct_s(simulation):
-    return sum(one.end_s - one.job.submit_s for one in simulation.ended) / len(simulation.ended)
+    return sum(one.end_s - one.job.submit_s for one in simulation.results) / len(simulation.results)
 
 
 @pytest.mark.parametrize(("policy", "published_s"), [(Fifo, 796_881.0), (ShortestFirst, 388_986.4)])
@@ -83,15 +83,15 @@ def test_laws_of_every_policy(name, trace):
     devices = cluster(2, 2)
     done = simulated(devices, policy_of(name), jobs, ground_truth)
     work_s = sum(ground_truth[one.job_id] * one.gpus for one in jobs)
-    makespan_s = max(one.end_s for one in done.ended)
+    makespan_s = max(one.end_s for one in done.results)
 
-    assert {one.job.job_id for one in done.ended} == ground_truth.keys()
-    assert all(one.phase is Phase.FINISHED for one in done.ended)
+    assert {one.job.job_id for one in done.results} == ground_truth.keys()
+    assert all(one.phase is Phase.FINISHED for one in done.results)
     assert all(
-        one.end_s - one.job.submit_s >= ground_truth[one.job.job_id] - 1e-9 for one in done.ended
+        one.end_s - one.job.submit_s >= ground_truth[one.job.job_id] - 1e-9 for one in done.results
     )
     assert makespan_s >= work_s / devices.devices
-    assert sum(one.status.attained_s for one in done.ended) == pytest.approx(work_s)
+    assert sum(one.status.attained_s for one in done.results) == pytest.approx(work_s)
     again = simulated(devices, policy_of(name), jobs, ground_truth)
     assert list(again.log.lines()) == list(done.log.lines())
 
@@ -112,8 +112,8 @@ def test_time_that_is_scaled_scales_every_completion(name, trace, times):
         {job_id: times * seconds for job_id, seconds in ground_truth.items()},
     )  # fmt: skip
 
-    assert [one.end_s * times for one in done.ended] == pytest.approx(
-        [one.end_s for one in slower.ended]
+    assert [one.end_s * times for one in done.results] == pytest.approx(
+        [one.end_s for one in slower.results]
     )
 
 
@@ -144,14 +144,14 @@ def test_littles_law(name, trace):
     done = simulated(cluster(2, 2), Counts(), jobs, ground_truth)
     area = sum(inside * (until_s - at_s) for (at_s, inside), (until_s, _) in pairwise(seen))
 
-    assert seen[-1] == (done.ended[-1].end_s, 0)
+    assert seen[-1] == (done.results[-1].end_s, 0)
     assert area == pytest.approx(len(jobs) * average_jct_s(done))
 
 
 def test_a_job_that_is_larger_than_the_cluster_is_rejected_and_the_rest_runs():
     done = simulated(cluster(2), Fifo(), [job("large", gpus=3), job("a")], {"large": 9, "a": 5})
 
-    assert [(one.job.job_id, one.phase) for one in done.ended] == [
+    assert [(one.job.job_id, one.phase) for one in done.results] == [
         ("large", Phase.REJECTED), ("a", Phase.FINISHED)
     ]  # fmt: skip
 
@@ -171,8 +171,8 @@ def test_a_preempted_job_goes_on_from_where_it_was_after_what_that_costs():
     costs = Checkpointing(cost_s=3.0, restart_s=4.0)
     done = simulated(cluster(1), Preempts(), [job("a", checkpointing=costs)], {"a": 50.0})
 
-    assert done.ended[0].end_s == 20.0 + 7.0 + 40.0
-    assert done.ended[0].status.starts == 2
+    assert done.results[0].end_s == 20.0 + 7.0 + 40.0
+    assert done.results[0].status.starts == 2
 
 
 class Swaps(Fifo):
@@ -190,8 +190,8 @@ def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
     jobs = [job(name, checkpointing=costs) for name in "ab"]
     done = simulated(cluster(1, 1), Swaps(), jobs, {"a": 20.0, "b": 30.0})
 
-    assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 23.0), ("b", 33.0)]
-    assert done.ended[0].status.starts == 2
+    assert [(one.job.job_id, one.end_s) for one in done.results] == [("a", 23.0), ("b", 33.0)]
+    assert done.results[0].status.starts == 2
 
 
 def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
@@ -202,7 +202,7 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     )
 
     # Its only checkpoint was made after 20 s of work.
-    assert done.ended[0].end_s == pytest.approx(33.0 + 30.0 * 1.1)
+    assert done.results[0].end_s == pytest.approx(33.0 + 30.0 * 1.1)
     assert [entry[1] for entry in done.log.entries] == [
         "submit", "decide", "start", "fail", "lost", "decide", "start", "finish"
     ]  # fmt: skip
@@ -221,11 +221,11 @@ def test_nobody_decides_when_nothing_happens():
     asked: list[float] = []
     done = simulated(cluster(1), Stops(), [job("a")], {"a": 10.0})
 
-    assert done.ended[0].end_s == 14.0
+    assert done.results[0].end_s == 14.0
     assert asked == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
 
 
-class Sizes(Durations):
+class Sizes(TraceDurations):
     """Jobs of a size each; two on a device take turns."""
 
     def __init__(self, duration_s, gib):
@@ -266,7 +266,7 @@ def test_jobs_that_share_a_device_slow_each_other_down_for_as_long_as_both_are_t
     ground_truth = Sizes({"a": 10.0, "b": 30.0}, {"a": 4, "b": 4})
     done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
-    assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 20.0), ("b", 40.0)]
+    assert [(one.job.job_id, one.end_s) for one in done.results] == [("a", 20.0), ("b", 40.0)]
 
 
 def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
@@ -274,18 +274,18 @@ def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
     done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
     # Both take turns for 30 s, then b is out of memory; it runs once a is done.
-    assert [(one.job.job_id, one.end_s) for one in done.ended] == [("a", 115.0), ("b", 165.0)]
+    assert [(one.job.job_id, one.end_s) for one in done.results] == [("a", 115.0), ("b", 165.0)]
     assert [entry[1] for entry in done.log.entries if entry[2] == "b"] == [
         "submit", "start", "overflow", "start", "finish"
     ]  # fmt: skip
-    assert done.ended[1].status.overflows == 1
+    assert done.results[1].status.overflows == 1
 
 
 def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
     devices = Cluster((Node("n0", 2, "v100", 16 * GIB), Node("n1", 1, "k80", 12 * GIB)))
     done = simulated(devices, Fifo(), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
-    assert [(one.phase, one.end_s) for one in done.ended] == [(Phase.FAILED, 2 * OVERFLOW_S)]
+    assert [(one.phase, one.end_s) for one in done.results] == [(Phase.FAILED, 2 * OVERFLOW_S)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -295,7 +295,7 @@ def test_a_job_that_does_not_fit_is_tried_again_on_larger_devices(policy):
 
     starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
     assert starts == ([1] if policy == "sharing" else [0, 1])  # who asks for its bound beforehand
-    assert done.ended[0].phase is Phase.FINISHED
+    assert done.results[0].phase is Phase.FINISHED
 
 
 class NeverStarts(Fifo):
@@ -306,7 +306,7 @@ class NeverStarts(Fifo):
 def test_a_policy_that_starts_nobody_comes_to_an_end():
     done = simulated(cluster(1), NeverStarts(), [job("a")], {"a": 1.0})
 
-    assert done.ended == []
+    assert done.results == []
     assert [waiting.job_id for waiting in done.ledger.pending] == ["a"]
 
 
@@ -325,7 +325,7 @@ def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
 
     assert len(refused) == 1
     assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["why"]
-    assert [one.job.job_id for one in done.ended] == ["a", "b", "c"]
+    assert [one.job.job_id for one in done.results] == ["a", "b", "c"]
 
 
 class Changes(Fifo):
@@ -356,8 +356,8 @@ def test_an_elastic_job_pays_for_other_devices_and_not_for_other_shares():
     done = simulated(cluster(2), Changes(changes), [one], {"a": 50.0})
 
     # On one device it would take 100 s; after 20 s it stops for 3 s, and goes on twice as fast.
-    assert done.ended[0].end_s == pytest.approx(20.0 + 3.0 + 80.0 / 2)
-    assert done.ended[0].status.starts == 1
+    assert done.results[0].end_s == pytest.approx(20.0 + 3.0 + 80.0 / 2)
+    assert done.results[0].status.starts == 1
 
 
 class Scripted(Fifo):
@@ -384,13 +384,13 @@ def test_what_a_preempted_job_saved_outlives_the_next_failure():
         cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).whole)]}),
         [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0),
     )  # fmt: skip
-    assert done.ended[0].end_s == 950.0 + 100.0
+    assert done.results[0].end_s == 950.0 + 100.0
 
     script = {900.0: [Preempt("a"), Wake(905.0)], 905.0: [Start("a", cluster(1).whole)]}
     done = simulated(
         cluster(1), Scripted(script), [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0)
     )
-    assert done.ended[0].end_s == 950.0 + 100.0
+    assert done.results[0].end_s == 950.0 + 100.0
 
 
 def test_a_checkpoint_holds_what_was_done_when_it_was_written():
@@ -409,7 +409,7 @@ def test_a_checkpoint_holds_what_was_done_when_it_was_written():
     done = simulated(cluster(1), Both(), jobs, ground_truth, faults=down(1900.0, 1900.0))
 
     # After 1000 s: 500 s of its work are saved. 900 s more are lost.
-    ends = {one.job.job_id: one.end_s for one in done.ended}
+    ends = {one.job.job_id: one.end_s for one in done.results}
     assert ends["a"] == pytest.approx(1900.0 + 1500.0)
 
 
@@ -419,7 +419,7 @@ def test_a_paused_job_whose_node_fails_falls_back_to_its_checkpoint():
         cluster(1), Scripted({50.0: [Pause("a")]}), [job("a", checkpointing=saves)], {"a": 100.0},
         faults=down(60.0, 70.0),
     )  # fmt: skip
-    assert done.ended[0].end_s == pytest.approx(70.0 + 70.0)
+    assert done.results[0].end_s == pytest.approx(70.0 + 70.0)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_a_restart_is_paid_whole_whatever_comes_between(more):
         {"a": 110.0},
     )  # fmt: skip
     paused_s = 1.0 if 102.0 in more else 0.0
-    assert done.ended[0].end_s == pytest.approx(100.0 + 600.0 + 100.0 + paused_s)
+    assert done.results[0].end_s == pytest.approx(100.0 + 600.0 + 100.0 + paused_s)
 
 
 @pytest.mark.parametrize("faults", [[], down(1e9)])
@@ -457,5 +457,5 @@ def test_a_policy_that_goes_on_for_ever_and_starts_nobody_is_stopped(wants, faul
     done = simulated(
         cluster(1), Restless(), [job("a")], {"a": 1.0}, faults=faults, stop_on_impossible=False
     )
-    assert done.ended == []
+    assert done.results == []
     assert len(done.ledger.jobs) == 1

@@ -17,8 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from presage.errors import ConfigError
-from presage.schedulers.simulator.confidence import mean_and_margin
-from presage.schedulers.simulator.sweep import compared, digest_of, read_sweep, run_sweep
+from presage.schedulers.simulator.confidence import mean_with_margin
+from presage.schedulers.simulator.sweep import (
+    comparison_rows,
+    compute_digest,
+    read_sweep,
+    run_sweep,
+)
 from presage.serving.client.client import PresageClient
 from presage.system.worker_processes import done_by_workers
 from tests.serving.conftest import make_release
@@ -65,7 +70,7 @@ def test_every_combination_is_simulated_once_and_told_in_order(folder):
     assert told == [(one.policy, one.load, one.seed) for one in scenarios]
     assert told[:4] == [("fifo", 1, 0), ("fifo", 1, 1), ("fifo", 1, 2), ("fifo", 2, 0)]
     assert {o["metrics"]["jobs"] for o in outcomes} == {40}
-    rows = compared(outcomes)
+    rows = comparison_rows(outcomes)
     assert [(row["policy"], row["load"]) for row in rows] == [
         ("fifo", "1.0"), ("fifo", "2.0"), ("sjf", "1.0"), ("sjf", "2.0")
     ]  # fmt: skip
@@ -80,7 +85,7 @@ def test_jobs_that_did_not_finish_are_shown_beside_the_means_of_those_that_did(f
         "trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, sjf]\nseed: [0, 1]\n"
         "faults: ['', faults.csv]\n"
     )
-    rows = compared(swept(folder)[1])
+    rows = comparison_rows(swept(folder)[1])
 
     assert [(row["policy"], row["finished"]) for row in rows[::2]] == [
         ("fifo", "40.00 of 41"), ("sjf", "40.00 of 41")
@@ -99,9 +104,9 @@ def test_what_is_there_is_not_made_again_unless_it_is_of_other_files(folder):
     kept = {path: path.stat().st_mtime_ns for path in (folder / "out").iterdir()}
     assert sum(made[path] == kept[path] for path in made) == len(made) - 1
 
-    before = digest_of(read_sweep(folder / "sweep.yaml")[0])
+    before = compute_digest(read_sweep(folder / "sweep.yaml")[0])
     (folder / "trace.csv").write_text(TRACE + "40,0,1,5\n")
-    assert digest_of(read_sweep(folder / "sweep.yaml")[0]) != before
+    assert compute_digest(read_sweep(folder / "sweep.yaml")[0]) != before
 
 
 def test_a_sweep_that_was_killed_goes_on(folder):
@@ -148,7 +153,7 @@ def test_a_sweep_on_ray_tells_the_same(folder):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("policy: fifo\ncluster: c\n", "no trace; name a file"),
+        ("policy: fifo\ncluster: c\n", "key 'trace' is missing; name a file"),
         ("trace: t\ncluster: c\npolcy: fifo\n", "polcy is not known; did you mean 'policy'"),
         (
             "trace: t\ncluster: c\npolicy: [fifo, sfj]\n",
@@ -162,16 +167,16 @@ def test_a_sweep_on_ray_tells_the_same(folder):
             for line, said in (
                 ("policy: 3", "policy=3 is not text"),
                 ("policy: []", "policy is an empty list"),
-                ("trace: 3", "trace=3 is not the name of a file"),
-                ('trace: "a\\0b"', "is not the name of a file"),
+                ("trace: 3", "trace=3 is not the path of a file"),
+                ('trace: "a\\0b"', "is not the path of a file"),
                 ("predictor: null", "predictor=None is not text"),
                 ("faults: 3", "faults=3 is not text"),
-                ("seed: foo", "seed='foo' is not a whole number"),
-                ("seed: 1.5", r"seed=1\.5 is not a whole number"),
-                ("seed: true", "seed=True is not a whole number"),
-                ("seed: [0, [1]]", r"seed=\[1\] is not a whole number"),
-                ("seed: -1", "seed=-1, must be a whole number >= 0"),
-                (f"seed: {2**63}", "of 63 bits at most"),
+                ("seed: foo", "seed='foo' is not an integer"),
+                ("seed: 1.5", r"seed=1\.5 is not an integer"),
+                ("seed: true", "seed=True is not an integer"),
+                ("seed: [0, [1]]", r"seed=\[1\] is not an integer"),
+                ("seed: -1", "seed=-1, must be an integer >= 0"),
+                (f"seed: {2**63}", "of at most 63 bits"),
                 ("risk: .nan", "risk=nan, must be above 0 and at most"),
                 ("risk: 7", r"risk=7\.0, must be above 0 and at most 0\.5"),
                 ("load: 1e3", "load='1e3' is not a number .to YAML"),
@@ -180,17 +185,17 @@ def test_a_sweep_on_ray_tells_the_same(folder):
                 ("bias: 1.0e+7", "bias=10000000.0, must be above 0 and at most 1,000,000"),
                 ("keep_going: 'no'", "keep_going='no' is not true or false"),
                 ("draw_models: 'false'", "draw_models='false' is not true or false"),
-                ("draw_models: true", "draw_models needs measured models"),
-                ("from_day: [0, 3]", "from_day needs a file of failures; name it as `faults`"),
-                ("faults: '30,1'\nfrom_day: 3", "from_day needs a file of failures"),
+                ("draw_models: true", "draw_models needs measured tables"),
+                ("from_day: [0, 3]", "from_day needs a fault file; name one as `faults`"),
+                ("faults: '30,1'\nfrom_day: 3", "from_day needs a fault file"),
                 ("from_day: -1", "from_day=-1.0, must be a finite number >= 0"),
                 ("checkpoint_interval_s: 0", "checkpoint_interval_s=0.0, must be a number > 0"),
                 ("checkpoint_cost_s: -1", "checkpoint_cost_s=-1.0, must be a finite"),
                 ("restart_s: .nan", "restart_s=nan, must be a finite"),
             )
         ),
-        ("- fifo\n", "is no mapping; write `trace:`"),
-        ("trace: [\n", "is no YAML"),
+        ("- fifo\n", "is not a mapping; write `trace:`"),
+        ("trace: [\n", "is not YAML"),
     ],
 )
 def test_a_wrong_sweep_is_named(tmp_path, text, said):
@@ -321,14 +326,14 @@ def test_an_outcome_is_of_the_release_that_is_served(folder):
     release = make_release(folder / "release")
     with serving("--release", release.folder) as server:
         scenario = replace(read_sweep(folder / "sweep.yaml")[0], predictor=server.target)
-        before = digest_of(scenario)
+        before = compute_digest(scenario)
         other = make_release(folder / "other", data_digest="1" * 16)
         assert other.release_id != release.release_id
         shutil.copytree(other.folder, folder / "release", dirs_exist_ok=True)
         with PresageClient(server.target) as client:
             client.reload()
         run_sweep([], folder / "out", workers=1, ray=None, progress=lambda: None)  # asks again
-        assert digest_of(scenario) != before
+        assert compute_digest(scenario) != before
 
 
 def test_an_outcome_is_of_the_listings_that_its_cluster_names(folder):
@@ -340,12 +345,12 @@ def test_an_outcome_is_of_the_listings_that_its_cluster_names(folder):
         (folder / "cluster.yaml").write_text(
             "nodes: [{name: n0, devices: 2, kind: v100, within: topo.txt}]\n"
         )
-        digests.add(digest_of(scenario))
+        digests.add(compute_digest(scenario))
     assert len(digests) == 2
 
 
 def test_margins_are_students():
-    assert mean_and_margin([1.0, 2.0, 3.0])[0] == 2.0
-    assert mean_and_margin([1.0, 2.0, 3.0])[1] == pytest.approx(4.303 / 3**0.5)
-    assert mean_and_margin([5.0]) == (5.0, float("inf"))
-    assert mean_and_margin([0.0, 1.0] * 50)[1] == pytest.approx(1.96 * 0.5025 / 10, rel=1e-3)
+    assert mean_with_margin([1.0, 2.0, 3.0])[0] == 2.0
+    assert mean_with_margin([1.0, 2.0, 3.0])[1] == pytest.approx(4.303 / 3**0.5)
+    assert mean_with_margin([5.0]) == (5.0, float("inf"))
+    assert mean_with_margin([0.0, 1.0] * 50)[1] == pytest.approx(1.96 * 0.5025 / 10, rel=1e-3)

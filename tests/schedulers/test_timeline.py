@@ -11,7 +11,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.report.bars import bars_of
-from presage.schedulers.simulator.timeline import ENDS, Steps, timeline_of
+from presage.schedulers.simulator.timeline import ENDS, Steps, make_timeline
 from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.test_simulator import Packs, Sizes, traces
 
@@ -22,13 +22,13 @@ def allocations(*devices, share=FULL_DEVICE_MILLI):
 
 def of(simulation):
     """Its timeline."""
-    over = {one.job.job_id for one in simulation.ended}
-    return timeline_of(simulation.log.entries, simulation.ledger.cluster, over)
+    over = {one.job.job_id for one in simulation.results}
+    return make_timeline(simulation.log.entries, simulation.ledger.cluster, over)
 
 
 def held_of(line):
     """Rows that a person reads."""
-    held = line.held
+    held = line.intervals
     columns = (held.device, held.start_s, held.end_s, held.compute_milli, held.paused)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     names = [line.job_ids[i] for i in held.job]
@@ -57,7 +57,7 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
         (11.0, "fail", "", {"node": "n0"}),
         (12.0, "refused", "", "no"),
     ]
-    line = timeline_of(log, cluster(2, 2), over=())
+    line = make_timeline(log, cluster(2, 2), ended=())
 
     assert held_of(line) == [
         ("a", 0, 1.0, 3.0, FULL_DEVICE_MILLI, False, "resize"),
@@ -68,21 +68,24 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
         ("a", 1, 7.0, 8.0, 500, False, "lost"),
         ("a", 3, 10.0, 12.0, FULL_DEVICE_MILLI, False, "log"),
     ]
-    waits = zip(line.waits.of.tolist(), line.waits.start_s, line.waits.end_s, strict=True)
+    waits = zip(line.pending.index.tolist(), line.pending.start_s, line.pending.end_s, strict=True)
     assert list(waits) == [(0, 0.0, 1.0), (0, 8.0, 9.0), (0, 9.0, 10.0), (1, 0.0, 12.0)]
-    assert list(zip(line.down.start_s, line.down.end_s, strict=True)) == [(8.0, 9.0), (11.0, 12.0)]
+    assert list(zip(line.outages.start_s, line.outages.end_s, strict=True)) == [
+        (8.0, 9.0),
+        (11.0, 12.0),
+    ]
     busy = line.busy_devices()
     assert busy.at_s.tolist() == [1.0, 3.0, 8.0, 10.0, 12.0]
     assert busy.value.tolist() == [2.0, 1.0, 0.0, 1.0, 0.0]
-    assert line.compute_held().integral(12.0) == 4 + 1 + 1 + 0.5 + 2
+    assert line.allocated_compute().integral(12.0) == 4 + 1 + 1 + 0.5 + 2
     up = line.devices_up()
     assert (up.at_s.tolist(), up.value.tolist()) == ([0, 8, 9, 11, 12], [4, 2, 4, 2, 4])
 
 
 def test_a_log_of_nothing_is_a_timeline_of_nothing():
-    line = timeline_of([], cluster(1), over=())
+    line = make_timeline([], cluster(1), ended=())
 
-    assert (line.job_ids, line.end_s, len(line.held.job)) == ((), 0.0, 0)
+    assert (line.job_ids, line.end_s, len(line.intervals.job)) == ((), 0.0, 0)
     assert line.busy_devices().value.tolist() == []
 
 
@@ -94,11 +97,11 @@ def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fai
     faults = [Fault(fails_s, 0, repaired=False), Fault(fails_s + 20.0, 0, repaired=True)]
     done = simulated(cluster(2, 2), POLICIES[policy](), jobs, ground_truth, faults=faults)
     line = of(done)
-    held_s = (line.held.end_s - line.held.start_s).sum()
-    attained_s = sum(one.status.attained_s for one in done.ended)
-    waited_s = sum(one.status.waited_s for one in done.ended)
+    held_s = (line.intervals.end_s - line.intervals.start_s).sum()
+    attained_s = sum(one.status.attained_s for one in done.results)
+    waited_s = sum(one.status.waited_s for one in done.results)
 
-    assert len(done.ended) == len(jobs)
+    assert len(done.results) == len(jobs)
     assert held_s == pytest.approx(attained_s)
     assert line.pending_jobs().integral(line.end_s) == pytest.approx(waited_s)
     busy, up = line.busy_devices(), line.devices_up()
@@ -114,11 +117,11 @@ def test_bars_of_jobs_that_share_devices_lie_side_by_side(trace, gib):
         cluster(2, 1), Packs(), jobs, Sizes(ground_truth, dict.fromkeys(ground_truth, gib))
     )
     line = of(done)
-    held, bars = line.held, bars_of(line.held)
+    held, bars = line.intervals, bars_of(line.intervals)
     area = bars.share_milli * bars.devices * (bars.end_s - bars.start_s) / FULL_DEVICE_MILLI
 
-    assert area.sum() == pytest.approx(line.compute_held().integral(line.end_s))
-    assert line.compute_held().value.max() <= 3
+    assert area.sum() == pytest.approx(line.allocated_compute().integral(line.end_s))
+    assert line.allocated_compute().value.max() <= 3
     assert (np.diff(bars.start_s) >= 0).all()
     assert len(bars.job) <= len(held.job)
     order = np.lexsort((bars.start_s, bars.device))
@@ -140,7 +143,7 @@ def test_devices_side_by_side_are_one_bar():
         (0.0, "start", "a", allocations(3, 0, 1)),
         (2.0, "finish", "a", None),
     ]
-    bars = bars_of(timeline_of(log, cluster(4), over={"a"}).held)
+    bars = bars_of(make_timeline(log, cluster(4), ended={"a"}).intervals)
 
     assert (bars.device.tolist(), bars.devices.tolist()) == ([0, 3], [2, 1])
 
@@ -153,8 +156,8 @@ def test_a_curve_with_fewer_steps_has_the_same_area(parts, most):
     at_s = np.cumsum([0.0, *(length for length, _ in parts[:-1])])
     end_s = at_s[-1] + parts[-1][0]
     steps = Steps(at_s, np.array([value for _, value in parts], dtype=float))
-    coarse = steps.coarse(0.0, end_s, most)
+    coarse = steps.resample(0.0, end_s, most)
 
     assert len(coarse.at_s) <= most
     assert coarse.integral(end_s) == pytest.approx(steps.integral(end_s))
-    assert steps.coarse(0.0, end_s, 60) is steps
+    assert steps.resample(0.0, end_s, 60) is steps

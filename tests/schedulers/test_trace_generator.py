@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from presage.errors import ConfigError
 from presage.schedulers.traces.csv_file import write_trace
 from presage.schedulers.traces.formats import read_trace
-from presage.schedulers.traces.generator import generated
-from presage.schedulers.traces.summary import dispersion, summary_of
+from presage.schedulers.traces.generator import generate_trace
+from presage.schedulers.traces.summary import dispersion, summarize
 from presage.schedulers.traces.trace import Trace
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import job
@@ -43,8 +43,8 @@ def distance(some, others):
 def test_a_published_trace_is_matched_in_load_arrivals_gangs_durations_and_users(name, rounds):
     like = read_trace(real("traces") / name)
     count = rounds * len(like.jobs)
-    made = generated(like, count, seed=0)
-    was, told = summary_of(like), summary_of(made)
+    made = generate_trace(like, count, seed=0)
+    was, told = summarize(like), summarize(made)
 
     assert told.devices_busy == pytest.approx(was.devices_busy, rel=0.05)
     assert told.arrival_dispersion == pytest.approx(was.arrival_dispersion, rel=0.1)
@@ -66,7 +66,7 @@ def trace_of(submit_s, **values):
 def test_a_poisson_process_stays_one():
     rng = np.random.default_rng(1)
     like = trace_of(rng.uniform(0, 40 * DAY, 20_000))
-    made = generated(like, 20_000, seed=2)
+    made = generate_trace(like, 20_000, seed=2)
 
     assert dispersion(submissions(like), HOUR) == pytest.approx(1.0, abs=0.1)
     # The mean of an hour of the week is that of six weeks, and noisy: a sixth more.
@@ -77,7 +77,7 @@ def test_bursts_stay_bursts():
     rng = np.random.default_rng(1)
     bursts = rng.uniform(0, 60 * DAY, 400)
     like = trace_of(np.concatenate([at + rng.uniform(0, 600, 25) for at in bursts]))
-    made = generated(like, 40_000, seed=2)
+    made = generate_trace(like, 40_000, seed=2)
 
     for bin_s in (600, HOUR, DAY):
         was = dispersion(submissions(like), bin_s)
@@ -88,7 +88,7 @@ def test_nobody_comes_at_night_or_on_the_sixth_and_seventh_day_of_the_week():
     rng = np.random.default_rng(1)
     at_s = np.concatenate([[0.0], rng.uniform(0, 70 * DAY, 20_000)])
     works = (at_s % DAY < 8 * HOUR) & (at_s // DAY % 7 < 5)
-    made = submissions(generated(trace_of(at_s[works]), 10_000, seed=2))
+    made = submissions(generate_trace(trace_of(at_s[works]), 10_000, seed=2))
 
     assert made.max() > 21 * DAY
     assert (made % DAY < 8 * HOUR).all()
@@ -112,7 +112,7 @@ def traces(draw):
 @settings(deadline=None)
 @given(like=traces(), count=st.integers(1, 60), seed=st.integers(0, 2**32))
 def test_laws_of_what_is_generated(like, count, seed):
-    made = generated(like, count, seed)
+    made = generate_trace(like, count, seed)
     kinds = {(one.gpus, one.user, one.priority) for one in like.jobs}
 
     assert [one.job_id for one in made.jobs if one.submit_s >= 0] == list(map(str, range(count)))
@@ -121,13 +121,13 @@ def test_laws_of_what_is_generated(like, count, seed):
         known = durations(like, one.gpus)
         assert (one.gpus, one.user, one.priority) in kinds
         assert known.min() - 1e-3 <= made.duration_s[one.job_id] <= known.max() + 1e-3
-    assert generated(like, count, seed) == made
+    assert generate_trace(like, count, seed) == made
 
 
 def test_equal_seeds_give_equal_bytes_and_others_do_not(tmp_path):
     like = trace_of(np.random.default_rng(1).uniform(0, 9 * DAY, 300))
     for name, seed in (("first", 7), ("second", 7), ("other", 8)):
-        write_trace(tmp_path / name, generated(like, 500, seed))
+        write_trace(tmp_path / name, generate_trace(like, 500, seed))
 
     first, second, other = ((tmp_path / n).read_bytes() for n in ("first", "second", "other"))
     assert first == second != other
@@ -135,10 +135,10 @@ def test_equal_seeds_give_equal_bytes_and_others_do_not(tmp_path):
 
 @pytest.mark.parametrize("submit_s", [(), (5.0,), (5.0, 5.0)])
 def test_a_trace_without_a_rate_is_refused(submit_s):
-    with pytest.raises(ConfigError, match=f"{len(submit_s)} jobs at one time tell no rate"):
-        generated(trace_of(submit_s), 10, seed=0)
+    with pytest.raises(ConfigError, match=f"{len(submit_s)} jobs at one time have no arrival rate"):
+        generate_trace(trace_of(submit_s), 10, seed=0)
 
 
 def test_times_that_are_no_seconds_are_refused():
     with pytest.raises(ConfigError, match="a trace of 86,400 days; give its times in seconds"):
-        generated(trace_of((0.0, 86_400 * DAY)), 10, seed=0)
+        generate_trace(trace_of((0.0, 86_400 * DAY)), 10, seed=0)

@@ -16,11 +16,11 @@ from presage.schedulers.cluster_files.cluster_file import read_cluster
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.traces.assign import assigned
+from presage.schedulers.traces.assign import assign_models
 from presage.schedulers.traces.csv_file import write_trace
 from presage.schedulers.traces.formats import FORMATS, read_trace
-from presage.schedulers.traces.selecting import between, first, loaded, of_user
-from presage.schedulers.traces.summary import summary_of
+from presage.schedulers.traces.selecting import scale_load, select_first, select_period, select_user
+from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -51,7 +51,7 @@ def read(tmp_path):
 
 def test_philly_is_what_was_published():
     found = read_trace(real("traces") / "philly/philly.csv.gz")
-    told = summary_of(found)
+    told = summarize(found)
 
     assert (told.jobs, dict(told.left_out)) == (82_247, {})
     assert told.gangs == {
@@ -78,7 +78,7 @@ def test_itp_is_what_was_published(number, jobs):
 @pytest.mark.parametrize(("name", "choosy"), [("default", 0), ("gpuspec33", 2_092)])
 def test_openb_is_what_was_published_less_what_asked_for_no_gpu_or_got_none(name, choosy):
     found = read_trace(real("traces") / f"alibaba_openb/v2023_openb_pod_list_{name}.csv.gz")
-    told = summary_of(found)
+    told = summarize(found)
 
     assert told.left_out == {"without GPUs": 1_088, "never scheduled": 861}
     assert told.gangs == {1: 6_129, 2: 15, 4: 15, 8: 44}
@@ -91,7 +91,7 @@ def test_a_virtual_cluster_of_gavel_is_what_was_published():
     found = read_trace(real("traces") / "gavel_philly/vc_0e4a51.csv")
 
     assert len(found.jobs) == 984
-    assert len(summary_of(found).models) == 26
+    assert len(summarize(found).models) == 26
 
 
 @pytest.mark.parametrize("name", ["all_node", "gpu_node"])
@@ -177,20 +177,23 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (OWN[:-1] + ",prioritty\na,0,1,5,1\n", "'prioritty' is not known; did you mean 'priority'"),
+        (
+            OWN[:-1] + ",prioritty\na,0,1,5,1\n",
+            "unknown column 'prioritty'; did you mean 'priority'",
+        ),
         (OWN.replace("submit", "submitt"), "no column 'submit'; did you mean 'submitt'"),
-        (OWN[:-1] + ",gpus\n", "two columns are called 'gpus'"),
+        (OWN[:-1] + ",gpus\n", "duplicate column 'gpus'"),
         ("a;b\n1;2\n", "no column 'job_id'; .* Philly: timestamp,"),
         ("\n", "has no header"),
         (OWN + "a,0,1,5,7\n", "line 2: 5 cells, and the header has 4"),
-        (OWN + " ,0,1,5\n", "line 2: job_id=' ', must be there"),
+        (OWN + " ,0,1,5\n", "line 2: job_id=' ', must be text that is not blank"),
         (OWN[:-1] + ",min_gpus\na,0,1,5,2\n", "line 2: job 'a': min_gpus=2, must be within 0 and"),
         (OWN[:-1] + ",compute_milli\na,0,1,5,0\n", "line 2: .*compute_milli=0, must be within 1"),
         (OWN[:-1] + ",memory_gib\na,0,1,5,inf\n", "memory_gib='inf', must be a number >= 0"),
         (OWN[:-1] + ",memory_gib\na,0,1,5,1e308\n", "memory_gib='1e308', must be a number"),
-        (OWN + "a,0,1e30,5\n", "gpus='1e30', must be a whole number >= 1"),
-        (OWN + f"a,0,{2**63},5\n", "gpus='9223372036854775808', must be a whole number >= 1"),
-        (OWN[:-1] + ",priority\na,0,1,5,high\n", "priority='high', must be a whole number"),
+        (OWN + "a,0,1e30,5\n", "gpus='1e30', must be an integer >= 1"),
+        (OWN + f"a,0,{2**63},5\n", "gpus='9223372036854775808', must be an integer >= 1"),
+        (OWN[:-1] + ",priority\na,0,1,5,high\n", "priority='high', must be an integer"),
         (OWN[:-1] + ",latency_sensitive\na,0,1,5,yes\n", "latency_sensitive='yes', must be 0 or 1"),
         (
             OWN[:-1] + ",checkpoint_interval_s\na,0,1,5,0\n",
@@ -200,25 +203,31 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         (PHILLY + "yesterday,6,1,6,x\n", "line 2: timestamp='yesterday', must be a local time"),
         (PHILLY + "2017-10-09T07:00:00+02:00,6,1,6,x\n", "timestamp=.*, must be a local time"),
         (PHILLY + "2017-10-09 07:01:55,-6,1,6,x\n", "line 2: duration='-6', must be a number >= 0"),
-        (PHILLY + "2017-10-09 07:01:55,6,1.5,6,x\n", "num_gpus='1.5', must be a whole number >= 0"),
+        (PHILLY + "2017-10-09 07:01:55,6,1.5,6,x\n", "num_gpus='1.5', must be an integer >= 0"),
         (PHILLY.replace("cluster", "clusters"), "no column 'cluster'; did you mean 'clusters'"),
-        (ITP + "a,0,5,1\na,1,5,1\n", "line 3: job_id 'a' for the second time"),
+        (ITP + "a,0,5,1\na,1,5,1\n", "line 3: duplicate job_id 'a'"),
         (ITP + "a,,5,1\n", "line 2: submission_time='', must be a number >= 0"),
         (OPENB + "a,1,1,1,250,K80,LS,Running,5,9,6\n", "gpu_spec='K80', must be some of P100|T4"),
-        (OPENB + "a,1,1,1,250,,LS,Running,5,5,6\n", "deletion_time='5', must be after its start"),
-        (OPENB + "a,1,1,1,250,,LS,Running,5,inf,6\n", "deletion_time='inf', must be after its"),
+        (
+            OPENB + "a,1,1,1,250,,LS,Running,5,5,6\n",
+            "deletion_time='5', must be a time after",
+        ),
+        (
+            OPENB + "a,1,1,1,250,,LS,Running,5,inf,6\n",
+            "deletion_time='inf', must be a time",
+        ),
         (OPENB + "a,1,1,1,1250,,LS,Running,5,9,6\n", "line 2: job 'a': compute_milli=1250, must"),
         ('{"s": 0, "what": "submit", "job": "a"}\n', "line 1: a submission without the job's col"),
         ('{"s": 0, "what": "start", "job": "a"}\n', "line 1: job 'a' was never submitted"),
-        ('{"s": 0, "what"\n', "line 1: is no event"),
-        ('{"s": 0}\n', "line 1: is no event"),
-        ('{"s": 1' + 400 * "0" + ', "what": "start"}\n', "line 1: is no event"),
-        ('{"s": NaN, "what": "start", "job": "a"}\n', "line 1: is no event"),
-        ('{"s": 2e12, "what": "start", "job": "a"}\n', "is no event; .* at most 1e12 seconds"),
-        ('{"s": 0, "what": ["start"], "job": {}}\n', "line 1: is no event"),
+        ('{"s": 0, "what"\n', "line 1: is not an event"),
+        ('{"s": 0}\n', "line 1: is not an event"),
+        ('{"s": 1' + 400 * "0" + ', "what": "start"}\n', "line 1: is not an event"),
+        ('{"s": NaN, "what": "start", "job": "a"}\n', "line 1: is not an event"),
+        ('{"s": 2e12, "what": "start", "job": "a"}\n', "is not an event; .* at most 1e12 seconds"),
+        ('{"s": 0, "what": ["start"], "job": {}}\n', "line 1: is not an event"),
         (
             '{"s": 0, "what": "submit", "job": "a", "more": {"gpus": 1.5}}\n',
-            "line 1: gpus='1.5', must be a whole number >= 1",
+            "line 1: gpus='1.5', must be an integer >= 1",
         ),
     ],
 )
@@ -232,7 +241,7 @@ def test_what_cannot_be_is_one_line_that_names_place_and_remedy(read, tmp_path, 
 def test_a_file_that_is_cut_short_is_named(tmp_path):
     whole = gzip.compress((OWN + "".join(f"{i},0,1,5\n" for i in range(1000))).encode())
     (tmp_path / "cut.gz").write_bytes(whole[:-20])
-    with pytest.raises(TableError, match=r"cut.gz: is no csv or log, plain or .gz"):
+    with pytest.raises(TableError, match=r"cut.gz: is not a CSV file or log, plain or .gz"):
         read_trace(tmp_path / "cut.gz")
 
 
@@ -242,7 +251,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
         ("sn,gpu,model\na,1,K80\n", "line 2: model='K80', must be one of P100, T4"),
         ("sn,gpu,model\na,0,\n", "a cluster of no nodes"),
         ("sn,gpu,model\na,1,T4\na,1,T4\n", "two nodes are called 'a'"),
-        ("name,devices\n", "no column 'sn'; a csv of nodes is openb's"),
+        ("name,devices\n", "no column 'sn'; a CSV cluster file has openb's"),
     ],
 )
 def test_nodes_that_cannot_be_are_one_line(tmp_path, text, words):
@@ -307,7 +316,7 @@ def test_only_columns_that_say_something_are_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("\ud800", "is no text"), ("a\rb", "a carriage return")]
+    ("name", "words"), [("\ud800", "is not UTF-8"), ("a\rb", "a carriage return")]
 )
 def test_a_name_that_no_file_can_hold_is_refused(tmp_path, name, words):
     with pytest.raises(TableError, match=words):
@@ -381,23 +390,23 @@ def test_part_of_a_trace():
         assert trace.left_out == FOUR.left_out
         return [(one.job_id, one.submit_s) for one in trace.jobs]
 
-    assert told(of_user(FOUR, "ann")) == [("a", 0.0), ("c", 20.0)]
-    assert told(between(FOUR, 10.0, 30.0)) == [("b", 0.0), ("c", 10.0)]
-    assert told(first(FOUR, 1)) == [("a", 0.0)]
-    assert told(loaded(FOUR, 4.0)) == [("a", 0.0), ("b", 2.5), ("c", 5.0), ("d", 7.5)]
+    assert told(select_user(FOUR, "ann")) == [("a", 0.0), ("c", 20.0)]
+    assert told(select_period(FOUR, 10.0, 30.0)) == [("b", 0.0), ("c", 10.0)]
+    assert told(select_first(FOUR, 1)) == [("a", 0.0)]
+    assert told(scale_load(FOUR, 4.0)) == [("a", 0.0), ("b", 2.5), ("c", 5.0), ("d", 7.5)]
     with pytest.raises(ConfigError, match="no job of user 'anne' in the trace; did you mean 'ann'"):
-        of_user(FOUR, "anne")
+        select_user(FOUR, "anne")
 
 
 @given(trace=traces(), factor=st.sampled_from((0.25, 2.0, 1024.0)))
 def test_a_trace_that_comes_faster_offers_so_many_times_the_load(trace, factor):
-    before, after = summary_of(trace), summary_of(loaded(trace, factor))
+    before, after = summarize(trace), summarize(scale_load(trace, factor))
     if before.devices_busy is not None and after.devices_busy is not None:
         assert after.devices_busy == pytest.approx(before.devices_busy * factor)
 
 
 def test_figures_of_a_trace():
-    told = summary_of(
+    told = summarize(
         Trace(
             (job("a", gpus=4, user="ann"), job("b", 7200.0, compute_milli=500, model="gpt")),
             {"a": 3600.0, "b": 7200.0},
@@ -408,7 +417,7 @@ def test_figures_of_a_trace():
     assert told.arrival_dispersion == 0.5  # one in the first hour, none in the second
     assert (told.gangs, told.users, told.models) == ({1: 1, 4: 1}, {"ann": 1}, {"gpt": 1})
     assert (told.duration_s["p50"], told.duration_s["mean"]) == (5400.0, 5400.0)
-    assert summary_of(Trace((), {})).devices_busy is None
+    assert summarize(Trace((), {})).devices_busy is None
 
 
 MODELS = ("bert", "gpt", "resnet")
@@ -416,10 +425,10 @@ MODELS = ("bert", "gpt", "resnet")
 
 @given(trace=traces(), seed=st.integers(0, 3), kept=st.integers(0, 5))
 def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
-    told = assigned(trace, MODELS, seed)
+    told = assign_models(trace, MODELS, seed)
 
-    assert assigned(first(trace, kept), MODELS, seed).jobs == told.jobs[:kept]
-    assert assigned(told, MODELS, seed + 1) == told
+    assert assign_models(select_first(trace, kept), MODELS, seed).jobs == told.jobs[:kept]
+    assert assign_models(told, MODELS, seed + 1) == told
     for one, was in zip(told.jobs, trace.jobs, strict=True):
         assert one == replace(was, model=one.model)
         assert one.model == was.model or (not was.model and one.model in MODELS)
@@ -428,14 +437,16 @@ def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
 def test_a_user_trains_the_same_again_and_strangers_draw_evenly():
     again = [job(str(i), user="ann", gpus=4) for i in range(50)]
     strangers = [job(f"s{i}", 1.0) for i in range(3000)]
-    told = assigned(
+    told = assign_models(
         Trace((*again, *strangers), {one.job_id: 100.0 for one in (*again, *strangers)}), MODELS, 0
     )
 
     assert len({one.model for one in told.jobs[:50]}) == 1
-    counts = summary_of(Trace(told.jobs[50:], told.duration_s)).models
+    counts = summarize(Trace(told.jobs[50:], told.duration_s)).models
     assert all(counts[name] == pytest.approx(1000, abs=90) for name in MODELS)
-    assert told.jobs != assigned(Trace(tuple(again + strangers), told.duration_s), MODELS, 1).jobs
+    assert (
+        told.jobs != assign_models(Trace(tuple(again + strangers), told.duration_s), MODELS, 1).jobs
+    )
 
 
 def test_every_format_is_known_by_columns_that_no_other_has():

@@ -108,7 +108,7 @@ class Extender:
     ) -> None:
         self._cluster, self._policy, self._clock = cluster, policy, clock
         self._reading = reading or Reading()
-        self._fresh = PredictionCache(forecaster)
+        self._forecasts = PredictionCache(forecaster)
         self._view = _View(_NOTHING)
         self._deciding = threading.Lock()
         self._asked: Counter[str] = Counter()
@@ -212,7 +212,7 @@ class Extender:
             "/".join(name_of(pod)), 0.0, gpus=gpus, gpus_per_task=gpus,
             features=features_of(pod, of_group),
         )  # fmt: skip
-        self._fresh.expect(forecasts, [job])
+        self._forecasts.expect(forecasts, [job])
         cluster, limits = observed.fleet.cluster, Limits.of(self._policy.needs)
         now_s = self._clock()
         tenants = Tenants(State(observed.ledger, now_s, Progress()))
@@ -221,7 +221,7 @@ class Extender:
             tenants.leave(held)
         needs = needs_of(job, cluster, forecasts, limits, alone=False)
         found = candidates_of(job, needs, cluster, tenants, forecasts, limits)
-        self._tell(self._fresh.failure)
+        self._tell(self._forecasts.failure)
         if self._failure:
             return None
         fastest_s = forecasts.runtime_s(job)
@@ -244,7 +244,7 @@ class Extender:
         if fleet is None:
             self._view = _View(snapshot)
             return None, None
-        forecasts = self._fresh.of(fleet.cluster, now_s)
+        forecasts = self._forecasts.get(fleet.cluster, now_s)
         keeping = {
             name: group
             for name, group in snapshot.pod_groups.items()
@@ -260,7 +260,9 @@ class Extender:
             gangs = gangs_of(
                 [pod for pod in snapshot.pods.values() if group_of(pod) in keeping], keeping
             )
-            observed = observe(fleet, snapshot, gangs, self._fresh, forecasts, self._policy, now_s)
+            observed = observe(
+                fleet, snapshot, gangs, self._forecasts, forecasts, self._policy, now_s
+            )
         elif (
             snapshot.pods is not view.snapshot.pods
             or snapshot.pod_groups is not view.snapshot.pod_groups

@@ -186,7 +186,7 @@ class Gate:
             self._fleet = fleet_of(snapshot.nodes.values(), self._reading)
         if self._fleet is None:
             return None
-        forecasts = self.forecasts.of(self._fleet.cluster, now_s)
+        forecasts = self.forecasts.get(self._fleet.cluster, now_s)
         observed = observe(
             self._fleet, snapshot, gangs, self.forecasts, forecasts, self._policy, now_s, stuck
         )

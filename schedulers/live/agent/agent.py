@@ -103,8 +103,8 @@ class Agent:
                 return controller
             return LocalForecaster(received, local_forecaster())
 
-        forecasts = PredictionCache(make_forecaster, otherwise=controller)
-        self.core = NodeCore(options.node, devices, forecasts.of, received)
+        forecasts = PredictionCache(make_forecaster, fallback=controller)
+        self.core = NodeCore(options.node, devices, forecasts.get, received)
         self._forecasts, self._forecast_failure = forecasts, ""  # the last one that was logged
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}

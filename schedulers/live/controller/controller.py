@@ -97,7 +97,7 @@ class Controller:
         self.core = Core(
             book,
             policy,
-            self.forecasts.of,
+            self.forecasts.get,
             now_s=self.now_s(),
             lease_s=leases.lease_s,
             suspect_s=leases.suspect_s,

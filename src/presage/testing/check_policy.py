@@ -9,7 +9,7 @@ from presage.errors import ImpossibleActionError
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.registry import policy_maker
-from presage.schedulers.simulator.ground_truth import Durations
+from presage.schedulers.simulator.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 from presage.testing.case import Case, CaseForecaster, can_run
 from presage.testing.checked_policy import ENDS, SAME_ANSWERS, BrokenPolicyError, CheckedPolicy
@@ -110,7 +110,7 @@ def _simulated(policy: Policy, case: Case) -> Simulation:
         case.cluster,
         policy,
         CaseForecaster(case.predictions),
-        Durations(case.duration_s),
+        TraceDurations(case.duration_s),
         case.jobs,
     )
     simulation.run()
@@ -118,7 +118,7 @@ def _simulated(policy: Policy, case: Case) -> Simulation:
 
 
 def _check_ends(done: Simulation, case: Case) -> None:
-    phase_of = {one.job.job_id: one.phase for one in done.ended}
+    phase_of = {one.job.job_id: one.phase for one in done.results}
     for job in case.jobs:
         expected = Phase.FINISHED if can_run(job, case.cluster) else Phase.REJECTED
         phase = phase_of.get(job.job_id)

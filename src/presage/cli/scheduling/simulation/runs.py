@@ -24,14 +24,14 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> No
     PresageError
         An input is invalid, or a policy took an invalid action.
     """
-    from presage.schedulers.simulator.scenario import trace_of
-    from presage.schedulers.simulator.schedule_metrics import metrics_of
+    from presage.schedulers.simulator.scenario import load_trace
+    from presage.schedulers.simulator.schedule_metrics import compute_metrics
 
     found: dict[str, Metrics] = {}
     kept: dict[str, Simulation] = {}  # for the report and the tables
     for name, scenario in scenarios.items():
         run = _run(name, scenario)
-        found[name] = metrics_of(run)
+        found[name] = compute_metrics(run)
         say_remarks(name, run, has_forecasts=scenario.predictor != "none")
         if result.report or result.parquet:
             kept[name] = run
@@ -41,16 +41,16 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> No
         _write_report(kept, scenario, result.report)
     if result.parquet is not None:
         _write_tables(kept, result.parquet)
-    print_metrics(found, trace_of(scenario).left_out, as_json=result.as_json)
+    print_metrics(found, load_trace(scenario).left_out, as_json=result.as_json)
 
 
 def _run(name: str, scenario: Scenario) -> Simulation:
-    from presage.schedulers.simulator.scenario import simulation_of, trace_of
+    from presage.schedulers.simulator.scenario import load_trace, make_simulation
     from presage.system.progress import training_progress
 
-    run = simulation_of(scenario)
+    run = make_simulation(scenario)
     with training_progress(name) as move:
-        run.run(partial(_move, move, len(trace_of(scenario).jobs)))
+        run.run(partial(_move, move, len(load_trace(scenario).jobs)))
     return run
 
 

@@ -30,12 +30,12 @@ def run_and_print(
         found = sweep.run_sweep(scenarios, folder, workers=workers, ray=ray, progress=step)
     outcomes = [one for one in found if not isinstance(one, PresageError)]
     if outcomes:
-        sweep.write_table(outcomes, folder / "outcomes.parquet")
+        sweep.write_outcomes_table(outcomes, folder / "outcomes.parquet")
     if as_json:
         print_json({"outcomes": outcomes}, allow_nan=False)
     elif outcomes:
-        print_compared(sweep.compared(outcomes))
-    for name, one in zip(sweep.names_of(scenarios), found, strict=True):
+        print_compared(sweep.comparison_rows(outcomes))
+    for name, one in zip(sweep.scenario_names(scenarios), found, strict=True):
         if isinstance(one, PresageError):
             say(f"{name}: {one}", err=True)
     if len(outcomes) < len(found):

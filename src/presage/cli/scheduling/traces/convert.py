@@ -52,11 +52,11 @@ def convert(
             raise ConfigError(f"{option} {time_s}: must be a number of seconds")
     trace = read_trace(file)
     if user is not None:
-        trace = selecting.of_user(trace, user)
+        trace = selecting.select_user(trace, user)
     if from_s > 0 or to_s < math.inf:
-        trace = selecting.between(trace, from_s, to_s)
+        trace = selecting.select_period(trace, from_s, to_s)
     if first is not None:
-        trace = selecting.first(trace, first)
-    trace = written.loaded(trace)
+        trace = selecting.select_first(trace, first)
+    trace = written.scale_load(trace)
     written.write(trace)
     written.say_written(trace)

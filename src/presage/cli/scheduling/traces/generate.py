@@ -27,14 +27,14 @@ def generate(
 ) -> None:  # fmt: skip
     """Generate jobs with the statistics of a trace: arrivals, gangs, durations and users."""
     from presage.schedulers.traces.formats import read_trace
-    from presage.schedulers.traces.generator import generated
+    from presage.schedulers.traces.generator import generate_trace
     from presage.system.progress import counted_progress
 
     written.check()
     with counted_progress(f"{jobs:,} jobs: read, generate, write", 3) as step:
         source = read_trace(like)
         step()
-        trace = written.loaded(generated(source, jobs, seed))
+        trace = written.scale_load(generate_trace(source, jobs, seed))
         step()
         written.write(trace)
         step()

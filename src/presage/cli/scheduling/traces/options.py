@@ -45,11 +45,11 @@ class OutputOptions:
         if self.output.is_dir():
             raise ConfigError(f"--output {self.output}: is a folder; name a file in it")
 
-    def loaded(self, trace: Trace) -> Trace:
+    def scale_load(self, trace: Trace) -> Trace:
         """Return a trace with its arrival times divided by --load."""
         from presage.schedulers.traces import selecting
 
-        return selecting.loaded(trace, self.load)
+        return selecting.scale_load(trace, self.load)
 
     def write(self, trace: Trace) -> None:
         """Write a trace.

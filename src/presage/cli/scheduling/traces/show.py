@@ -15,9 +15,9 @@ from presage.cli.scheduling.traces.options import TraceFile
 def show(file: TraceFile, as_json: Json = False) -> None:
     """Summarize a trace: load, arrivals, gangs, durations, users and rows left out."""
     from presage.schedulers.traces.formats import read_trace
-    from presage.schedulers.traces.summary import summary_of
+    from presage.schedulers.traces.summary import summarize
 
-    found = summary_of(read_trace(file))
+    found = summarize(read_trace(file))
     if as_json:
         print_json(asdict(found), allow_nan=False)
     else:
