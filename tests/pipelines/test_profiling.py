@@ -85,7 +85,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 def workers(parent: psutil.Process) -> list[psutil.Process]:
     """Its worker processes."""
     children = parent.children()
-    return [child for child in children if "profiling.worker" in " ".join(command(child))]
+    return [child for child in children if "running.worker" in " ".join(command(child))]
 
 
 def command(process: psutil.Process) -> list[str]:

@@ -295,7 +295,7 @@ class LiveCluster:
         for pid in pids():
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                ours = os.fsencode(self.folder) in words and b"agent.shim import" in words
+                ours = os.fsencode(self.folder) in words and b"tasks.shim import" in words
                 if ours and (said := stat(pid)) and said.state not in "ZX":
                     found.append(pid)
         return found

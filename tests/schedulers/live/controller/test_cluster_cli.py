@@ -189,7 +189,7 @@ def test_a_second_up_on_the_same_folder_takes_nothing_from_the_first(ask, run):
     status, _, said = run("up", "--state", str(ask.folder), "--port", str(free_port()))
 
     assert status == 1
-    assert "another `presage cluster up` runs on it" in said
+    assert "is used by another `presage cluster up`" in said
     assert (ask.folder / "tokens").read_bytes() == before
     assert ask.all().nodes
 
