@@ -1,1 +1,1 @@
-"""Forecasts to whoever asks: in process, or over gRPC."""
+"""Prediction in process and over gRPC: server, clients, codec and admission control."""

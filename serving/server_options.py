@@ -9,8 +9,8 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 50051
 GRACE_S = 10.0
 POLL_S = 5.0
-# A release that foretells a job ten times as long as the one before it did is more likely broken
-# than right; the gate, which scores releases on what was measured, has let much less pass.
+# A release whose predictions are ten times those of the previous one is more likely broken than
+# correct; the promotion gate, which scores releases on measurements, permits much less.
 MAX_CHANGE = 10.0
 FALSE_ALARM_OUTCOMES = 10_000
 DRIFT_S = 10.0
@@ -20,9 +20,9 @@ MAX_QUEUED_ROWS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files, in PEM: the server's certificate and key, and who may vouch for clients'.
+    """PEM files: certificate and key of the server, and the certificate authority of clients.
 
-    With ``client_ca`` a client without a certificate that it signed is not let in (mTLS).
+    With ``client_ca`` clients need a certificate signed by this authority (mTLS).
     """
 
     certificate: Path
@@ -32,29 +32,29 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a server is to run; what is left out is as for one developer's machine.
+    """Options of a server; the defaults suit a developer's machine.
 
     Attributes
     ----------
     port : int
-        0 for any that is free.
+        0 selects a free port.
     allow_remote : bool
-        Whether to listen beyond loopback without TLS, and to show metrics there.
+        Whether to listen beyond loopback without TLS, and to serve metrics there.
     tokens : Path, optional
-        File of callers that are let in (docs/serving.md). Without it and without client
-        certificates callers on this machine only read, but for the user that started the server.
+        File of authorized callers (docs/serving.md). Without it and without client certificates
+        callers on this machine have read access only, except the user that started the server.
     rows_per_s : float, optional
-        Of one client.
+        Maximum rate of rows of each client.
     outcomes : Path, optional
-        File of the outcome log; reports are refused without it.
+        File of the outcome log; without it reports are rejected.
     false_alarm_outcomes : int
-        Outcomes between two false alarms of drift, on average, at least.
+        Minimum mean number of outcomes between false alarms of drift.
     drift_s : float
-        Between two looks at what was reported.
+        Seconds between checks of the log for drift.
     drain_s : float
-        How long to go on answering, with health NOT_SERVING, before no call is taken any more.
+        Seconds to continue serving, with health NOT_SERVING, before new calls are rejected.
     grace_s : float
-        How long calls in flight then have to end.
+        Seconds to then wait for calls in flight.
     shared_port : bool
         Whether other processes listen on the port too (``--workers``).
     """
@@ -78,16 +78,16 @@ class Options:
     shared_port: bool = False
 
     @property
-    def asks_for_certificates(self) -> bool:
+    def requires_certificates(self) -> bool:
         """Whether clients need a certificate."""
         return self.tls is not None and self.tls.client_ca is not None
 
     @property
     def authenticates(self) -> bool:
         """Whether callers need a token or a certificate."""
-        return self.tokens is not None or self.asks_for_certificates
+        return self.tokens is not None or self.requires_certificates
 
     @property
     def metrics_host(self) -> str:
-        """Where metrics are shown: plain HTTP, which goes beyond loopback only with leave."""
+        """Host of the metrics, which are plain HTTP: beyond loopback only with ``allow_remote``."""
         return self.host if self.allow_remote else DEFAULT_HOST

@@ -1,8 +1,8 @@
-"""Translation between the protocol's messages and the domain's values, both ways.
+"""Conversion between the protocol's messages and the domain's values.
 
-``read_*`` turns what came over the wire into checked values and names the place of what is
-wrong, as in ``jobs[3].batch_size=0, must be >= 1``; ``write_*`` goes the other way. Servicer and
-client use the same functions. Whole requests are in :mod:`presage.serving.codec.wire_requests`.
+``read_*`` converts messages to checked values; errors name the place of the wrong value, as in
+``jobs[3].batch_size=0, must be >= 1``. ``write_*`` converts values to messages. Servicer and client
+use the same functions. Whole requests are in :mod:`presage.serving.codec.wire_requests`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from presage.serving.predictor.forecasts import (
 )
 from presage.serving.v1 import prediction_pb2 as pb
 
-MAX_OP_ROWS = 10_000  # of one job; kinds x phases x octaves x shapes is about 2,000
+MAX_OP_ROWS = 10_000  # per job; kinds x phases x octaves x shapes is about 2,000
 MAX_TEXT = 256
 MAX_PRECISIONS = 16
 _NOT_FOUND = 5  # gRPC's number
@@ -63,7 +63,13 @@ OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outc
 
 
 def write_job(features: JobFeatures) -> pb.Job:
-    """A job as it travels."""
+    """Return the message of a job.
+
+    Raises
+    ------
+    InvalidJobError
+        A number or a text of the job cannot be encoded.
+    """
     job = features.job
     try:
         return pb.Job(
@@ -218,7 +224,13 @@ def _read_op_row(op: pb.OpStats, where: str) -> OpStats:
 
 
 def write_device(device: Device) -> pb.Device:
-    """A device as it travels, with its data sheet."""
+    """Return the message of a device, with its data sheet.
+
+    Raises
+    ------
+    InvalidJobError
+        A number of the device cannot be encoded.
+    """
     try:
         return pb.Device(
             kind=device.kind,
@@ -258,7 +270,7 @@ def read_device(
         return found
     sheet = row.data_sheet
     where = f"{where}.data_sheet"
-    # Device checks some of these itself, by its own names for them and not by the message's.
+    # Device checks some of these too, but its errors do not use the names of the message.
     for name in ("memory_bytes", "cores", "memory_bandwidth_bytes_per_s"):
         _check_number(getattr(sheet, name), f"{where}.{name}", positive=True)
     for name in ("compute_capability", "op_overhead_s", "context_bytes"):
@@ -280,7 +292,7 @@ def _read_peaks(sheet: pb.DataSheet, where: str) -> dict[str, float]:
     if len(peaks) > MAX_PRECISIONS:
         raise InvalidJobError(
             f"{where} has {len(peaks)} precisions, at most {MAX_PRECISIONS} are taken; "
-            "leave out those no job asks for"
+            "leave out precisions that no job uses"
         )
     if "fp32" not in peaks:
         raise InvalidJobError(
@@ -295,12 +307,12 @@ def _read_peaks(sheet: pb.DataSheet, where: str) -> dict[str, float]:
 
 
 def write_share(share: Share) -> pb.Share:
-    """A share as it travels."""
+    """Return the message of a share."""
     return pb.Share(fraction=share.fraction, mode=share.mode)
 
 
 def read_share(row: OfShare, where: str) -> Share:
-    """The share that a part of a request has; the whole device where it has none."""
+    """Read the share of a part of a request; without one, return the exclusive device."""
     if not row.HasField("share"):
         return Share()
     check_known(row.share.mode, ("", *SHARING_MODES), f"{where}.share.mode")
@@ -311,7 +323,7 @@ def read_share(row: OfShare, where: str) -> Share:
 
 
 def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast | PresageError]:
-    """Forecasts of a response, in its order; an error where one was refused."""
+    """Return the forecasts of a response in order; an error for each rejected part."""
 
     def read(row: pb.JobForecast) -> JobForecast | PresageError:
         if row.HasField("error"):
@@ -326,7 +338,7 @@ def read_job_forecasts(response: pb.PredictResponse) -> list[JobForecast | Presa
 def read_colocation_forecasts(
     response: pb.PredictInterferenceResponse,
 ) -> list[ColocationForecast | PresageError]:
-    """Forecasts of a response, in its order; an error where one was refused."""
+    """Return the forecasts of a response in order; an error for each rejected part."""
 
     def read(row: pb.ColocationForecast) -> ColocationForecast | PresageError:
         if row.HasField("error"):
@@ -338,7 +350,7 @@ def read_colocation_forecasts(
 
 
 def read_error(row: pb.Error) -> PresageError:
-    """The error of ours that stands for a refused part of a request."""
+    """Return the exception for a rejected part of a request."""
     not_found = row.grpc_status_code == _NOT_FOUND
     return UnknownDeviceError(row.message) if not_found else InvalidJobError(row.message)
 
@@ -353,7 +365,7 @@ def _read_forecast(
 
 
 def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetReleaseResponse:
-    """What is served, with the data sheets of ``devices``."""
+    """Return the message of the served release, with the data sheets of ``devices``."""
     return pb.GetReleaseResponse(
         release_id=info.release_id,
         schema_hash=info.schema_hash,
@@ -368,7 +380,7 @@ def write_release(info: ReleaseInfo, devices: Sequence[Device]) -> pb.GetRelease
 
 
 def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
-    """What a server serves; each of its devices comes with a data sheet."""
+    """Read the served release; the server sends a data sheet with each device."""
     return ReleaseInfo(
         release_id=response.release_id,
         schema_hash=response.schema_hash,
@@ -391,14 +403,14 @@ def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
 
 
 def check_known(value: str, known: Collection[str], where: str) -> None:
-    """Refuse a text that is none of a few; it is not repeated."""
+    """Raise InvalidJobError if a text is unknown; the error does not repeat the text."""
     if value not in known:
         words = ", ".join(repr(word) for word in known)
         raise InvalidJobError(f"{where} is not known; use one of {words}")
 
 
 def check_text(value: str, where: str) -> None:
-    """Refuse a text too long to be a name."""
+    """Raise InvalidJobError if a text is longer than ``MAX_TEXT``."""
     if len(value) > MAX_TEXT:
         raise InvalidJobError(
             f"{where} has {len(value)} characters, at most {MAX_TEXT} are taken; shorten it"
@@ -414,12 +426,12 @@ def _check_number(value: float, where: str, *, positive: bool) -> None:
 
 
 def _no_device(_kind: str) -> Device | None:
-    """A server's devices each come with a data sheet."""
+    """Return None: a server sends a data sheet with each device."""
     return None
 
 
 def _located(error: PresageError, where: str, owner: str) -> InvalidJobError:
-    """The error with its place in the request instead of the name its value gave itself."""
+    """Return the error with its place in the request in place of its own prefix ``owner``."""
     text = str(error).removeprefix(owner)
     names_a_field = re.match(r"\w+(\[[^]]*])?=", text)
     return InvalidJobError(f"{where}{'.' if names_a_field else ': '}{text}")

@@ -1,7 +1,7 @@
-"""Many jobs read off the wire at once, straight into a table, with no object for each operator.
+"""Conversion of many job messages at once to a table, without an object per operator.
 
 The rules are those of :mod:`presage.serving.codec.wire`. Operators are compared with their bounds
-side by side, as arrays; only those of a job that has one out of bounds are read one by one.
+as arrays; only the operators of a job with a value out of bounds are read one at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from presage.serving.codec.wire import check_job, read_op_stats
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Ints, Mask, Matrix
 
-# The last two are in no table, but have to be within their bounds all the same.
+# The last two are not in the table, but must be within their bounds too.
 _OP_NUMBERS = (*OP_VALUES, "input_elements", "parameters")
 _LEAST, _MOST = np.array([OP_BOUNDS[name] for name in _OP_NUMBERS], dtype=np.float64).T
 _NO_CLASS = -1
@@ -45,9 +45,9 @@ class ReadJobs:
     table : JobTable
         Valid jobs, in the order of the request.
     places : ndarray of int, shape (jobs of the request,)
-        Position of each job in the table; -1 of an invalid job.
+        Position of each job in the table; -1 for an invalid job.
     errors : mapping of int to PresageError
-        What is wrong with each invalid job, by its position in the request.
+        Error of each invalid job, by position in the request.
     """
 
     table: JobTable
@@ -57,8 +57,8 @@ class ReadJobs:
 
 def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".format) -> ReadJobs:
     """Read jobs and their operator statistics; errors call the third job ``where(2)``."""
-    said: dict[int, str] = {}  # what is wrong with jobs, without their places
-    scalars = _scalars(rows, said)
+    texts: dict[int, str] = {}  # errors by job, without the place of the job
+    scalars = _scalars(rows, texts)
     ops = list(chain.from_iterable([rows[i].op_stats for i in scalars]))
     op_counts = np.array([len(rows[i].op_stats) for i in scalars], dtype=np.intp)
     classes, numbers = _op_classes(ops), _numbers(ops)
@@ -69,12 +69,21 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
             try:
                 read_op_stats(rows[i])
             except InvalidJobError as error:
+<<<<<<< HEAD
                 said[i] = str(error)
         good = np.array([i not in said for i in scalars])
         kept = good.repeat(op_counts)
         op_counts, classes, numbers = op_counts[good], classes[kept], numbers[kept]
     found = [i for i in scalars if i not in said]
     table = job_table_from_rows(
+=======
+                texts[i] = str(error)
+        good = np.array([i not in texts for i in scalars])
+        is_used = good.repeat(op_counts)
+        op_counts, classes, numbers = op_counts[good], classes[is_used], numbers[is_used]
+    found = [i for i in scalars if i not in texts]
+    table = table_of_rows(
+>>>>>>> mm-serv
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[scalars[i] for i in found],
@@ -84,23 +93,23 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
     )
     places = np.full(len(rows), -1)
     places[found] = np.arange(len(found))
-    errors = {i: InvalidJobError(f"{where(i)}{said[i]}") for i in sorted(said)}
+    errors = {i: InvalidJobError(f"{where(i)}{texts[i]}") for i in sorted(texts)}
     return ReadJobs(table, places, errors)
 
 
-def _scalars(rows: Sequence[pb.Job], said: dict[int, str]) -> dict[int, tuple[float, ...]]:
-    """Return ``JOB_SCALARS`` by position, in order; put errors of the other jobs into ``said``."""
+def _scalars(rows: Sequence[pb.Job], texts: dict[int, str]) -> dict[int, tuple[float, ...]]:
+    """Return ``JOB_SCALARS`` by position, in order; put errors of the other jobs into ``texts``."""
     scalars: dict[int, tuple[float, ...]] = {}
     for i, row in enumerate(rows):
         try:
             scalars[i] = job_scalars(row, row.parameters, check_job(row))
         except InvalidJobError as error:
-            said[i] = str(error)
+            texts[i] = str(error)
     return scalars
 
 
 def _op_classes(ops: Sequence[pb.OpStats]) -> Ints:
-    """Return positions in ``OP_CLASSES``, shape (ops,); ``_NO_CLASS`` of an unknown class."""
+    """Return positions in ``OP_CLASSES``, shape (ops,); ``_NO_CLASS`` for an unknown class."""
     classes = map(OP_CLASS.get, map(op_class_key, ops), repeat(_NO_CLASS))
     return np.fromiter(classes, np.intp, len(ops))
 
@@ -113,7 +122,7 @@ def _numbers(ops: Sequence[pb.OpStats]) -> Matrix:
 
 
 def _in_bounds(classes: Ints, numbers: Matrix) -> Mask:
-    """Return which operators keep to ``OP_BOUNDS`` and are of a known class, shape (ops,)."""
-    in_range = (numbers >= _LEAST) & (numbers <= _MOST)  # nan is not
+    """Return which operators are within ``OP_BOUNDS`` and of a known class, shape (ops,)."""
+    in_range = (numbers >= _LEAST) & (numbers <= _MOST)  # False for NaN
     in_bounds: Mask = (classes != _NO_CLASS) & in_range.all(axis=1)
     return in_bounds

@@ -1,4 +1,4 @@
-"""Drift detection on the outcome log, in a thread beside the calls.
+"""Drift detection on the outcome log, in a background thread.
 
 It reads the log instead of the reports that this process received. So every worker gets the same
 result, and a restarted server gets the result of the newest rows of the log.

@@ -122,7 +122,7 @@ class Server:
             self._access_log = AccessLog(on_dropped=metrics.unlogged.inc)
         self._calls = Calls(
             metrics, tokens, NO_ROLES if options.authenticates else ANONYMOUS_ROLES, rate,
-            self._backlog, self._access_log, certificates=options.asks_for_certificates,
+            self._backlog, self._access_log, certificates=options.requires_certificates,
             span=span, trimmer=trimmer, connections=self._connections,
         )  # fmt: skip
         self._prediction = prediction_service.PredictionService(

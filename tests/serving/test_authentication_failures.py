@@ -66,7 +66,7 @@ def test_a_host_has_one_line_a_second_that_counts_its_failures(record_failure, c
 
 
 def test_calls_that_are_delayed_are_bounded_in_number(monkeypatch):
-    monkeypatch.setattr(authentication_failures, "_MOST_DELAYED", 3)
+    monkeypatch.setattr(authentication_failures, "_MAX_DELAYED", 3)
     monkeypatch.setattr(authentication_failures, "_FIRST_DELAY_S", 60.0)
 
     async def main() -> float:

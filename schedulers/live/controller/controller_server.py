@@ -79,7 +79,7 @@ async def run_controller(
         TokenFile(options.tokens) if options.tokens else local,
         backlog=Backlog(before, open_calls, _MOST_WAITING),
         access_log=access_log,
-        certificates=options.asks_for_certificates,
+        certificates=options.requires_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
         trimmer=MemoryTrimmer(),
         connections=connections,

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from presage.serving.outcomes.drift_watch import ReleaseOutcomes
 
 
-def print_drift(answered: ReleaseOutcomes, *, show_all: bool, as_json: bool) -> None:
+def print_drift(checked: ReleaseOutcomes, *, show_all: bool, as_json: bool) -> None:
     """Print the errors of a release's forecasts, and where they have grown."""
-    rows = answered.drift.rows()
+    rows = checked.drift.rows()
     if as_json:
-        print_json(_document(answered, rows), allow_nan=False)
+        print_json(_document(checked, rows), allow_nan=False)
     else:
-        print_rows(answered, rows, show_all=show_all)
+        print_rows(checked, rows, show_all=show_all)
 
 
-def print_rows(answered: ReleaseOutcomes, rows: Sequence[Row], *, show_all: bool) -> None:
+def print_rows(checked: ReleaseOutcomes, rows: Sequence[Row], *, show_all: bool) -> None:
     """Print a table of the rows, and counts of outcomes that do not count."""
     if rows:
-        print_table(_table(rows, answered.predictor.release_id, show_all=show_all))
-    for line in _remarks(answered):
+        print_table(_table(rows, checked.predictor.release_id, show_all=show_all))
+    for line in _remarks(checked):
         say(line)
     drifted = [row for row in rows if row.drift]
     if drifted:
@@ -61,37 +61,37 @@ def _table(rows: Sequence[Row], release_id: str, *, show_all: bool) -> Table:
     return table
 
 
-def _remarks(answered: ReleaseOutcomes) -> list[str]:
+def _remarks(checked: ReleaseOutcomes) -> list[str]:
     """Return the numbers of outcomes that count, and of those that do not."""
-    counted = answered.outcomes - answered.other_releases - answered.without_release
+    counted = checked.outcomes - checked.other_releases - checked.without_release
     lines = []
-    if answered.outcomes and not counted:
+    if checked.outcomes and not counted:
         lines.append("this release cannot be checked yet: no outcome names it")
-    lines.append(f"{counted:,} of {answered.outcomes:,} outcomes name this release")
-    if answered.without_release:
+    lines.append(f"{counted:,} of {checked.outcomes:,} outcomes name this release")
+    if checked.without_release:
         lines.append(
-            f"{answered.without_release:,} outcomes name no release and do not count; report the "
+            f"{checked.without_release:,} outcomes name no release and do not count; report the "
             "release_id of the forecast"
         )
-    if answered.refused:
-        lines.append(f"{answered.refused:,} outcomes are invalid; see `presage outcomes ingest`")
-    if answered.missing:
+    if checked.refused:
+        lines.append(f"{checked.refused:,} outcomes are invalid; see `presage outcomes ingest`")
+    if checked.missing:
         lines.append(
-            f"{answered.missing:,} outcomes of co-located jobs give no slowdown: no solo run of "
+            f"{checked.missing:,} outcomes of co-located jobs give no slowdown: no solo run of "
             "the job was reported before"
         )
     return lines
 
 
-def _document(answered: ReleaseOutcomes, rows: Sequence[Row]) -> dict[str, Any]:
+def _document(checked: ReleaseOutcomes, rows: Sequence[Row]) -> dict[str, Any]:
     return {
-        "release": answered.predictor.release_id,
+        "release": checked.predictor.release_id,
         "drift": any(row.drift for row in rows),
-        "outcomes": answered.outcomes,
-        "of_other_releases": answered.other_releases,
-        "of_no_release": answered.without_release,
-        "refused": answered.refused,
-        "never_reported_alone": answered.missing,
+        "outcomes": checked.outcomes,
+        "of_other_releases": checked.other_releases,
+        "of_no_release": checked.without_release,
+        "refused": checked.refused,
+        "never_reported_alone": checked.missing,
         "rows": [asdict(row) for row in rows],
     }
 

@@ -40,13 +40,13 @@ def check_drift(
 
     found = find_logs(list(logs or [data_folder() / "outcomes"]))
     with _loaded(release, registry) as loaded:
-        answered = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
+        checked = ReleaseOutcomes(Predictor(loaded), DriftPolicy(false_alarm_outcomes))
         rows = sum(map(last_position, found))
         with counted_progress(f"checking {rows:,} outcomes", rows) as step:
             each = _counted(_without_duplicates(found), step)
             while batch := list(islice(each, _BATCH)):
-                answered.add(batch)
-    return answered
+                checked.add(batch)
+    return checked
 
 
 @contextmanager
