@@ -69,21 +69,12 @@ def read_jobs(rows: Sequence[pb.Job], where: Callable[[int], str] = "jobs[{}]".f
             try:
                 read_op_stats(rows[i])
             except InvalidJobError as error:
-<<<<<<< HEAD
-                said[i] = str(error)
-        good = np.array([i not in said for i in scalars])
-        kept = good.repeat(op_counts)
-        op_counts, classes, numbers = op_counts[good], classes[kept], numbers[kept]
-    found = [i for i in scalars if i not in said]
-    table = job_table_from_rows(
-=======
                 texts[i] = str(error)
         good = np.array([i not in texts for i in scalars])
         is_used = good.repeat(op_counts)
         op_counts, classes, numbers = op_counts[good], classes[is_used], numbers[is_used]
     found = [i for i in scalars if i not in texts]
-    table = table_of_rows(
->>>>>>> mm-serv
+    table = job_table_from_rows(
         job_ids=[rows[i].job_id for i in found],
         precisions=precision_codes([rows[i].precision for i in found]),
         scalars=[scalars[i] for i in found],
