@@ -1,4 +1,4 @@
-"""How a server is to run. It imports nothing of it: the command's help needs no ONNX Runtime."""
+"""Options of a server. This module imports no other part of it: help texts need no ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -214,9 +214,9 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
         (f"a/b predict {HASH}", "the name must be"),
         (f"{HASH} predict {HASH}", ""),
         (f"ann root {HASH}", "role 'root' does not exist; use predict, report, admin"),
-        (f"ann predict,{HASH} {HASH}", "role no. 2 is not known"),
-        (f"ann {HASH} {HASH}", "role no. 1 is not known"),
-        (f"ann predict, {HASH}", "role no. 2 is not known"),
+        (f"ann predict,{HASH} {HASH}", "role no. 2 does not exist"),
+        (f"ann {HASH} {HASH}", "role no. 1 does not exist"),
+        (f"ann predict, {HASH}", "role no. 2 does not exist"),
     ],
 )
 def test_a_bad_line_is_named_and_not_repeated(path, line, said):
@@ -423,7 +423,7 @@ def test_a_token_that_has_expired_is_refused_by_name(zone):
     caller = Caller("ann", frozenset({"predict"}), expires_unix_s=at_s)
 
     assert who(Tokens({digest: caller}, clock=lambda: at_s - 1), token) == caller
-    with pytest.raises(UnauthenticatedError, match=r"token of 'ann' has expired; `presage token`"):
+    with pytest.raises(UnauthenticatedError, match=r"token of 'ann' has expired; create a new one with `presage token`"):
         who(Tokens({digest: caller}, clock=lambda: at_s), token)
 
 

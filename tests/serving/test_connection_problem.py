@@ -119,6 +119,6 @@ def test_a_tls_mismatch_is_named_as_one(said_by, authority):
         target = f"127.0.0.1:{port}"
         assert "if it uses TLS, give its authority's certificate" in said_by(target, 5.0, None)
         said = said_by(target, 5.0, Credentials(ca=other))
-        assert "certificate is not signed by the authority" in said
+        assert "certificate is not signed by the given authority" in said
     with server() as port:
         assert "TLS handshake failed" in said_by(f"127.0.0.1:{port}", 5.0, Credentials(ca=mine))

@@ -216,7 +216,7 @@ def changed(job, *way, to):
         (("op_stats", 1, "shape"), 3, "j.json: op_stats[1].shape=3, must be a text"),
         (("op_stats", 1, "shape"), "odd 8", "j.json: op_stats[1]: operator statistics of Relu: sh"),
         (("op_stats", 1, "flops"), -1, "j.json: op_stats[1]: operator statistics of Relu: flops"),
-        (("op_stats", 1, "flops"), float("nan"), "j.json: not JSON (NaN is not a number"),
+        (("op_stats", 1, "flops"), float("nan"), "j.json: not JSON (NaN is not a valid number"),
     ],
 )
 def test_a_wrong_field_is_named(job, way, to, said):

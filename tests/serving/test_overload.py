@@ -337,7 +337,7 @@ def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, 
             with pytest.raises(grpc.RpcError) as caught:
                 next(answers)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert "being stopped" in str(caught.value.details())
+            assert "shutting down" in str(caught.value.details())
         assert server.process.wait(15) == 0
         assert not any(map(is_running, workers))
 

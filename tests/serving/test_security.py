@@ -213,7 +213,7 @@ def test_a_client_that_asks_for_more_than_its_rows_is_told_when_to_come_back(
     path, secrets = tokens
     with start_server(release, Options(port=0, tokens=path, rows_per_s=100.0)) as server:
         with asking(server, token=secrets["reader"]) as greedy:
-            with pytest.raises(OverloadedError, match="more than 100 rows a second") as caught:
+            with pytest.raises(OverloadedError, match="more than 100 rows per second") as caught:
                 for _ in range(10):
                     greedy.predict([Placement(job(), cpu)] * 50)
             assert caught.value.retry_after_s and 0 < caught.value.retry_after_s < 5

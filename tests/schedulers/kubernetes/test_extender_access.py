@@ -82,7 +82,7 @@ def test_a_token_without_the_role_reads_and_does_not_bind(closed, token_file, ve
     asks = extender(closed, token=reader)
 
     assert asks.filter(POD, NODES).nodes == NODES[1:]
-    with pytest.raises(ExtenderError, match=r"403 .*takes the role 'bind'"):
+    with pytest.raises(ExtenderError, match=r"403 .*lacks the role 'bind'"):
         asks.bind(POD, "n1")
     assert len(verbs.asked) == 1
 

@@ -46,7 +46,7 @@ def test_a_user_cannot_be_a_node(users, name):
     error = refused(users, name, "n0")
 
     assert error.code() is Code.PERMISSION_DENIED
-    assert "it takes the role 'agent'" in error.details()
+    assert "lacks the role 'agent'" in error.details()
 
 
 def test_a_node_cannot_be_another_one(users):
@@ -86,7 +86,7 @@ def test_a_node_can_do_nothing_that_users_can(users, method):
     arguments: dict[str, list[Any]] = {
         "submit": [[users.job("x")]], "cancel": [["anns"]], "explain": ["anns"], "drain": ["n0"]
     }  # fmt: skip
-    with users.client("n0") as n0, pytest.raises(ForbiddenError, match="it takes the role"):
+    with users.client("n0") as n0, pytest.raises(ForbiddenError, match="lacks the role"):
         getattr(n0, method)(*arguments.get(method, []))
 
 
@@ -273,7 +273,7 @@ def test_strangers_on_the_machine_only_see_that_there_are_jobs(alone, another_us
     with grpc.insecure_channel(alone) as channel, pytest.raises(grpc.RpcError) as error:
         Agent(channel, "", "any", (DEVICE,), "").orders()
     assert error.value.code() is Code.UNAUTHENTICATED
-    unknown = pytest.raises(UnauthenticatedError, match="the token is not known")
+    unknown = pytest.raises(UnauthenticatedError, match="does not know the token")
     with ClusterClient(alone, credentials=Credentials("wrong")) as client, unknown:
         client.list()
 
