@@ -1,1 +1,1 @@
-"""Whoever foretells: one file each."""
+"""Forecasters: one file each."""

@@ -70,12 +70,12 @@ def _above(held: Intervals) -> Int32s:
     columns = (held.device, held.start_s, held.end_s, held.compute_milli)
     rows = zip(*(column[shared].tolist() for column in columns), strict=True)
     for place, (device, start_s, end_s, share) in zip(shared.tolist(), rows, strict=True):
-        beside = [one for one in there.get(device, ()) if one[0] > start_s]
+        lasting = [one for one in there.get(device, ()) if one[0] > start_s]
         top = 0
-        for _, taken, bottom in sorted(beside, key=lambda one: one[1]):
+        for _, taken, bottom in sorted(lasting, key=lambda one: one[1]):
             if taken - top >= share:
                 break
             top = max(top, bottom)
         above[place] = top = top if top + share <= FULL_DEVICE_MILLI else 0
-        there[device] = [*beside, (end_s, top, top + share)]
+        there[device] = [*lasting, (end_s, top, top + share)]
     return above

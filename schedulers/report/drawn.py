@@ -15,12 +15,7 @@ from presage.schedulers.report.bars import bars_of
 from presage.schedulers.report.figures import GANG_CLASSES, distribution, gang_classes
 from presage.schedulers.report.packing import packed, steps_between, whole
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.timeline import (
-    ENDS,
-    Steps,
-    Timeline,
-    make_timeline,
-)
+from presage.schedulers.simulator.timeline import ENDS, Steps, Timeline, make_timeline
 from presage.system.arrays import Array
 from presage.system.printable import printable
 

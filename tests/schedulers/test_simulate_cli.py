@@ -294,7 +294,10 @@ def test_a_simulation_takes_no_option_of_sweeps(more):
         (("--policy", "las:threshold_s=inf"), "threshold_s=inf, must be a finite number"),
         (("--policy", "packing:most_members=0"), "most_members=0, must be a finite number >= 1"),
         (("--policy", "fifo:depth=2"), "policy 'fifo' has no parameters, not 'depth=2'"),
-        (("--load", "1e-320"), "load=9.99989e-321: jobs would come until more than 1e.12 s"),
+        (
+            ("--load", "1e-320"),
+            "load=9.99989e-321: the last job would be submitted after more than 1e.12 s",
+        ),
         (("--from-day", "3"), "--from-day 3 needs a file of failures; give --faults FILE"),
         (("--from-day", "3", "--faults", "30,0.5"), "--from-day 3 needs a file of failures"),
         (("--load", "0"), r"load=0\.0, must be a finite number > 0"),

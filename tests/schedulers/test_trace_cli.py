@@ -84,12 +84,12 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
     ("words", "said"),
     [
         (("--user", "rde"), "no job of user 'rde' in the trace; did you mean 'red'"),
-        (("--load", "0"), "--load 0.0: must be a number > 0"),
+        (("--load", "0"), "--load 0.0: must be a finite number above 0"),
         (
             ("--load", "1e-320"),
             "load=9.99989e-321: the last job would be submitted after more than",
         ),
-        (("--load", "nan"), "--load nan: must be a number > 0"),
+        (("--load", "nan"), "--load nan: must be a finite number above 0"),
         (("--from-s", "nan"), "--from-s nan: must be a number of seconds"),
         (("--to-s", "nan"), "--to-s nan: must be a number of seconds"),
         (("--from-s", "1e9"), "out.csv: no job is selected"),
