@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--ray", metavar="ADDRESS", help="measure on the nodes of a Ray cluster")
     parser.add_argument(
-        "--trace-again",
+        "--retrace",
         action="store_true",
         help="measure nothing; rewrite the graphs of the jobs that are there",
     )

@@ -113,7 +113,7 @@ def test_one_job_with_two_graphs_is_refused(tmp_path):
     at = CampaignTables(b)
     at.add("jobs", [{"job_id": "x"} | JOB | {"graph_digest": "other"}])
 
-    with pytest.raises(TableError, match=r"b: job 'x' has graph other, .*--trace-again"):
+    with pytest.raises(TableError, match=r"b: job 'x' has graph other, .*--retrace"):
         merge([a, b], tmp_path / "all")
     assert not (tmp_path / "all" / "jobs.parquet").exists()
 

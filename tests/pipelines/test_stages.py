@@ -121,7 +121,7 @@ def test_stored_graphs_are_what_the_tracer_gives_now(name):
 
     assert traced == stored, (
         "the tracer has changed since these graphs were stored; run "
-        f"`python -m presage.pipelines.stages.profile data/profiles/{name} --trace-again`"
+        f"`python -m presage.pipelines.stages.profile data/profiles/{name} --retrace`"
     )
 
 

@@ -57,7 +57,7 @@ def _better(known: Row, row: Row, name: str, folder: Path) -> Row:
         raise TableError(
             f"{folder}: job {row['job_id']!r} has graph {row['graph_digest']}, but "
             f"{known['graph_digest']} in an earlier folder; retrace both with "
-            "`python -m presage.pipelines.stages.profile FOLDER --trace-again`, then merge again"
+            "`python -m presage.pipelines.stages.profile FOLDER --retrace`, then merge again"
         )
     return min(known, row, key=_disturbance)
 
