@@ -423,7 +423,10 @@ def test_a_token_that_has_expired_is_refused_by_name(zone):
     caller = Caller("ann", frozenset({"predict"}), expires_unix_s=at_s)
 
     assert who(Tokens({digest: caller}, clock=lambda: at_s - 1), token) == caller
-    with pytest.raises(UnauthenticatedError, match=r"token of 'ann' has expired; create a new one with `presage token`"):
+    with pytest.raises(
+        UnauthenticatedError,
+        match=r"token of 'ann' has expired; create a new one with `presage token`",
+    ):
         who(Tokens({digest: caller}, clock=lambda: at_s), token)
 
 
