@@ -213,7 +213,7 @@ def test_a_bad_release_is_refused_and_the_old_one_stays(
         "changed": "sha256 is",
         "gone": "cannot be read",
         "nonsense": "not JSON",
-        "out of proportion": "100 times",
+        "out of proportion": "a factor of 100",
         "nan": "predicted quantiles",
     }[damage]
     options = Options(port=0, poll_s=0.05)

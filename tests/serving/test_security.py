@@ -90,7 +90,7 @@ def test_without_a_known_token_nobody_is_let_in(release, tokens, token, job, cpu
     ):
         client.predict([Placement(job(), cpu)])
     if token:
-        assert "not known" in str(caught.value)
+        assert "does not know the token" in str(caught.value)
     for said in (str(caught.value), caplog.text, capfd.readouterr().err):
         assert len(token) < 5 or token not in said
 
@@ -224,7 +224,7 @@ def test_a_client_that_asks_for_more_than_its_rows_is_told_when_to_come_back(
 def test_a_token_file_that_is_none_keeps_the_server_from_starting(release, tmp_path):
     for text, said in (
         ("scheduler predict nothash\n", "tokens:1: must be NAME"),
-        (f"scheduler owner {'0' * 64}\n", "role 'owner' is not known"),
+        (f"scheduler owner {'0' * 64}\n", "role 'owner' does not exist"),
         ("# nobody\n", "contains no token"),
     ):
         (tmp_path / "tokens").write_text(text)
