@@ -142,6 +142,6 @@ def test_a_module_of_half_weights_is_left_as_it_is():
 
 
 def test_an_unknown_precision_is_refused():
-    says = "'fp8' is not one that autocast computes in; use bf16 or"
+    says = "autocast has no precision 'fp8'; use bf16 or"
     with pytest.raises(GraphError, match=says), meta_autocast("fp8"):
         pass

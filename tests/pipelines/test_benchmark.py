@@ -150,7 +150,7 @@ def test_a_test_table_of_another_source_is_refused(tmp_path):
     path = tmp_path / "of_miso.csv"
     path.write_text("mig_slice,step_time_median_s\n7g,0.1\n")
 
-    with pytest.raises(TableError, match=r"of_miso\.csv: has the columns of miso, --train those"):
+    with pytest.raises(TableError, match=r"of_miso\.csv: has the columns of miso, but --train has those"):
         run(test=[path])
 
 
@@ -197,7 +197,7 @@ def test_a_file_of_another_schema_is_named_with_the_columns_that_are_known(tmp_p
     path = tmp_path / "strange.csv"
     path.write_text("a,b\n1,2\n")
 
-    with pytest.raises(TableError, match=r"strange\.csv: columns a, b are of no source"):
+    with pytest.raises(TableError, match=r"strange\.csv: columns a, b are of no known source"):
         run(train=[path])
 
 
