@@ -150,7 +150,9 @@ def test_a_test_table_of_another_source_is_refused(tmp_path):
     path = tmp_path / "of_miso.csv"
     path.write_text("mig_slice,step_time_median_s\n7g,0.1\n")
 
-    with pytest.raises(TableError, match=r"of_miso\.csv: has the columns of miso, but --train has those"):
+    with pytest.raises(
+        TableError, match=r"of_miso\.csv: has the columns of miso, but --train has those"
+    ):
         run(test=[path])
 
 

@@ -189,7 +189,10 @@ def test_a_table_without_a_colocation():
 
 @pytest.mark.parametrize(
     ("kept", "speed", "message"),
-    [(4, None, r"\d+ rows can be used, but calibration needs 20"), (99, 0.5, "the target is 0.5 in")],
+    [
+        (4, None, r"\d+ rows can be used, but calibration needs 20"),
+        (99, 0.5, "the target is 0.5 in"),
+    ],
 )
 def test_too_few_rows_or_equal_ones(monkeypatch, kept, speed, message):
     class Changed(InterferenceTask):

@@ -511,7 +511,9 @@ def test_a_full_disk_is_one_line_that_leaves_whole_tables_and_no_worker(measured
 
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.stderr.endswith(f"{error}\n"), done.stderr
-    assert f"{full}.parquet: cannot be written (File too large); the previous file is intact" in error
+    assert (
+        f"{full}.parquet: cannot be written (File too large); the previous file is intact" in error
+    )
     assert done.returncode == 1
     CampaignTables(calibrated)  # reads and checks every table that is there
     assert not (calibrated / f"{full}.parquet").exists()
