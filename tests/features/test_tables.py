@@ -79,7 +79,7 @@ def test_a_negative_time_is_named_with_its_row():
 
 
 def test_an_empty_cell_is_refused_where_it_may_not_be():
-    refused(table(job_id=pa.array([None], pa.string())), "'job_id' is empty")
+    refused(table(job_id=pa.array([None], pa.string())), "'job_id' must not be empty")
 
 
 def test_a_failed_run_has_no_measurements():

@@ -103,7 +103,7 @@ def test_a_hundred_times_the_rows_still_make_a_small_page():
     page = render(assess(metrics_of(told), many))
 
     assert len(page.encode()) < LARGEST
-    assert f"of which {charts.MOST_POINTS:,} are drawn" in page
+    assert f"; {charts.MOST_POINTS:,} are drawn, sampled evenly" in page
 
 
 def test_json_holds_the_same_tables_and_no_number_that_json_does_not_know(assessment):

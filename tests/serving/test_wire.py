@@ -269,9 +269,9 @@ BAD = [
     ),
     (set_to("placements.0.job_index", 4), "placements[0].job_index=4, but jobs has 4 entries"),
     (set_to("placements.0.device_index", 2), "placements[0].device_index=2, but devices has 2"),
-    (set_to("placements.0.share.fraction", 0.0), "placements[0].share: share of 0.0 of a device"),
-    (set_to("placements.0.share.fraction", math.nan), "placements[0].share: share of nan"),
-    (set_to("placements.0.share.fraction", 1.5), "placements[0].share: share of 1.5"),
+    (set_to("placements.0.share.fraction", 0.0), "placements[0].share: share 0.0 of a device"),
+    (set_to("placements.0.share.fraction", math.nan), "placements[0].share: share nan"),
+    (set_to("placements.0.share.fraction", 1.5), "placements[0].share: share 1.5"),
     (set_to("placements.0.share.mode", "luck"), "placements[0].share.mode is not known; use on"),
     (
         lambda r: r.placements.extend([r.placements[0]] * 4096),
@@ -371,7 +371,7 @@ BAD_COLOCATIONS = [
     (set_to("colocations.0.device_index", 9), "colocations[0].device_index=9, but devices has 1"),
     (
         set_to("colocations.0.members.1.share.fraction", -0.5),
-        "colocations[0].members[1].share: share of -0.5",
+        "colocations[0].members[1].share: share -0.5",
     ),
     (
         lambda r: r.colocations.extend([pb.Colocation(members=[pb.Colocation.Member()] * 64)] * 64),
