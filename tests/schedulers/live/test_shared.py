@@ -71,7 +71,7 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
     words = " ".join(asked("explain", "two").split())
     assert f"two: it runs on node n0 with {share} of device 0, attempt 1" in words
     assert f"; when it was placed no other node had room for {share} and" in words
-    assert "foretold" in words
+    assert "forecasts" in words
     found = json.loads(asked("explain", "one", "--json"))
     assert found["status"]["told"][0]["foretold"]
     cluster.cancel("one", "two")
