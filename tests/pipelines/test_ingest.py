@@ -588,7 +588,7 @@ def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path
         assert result.exit_code == 0, result.output
         return result.output
 
-    for part in ("3 outcomes", "steps on an idle device", "sent again", "quarantine.jsonl"):
+    for part in ("3 outcomes", "steps on an idle device", "duplicates", "quarantine.jsonl"):
         assert part in call()
     said = json.loads(call("--json"))
     assert (said["outcomes"], said["duplicates"]) == (3, 1)

@@ -87,7 +87,7 @@ def test_a_worker_that_dies_leaves_whole_graphs_and_no_process(graphs):
 SLOW = """
 import sys, time
 from pathlib import Path
-from presage.pipelines.importers import trace_ahead as module
+from presage.pipelines.importers.public_models import trace_ahead as module
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 
 FOLDER = Path(sys.argv[1])
