@@ -99,7 +99,7 @@ def test_devices_lists_the_catalogue_and_finds_a_card_by_any_of_its_names(folder
 
     named = presage("devices", "Tesla V100-SXM2-16GB", "V100M16", "--json", cwd=folder)
     assert [row["kind"] for row in json.loads(named.stdout)] == ["v100-16gb"]
-    more = presage("devices", "mi300x", "--devices", "more.yaml", cwd=folder)
+    more = presage("devices", "mi300x", "--devices", "more.yaml", cwd=folder, COLUMNS="200")
     assert "AMD Instinct MI300X" in more.stdout
     wrong = presage("devices", "h20", cwd=folder)
     assert wrong.stderr.startswith("error: NAME: no device of kind 'h20'")

@@ -606,7 +606,7 @@ def test_a_dimension_of_nothing_is_refused(tmp_path, size):
         [tensor("x", "batch", "sequence")],
         [tensor("y", "batch", "sequence")],
     )
-    refused(path, f"sequence of {size}; give", dims={"sequence": size})
+    refused(path, f"sequence is {size}; use a dimension", dims={"sequence": size})
     refused(path, f"batch size of {size}; give", batch_size=size, dims={"sequence": 3})
 
 

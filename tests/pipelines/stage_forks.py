@@ -17,6 +17,14 @@ from pathlib import Path
 from typing import Any
 
 STAGES = ("ingest", "featurize", "train", "train_interference", "evaluate", "release", "promote")
+
+
+def _module(stage: str) -> str:
+    """Return the module of a stage in ``presage.pipelines.stages``, given its name and arguments."""
+    name = stage.split(maxsplit=1)[0]
+    return "build_release" if name == "release" else name
+
+
 # Before each of these the file system is as it may be found after a kill.
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "sqlite3.connect")
 
@@ -52,7 +60,7 @@ def _be_stage(stage: str, arguments: list[str], folder: Path, at: int | None, wr
     os.dup2(os.open(folder / "stage.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
     os.dup2(1, 2)
     try:
-        module = importlib.import_module(f"presage.pipelines.{stage.split(maxsplit=1)[0]}")
+        module = importlib.import_module(f"presage.pipelines.stages.{_module(stage)}")
         importlib.import_module("presage.pipelines.stages.stage").run_stage(
             lambda: module.main(arguments)
         )
@@ -98,7 +106,7 @@ def main() -> None:
         n: b for n, b in baselines.BASELINES.items() if n != "boosted_trees"
     }  # a minute, and no network of ours
     for name in (
-        *(f"presage.pipelines.{stage}" for stage in STAGES),
+        *(f"presage.pipelines.stages.{_module(stage)}" for stage in STAGES),
         "presage.models.registry.registry",
     ):
         importlib.import_module(name)

@@ -298,7 +298,7 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
         ("gavel", "x_throughputs.json", b"[]", ["expected Gavel"]),
         ("gavel", "x_throughputs.json", b"[" * 200_000, ["cannot be read", "expected Gavel"]),
         ("gavel", "x_throughputs.json", b'{"k80": {"(1, 1)": {"null": 1}}}', ["1 on 1 devices"]),
-        ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 0)": {"null": 1}}}', ["is not a job"]),
+        ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 0)": {"null": 1}}}', ["not a job"]),
         ("gavel", "x_throughputs.json", b'{"k80": {"(\'A3C\', 1)": {"null": 2, "(\'A3C\', 1)": '
          b"[1]}}}", ["not Gavel"]),
         ("lucid", "solo.csv", b"model\nBERT\n", ["holds no pairs.csv* or colocate_info.csv*"]),

@@ -258,7 +258,7 @@ def every(name, value):
         ("nodes", every("kind", "Magic"), "operator kind 'Magic' is not in the op table"),
         ("devices", every("peak_flops_per_s", [1e9]), "must have as many values as precisions"),
         ("devices", every("cores", 0), "'cores' is 0"),
-        ("executions", every("share", 2.0), "share of 2.0 of a device"),
+        ("executions", every("share", 2.0), "share 2.0 of a device"),
         ("executions", every("sharing_mode", "luck"), "sharing mode 'luck' is not known"),
         ("executions", every("campaign", "other"), "refers to device .*'other'"),
     ],

@@ -113,7 +113,7 @@ def test_a_large_variant_can_be_traced(family):
 def test_what_is_never_trained_refuses_an_optimizer(family):
     variant = next(iter(FAMILIES[family].variants))
 
-    with pytest.raises(ValueError, match=f"{family}' is never trained.*name 'inference' instead"):
+    with pytest.raises(ValueError, match=f"{family}' is inference only.*use 'inference' instead"):
         build(JobConfig(family, variant, 1, "adamw"))
 
 

@@ -204,7 +204,7 @@ def test_a_stream_that_waits_ends_with_the_server(release, job, cpu):
         with pytest.raises(grpc.RpcError) as caught:
             next(answers)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert "stopped" in str(caught.value.details())
+        assert "shutting down" in str(caught.value.details())
         more.set()
 
 

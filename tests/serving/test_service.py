@@ -80,7 +80,7 @@ def test_an_unknown_device_and_a_bad_share_are_errors_for_their_own_rows(stub, j
         assert not rows[4 * j].HasField("error")
         assert rows[4 * j + 2].error.grpc_status_code == Code.NOT_FOUND.value[0]
         assert "did you mean 'h200'" in rows[4 * j + 2].error.message
-        assert rows[4 * j + 3].error.message.startswith("devices[3].share: share of 2.0")
+        assert rows[4 * j + 3].error.message.startswith("devices[3].share: share 2.0")
 
 
 def test_a_job_beyond_the_models_is_an_error_for_its_own_row(stub, job):

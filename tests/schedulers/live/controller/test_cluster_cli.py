@@ -126,8 +126,9 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
-def here(ask, run):
-    """As ``ask``, in this process."""
+def here(ask, run, monkeypatch):
+    """As ``ask``, in this process, with tables that are as wide as they like."""
+    monkeypatch.setenv("COLUMNS", "300")
 
     def done(*words):
         status, out, error = run(*ask.words(*words))
@@ -434,7 +435,7 @@ def test_where_no_controller_is_the_command_says_so():
         (("up", "--predictor", "oracle"), "--predictor 'oracle' is unknown"),
         (("controller", "--tls-cert", "a.pem"), "give both --tls-cert and --tls-key, or neither"),
         (("agent", "--device", "cpu-1"), "write KIND=0,1 for processors"),
-        (("agent", "--device", "cpu-1=0,0"), "a processor twice"),
+        (("agent", "--device", "cpu-1=0,0"), "duplicate processor number"),
         (("agent", "--device", "cpu-1=99999"), "may not use processor 99999"),
         (("up", "--agents", "4096"), "each agent needs a device"),
     ],

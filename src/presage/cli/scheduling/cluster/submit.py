@@ -23,7 +23,6 @@ from presage.system.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.live.client.client import ClusterClient
-    from presage.schedulers.live.client.waiting import TERMINAL_PHASES
     from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -79,6 +78,7 @@ def submit(
 def _send(client: ClusterClient, job: pb.Job) -> None:
     """Submit a job; the same job may be submitted twice."""
     from presage.cli.scheduling.cluster.tables import phase_of
+    from presage.schedulers.live.client.waiting import TERMINAL_PHASES
 
     if not client.submit([job]):
         return
