@@ -607,7 +607,7 @@ def test_a_dimension_of_nothing_is_refused(tmp_path, size):
         [tensor("y", "batch", "sequence")],
     )
     refused(path, f"sequence is {size}; use a dimension", dims={"sequence": size})
-    refused(path, f"batch size of {size}; give", batch_size=size, dims={"sequence": 3})
+    refused(path, f"batch size is {size}; use a dimension", batch_size=size, dims={"sequence": 3})
 
 
 def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):

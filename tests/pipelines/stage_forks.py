@@ -20,7 +20,7 @@ STAGES = ("ingest", "featurize", "train", "train_interference", "evaluate", "rel
 
 
 def _module(stage: str) -> str:
-    """Return the module of a stage in ``presage.pipelines.stages``, given its name and arguments."""
+    """Return the name of a stage's module, given the stage with its arguments."""
     name = stage.split(maxsplit=1)[0]
     return "build_release" if name == "release" else name
 
