@@ -338,6 +338,7 @@ def test_a_server_that_is_down_is_waited_for(server, cache):
     server.go_down()
     server.create("pods", pod("a"))
     server.delete("nodes", "n")
+    time.sleep(0.3)  # a last response may still be on its way
     lag_s = cache.lag_s()["Pod"]
     time.sleep(0.3)
     assert cache.lag_s()["Pod"] >= lag_s + 0.3
