@@ -21,7 +21,7 @@ from forecast_worth_runs import (
     traced,
 )
 
-from presage.schedulers.simulator.confidence import mean_with_margin
+from presage.schedulers.simulator.results.confidence import mean_with_margin
 
 INTRODUCTION = """\
 # What forecasts are worth

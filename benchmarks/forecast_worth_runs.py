@@ -22,10 +22,13 @@ from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
-from presage.schedulers.simulator.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.model_measurements import (
+    attach_models,
+    read_measurements,
+)
+from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.selecting import select_user

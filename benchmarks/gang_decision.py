@@ -34,7 +34,7 @@ from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.predicted import Predictor as Asked
 from presage.schedulers.policies.gang.policy import Gang
-from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
 

@@ -46,7 +46,7 @@ from gang_words import (
 )
 from matplotlib.figure import Figure
 
-from presage.schedulers.simulator.confidence import mean_with_margin
+from presage.schedulers.simulator.results.confidence import mean_with_margin
 
 PICTURE = Path("docs/pictures/gang_sweep.png")
 DEAR = ("rack", "spine", "cluster")  # levels outside of nodes

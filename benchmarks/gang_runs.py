@@ -28,12 +28,15 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.registry import policy_of
-from presage.schedulers.simulator.event_log import Entry
-from presage.schedulers.simulator.ground_truth import TraceDurations
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
-from presage.schedulers.simulator.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.model_measurements import (
+    attach_models,
+    read_measurements,
+)
+from presage.schedulers.simulator.results.event_log import Entry
+from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import JobResult, Simulation
 from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace

@@ -51,8 +51,8 @@ from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.policies.registry import policy_of
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -473,7 +473,7 @@ def simulate(
     ``slower`` is how many times as long all of it takes as when it was measured, ``undivided`` what
     weights leave.
     """
-    from presage.schedulers.simulator.model_measurements import read_measurements
+    from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 
     world = read_measurements(tables)
     memory_bytes = round(NODE_GIB * 2**30)

@@ -23,7 +23,7 @@ from typing import Any
 import grpc
 
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 

@@ -29,9 +29,9 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.simulator.ground_truth import GroundTruth, TraceDurations
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth, TraceDurations
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.traces.formats import read_trace
 from presage.schedulers.traces.generator import generate_trace
@@ -160,7 +160,10 @@ def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
     """The first jobs of a trace, with models drawn from tables of one kind of device."""
     import pandas as pd
 
-    from presage.schedulers.simulator.model_measurements import attach_models, read_measurements
+    from presage.schedulers.simulator.ground_truth.model_measurements import (
+        attach_models,
+        read_measurements,
+    )
 
     device = pd.read_parquet(tables / "devices.parquet").iloc[0]
     kind, measurements = device["device_kind"], read_measurements(tables)

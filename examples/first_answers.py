@@ -32,7 +32,7 @@ from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stages.stage import run_stage
 from presage.serving.client.client import PresageClient
 from presage.serving.client.job_features import from_graph
-from presage.system.units import quantity
+from presage.system.text.units import quantity
 
 JOBS = (
     "resnet/w16-d8/b20/sgd",

@@ -38,7 +38,7 @@ from presage.schedulers.policies.gang.policy import OPTIMISERS, Gang
 from presage.schedulers.policies.gang.problem import Problem, Weights
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.report.plan_picture import draw_plan
-from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.serving.predictor.predictor import Predictor
 
 HERE = Path(__file__).parent

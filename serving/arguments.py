@@ -21,9 +21,9 @@ from presage.serving.server_options import (
     Options,
     Tls,
 )
-from presage.system.data_folder import default_log
-from presage.system.help_page import Section, help_page, with_notes
-from presage.system.printable import error_line
+from presage.system.files.data_folder import default_log
+from presage.system.text.help_page import Section, help_page, with_notes
+from presage.system.text.printable import error_line
 
 DRAIN_S = 1.0
 

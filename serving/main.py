@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from presage.errors import PresageError
 from presage.serving.arguments import options_of, parser
-from presage.system.printable import error_line
+from presage.system.text.printable import error_line
 
 if TYPE_CHECKING:
     import argparse

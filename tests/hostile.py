@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from presage.system.printable import is_visible
+from presage.system.text.printable import is_visible
 
 ATTACKS = (
     "[/bold]",

@@ -6,7 +6,7 @@ from typing import Any
 
 from presage.cli.scheduling.cluster.tables import history_table, job_table, now_table
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.terminal import print_table
+from presage.system.text.terminal import print_table
 
 GIB = 2**30
 REASON = (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.cli.output.log_output import TerminalText
-from presage.system.printable import is_visible
+from presage.system.text.printable import is_visible
 from tests.hostile import ATTACKS
 
 PROGRAM = """

@@ -40,12 +40,12 @@ from presage.pipelines.importers.run import Summary as Imported
 from presage.pipelines.profiling.campaign.merge import Merged
 from presage.pipelines.stages import gate_decision as decision
 from presage.pipelines.stages.ingest import Ingested
-from presage.schedulers.simulator.schedule_metrics import Metrics
+from presage.schedulers.simulator.results.schedule_metrics import Metrics
 from presage.schedulers.traces.summary import Summary
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
-from presage.system import terminal
-from presage.system.printable import error_line, printable
+from presage.system.text import terminal
+from presage.system.text.printable import error_line, printable
 from tests.features.examples import features
 from tests.hostile import ATTACKS, check_safe, made, message, texts
 from tests.schedulers.live.ui.stand_in import StandIn, listing, running, waiting
@@ -53,8 +53,8 @@ from tests.schedulers.live.ui.stand_in import StandIn, listing, running, waiting
 SOURCE = Path(presage.__file__).parent
 # Of rich: all of it, or a bar's columns.
 USES_RICH = {
-    "system/terminal.py": "rich",
-    "system/progress.py": "rich.progress",
+    "system/text/terminal.py": "rich",
+    "system/text/progress.py": "rich.progress",
     "pipelines/stages/profile.py": "rich.progress",
 }
 

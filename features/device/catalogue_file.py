@@ -24,8 +24,8 @@ from typing import Any
 
 from presage.errors import ConfigError, one_line
 from presage.features.job.job import PRECISIONS
-from presage.system.known_names import did_you_mean
-from presage.system.user_file import read_regular
+from presage.system.files.user_file import read_regular
+from presage.system.text.known_names import did_you_mean
 
 Sheet = dict[str, Any]
 

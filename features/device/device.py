@@ -13,7 +13,7 @@ from typing import Any
 from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.device.catalogue_file import read_device_file
 from presage.features.device.names import normalize_name, parse_name
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 SHARING_MODES = ("exclusive", "time-slice", "mps", "mig", "mig-mps", "cpu-quota")
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from presage.errors import GraphError, one_line
-from presage.system.user_file import read_regular
+from presage.system.files.user_file import read_regular
 
 MAX_FILE_BYTES = 2**31  # limit of a protobuf message
 MAX_NODES = 200_000  # after inlining functions; a large language model has 10,000

@@ -41,7 +41,7 @@ class Quantity:
         Name of its predictor: of the ONNX file, the model of the Open Inference Protocol, the DVC
         stage and the section of params.yaml.
     unit : str
-        Unit of its forecasts. Units that :mod:`presage.system.units` does not know are shown
+        Unit of its forecasts. Units that :mod:`presage.system.text.units` does not know are shown
         after the number.
     title, label : str
         Heading of a section or a plot, and of a column of a table.

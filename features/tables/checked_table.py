@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from presage.errors import TableError
-from presage.system.atomic_file import write_atomically
-from presage.system.known_names import did_you_mean
+from presage.system.files.atomic_file import write_atomically
+from presage.system.text.known_names import did_you_mean
 
 REQUIRED = object()  # marks a column that every file must have
 

@@ -36,7 +36,7 @@ from presage.models.registry.uri import (
     database_path,
 )
 from presage.models.release.release import MANIFEST, SIGNATURE, load_release, release_files
-from presage.system.atomic_folder import put_in_place
+from presage.system.files.atomic_folder import put_in_place
 
 KEPT_RELEASES = 16  # of a cache
 

@@ -51,7 +51,7 @@ from presage.models.registry.uri import (
     PREVIOUS,
 )
 from presage.models.release.release import MANIFEST, SIGNATURE, Release, release_files
-from presage.system.atomic_folder import partial_folder, put_in_place
+from presage.system.files.atomic_folder import partial_folder, put_in_place
 
 SHORTEST_PREFIX = 4
 KEPT_ENTRIES = 10  # of the journal's moves: what the last ones refer to is not deleted

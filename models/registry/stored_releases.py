@@ -23,7 +23,7 @@ from presage.models.registry.uri import (
 )
 from presage.models.release.manifest import read_manifest
 from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_release
-from presage.system.atomic_folder import replaced_folder
+from presage.system.files.atomic_folder import replaced_folder
 
 MLMODEL = "MLmodel"  # the file by which MLflow knows a model
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from presage.errors import ConfigError, RegistryError
-from presage.system.data_folder import data_folder
+from presage.system.files.data_folder import data_folder
 
 MODEL = "presage"
 CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
@@ -25,7 +25,7 @@ _PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
 def configured_uri(params: Path = Path("params.yaml")) -> str:
     """Return the registry to use: of the environment, else of params.yaml, else the default.
 
-    The default is a SQLite file under :func:`presage.system.data_folder.data_folder`.
+    The default is a SQLite file under :func:`presage.system.files.data_folder.data_folder`.
 
     Raises
     ------

@@ -24,8 +24,8 @@ from presage.models.release.release import (
     load_release,
 )
 from presage.models.release.release_id import content_id
-from presage.system.atomic_file import write_new
-from presage.system.atomic_folder import replaced_folder
+from presage.system.files.atomic_file import write_new
+from presage.system.files.atomic_folder import replaced_folder
 
 _MODE = 0o666  # before the umask
 

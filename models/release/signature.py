@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from presage.errors import ConfigError, ReleaseError
 from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_release
-from presage.system.atomic_file import write_new
+from presage.system.files.atomic_file import write_new
 
 KEY_ID_CHARACTERS = 16
 _MOST_KEY_BYTES = 64 * 1024

@@ -19,7 +19,7 @@ from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.system.arrays import Array
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 Figures = dict[str, float]
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from presage.features.quantities.registry import COMPUTE_UTILIZATION, QUANTITIES, STEP_TIME
 from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN
-from presage.system.units import quantity
+from presage.system.text.units import quantity
 
 # Forecasts closer than this factor do not distinguish two rows.
 SAME_FORECAST = 1.05

@@ -14,7 +14,7 @@ from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.public_models.trace_ahead import MissingGraphs, trace_ahead
 from presage.pipelines.importers.published_file import DOCS, unpack
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 DEFAULT_FOLDER = Path("data/public")
 
@@ -85,7 +85,7 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
 @contextmanager
 def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
     """Yield a graph cache that prints the graph being traced to standard error."""
-    from presage.system.terminal import Console, styled
+    from presage.system.text.terminal import Console, styled
 
     if not wanted:
         yield NoGraphs()

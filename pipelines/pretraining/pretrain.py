@@ -19,8 +19,8 @@ from presage.pipelines.pretraining.pretrained_networks import NETWORKS, RELEASE,
 from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 from presage.pipelines.stages.stage import run_stage
-from presage.system.atomic_file import write_atomically
-from presage.system.atomic_folder import put_in_place
+from presage.system.files.atomic_file import write_atomically
+from presage.system.files.atomic_folder import put_in_place
 
 # Apache-2.0 or MIT, with steps of complete jobs. Excludes gpumemnet (no licence) and lucid
 # (non-commercial use only).

@@ -19,7 +19,7 @@ from presage.features.device.nvml_gpu import open_gpu
 from presage.pipelines.profiling.running.worker import peak_resident_bytes
 from presage.pipelines.profiling.sampling.cuda_clock import cuda_event
 from presage.pipelines.profiling.sampling.samplers import is_gpu
-from presage.system.child_process import Child, claim_stdout, die_with_parent
+from presage.system.processes.child_process import Child, claim_stdout, die_with_parent
 
 if TYPE_CHECKING:
     import torch

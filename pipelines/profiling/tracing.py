@@ -15,7 +15,7 @@ from presage.features.from_torch.graph import trace_step
 from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.profiling.running.training_step import TrainingStep
 from presage.pipelines.profiling.zoo import JobConfig, build
-from presage.system.child_process import die_with_parent
+from presage.system.processes.child_process import die_with_parent
 
 # A process takes some seconds to import torch, so a few jobs are traced faster in this process.
 MANY, MANY_CORES = 24, 4

@@ -34,8 +34,8 @@ from presage.pipelines.stages.train_interference import (
     member_features,
     victim_folds,
 )
-from presage.system.atomic_file import write_atomically
-from presage.system.progress import counted_progress
+from presage.system.files.atomic_file import write_atomically
+from presage.system.text.progress import counted_progress
 
 Scores = dict[str, float]
 # Predictor -> split -> model -> figures.

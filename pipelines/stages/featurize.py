@@ -33,7 +33,7 @@ from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.arrays import Mask
-from presage.system.atomic_file import write_atomically
+from presage.system.files.atomic_file import write_atomically
 
 OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
 SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing

@@ -29,7 +29,7 @@ from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings
 from presage.system.arrays import Array
-from presage.system.progress import training_progress
+from presage.system.text.progress import training_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
 IDENTITY_COLUMNS = [columns("full").index(name) for name in IDENTITY]

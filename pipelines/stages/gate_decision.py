@@ -93,7 +93,7 @@ def print_table(decision: Decision) -> None:
 
     Of the slices only those that differ are shown.
     """
-    from presage.system.terminal import Console, Table
+    from presage.system.text.terminal import Console, Table
 
     shown = Table(title="gate, on the held-out jobs")
     for title in ("metric", "champion", "challenger", "change or limit", "verdict"):

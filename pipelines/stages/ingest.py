@@ -31,9 +31,9 @@ from presage.pipelines.reported.recency import Recency, read_recency
 from presage.pipelines.reported.reported_outcomes import Quarantined, Reported, read_logs
 from presage.pipelines.reported.withdrawn import Withdrawal, read_withdrawals, withdrawn
 from presage.pipelines.stages.stage import replace_folder, run_stage
-from presage.system.atomic_file import write_atomically
-from presage.system.data_folder import data_folder
-from presage.system.progress import training_progress
+from presage.system.files.atomic_file import write_atomically
+from presage.system.files.data_folder import data_folder
+from presage.system.text.progress import training_progress
 
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
 PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")

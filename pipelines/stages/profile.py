@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from presage.pipelines.stages.stage import PARAMS, read_section, run_stage
-from presage.system.printable import printable
+from presage.system.text.printable import printable
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.campaign.campaign_progress import Progress, Report
@@ -123,7 +123,7 @@ def _reporter() -> Iterator[Report]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    from presage.system.terminal import Console
+    from presage.system.text.terminal import Console
 
     columns = (
         TextColumn("{task.fields[phase]:9}", markup=False),

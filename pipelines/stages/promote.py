@@ -38,8 +38,8 @@ from presage.pipelines.stages.gate_decision import (
     verdict,
 )
 from presage.pipelines.stages.stage import read_params, read_table, run_stage
-from presage.system.atomic_file import write_atomically
-from presage.system.printable import printable
+from presage.system.files.atomic_file import write_atomically
+from presage.system.text.printable import printable
 
 if TYPE_CHECKING:
     from presage.models.gate.holdout_forecasts import Scored
@@ -235,7 +235,7 @@ def _decide(
     asked = _question(release, champion, features, policy)
     if challenger.decision is not None and challenger.decision["asked"] == asked:
         return dict(challenger.decision)
-    from presage.system.terminal import Console
+    from presage.system.text.terminal import Console
 
     registry.challenge(challenger.version)
     with Console(stderr=True).status("scoring champion and challenger on the held-out jobs"):

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from presage.errors import ConfigError, PresageError, TableError
-from presage.system.atomic_file import write_atomically
-from presage.system.atomic_folder import replaced_folder
-from presage.system.known_names import did_you_mean
-from presage.system.printable import error_line
+from presage.system.files.atomic_file import write_atomically
+from presage.system.files.atomic_folder import replaced_folder
+from presage.system.text.known_names import did_you_mean
+from presage.system.text.printable import error_line
 
 if TYPE_CHECKING:
     import pandas as pd

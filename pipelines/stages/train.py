@@ -36,7 +36,7 @@ from presage.pipelines.stages.fit_solo import (
     learn,
 )
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
-from presage.system.atomic_file import write_atomically
+from presage.system.files.atomic_file import write_atomically
 
 OURS = (
     "model.onnx", "strangers.json", "forecasts.parquet", *(f"{name}.npz" for name in DEVICE_CLASSES)

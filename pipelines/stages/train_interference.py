@@ -43,7 +43,7 @@ from presage.pipelines.stages.fit_solo import QUANTILES, WHO
 from presage.pipelines.stages.stage import read_table, run_stage
 from presage.pipelines.stages.train import Trained, settle_torch, stranger_margins
 from presage.system.arrays import Array, Mask
-from presage.system.progress import training_progress
+from presage.system.text.progress import training_progress
 
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
 REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is a stranger

@@ -20,7 +20,7 @@ from presage.schedulers.cluster_files.openb_nodes import read_openb_nodes
 from presage.schedulers.cluster_files.topology_file import NodeLayout, node_layout, parse_topology
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.topology import Topology
-from presage.system.known_names import check_known
+from presage.system.text.known_names import check_known
 
 _MOST_GIB = 1_000_000  # of a device
 _KEYS: dict[str, tuple[tuple[type, ...], str]] = {

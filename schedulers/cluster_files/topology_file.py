@@ -23,7 +23,7 @@ from presage.schedulers.cluster_files.hostlist import expand_hostlist
 from presage.schedulers.cluster_files.nvidia_topo import build_node_tree, read_links
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.topology import COSTS, Topology, Vertex, check_costs
-from presage.system.known_names import check_known, did_you_mean
+from presage.system.text.known_names import check_known, did_you_mean
 
 NodeLayout = Callable[[str, range], Vertex]
 """Function that builds a node's tree from its name and the numbers of its devices."""

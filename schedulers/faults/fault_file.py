@@ -20,7 +20,7 @@ from presage.errors import ConfigError, TableError
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.faults.fault import Fault, Outage, outages_to_faults
 from presage.schedulers.faults.fault_trace import DAY_S, parse_fault_trace
-from presage.system.known_names import check_known
+from presage.system.text.known_names import check_known
 
 COLUMNS = ("at_s", "node", "event")
 _EVENTS = ("fail", "repair")

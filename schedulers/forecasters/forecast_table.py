@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
 
 
 class Table:

@@ -9,7 +9,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.schedulers.simulator.ground_truth import GroundTruth
+from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 
 
 class Oracle:

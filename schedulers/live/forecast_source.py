@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from presage.serving.client.credentials import read_credentials
-from presage.system.address import check_address
+from presage.system.text.address import check_address
 
 if TYPE_CHECKING:
     from presage.schedulers.core.forecasts import Forecaster
@@ -46,7 +46,7 @@ def live_forecaster(
         return NoForecasts
     if (Path(text) / "executions.parquet").is_file():
         from presage.schedulers.forecasters.forecast_table import Table
-        from presage.schedulers.simulator.model_measurements import read_measurements
+        from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 
         measured = read_measurements(Path(text))
         return lambda: Table(measured)

@@ -44,8 +44,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NamedTuple
 
-from presage.system.atomic_file import replace_text
-from presage.system.regular_file import read_small
+from presage.system.files.atomic_file import replace_text
+from presage.system.files.regular_file import read_small
 
 FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"
 SAVED = "presage-saved.json"  # in the checkpoint folder: iterations saved by earlier attempts

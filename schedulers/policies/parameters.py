@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from presage.errors import ConfigError
-from presage.system.known_names import check_known
+from presage.system.text.known_names import check_known
 
 _BOOLEANS = {"true": True, "false": False}
 _VALUE_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

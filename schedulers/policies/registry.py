@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError, PresageError, one_line
 from presage.schedulers.policies.parameters import read_parameters
-from presage.system.known_names import did_you_mean
-from presage.system.user_function import find_user_object
+from presage.system.processes.user_function import find_user_object
+from presage.system.text.known_names import did_you_mean
 
 if TYPE_CHECKING:
     from presage.schedulers.core.policy import Policy, PolicyNeeds

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
-from presage.schedulers.simulator.timeline import Intervals
+from presage.schedulers.simulator.results.timeline import Intervals
 from presage.system.arrays import Array, Int32s
 
 

@@ -14,10 +14,10 @@ from presage.schedulers.core.job_status import Phase
 from presage.schedulers.report.bars import bars_of
 from presage.schedulers.report.figures import GANG_CLASSES, distribution, gang_classes
 from presage.schedulers.report.packing import packed, steps_between, whole
+from presage.schedulers.simulator.results.timeline import ENDS, Steps, Timeline, make_timeline
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.timeline import ENDS, Steps, Timeline, make_timeline
 from presage.system.arrays import Array
-from presage.system.printable import printable
+from presage.system.text.printable import printable
 
 _MOST_STEPS = 4096  # of a curve: beyond, means over equal spans
 _FINEST_S = 0.001

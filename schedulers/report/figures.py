@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.job_status import Phase
-from presage.schedulers.simulator.schedule_metrics import Metrics
+from presage.schedulers.simulator.results.schedule_metrics import Metrics
 from presage.schedulers.simulator.simulation import JobResult
 from presage.system.arrays import Array
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from presage.schedulers.report.drawn import drawn
 from presage.schedulers.report.figures import Spread, columns_of, span, spreads_of
-from presage.schedulers.simulator.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
-from presage.system.page_templates import page_environment
+from presage.system.text.page_templates import page_environment
 
 _SCRIPTS = ("data.js", "format.js", "navigation.js", "gantt.js", "curves.js", "page.js")
 # Marks of a logarithmic time axis, and additional marks on a short one.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError
-from presage.system.address import check_address
+from presage.system.text.address import check_address
 
 if TYPE_CHECKING:
     from presage.schedulers.core.cluster import Cluster
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from presage.schedulers.core.policy import Policy
     from presage.schedulers.faults.fault import Fault
     from presage.schedulers.forecasters.predicted import Predictor
-    from presage.schedulers.simulator.ground_truth import GroundTruth
-    from presage.schedulers.simulator.measurements import Measurements
+    from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
+    from presage.schedulers.simulator.ground_truth.measurements import Measurements
     from presage.schedulers.simulator.simulation import Simulation
     from presage.schedulers.traces.trace import Trace
     from presage.serving.client.client import PresageClient
@@ -51,7 +51,7 @@ class Scenario:
         Whether to draw the model of every job from the measured ones, even if the trace names one.
     shares : str
         Effect of allocated compute with ``measured``: see
-        :class:`presage.schedulers.simulator.measured_truth.MeasuredTruth`.
+        :class:`presage.schedulers.simulator.ground_truth.measured_truth.MeasuredTruth`.
     load : float
         Arrival rate relative to the trace.
     risk : float
@@ -89,7 +89,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         from presage.schedulers.policies.registry import policy_of
-        from presage.schedulers.simulator.measured_truth import SHARES
+        from presage.schedulers.simulator.ground_truth.measured_truth import SHARES
 
         policy_of(self.policy)
         for field, is_valid, must_be in (
@@ -192,7 +192,7 @@ def _trace(path: Path, _stamp: object) -> Trace:
 
 @lru_cache(maxsize=4)
 def _measurements(folder: Path, _stamp: object) -> Measurements:
-    from presage.schedulers.simulator.model_measurements import read_measurements
+    from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 
     return read_measurements(folder)
 
@@ -231,7 +231,7 @@ def make_client(
     ConfigError
         The text is not HOST:PORT.
     """
-    from presage.system.known_names import did_you_mean
+    from presage.system.text.known_names import did_you_mean
 
     check_address(
         of,
@@ -252,9 +252,9 @@ def _jobs_and_truth(
     Traced durations apply to the kind of the cluster's first node.
     """
     from presage.schedulers.core.job import NO_COST, Checkpointing
-    from presage.schedulers.simulator.ground_truth import TraceDurations
-    from presage.schedulers.simulator.measured_truth import MeasuredTruth
-    from presage.schedulers.simulator.model_measurements import attach_models
+    from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
+    from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+    from presage.schedulers.simulator.ground_truth.model_measurements import attach_models
     from presage.schedulers.traces.selecting import scale_load
 
     ground_truth: GroundTruth = TraceDurations(trace.duration_s)

@@ -46,9 +46,9 @@ from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.simulator.event_log import EventLog
-from presage.schedulers.simulator.ground_truth import GroundTruth
+from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
+from presage.schedulers.simulator.results.event_log import EventLog
 from presage.schedulers.simulator.traffic import GangRun
 
 OVERFLOW_S = 30.0  # from the start of a job that does not fit to its out-of-memory error

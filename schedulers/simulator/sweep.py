@@ -37,9 +37,9 @@ from presage.schedulers.simulator.scenario import (
     make_simulation,
     stamp,
 )
-from presage.system.atomic_file import write_atomically
-from presage.system.known_names import check_known
-from presage.system.worker_processes import done_by_workers
+from presage.system.files.atomic_file import write_atomically
+from presage.system.processes.worker_processes import done_by_workers
+from presage.system.text.known_names import check_known
 
 Outcome = dict[str, Any]  # fields of a scenario, and the metrics of its schedule
 
@@ -168,7 +168,7 @@ def run_sweep(
 
 def _read_metrics(path: Path) -> dict[str, Any] | None:
     """Return the metrics of an outcome file; None if it is missing, corrupt or incomplete."""
-    from presage.schedulers.simulator.schedule_metrics import Metrics
+    from presage.schedulers.simulator.results.schedule_metrics import Metrics
 
     try:
         metrics = json.loads(path.read_bytes())["metrics"]
@@ -255,7 +255,7 @@ def _outcome(scenario: Scenario, metrics: dict[str, Any]) -> Outcome:
 
 def simulate_scenario(scenario: Scenario) -> Outcome | PresageError:
     """Simulate a scenario and return its outcome or error; the task of a worker process."""
-    from presage.schedulers.simulator.schedule_metrics import compute_metrics
+    from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 
     try:
         simulation = make_simulation(scenario)
@@ -334,7 +334,7 @@ def comparison_rows(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     Columns are the varied keys, the number of finished jobs, and the means of their metrics with
     the margins of 95 % confidence intervals.
     """
-    from presage.schedulers.simulator.confidence import mean_with_margin
+    from presage.schedulers.simulator.results.confidence import mean_with_margin
 
     scenarios = [outcome["scenario"] for outcome in outcomes]
     varied = [key for key in _varied_keys(scenarios) if key != "seed"]

@@ -17,7 +17,7 @@ from presage.schedulers.traces.columns import OPTIONAL, REQUIRED
 from presage.schedulers.traces.csv_table import Table, open_text
 from presage.schedulers.traces.row import Row
 from presage.schedulers.traces.trace import Entry, Trace, make_trace
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 
 class Format(NamedTuple):

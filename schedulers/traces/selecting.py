@@ -9,7 +9,7 @@ from presage.errors import ConfigError
 from presage.schedulers.core.job import Job
 from presage.schedulers.traces.row import MOST_S
 from presage.schedulers.traces.trace import Trace
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 
 def select_user(trace: Trace, user: str) -> Trace:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from presage.serving.authentication.callers import Caller, Tokens
 from presage.serving.server.log import log
-from presage.system.atomic_file import replace_text
+from presage.system.files.atomic_file import replace_text
 
 ENVIRONMENT_VARIABLE = "PRESAGE_LOCAL_TOKEN"  # shared by the worker processes
 _FOLDER = "presage/tokens"  # below the user's state folder

@@ -15,8 +15,8 @@ from presage.features.graph.op_graph import OpGraph
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.job import Job, JobFeatures, public_version
-from presage.system.known_names import did_you_mean
-from presage.system.user_file import read_regular
+from presage.system.files.user_file import read_regular
+from presage.system.text.known_names import did_you_mean
 
 MAX_JSON_BYTES = 64 << 20
 _MAX_DIGITS = 40

@@ -6,7 +6,7 @@ import os
 import sys
 
 from presage.cli.extras import how_to_install
-from presage.system.printable import error_line
+from presage.system.text.printable import error_line
 
 
 def main() -> None:

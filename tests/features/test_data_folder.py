@@ -8,7 +8,7 @@ import pytest
 
 from presage.errors import ConfigError
 from presage.models.registry.uri import configured_uri, database_path
-from presage.system.data_folder import data_folder, default_log
+from presage.system.files.data_folder import data_folder, default_log
 
 ROOT = Path(__file__).parents[2]
 

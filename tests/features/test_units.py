@@ -1,6 +1,6 @@
 import pytest
 
-from presage.system.units import quantity
+from presage.system.text.units import quantity
 
 
 @pytest.mark.parametrize(

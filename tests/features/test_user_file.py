@@ -10,7 +10,7 @@ import pytest
 from presage.cli.options.job_source import read_job
 from presage.errors import GraphError, InvalidJobError
 from presage.serving.client.job_features import make_job_features
-from presage.system.user_file import read_regular
+from presage.system.files.user_file import read_regular
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="of POSIX systems"),

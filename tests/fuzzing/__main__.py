@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from presage.system.progress import training_progress
+from presage.system.text.progress import training_progress
 from tests.fuzzing.fuzz import Tally, fuzz, save
 from tests.fuzzing.readers import READERS
 

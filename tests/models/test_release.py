@@ -17,7 +17,7 @@ from presage.models.release.release import MANIFEST, load_release
 from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.stages.build_release import training_colocations
-from presage.system import atomic_folder
+from presage.system.files import atomic_folder
 from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]

@@ -21,7 +21,7 @@ from presage.pipelines.profiling.running import profiler
 from presage.pipelines.profiling.running import worker_pool as workers_module
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.worker_pool import Workers
-from presage.system.child_process import Child
+from presage.system.processes.child_process import Child
 from tests.pipelines.gpu_window import GIB, failing
 from tests.pipelines.recorded_nvml import RecordedNvml, said
 

@@ -49,7 +49,7 @@ from presage.pipelines.profiling.running.worker import failure_kind, step_throug
 from presage.pipelines.profiling.sampling.samplers import CpuSampler
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stages.profile import BUDGET_S, main
-from presage.system.child_process import Child, ChildFailure
+from presage.system.processes.child_process import Child, ChildFailure
 
 CORES = usable_cores()
 # Tests do not wait for a quiet machine: what they measure need not be right, only recorded.

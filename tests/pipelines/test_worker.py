@@ -20,7 +20,7 @@ from presage.pipelines.profiling.running.worker import (
     step_through,
 )
 from presage.pipelines.profiling.sampling.cuda_clock import AHEAD, step_through_on_gpu, tied_event
-from presage.system.child_process import Child, child_environment
+from presage.system.processes.child_process import Child, child_environment
 
 STEP_S = 0.01
 

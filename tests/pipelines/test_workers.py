@@ -13,7 +13,7 @@ from presage.pipelines.profiling.running import worker_pool as module
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.worker_pool import SPARES, Workers
 from presage.pipelines.profiling.zoo import parse
-from presage.system.child_process import Child
+from presage.system.processes.child_process import Child
 
 JOB = parse("mlp/w128-d2/b8/sgd")
 

@@ -10,7 +10,7 @@ from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.simulator.ground_truth import GroundTruth, TraceDurations
+from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth, TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 
 GIB = 2**30

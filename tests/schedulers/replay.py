@@ -42,7 +42,7 @@ class Replay(Policy):
     Parameters
     ----------
     lines : iterable of str
-        Of a log that :class:`presage.schedulers.simulator.event_log.EventLog` wrote.
+        Of a log that :class:`presage.schedulers.simulator.results.event_log.EventLog` wrote.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from types import FunctionType, ModuleType
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.ground_truth import TraceDurations
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 from tests.schedulers.clusters import cluster, job
 

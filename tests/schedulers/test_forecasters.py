@@ -24,8 +24,8 @@ from presage.schedulers.live.protocol.wire import (
     read_predictions,
     write_prediction,
 )
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.model_measurements import read_measurements
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
 from tests.schedulers.clusters import GIB, job

@@ -18,13 +18,13 @@ from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.simulator.measured_truth import (
+from presage.schedulers.simulator.ground_truth.measured_truth import (
     MeasuredTruth,
     divide_by_weight,
     weighted_slowdowns,
 )
-from presage.schedulers.simulator.measurements import Measurements
-from presage.schedulers.simulator.model_measurements import (
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.model_measurements import (
     attach_models,
     multi_node_ratios,
     read_measurements,

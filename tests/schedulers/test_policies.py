@@ -22,7 +22,7 @@ from presage.schedulers.policies.registry import POLICIES
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.simulator.ground_truth import TraceDurations
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.testing.case import can_run
 from presage.testing.random_cases import CLUSTERS, cluster_of, traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated

@@ -125,7 +125,7 @@ def test_a_damaged_note_of_what_was_saved_is_none(places, text):
 def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
     run = begin(iterations=1000)
     assert run.saved(100)
-    monkeypatch.setattr("presage.system.atomic_file.os.fsync", _no_space)
+    monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
 
     assert not run.saved(200)
 

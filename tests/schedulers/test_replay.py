@@ -31,9 +31,9 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.simulator.ground_truth import TraceDurations
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from presage.schedulers.simulator.simulation import Simulation
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.replay import Replay

@@ -16,7 +16,7 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.report.figures import columns_of, distribution, span
 from presage.schedulers.report.page import render
-from presage.schedulers.simulator.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from tests.chromium import CONTRAST
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_simulator import Sizes

@@ -19,8 +19,8 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.simulator.measured_truth import MeasuredTruth
-from presage.schedulers.simulator.measurements import Measurements
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 KIND = "v100"

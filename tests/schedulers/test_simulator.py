@@ -19,7 +19,7 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.registry import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
-from presage.schedulers.simulator.ground_truth import TraceDurations
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import OVERFLOW_S
 from presage.schedulers.traces.formats import read_trace
 from tests.pipelines.public_files import real

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from presage.errors import ConfigError
-from presage.schedulers.simulator.confidence import mean_with_margin
+from presage.schedulers.simulator.results.confidence import mean_with_margin
 from presage.schedulers.simulator.sweep import (
     comparison_rows,
     compute_digest,
@@ -25,7 +25,7 @@ from presage.schedulers.simulator.sweep import (
     run_sweep,
 )
 from presage.serving.client.client import PresageClient
-from presage.system.worker_processes import done_by_workers
+from presage.system.processes.worker_processes import done_by_workers
 from tests.serving.conftest import make_release
 from tests.serving.processes import serving
 

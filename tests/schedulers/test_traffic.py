@@ -12,7 +12,7 @@ from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.topology import Topology, Vertex
 from presage.schedulers.policies.registry import policy_of
-from presage.schedulers.simulator.schedule_metrics import compute_metrics
+from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.traffic import GangRun, bytes_by_level
 from tests.features.examples import features
 from tests.schedulers.clusters import GIB, cluster, job, simulated

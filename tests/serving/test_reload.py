@@ -23,7 +23,7 @@ from presage.serving.client.client import PresageClient
 from presage.serving.oip.messages import SERVICE_NAME, ModelInferResponse
 from presage.serving.predictor.release_follower import CheckoutSource, FolderSource, RegistrySource
 from presage.serving.server_options import Options
-from presage.system.atomic_folder import put_in_place
+from presage.system.files.atomic_folder import put_in_place
 from tests.serving.conftest import STEP_FACTORS, column_times, make_models, make_release
 from tests.serving.oip.requests import features, raw_request
 from tests.serving.processes import free_port, until

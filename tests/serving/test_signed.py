@@ -20,7 +20,7 @@ from presage.models.release.signature import TrustedKeys, generate_key, sign_rel
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.release_follower import FolderSource, TrustedSource
 from presage.serving.server_options import Options
-from presage.system.atomic_folder import put_in_place
+from presage.system.files.atomic_folder import put_in_place
 from tests.models.mlflow_server import served
 from tests.serving.conftest import make_models, make_release
 from tests.serving.processes import serving, until

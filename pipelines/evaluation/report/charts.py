@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN, records
-from presage.system.units import quantity
+from presage.system.text.units import quantity
 
 # Marks of one chart: more are indistinguishable, and too slow to draw on a phone.
 MOST_POINTS = 1500

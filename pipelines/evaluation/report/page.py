@@ -26,8 +26,8 @@ from presage.pipelines.evaluation.report.charts import (
     scatter,
 )
 from presage.pipelines.stages.stage import write_page
-from presage.system.page_templates import page_environment
-from presage.system.units import quantity
+from presage.system.text.page_templates import page_environment
+from presage.system.text.units import quantity
 
 MODELS = {
     "mlp": "MLP",

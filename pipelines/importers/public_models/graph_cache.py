@@ -24,7 +24,7 @@ from presage.pipelines.profiling.running import training_step
 from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig
 from presage.pipelines.profiling.zoo.precision import apply_precision
-from presage.system.atomic_file import write_atomically
+from presage.system.files.atomic_file import write_atomically
 
 
 class GraphCache:

@@ -15,7 +15,7 @@ from pathlib import Path
 from presage.features.device.device import usable_cores
 from presage.features.graph.op_graph import OpGraph
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.system.child_process import die_with_parent
+from presage.system.processes.child_process import die_with_parent
 
 # Fewer graphs are traced faster than a separate process imports torch.
 WORTH_PROCESSES = 16

@@ -13,7 +13,7 @@ from presage.pipelines.profiling.running.training_step import INFERENCE, OPTIMIZ
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs
 from presage.pipelines.profiling.zoo.job_config import USER_MODEL
 from presage.pipelines.profiling.zoo.precision import PRECISIONS
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 LEAST_BUDGET_S = 15.0  # time of calibration and one job
 USUAL = "usual"  # in `optimizers`: the customary optimizer of each family

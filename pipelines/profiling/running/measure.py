@@ -25,7 +25,7 @@ from presage.pipelines.profiling.sampling.samplers import (
 )
 from presage.pipelines.profiling.zoo import JobConfig
 from presage.system.arrays import Array
-from presage.system.child_process import Child, ChildFailure
+from presage.system.processes.child_process import Child, ChildFailure
 
 FULL_SHARE = Share()
 

@@ -26,7 +26,7 @@ from presage.pipelines.profiling.running.work import Outcome, Row, Work
 from presage.pipelines.profiling.running.worker_pool import Workers
 from presage.pipelines.profiling.sampling.samplers import is_gpu, make_sampler
 from presage.pipelines.profiling.zoo import parse
-from presage.system.child_process import ChildFailure
+from presage.system.processes.child_process import ChildFailure
 
 
 class Profiler:

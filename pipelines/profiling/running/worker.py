@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.pipelines.profiling.sampling.cuda_clock import step_through_on_gpu
-from presage.system.child_process import claim_stdout, die_with_parent
+from presage.system.processes.child_process import claim_stdout, die_with_parent
 
 WARM_STEPS = 3
 WARM_S = 0.3

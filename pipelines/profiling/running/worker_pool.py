@@ -11,7 +11,7 @@ from presage.pipelines.profiling.running.gpu_sharing import environment_of
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.sampling.samplers import is_gpu
 from presage.pipelines.profiling.zoo import JobConfig
-from presage.system.child_process import Child
+from presage.system.processes.child_process import Child
 
 WORKER = "presage.pipelines.profiling.running.worker"
 

@@ -40,7 +40,7 @@ from presage.pipelines.profiling.zoo.vision import (
     unet,
     yolov3,
 )
-from presage.system.known_names import did_you_mean
+from presage.system.text.known_names import did_you_mean
 
 __all__ = ["FAMILIES", "Family", "JobConfig", "all_configs", "build", "parse"]
 

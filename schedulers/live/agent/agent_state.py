@@ -10,8 +10,8 @@ from pathlib import Path
 
 from presage.errors import ConfigError
 from presage.schedulers.live.agent.tasks.task_folder import TASKS
-from presage.system.atomic_file import replace_text
-from presage.system.regular_file import open_regular, read_small
+from presage.system.files.atomic_file import replace_text
+from presage.system.files.regular_file import open_regular, read_small
 
 _AGENT_ID = re.compile(rb"[0-9a-f]{32}")
 _MAX_ID_BYTES = 4096

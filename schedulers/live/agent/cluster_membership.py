@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from presage.serving.server.log import log
-from presage.system.atomic_file import replace_text
-from presage.system.regular_file import read_small
+from presage.system.files.atomic_file import replace_text
+from presage.system.files.regular_file import read_small
 
 CLUSTER = "agent.cluster"  # name of the file in the state folder
 _MAX_BYTES = 4096

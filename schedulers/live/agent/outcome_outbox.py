@@ -20,8 +20,8 @@ from presage.schedulers.v1 import cluster_pb2 as cluster_pb
 from presage.serving.outcomes.outcome import Reported
 from presage.serving.server.log import log
 from presage.serving.v1 import prediction_pb2 as pb
-from presage.system.atomic_file import replace_bytes
-from presage.system.regular_file import read_small
+from presage.system.files.atomic_file import replace_bytes
+from presage.system.files.regular_file import read_small
 
 OUTCOMES = "outcomes"  # in the agent's state folder
 MIN_TIMED_S = 5.0  # steps are timed over at least this time

@@ -31,7 +31,7 @@ from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.page_rows import device_kinds, make_row
 from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.page_templates import page_environment
+from presage.system.text.page_templates import page_environment
 
 _FOLDER = Path(__file__).with_name("templates")
 _FILES = {"page.css": "text/css", "live.js": "text/javascript"}

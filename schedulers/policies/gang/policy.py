@@ -33,7 +33,7 @@ from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 from presage.schedulers.policies.gang.unplaceable import Unplaceable
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.policies.priority_guard import PriorityGuard
-from presage.system.known_names import check_known
+from presage.system.text.known_names import check_known
 
 _MOST_DOUBLINGS = 30
 OPTIMISERS: Mapping[str, Optimiser] = {

@@ -34,8 +34,8 @@ from presage.cli.training.models.group import app as models_app
 from presage.cli.training.train import train
 from presage.errors import PresageError
 from presage.pipelines.stages.stage import INTERRUPTED, leave_interrupted
-from presage.system.printable import error_line
-from presage.system.terminal import say
+from presage.system.text.printable import error_line
+from presage.system.text.terminal import say
 
 _PREDICT, _SCHEDULE = "Predict and serve", "Schedule jobs"
 _TRAIN, _MEASURE = "Train and release", "Measure and inspect"

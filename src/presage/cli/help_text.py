@@ -1,4 +1,4 @@
-"""Help of typer commands as the plain page of :mod:`presage.system.help_page`.
+"""Help of typer commands as the plain page of :mod:`presage.system.text.help_page`.
 
 It reads public attributes of commands and parameters only, which every supported version of typer
 has: the text does not depend on the version.
@@ -12,7 +12,7 @@ from typing import Any
 from typer import Typer
 from typer.main import get_command
 
-from presage.system.help_page import Section, help_page, with_notes
+from presage.system.text.help_page import Section, help_page, with_notes
 
 # By a part of the Python type's name, which may be a list's.
 _VALUE_NAMES = {"int": "INTEGER", "float": "NUMBER", "Path": "PATH", "path": "PATH"}

@@ -9,7 +9,7 @@ from presage.errors import ImpossibleActionError
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.registry import policy_maker
-from presage.schedulers.simulator.ground_truth import TraceDurations
+from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 from presage.testing.case import Case, CaseForecaster, can_run
 from presage.testing.checked_policy import ENDS, SAME_ANSWERS, BrokenPolicyError, CheckedPolicy

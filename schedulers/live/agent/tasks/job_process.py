@@ -18,7 +18,7 @@ from presage.schedulers.live.agent.isolation.job_limits import set_limits
 from presage.schedulers.live.agent.tasks.processes import Stat, descendants, send, stat_listed
 from presage.schedulers.live.agent.tasks.task import TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.system.regular_file import open_regular
+from presage.system.files.regular_file import open_regular
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 36, 38  # of <linux/prctl.h>
 _UMASK = 0o077  # files of a job are private to its account, unless the job changes the mask

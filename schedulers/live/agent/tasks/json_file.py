@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from presage.system.atomic_file import replace_text
-from presage.system.regular_file import open_regular, read_small
+from presage.system.files.atomic_file import replace_text
+from presage.system.files.regular_file import open_regular, read_small
 
 MAX_BYTES = 64 * 1024  # of a state file; a spec may be larger
 
 
 def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False) -> None:
-    """Replace a file by a JSON object, as :func:`presage.system.atomic_file.replace_bytes` does.
+    """Replace a file by a JSON object, atomically.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from presage.schedulers.live.agent.tasks.log_file import (
 )
 from presage.schedulers.live.agent.tasks.task import LOG_BYTES
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
-from presage.system.regular_file import open_regular
+from presage.system.files.regular_file import open_regular
 
 LOGS = "logs"
 MAX_LOGS = 1_000

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from presage.system.regular_file import open_regular, read_small
+from presage.system.files.regular_file import open_regular, read_small
 
 _SUFFIX = ".first"
 _MAX_OFFSET_BYTES = 32

@@ -13,7 +13,7 @@ from presage.errors import InvalidJobError
 from presage.schedulers.live.agent.tasks.json_file import overwrite_json, read_json, write_json
 from presage.schedulers.live.agent.tasks.task import DesiredState, ShimState, TaskExit, TaskSpec
 from presage.schedulers.live.job_progress import Report, read_progress
-from presage.system.regular_file import open_regular
+from presage.system.files.regular_file import open_regular
 
 TASKS = "tasks"
 JOB = "job"  # the subfolder that belongs to the job; the rest belongs to the agent

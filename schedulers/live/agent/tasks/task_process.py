@@ -27,8 +27,8 @@ from presage.schedulers.live.agent.tasks.json_file import write_json
 from presage.schedulers.live.agent.tasks.log_file import write_start_offset
 from presage.schedulers.live.agent.tasks.task import DesiredState, TaskSpec
 from presage.schedulers.live.agent.tasks.task_folder import JOB, TASKS, TaskFolder
-from presage.system.atomic_file import sync_folder
-from presage.system.regular_file import open_regular
+from presage.system.files.atomic_file import sync_folder
+from presage.system.files.regular_file import open_regular
 
 NEW_PREFIX, OLD_PREFIX = ".new-", ".old-"  # prefixes of folders that are being created, or removed
 _PROBE_BYTES, _PROBE_FILES = 256 * 1024, 8  # more than most task folders take before the start

@@ -24,7 +24,7 @@ from presage.schedulers.live.controller.journal.records import (
     of_json,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.units import quantity
+from presage.system.text.units import quantity
 
 
 def event_of(entry: Entry, *, is_whole: bool) -> pb.Event:

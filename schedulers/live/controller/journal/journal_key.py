@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import ConfigError, JournalError, one_line
-from presage.system.atomic_file import sync_folder, write_new
+from presage.system.files.atomic_file import sync_folder, write_new
 
 _BYTES = 32
 _NONCE_BYTES = 12  # of AES-GCM

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from presage.errors import ConfigError, JournalError, UnsureJournalError, one_line
-from presage.system.data_folder import data_folder
+from presage.system.files.data_folder import data_folder
 
 _LOCK_CLASS = 0x70_72_65_73  # "pres": of the two numbers of a lock the first, ours
 _LOCK = f"{_LOCK_CLASS}, hashtext(coalesce(current_schema(), ''))"

@@ -9,7 +9,7 @@ import typer
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.options.devices import DevicesFile, device_named
-from presage.system.terminal import Table, box, print_table
+from presage.system.text.terminal import Table, box, print_table
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device

@@ -14,8 +14,8 @@ from presage.cli.output.json_output import print_json
 from presage.errors import PresageError
 from presage.features.device.local_device import detect
 from presage.features.device.nvml_gpu import torch_runs_on_nvidia
-from presage.system.terminal import Table, print_table, styled
-from presage.system.units import quantity
+from presage.system.text.terminal import Table, print_table, styled
+from presage.system.text.units import quantity
 
 if TYPE_CHECKING:
     from presage.pipelines.profiling.sampling.nvml_device import NvmlDevice

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from presage.system.printable import error_line
+from presage.system.text.printable import error_line
 
 LOCAL, STAGE = Path("data/profiles/local"), "profile"
 

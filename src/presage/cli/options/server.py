@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from presage.serving.client.credentials import read_credentials
-from presage.system.address import check_address
+from presage.system.text.address import check_address
 
 if TYPE_CHECKING:
     from presage.serving.client.client import PresageClient

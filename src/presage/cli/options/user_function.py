@@ -13,7 +13,7 @@ import presage
 from presage.errors import GraphError
 from presage.features.job.job import JobFeatures
 from presage.serving.client import job_features
-from presage.system.user_function import call_user_function, importable_from_here
+from presage.system.processes.user_function import call_user_function, importable_from_here
 
 
 def trace_function(

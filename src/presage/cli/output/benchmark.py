@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from presage.cli.output.json_output import print_json
-from presage.system.terminal import Table, print_table, say
+from presage.system.text.terminal import Table, print_table, say
 
 if TYPE_CHECKING:
     from presage.pipelines.benchmark.run import Result

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
 from presage.features.quantities.registry import INTERFERENCE, job_quantities
-from presage.system.terminal import Name, Table, box, print_table, say
+from presage.system.text.terminal import Name, Table, box, print_table, say
 
 if TYPE_CHECKING:
     from presage.models.drift.drift_test import Row

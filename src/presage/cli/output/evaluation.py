@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
-from presage.system.terminal import Table, print_table, say
+from presage.system.text.terminal import Table, print_table, say
 
 if TYPE_CHECKING:
     from presage.pipelines.evaluation.assessment import Assessment

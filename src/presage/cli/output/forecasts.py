@@ -12,8 +12,8 @@ from presage.features.forecast import Forecast
 from presage.features.job.job import JobFeatures
 from presage.features.quantities.registry import job_quantities
 from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
-from presage.system.terminal import Name, Table, print_table, say
-from presage.system.units import quantity
+from presage.system.text.terminal import Name, Table, print_table, say
+from presage.system.text.units import quantity
 
 
 def interval(forecast: Forecast) -> str:

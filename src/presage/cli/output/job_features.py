@@ -10,8 +10,8 @@ from presage.features.device.device import Device
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
 from presage.serving.client.job_features import to_json
-from presage.system.terminal import Console, Table, print_table, say, styled
-from presage.system.units import quantity
+from presage.system.text.terminal import Console, Table, print_table, say, styled
+from presage.system.text.units import quantity
 
 
 def print_features(job: JobFeatures, device: Device, feature_set: str, *, as_json: bool) -> None:

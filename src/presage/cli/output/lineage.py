@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from presage.system.terminal import Name, Table, Tree, print_table, say, show_whole, styled
+from presage.system.text.terminal import Name, Table, Tree, print_table, say, show_whole, styled
 
 if TYPE_CHECKING:
     from presage.models.registry.lineage import Learnt

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from presage.system.printable import escape, is_visible
+from presage.system.text.printable import escape, is_visible
 
 _KEPT = "\n\r\t"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,40}m")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from presage.system.terminal import Name, Table, print_table, say
+from presage.system.text.terminal import Name, Table, print_table, say
 
 if TYPE_CHECKING:
     from presage.models.registry.promotion_journal import Entry

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
 from presage.cli.output.trace import say_left_out
-from presage.system.terminal import Name, Table, print_table, say, styled, table_width
+from presage.system.text.terminal import Name, Table, print_table, say, styled, table_width
 
 if TYPE_CHECKING:
-    from presage.schedulers.simulator.schedule_metrics import Metrics
+    from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.simulation import Simulation
 
 _TITLE_WIDTH = 24  # columns of the first column, with borders

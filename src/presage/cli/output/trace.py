@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from presage.system.terminal import Table, print_table, say
+from presage.system.text.terminal import Table, print_table, say
 
 if TYPE_CHECKING:
     from presage.schedulers.traces.summary import Summary

@@ -35,8 +35,8 @@ def check_drift(
     from presage.serving.outcomes.drift_watch import ReleaseOutcomes
     from presage.serving.outcomes.outcome_log import last_position
     from presage.serving.predictor.predictor import Predictor
-    from presage.system.data_folder import data_folder
-    from presage.system.progress import counted_progress
+    from presage.system.files.data_folder import data_folder
+    from presage.system.text.progress import counted_progress
 
     found = find_logs(list(logs or [data_folder() / "outcomes"]))
     with _loaded(release, registry) as loaded:

@@ -52,7 +52,7 @@ def ingest(
     from presage.pipelines.reported.withdrawn import read_withdrawals
     from presage.pipelines.stages.ingest import PRETRAINED
     from presage.pipelines.stages.ingest import ingest as ingest_logs
-    from presage.system.data_folder import data_folder
+    from presage.system.files.data_folder import data_folder
 
     done = ingest_logs(
         logs or [data_folder() / "outcomes"],

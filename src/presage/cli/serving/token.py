@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from presage.cli.command import command
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 _CLUSTER = "Options for tokens of a live cluster"
 

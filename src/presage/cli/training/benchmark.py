@@ -82,7 +82,7 @@ def benchmark(
     from presage.cli.output.benchmark import print_result
     from presage.pipelines.benchmark.run import run
     from presage.pipelines.importers.run import shown_graphs
-    from presage.system.progress import training_progress
+    from presage.system.text.progress import training_progress
 
     with shown_graphs(wanted=True) as graphs, training_progress("training") as progress:
         result = run(

@@ -28,8 +28,8 @@ from presage.schedulers.live.agent.tasks.log_file import (
 )
 from presage.schedulers.live.agent.tasks.task_process import remove, remove_leftovers
 from presage.schedulers.live.job_progress import read_progress
-from presage.system.atomic_file import replace_text
-from presage.system.regular_file import open_regular, read_small
+from presage.system.files.atomic_file import replace_text
+from presage.system.files.regular_file import open_regular, read_small
 from tests.schedulers.live.agent.accounts import ALICE, PYTHON, needs_accounts, reachable_node
 from tests.schedulers.live.agent.hostile_job import deep, leased, locked, makers
 from tests.schedulers.live.agent.node import SLEEPS, SOURCE, Node, until

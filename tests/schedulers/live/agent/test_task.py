@@ -198,7 +198,7 @@ def test_a_lease_that_cannot_be_is_none(tmp_path, until_s):
 
 def test_a_file_that_cannot_be_replaced_is_what_it_was(tmp_path, monkeypatch):
     write_json(tmp_path / "x.json", {"a": 1})
-    monkeypatch.setattr("presage.system.atomic_file.os.fsync", _no_space)
+    monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
 
     with pytest.raises(OSError, match="No space"):
         write_json(tmp_path / "x.json", {"a": 2}, durable=True)
@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_replaced_is_what_it_was(tmp_path, monkeypatch):
 
 
 def test_only_what_is_to_outlast_a_loss_of_power_waits_for_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("presage.system.atomic_file.os.fsync", _no_space)
+    monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
     folder = TaskFolder(tmp_path)
 
     write_lease(tmp_path, boottime_s() + 5.0)

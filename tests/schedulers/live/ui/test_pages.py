@@ -24,7 +24,7 @@ from presage.schedulers.live.ui.page_server import serve_pages
 from presage.schedulers.live.ui.pages import application
 from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.printable import is_visible
+from presage.system.text.printable import is_visible
 from tests.schedulers.live.ui.conftest import served
 from tests.schedulers.live.ui.stand_in import GIB, StandIn, large, listing, running, waiting
 

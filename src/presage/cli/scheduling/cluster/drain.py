@@ -9,7 +9,7 @@ import typer
 from presage.cli.command import command
 from presage.cli.scheduling.cluster.options import ConnectionOptions
 from presage.errors import ConfigError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(

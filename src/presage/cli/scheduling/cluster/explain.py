@@ -5,7 +5,7 @@ from __future__ import annotations
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.scheduling.cluster.options import ConnectionOptions, Job
-from presage.system.terminal import print_table, say
+from presage.system.text.terminal import print_table, say
 
 
 @command(examples="presage cluster explain resnet-1f2e3d4c")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from presage.system.address import check_address
+from presage.system.text.address import check_address
 
 if TYPE_CHECKING:
     from presage.schedulers.live.client.client import ClusterClient

@@ -10,7 +10,7 @@ from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.scheduling.cluster.options import AnyJobs, ConnectionOptions
 from presage.errors import ConfigError
-from presage.system.terminal import print_table, say
+from presage.system.text.terminal import print_table, say
 
 
 @command(

@@ -19,7 +19,7 @@ from presage.cli.scheduling.cluster.submit_options import (
     check_iterations,
 )
 from presage.errors import InvalidJobError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.live.client.client import ClusterClient

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.terminal import Name, Names, Table
-from presage.system.units import quantity
+from presage.system.text.terminal import Name, Names, Table
+from presage.system.text.units import quantity
 
 MOST_DETAIL = 54  # columns: with a node name of ten columns the history fits in 100 columns
 

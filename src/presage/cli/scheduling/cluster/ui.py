@@ -10,7 +10,7 @@ import typer
 
 from presage.cli.command import command
 from presage.cli.scheduling.cluster.options import ConnectionOptions
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(examples="presage cluster ui --port 50062")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from presage.errors import ConfigError, one_line
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 _MOST_BYTES = 1024 * 1024  # no job is larger
 

@@ -7,7 +7,7 @@ import typer
 from presage.cli.command import command
 from presage.cli.scheduling.cluster.options import ConnectionOptions, Jobs
 from presage.errors import ServiceError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(examples="presage cluster wait resnet-1f2e3d4c && echo finished")

@@ -10,7 +10,7 @@ import typer
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.scheduling.cluster.options import AnyJobs, ConnectionOptions
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.v1 import cluster_pb2 as pb

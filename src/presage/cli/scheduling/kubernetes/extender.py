@@ -16,7 +16,7 @@ from presage.cli.scheduling.kubernetes.options import (
     TopologyOptions,
     until_signal,
 )
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.kubernetes.extender.extender_server import ExtenderServer

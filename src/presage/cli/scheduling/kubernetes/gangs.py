@@ -14,7 +14,7 @@ from presage.cli.scheduling.kubernetes.options import (
     Resource,
     TopologyOptions,
 )
-from presage.system.terminal import Name, Table, print_table, say
+from presage.system.text.terminal import Name, Table, print_table, say
 
 if TYPE_CHECKING:
     from presage.schedulers.kubernetes.fleet import Reading

@@ -9,7 +9,7 @@ from presage.cli.scheduling.kubernetes.options import (
     TopologyOptions,
     until_signal,
 )
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(

@@ -111,7 +111,7 @@ class TopologyOptions:
         """
         from presage.schedulers.core.topology import COSTS
         from presage.schedulers.kubernetes.fleet import LEVELS, Reading
-        from presage.system.known_names import check_known
+        from presage.system.text.known_names import check_known
 
         if not self.topology:
             return Reading(self.resource, LEVELS)

@@ -11,8 +11,8 @@ from presage.cli.output.simulation import print_metrics, say_remarks
 from presage.cli.scheduling.simulation.result_options import ResultOptions
 
 if TYPE_CHECKING:
+    from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.scenario import Scenario
-    from presage.schedulers.simulator.schedule_metrics import Metrics
     from presage.schedulers.simulator.simulation import Simulation
 
 
@@ -24,8 +24,8 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> No
     PresageError
         An input is invalid, or a policy took an invalid action.
     """
+    from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
     from presage.schedulers.simulator.scenario import load_trace
-    from presage.schedulers.simulator.schedule_metrics import compute_metrics
 
     found: dict[str, Metrics] = {}
     kept: dict[str, Simulation] = {}  # for the report and the tables
@@ -46,7 +46,7 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> No
 
 def _run(name: str, scenario: Scenario) -> Simulation:
     from presage.schedulers.simulator.scenario import load_trace, make_simulation
-    from presage.system.progress import training_progress
+    from presage.system.text.progress import training_progress
 
     run = make_simulation(scenario)
     with training_progress(name) as move:
@@ -59,7 +59,7 @@ def _move(move: Callable[[int, int], None], jobs: int, ended: int) -> None:
 
 
 def _write_log(run: Simulation, path: Path) -> None:
-    from presage.system.atomic_file import write_atomically
+    from presage.system.files.atomic_file import write_atomically
 
     text = "".join(f"{line}\n" for line in run.log.lines())
     write_atomically(path, lambda partial_file: partial_file.write_text(text))
@@ -90,8 +90,8 @@ def _facts(scenario: Scenario) -> dict[str, str]:
 def _write_tables(runs: dict[str, Simulation], folder: Path) -> None:
     import pyarrow.parquet as pq
 
-    from presage.schedulers.simulator.result_tables import intervals_table, jobs_table
-    from presage.system.atomic_file import write_atomically
+    from presage.schedulers.simulator.results.result_tables import intervals_table, jobs_table
+    from presage.system.files.atomic_file import write_atomically
 
     for name, table in (("jobs", jobs_table), ("intervals", intervals_table)):
         rows = table(runs)

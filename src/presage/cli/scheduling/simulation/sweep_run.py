@@ -7,7 +7,7 @@ from pathlib import Path
 from presage.cli.output.json_output import print_json
 from presage.cli.output.simulation import print_compared
 from presage.errors import ConfigError, PresageError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 def run_and_print(
@@ -21,7 +21,7 @@ def run_and_print(
         The file is invalid, or a simulation failed; the others are written.
     """
     from presage.schedulers.simulator import sweep
-    from presage.system.progress import counted_progress
+    from presage.system.text.progress import counted_progress
 
     if workers < 1:
         raise ConfigError(f"--workers {workers}: must be at least 1")

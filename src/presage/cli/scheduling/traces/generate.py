@@ -28,7 +28,7 @@ def generate(
     """Generate jobs with the statistics of a trace: arrivals, gangs, durations and users."""
     from presage.schedulers.traces.formats import read_trace
     from presage.schedulers.traces.generator import generate_trace
-    from presage.system.progress import counted_progress
+    from presage.system.text.progress import counted_progress
 
     written.check()
     with counted_progress(f"{jobs:,} jobs: read, generate, write", 3) as step:

@@ -11,7 +11,7 @@ import typer
 
 from presage.cli.output.trace import say_left_out
 from presage.errors import ConfigError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.schedulers.traces.trace import Trace
@@ -60,7 +60,7 @@ class OutputOptions:
             It has no job.
         """
         from presage.schedulers.traces.csv_file import write_trace
-        from presage.system.atomic_file import write_atomically
+        from presage.system.files.atomic_file import write_atomically
 
         if not trace.jobs:
             raise ConfigError(f"{self.output}: no job is selected; select more of the trace")

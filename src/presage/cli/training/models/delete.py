@@ -7,7 +7,7 @@ from presage.cli.options.common import Json
 from presage.cli.output.json_output import print_json
 from presage.cli.training.models.options import Ref, facts_of, open_registry
 from presage.cli.training.options import RegistryUri
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(examples="presage models delete 3")

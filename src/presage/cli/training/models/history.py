@@ -10,7 +10,7 @@ from presage.cli.output.json_output import print_json
 from presage.cli.output.releases import print_history
 from presage.cli.training.models.options import open_registry
 from presage.cli.training.options import RegistryUri
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(examples="presage models history --json")

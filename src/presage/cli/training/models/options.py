@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from presage.errors import ConfigError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.models.registry.registered_release import RegisteredRelease

@@ -19,7 +19,7 @@ from presage.cli.training.models.options import (
 )
 from presage.cli.training.options import RegistryUri
 from presage.errors import RegistryError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.models.registry.registered_release import RegisteredRelease

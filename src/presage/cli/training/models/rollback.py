@@ -12,7 +12,7 @@ from presage.cli.training.models.options import (
     say_withdrawn,
 )
 from presage.cli.training.options import RegistryUri
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(examples='presage models rollback --reason "slow on the H100 nodes"')

@@ -15,7 +15,7 @@ from presage.cli.output.releases import print_release
 from presage.cli.training.models.options import RefOrFolder, facts_of, open_registry
 from presage.cli.training.options import RegistryUri
 from presage.errors import RegistryError
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.models.registry.registry import Registry

@@ -16,7 +16,7 @@ from presage.cli.training.models.options import (
     open_registry,
 )
 from presage.cli.training.options import RegistryUri
-from presage.system.terminal import say
+from presage.system.text.terminal import say
 
 
 @command(examples="presage models keygen release-key")

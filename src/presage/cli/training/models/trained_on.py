@@ -13,7 +13,7 @@ from presage.cli.output.lineage import print_learnt
 from presage.cli.training.models.options import open_registry
 from presage.cli.training.options import RegistryUri
 from presage.errors import RegistryError
-from presage.system.terminal import Console
+from presage.system.text.terminal import Console
 
 
 @command(

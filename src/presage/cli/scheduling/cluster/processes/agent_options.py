@@ -12,7 +12,7 @@ from presage.cli.scheduling.cluster.options import HERE, PANEL, Controller
 from presage.cli.scheduling.cluster.processes.node_devices import slots_of
 from presage.cli.scheduling.cluster.processes.options import HardShares
 from presage.serving.client.credentials import read_credentials
-from presage.system.data_folder import data_folder
+from presage.system.files.data_folder import data_folder
 
 if TYPE_CHECKING:
     from presage.schedulers.live.agent.agent_options import AgentOptions

@@ -20,8 +20,8 @@ from presage.cli.scheduling.cluster.processes.options import (
     policy_named,
 )
 from presage.cli.scheduling.options import AccessLog
-from presage.system.data_folder import data_folder
-from presage.system.terminal import say
+from presage.system.files.data_folder import data_folder
+from presage.system.text.terminal import say
 
 if TYPE_CHECKING:
     from presage.serving.server_options import Options

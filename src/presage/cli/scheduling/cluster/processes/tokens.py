@@ -15,7 +15,7 @@ from urllib.parse import quote
 from presage.errors import ConfigError, one_line
 from presage.serving.authentication.local_token import LocalToken, account
 from presage.serving.authentication.token_file import add_token
-from presage.system.atomic_file import replace_text
+from presage.system.files.atomic_file import replace_text
 
 USER_ROLES = ("view", "submit", "admin")
 

@@ -25,8 +25,8 @@ from presage.cli.scheduling.cluster.processes.tokens import ClusterTokens, make_
 from presage.cli.scheduling.options import Predictor, Risk
 from presage.schedulers.live.forecast_source import check_forecast_source, is_service_address
 from presage.schedulers.live.process_supervisor import ProcessSpec, supervising
-from presage.system.data_folder import data_folder
-from presage.system.terminal import say
+from presage.system.files.data_folder import data_folder
+from presage.system.text.terminal import say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

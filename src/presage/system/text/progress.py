@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from presage.system.printable import printable
+from presage.system.text.printable import printable
 
 
 @contextmanager
@@ -14,7 +14,7 @@ def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """A callback ``(done, total)`` that moves a bar with the time left."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from presage.system.terminal import Console
+    from presage.system.text.terminal import Console
 
     console = Console(stderr=True)
     # Not as markup: the label may be a policy's or a file's name.

@@ -9,7 +9,7 @@ from statistics import mean
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
-from presage.schedulers.simulator.measurements import Colocated, Measurements
+from presage.schedulers.simulator.ground_truth.measurements import Colocated, Measurements
 
 SHARES = ("none", "caps", "weights")
 

@@ -23,7 +23,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
-from presage.system.printable import printable
+from presage.system.text.printable import printable
 
 __all__ = [
     "Console", "Name", "Names", "Table", "Tree", "box", "print_table", "say", "show_whole",

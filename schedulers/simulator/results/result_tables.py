@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from presage.schedulers.core.job_status import Phase
+from presage.schedulers.simulator.results.timeline import ENDS, make_timeline
 from presage.schedulers.simulator.simulation import Simulation
-from presage.schedulers.simulator.timeline import ENDS, make_timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa

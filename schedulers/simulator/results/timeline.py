@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.simulator.event_log import Entry
+from presage.schedulers.simulator.results.event_log import Entry
 from presage.system.arrays import Array, Int32s
 
 # Events that end an interval; "log" stands for a log that ends before the job does.

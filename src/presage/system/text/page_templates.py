@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from presage.system.printable import on_page
+from presage.system.text.printable import on_page
 
 
 def page_environment(folder: Path) -> jinja2.Environment:

@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from presage.errors import PresageError
-from presage.system.child_process import die_with_parent
+from presage.system.processes.child_process import die_with_parent
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")

@@ -14,7 +14,7 @@ from presage.errors import ConfigError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from presage.schedulers.simulator.measurements import Colocated, Measurements
+    from presage.schedulers.simulator.ground_truth.measurements import Colocated, Measurements
     from presage.schedulers.traces.trace import Trace
 
 
@@ -31,7 +31,7 @@ def read_measurements(folder: Path) -> Measurements:
         A table is missing or corrupt.
     """
     from presage.features.tables.campaign import read_campaign
-    from presage.schedulers.simulator.measurements import Measurements
+    from presage.schedulers.simulator.ground_truth.measurements import Measurements
 
     campaign = read_campaign(folder)
     exclusive = campaign.executions[campaign.executions["share"] == 1.0]
@@ -98,7 +98,7 @@ def attach_models(
     A job without a model gets one that was timed on all ``kinds``, drawn by
     :func:`presage.schedulers.traces.assign.assign_models`. A job without iterations gets as many as
     take its duration, less setup, on its traced kind
-    (:meth:`presage.schedulers.simulator.measurements.Measurements.traced_kind`).
+    (:meth:`presage.schedulers.simulator.ground_truth.measurements.Measurements.traced_kind`).
 
     Raises
     ------
@@ -152,7 +152,7 @@ def resolve_model_name(model: str, measured: Sequence[str]) -> str:
     ConfigError
         The model is not in ``measured``; the message suggests a similar one.
     """
-    from presage.system.known_names import did_you_mean
+    from presage.system.text.known_names import did_you_mean
 
     if model in measured:
         return model

@@ -1,0 +1,1 @@
+"""Ground truth of the simulator: true run times and slowdowns, also from measured models."""

@@ -1,0 +1,1 @@
+"""Results of a simulation: event log, timeline, metrics and tables."""

@@ -1,0 +1,1 @@
+"""Files: atomic writes, data folders, and files that a user names."""

@@ -1,0 +1,1 @@
+"""Processes: children, worker pools, and functions that a user names."""

@@ -1,0 +1,1 @@
+"""Text: help pages, tables, units, progress bars and error messages."""
