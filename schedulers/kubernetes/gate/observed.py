@@ -14,8 +14,8 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Queue
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
-from presage.schedulers.kubernetes.gate.annotations import devices_named
-from presage.schedulers.kubernetes.gate.occupants import Occupants, node_of
+from presage.schedulers.kubernetes.gate.annotations import parse_devices
+from presage.schedulers.kubernetes.gate.pod_allocations import PodAllocations, pod_node
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang
 from presage.schedulers.kubernetes.node_fit import NodeCapacity
 from presage.schedulers.kubernetes.snapshot import Snapshot
@@ -33,7 +33,7 @@ class Observed:
     ledger : Ledger
         Every pod that has devices, or is to have them, is a job of its own that runs; every gang
         that can be planned is one that waits, or keeps devices.
-    occupants : Occupants
+    pod_allocations : PodAllocations
         The former.
     without_devices : list of PodGang
         Gangs that wait, and none of whose pods asks for a device.
@@ -44,7 +44,7 @@ class Observed:
     fleet: Fleet
     gangs: Mapping[str, PodGang]
     ledger: Ledger
-    occupants: Occupants
+    pod_allocations: PodAllocations
     without_devices: list[PodGang] = field(default_factory=list)
     hindered: dict[str, str] = field(default_factory=dict)
 
@@ -73,19 +73,19 @@ def observe(
     pods, groups = snapshot.pods, snapshot.pod_groups
     queue = Queue(lambda job, status: policy.key(job, status, forecasts))
     ledger = Ledger(fleet.cluster, queue)
-    occupants = Occupants(fleet, ledger, Limits.of(policy.needs), fresh, forecasts)
-    occupants.follow(pods.values(), groups, now_s)
-    observed = Observed(fleet, gangs, ledger, occupants)
-    holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))
+    pod_allocations = PodAllocations(fleet, ledger, Limits.of(policy.needs), fresh, forecasts)
+    pod_allocations.sync(pods.values(), groups, now_s)
+    observed = Observed(fleet, gangs, ledger, pod_allocations)
+    holders = ((node, pod) for pod in pods.values() if (node := pod_node(pod, groups, now_s)))
     capacity = NodeCapacity(fleet.nodes, holders)
     waiting: list[tuple[Job, PodGang]] = []
     for gang in gangs.values():
-        why = gang.why_not(fleet.resource)
+        why = gang.blocking_reason(fleet.resource)
         if why:
             observed.hindered[gang.job_id] = why
-        elif gang.waiting and not gang.to_release and not _is_stuck(gang, stuck):
-            with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
-            job = gang.job(fleet.resource, capacity.limits(with_gpus))
+        elif gang.gated_pods and not gang.pods_to_release and not _is_stuck(gang, stuck):
+            with_gpus = gang.gated_pods_requesting(fleet.resource)  # the others may be anywhere
+            job = gang.make_job(fleet.resource, capacity.limits(with_gpus))
             if job is None:
                 observed.without_devices.append(gang)
             elif not job.node_limits:
@@ -103,17 +103,19 @@ def observe(
 
 def _is_stuck(gang: PodGang, stuck: Collection[str]) -> bool:
     """Whether what was decided of a gang has to be brought to its end before it is planned."""
-    return gang.job_id in stuck or (gang.plan is not None and gang.plan.taken_back)
+    return gang.job_id in stuck or (gang.plan is not None and gang.plan.is_rolled_back)
 
 
 def _wait(observed: Observed, job: Job, gang: PodGang, now_s: float) -> None:
     """Let a gang wait, with what it keeps if that is still to be had."""
-    back = gang.rolled_back
-    waits = JobStatus(Phase.PENDING, job.submit_s, rollbacks=back.times, rolled_back_s=back.at_s)
+    back = gang.rollbacks
+    waits = JobStatus(Phase.PENDING, job.submit_s, rollbacks=back.count, rolled_back_s=back.last_s)
     kept = gang.reservation
     if kept is not None and now_s < kept.until_s:
-        named = [observed.fleet.device(*one) for one in devices_named(kept.devices)]
-        allocations = observed.occupants.allocations(job, [one for one in named if one is not None])
+        named = [observed.fleet.device_index(*one) for one in parse_devices(kept.devices)]
+        allocations = observed.pod_allocations.allocations(
+            job, [one for one in named if one is not None]
+        )
         status = waits._replace(phase=Phase.RESERVED, allocations=allocations, until_s=kept.until_s)
         try:
             why = observed.ledger.adopt(job, status)
