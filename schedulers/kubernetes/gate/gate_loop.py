@@ -59,11 +59,11 @@ def run_gate(
         is_reachable = _write_all(writer, step.writes, stopping, refused)
         if is_reachable and any(not isinstance(write, EmitEvent) for write in step.writes):
             continue
-        again_s = step.again_s
+        next_pass_s = step.next_pass_s
         if refused or not is_reachable:
-            again_s = min(again_s, clock() + _RETRY_S)
-        while not stopping.is_set() and clock() < again_s:
-            timeout_s = max(0.0, min(_STOP_POLL_S, again_s - clock()))
+            next_pass_s = min(next_pass_s, clock() + _RETRY_S)
+        while not stopping.is_set() and clock() < next_pass_s:
+            timeout_s = max(0.0, min(_STOP_POLL_S, next_pass_s - clock()))
             if cache.wait(snapshot.version, timeout_s):
                 break
         stopping.wait(max(_BATCH_S, took_s))  # limits the load to half of one CPU

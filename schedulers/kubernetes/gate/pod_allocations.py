@@ -159,4 +159,4 @@ class PodAllocations:
         )
         allocations = tuple(allocation for allocation in free if allocation.compute_milli > 0)
         if allocations:
-            ledger.adopt(job, JobStatus(Phase.RUNNING, 0.0, allocations))
+            ledger.sync(job, JobStatus(Phase.RUNNING, 0.0, allocations))

@@ -9,7 +9,8 @@ from typing import Any
 
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.kubernetes.gate.gang_gate import Gate, Step
+from presage.schedulers.kubernetes.gate.gang_gate import Gate
+from presage.schedulers.kubernetes.gate.gang_writes import Step
 from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.gate.writes import EmitEvent
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL

@@ -142,16 +142,16 @@ def test_a5_what_a_gang_keeps_is_given_back_when_it_expires_and_it_waits_its_tur
         cluster.gang("train", 2)
         cluster.settle()
         assert '"devices":"n0/1"' in noted(cluster, "train")[RESERVATION]
-        again_s = cluster.step().again_s
-        assert again_s == cluster.now_s + 100.0
+        next_pass_s = cluster.step().next_pass_s
+        assert next_pass_s == cluster.now_s + 100.0
         cluster.later(100.0)
         cluster.write(1)
         assert RESERVATION not in noted(cluster, "train")
         assert '"count":1' in noted(cluster, "train")[ROLLBACKS]
-        assert cluster.step().again_s == cluster.now_s + 50.0
+        assert cluster.step().next_pass_s == cluster.now_s + 50.0
         cluster.later(50.0)
         cluster.settle()
-        assert cluster.step().again_s == cluster.now_s + 200.0  # twice as long
+        assert cluster.step().next_pass_s == cluster.now_s + 200.0  # twice as long
 
 
 def test_a5_a_gang_that_is_not_bound_in_time_is_taken_back_whole_and_planned_anew():
@@ -258,7 +258,7 @@ def test_more_than_a_quorum_start_if_they_fit_and_the_others_when_they_do():
         ({"pods": 2}, "fewer gated pods than minMember 3 requires"),
         ({"sizes": (1, 2, 2)}, "its pods request 1 and 2 devices"),
         ({"sizes": (4, 4, 4)}, "a gang of 12, and there are 8 devices for it"),
-        ({"sizes": (9, 9, 9)}, "no node can take one of its pods, not even an empty one"),
+        ({"sizes": (9, 9, 9)}, "no node fits one of its pods, even without other pods"),
     ],
 )
 def test_what_cannot_be_planned_is_told_with_the_reason(options, said):
@@ -385,7 +385,7 @@ def test_members_planned_on_a_node_that_is_gone_are_all_missed():
         cluster.write(1)
         cluster.server.delete("nodes", "n0")
         cluster.settle()
-        assert "n0 of its plan is gone" in cluster.events("PlanRolledBack")[0]
+        assert "planned nodes do not exist any more: n0" in cluster.events("PlanRolledBack")[0]
 
 
 @pytest.mark.parametrize("left", [None, Plan().to_json()])

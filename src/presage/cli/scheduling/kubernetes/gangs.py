@@ -46,7 +46,7 @@ def _summaries(snapshot: Any, fleet_options: FleetOptions) -> list[dict[str, Any
 
     found = group_pods(snapshot.pods.values(), snapshot.pod_groups)
     planner = Gate(PlanningOptions().gang_policy(), NoForecasts, fleet_options)
-    why_not = planner.why_not(snapshot, time.time())
+    why_not = planner.blocking_reasons(snapshot, time.time())
     return [gang.summary(why_not.get(job_id, "")) for job_id, gang in found.items()]
 
 
