@@ -233,7 +233,7 @@ def test_a_plan_on_a_node_that_is_gone_is_taken_back_at_once():
         planned = next(iter(plan_of(cluster, "train").devices.values()))
         cluster.server.delete("nodes", planned.partition("/")[0])
         cluster.settle()
-        assert "of its plan is gone" in cluster.events("PlanRolledBack")[0]
+        assert "planned nodes do not exist any more" in cluster.events("PlanRolledBack")[0]
         cluster.later(60.0)
         cluster.settle()
         assert len(cluster.where("train")) == 4
