@@ -98,7 +98,7 @@ class Gate:
     def blocking_reasons(self, snapshot: Snapshot, now_s: float) -> Mapping[str, str]:
         """Return why gangs with gated pods cannot be planned, by job id."""
         gangs = group_pods(snapshot.pods.values(), snapshot.pod_groups)
-        backend = self._backend(snapshot, gangs, ())
+        backend = self.backend(snapshot, gangs)
         if backend is None:
             return self._reasons_without_fleet(gangs)
         return backend.observe_gangs(now_s)[0].blocked
@@ -110,7 +110,7 @@ class Gate:
         now_s: float,
         blocked: Collection[str],
     ) -> Step:
-        backend = self._backend(snapshot, gangs, blocked)
+        backend = self.backend(snapshot, gangs, blocked)
         if backend is None:
             events: list[Write] = [
                 EmitEvent(event_object(gangs[job_id]), "FailedScheduling", why, is_warning=True)
@@ -121,8 +121,8 @@ class Gate:
         log_rejections(reconcile(backend, self._policy, rng, now_s))
         return Step(backend.writes, backend.next_pass_s)
 
-    def _backend(
-        self, snapshot: Snapshot, gangs: Mapping[str, PodGang], blocked: Collection[str]
+    def backend(
+        self, snapshot: Snapshot, gangs: Mapping[str, PodGang], blocked: Collection[str] = ()
     ) -> GateBackend | None:
         """Return the backend of a pass; None if no node has devices."""
         if snapshot.nodes is not self._nodes:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from presage.schedulers.core.action import Action, Pause, Preempt, Resize, Resume, Start
+from presage.schedulers.core.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Reserve,
+    Resize,
+    Resume,
+    Start,
+)
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.cluster import Cluster
@@ -118,6 +128,12 @@ class NodeBackend(Backend):
             forecasts.expect(job for job in jobs if not forecasts.knows(job))
         state = State(self.ledger, self._decision_s(now_s), self.progress, self.usage)
         return ClusterView(self.ledger, state, forecasts)
+
+    def why_not(self, action: Action) -> str:
+        """Reject what concerns other nodes or the queue: the controller decides about both."""
+        if isinstance(action, Migrate | Reject | Reserve):
+            return f"an agent cannot carry out {type(action).__name__}"
+        return ""
 
     def apply(self, decision: Decision, now_s: float) -> None:
         """Change the tasks as decided."""

@@ -64,6 +64,8 @@ class NodeCore:
     Attributes
     ----------
     tasks : dict of (str, int) to NodeTask
+    backend : NodeBackend
+        Ledger of the node, by which the agent decides about its tasks.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class NodeCore:
         self.tasks: dict[Name, NodeTask] = {}
         self._policy: Policy = ControllerChoice(self.tasks.values())
         self._settings: pb.Sharing | None = None
-        self._backend = NodeBackend(
+        self.backend = NodeBackend(
             self.cluster, forecasts, self.tasks, partial(self._end, checkpoint=True)
         )
         self._now_s = 0.0
@@ -127,10 +129,10 @@ class NodeCore:
             self._end(task, "the node does not have its devices any more", checkpoint=True)
             task.allocations = ()
         elif end:
-            self._backend.release(task)
+            self.backend.release(task)
         else:
             phase = Phase.PAUSED if paused else Phase.RUNNING
-            if self._backend.hold(task, phase, now_s, ran_s):  # let it run to its end all the same
+            if self.backend.hold(task, phase, now_s, ran_s):  # let it run to its end all the same
                 task.why = "its allocation exceeds the free capacity of its devices"
 
     def mark_started(self, name: Name) -> None:
@@ -145,22 +147,22 @@ class NodeCore:
         task.observation = observation
         if observation.exit is not None:
             task.step = Step.ENDED
-            self._backend.release(task)
+            self.backend.release(task)
             return
         task.step = Step.STARTED
         job_id = name[0]
-        if self._backend.current(job_id) is task and not task.has_run and observation.ran_s > 0:
+        if self.backend.current(job_id) is task and not task.has_run and observation.ran_s > 0:
             task.has_run = True
             if not task.order.elapsed_s:
-                self._backend.set_first_start(job_id, now_s - observation.ran_s)
+                self.backend.set_first_start(job_id, now_s - observation.ran_s)
         done = self._done(task, observation)
         rate, max_rate = task.progress_per_s, task.max_progress_per_s
-        self._backend.progress.report(job_id, done, now_s, rate, observation.saved, max_rate)
+        self.backend.progress.report(job_id, done, now_s, rate, observation.saved, max_rate)
         # Its use before the first iteration is not part of the predicted compute use. A paused
         # task always counts: its mean has to fall, or it would stay paused for good.
         counts = observation.done is None or task.last_sample != task.first_sample or task.paused
         if observation.usage_milli is not None and counts:
-            self._backend.usage.report(job_id, now_s, observation.usage_milli)
+            self.backend.usage.report(job_id, now_s, observation.usage_milli)
 
     # Decisions ------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class NodeCore:
         """Place waiting tasks, and adjust running ones."""
         self._now_s = now_s
         self._end_overflows()
-        reconcile(self._backend, self._policy, Random(0), now_s)  # noqa: S311
+        reconcile(self.backend, self._policy, Random(0), now_s)  # noqa: S311
         if self._settings is not None:
             self._check_slos(now_s)
         self._return_unplaced(now_s)
@@ -198,11 +200,11 @@ class NodeCore:
         if settings == self._settings:
             return
         self._settings = settings
-        self._policy, self._backend.check_s = ControllerChoice(self.tasks.values()), 0.0
+        self._policy, self.backend.check_s = ControllerChoice(self.tasks.values()), 0.0
         for task in self.tasks.values():  # the next policy predicts them anew, if there is one
             task.slo_violated, task.remaining_s = False, None
         if settings is not None:
-            self._backend.check_s = settings.check_s
+            self.backend.check_s = settings.check_s
             self._policy = Sharing(
                 settings.step_milli, settings.least_milli, settings.check_s, settings.overcommit,
                 home_s=0.0, reserve=settings.reserve,
@@ -213,13 +215,13 @@ class NodeCore:
         task = NodeTask(order, submitted, now_s)
         earlier = [other for other in self.tasks.values() if other.name[0] == task.name[0]]
         for attempt in earlier:  # it has ended, or is to end
-            self._backend.release(attempt)
+            self.backend.release(attempt)
             self._end(attempt, "another attempt of its job is on this node", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
         self.received.by_job[job.job_id] = read_predictions(order.told)
         self._forecasts(self.cluster, now_s).forget(job)
-        if why := self._backend.enter(task, now_s):
+        if why := self.backend.enter(task, now_s):
             task.step, task.why = Step.ENDED, why
             lost = pb.Exit(how=why, lost=True)
             task.observation = Observation(0.0, None, order.done, None, 0, 0, lost)
@@ -229,7 +231,7 @@ class NodeCore:
         if task.step is Step.ENDED or (task.end and (checkpoint or not task.checkpoint)):
             return
         task.end, task.checkpoint, task.why = why, checkpoint, why
-        self._backend.release(task)
+        self.backend.release(task)
         if task.step in (Step.WAITING, Step.ALLOCATED):
             task.step = Step.ENDED
             task.observation = Observation(
@@ -237,12 +239,12 @@ class NodeCore:
             )
 
     def _forget(self, task: NodeTask) -> None:
-        self._backend.release(task)
+        self.backend.release(task)
         del self.tasks[task.name]
         job_id = task.name[0]
         if all(name[0] != job_id for name in self.tasks):
             self.received.forget(job_id)
-            self._backend.forget(task.submitted.job)
+            self.backend.forget(task.submitted.job)
 
     def _record(self, task: NodeTask, observation: Observation) -> None:
         """Add an observation to the totals and samples of a task."""
@@ -291,7 +293,7 @@ class NodeCore:
     def _check_slos(self, now_s: float) -> None:
         """Predict the remaining run time of running tasks, and which SLOs are violated."""
         forecasts = self._forecasts(self.cluster, now_s)
-        ledger, progress = self._backend.ledger, self._backend.progress
+        ledger, progress = self.backend.ledger, self.backend.progress
         for task in self.tasks.values():
             job = task.submitted.job
             task.remaining_s = None
@@ -369,7 +371,7 @@ class NodeCore:
                 observation.memory_bytes,
                 observation.peak_memory_bytes,
             )
-            row.usage_milli = self._backend.usage.at(task.name[0], self._now_s)
+            row.usage_milli = self.backend.usage.at(task.name[0], self._now_s)
             if observation.exit is not None:
                 row.exit.CopyFrom(observation.exit)
                 if task.end == OVERFLOW:

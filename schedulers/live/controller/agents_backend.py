@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from presage.schedulers.core.action import Action, Preempt, Reject, Start, Wake
+from presage.schedulers.core.action import Action, Migrate, Preempt, Reject, Reserve, Start, Wake
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
@@ -49,7 +49,12 @@ class AgentsBackend(Backend):
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
     def why_not(self, action: Action) -> str:
-        """Reject a start over several nodes; the action may be malformed."""
+        """Reject migrations, reservations and starts over several nodes.
+
+        Agents resize and pause the jobs of their nodes; the ledger follows their reports.
+        """
+        if isinstance(action, Migrate | Reserve):
+            return f"a live cluster cannot carry out {type(action).__name__}"
         if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
             return ""
         devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
