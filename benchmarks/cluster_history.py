@@ -3,9 +3,9 @@
 Run ``python benchmarks/cluster_history.py`` as root, from the repository root; 20 seeds of 110
 faults take about 40 minutes on two cores, and nothing else has to be quiet. Each seed starts a
 controller, three agents and their jobs as processes, lets clients work while faults are injected,
-heals everything, and checks the recorded history by the laws of ``tests/history/laws.py``. Results
-are kept by seed in ``--output``; a seed that has a result is not run again. At the end the page
-docs/benchmarks/cluster_history.md is written from all results; ``--page`` writes it alone.
+heals everything, and checks the recorded history by the laws of ``tests/history/checker/laws.py``.
+Results are kept by seed in ``--output``; a seed that has a result is not run again. At the end the
+page docs/benchmarks/cluster_history.md is written from all results; ``--page`` writes it alone.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from cluster_history_page import page  # noqa: E402
-from tests.history.laws import check, summary  # noqa: E402
+from tests.history.checker.laws import check, summary  # noqa: E402
 from tests.history.record import read_history  # noqa: E402
-from tests.history.run import Settings, run  # noqa: E402
+from tests.history.runner.run import Settings, run  # noqa: E402
 
 PAGE = ROOT / "docs/benchmarks/cluster_history.md"
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.history.faults import Faults
-from tests.history.laws import LAWS
+from tests.history.checker.laws import LAWS
+from tests.history.runner.faults import Faults
 
 _BEGIN = """# Histories of a live cluster, checked
 
@@ -156,8 +156,8 @@ def _laws() -> str:
     ]
     return "\n".join(rows) + (
         "\n\nLinearizability is decided by a search over all orders, for each job and each node apart"
-        " (`tests/history/linearizable.py`), which a test compares with brute force. For every law"
-        " `tests/history/test_laws.py` has histories that break it, and have to be caught. No law"
+        " (`tests/history/checker/linearizable.py`), which a test compares with brute force. For every law"
+        " `tests/history/checker/test_laws.py` has histories that break it, and have to be caught. No law"
         " depends on how fast the machine is: bounds are of leases, and SLACK_S is the 10 s that the"
         " controller itself allows a node beyond lease and grace.\n"
     )

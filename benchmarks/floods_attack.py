@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 
-from tests.serving.http2 import Connection  # noqa: E402
+from tests.serving.support.http2 import Connection  # noqa: E402
 
 RENEW_S = 10.0  # between two begins of one call or connection while the flood is held
 PART = bytes(2**20)

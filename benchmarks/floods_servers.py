@@ -12,8 +12,8 @@ from typing import NamedTuple
 import yaml
 from benchmarks.floods_attack import WATCH, Flood
 from tests.schedulers.live.controller.users import Users
-from tests.serving.certificates import make_authority, make_certificate
-from tests.serving.processes import serving
+from tests.serving.support.certificates import make_authority, make_certificate
+from tests.serving.support.processes import serving
 
 from presage.features.device.device import find_device
 from presage.features.placement import Placement
@@ -117,9 +117,9 @@ def controller(folder: Path, *, is_open: bool) -> Iterator[Server]:
 def extender(folder: Path, *, is_open: bool) -> Iterator[Server]:
     """An extender, asked to filter two nodes; with a new connection each time."""
     # Only here: these need the package kubernetes.
-    from tests.schedulers.kubernetes.api_server import ApiServer
+    from tests.schedulers.kubernetes.api_server.api_server import ApiServer
+    from tests.schedulers.kubernetes.extender.test_extender_floods import NAMES, Running
     from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node
-    from tests.schedulers.kubernetes.test_extender_floods import NAMES, Running
     from tests.schedulers.kubernetes.test_kubernetes_cli import presage
 
     tokens = folder / "tokens"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gang_annealing import Annealing
-from tests.schedulers.gang_enumeration import Enumeration
+from tests.schedulers.policies.gang.gang_enumeration import Enumeration
 
 from presage.schedulers.core.topology import Topology, Vertex
 from presage.schedulers.policies.gang.distances import Distances

@@ -1,6 +1,6 @@
 """Record what NVML says while a job runs on a GPU, for tests that have none.
 
-    python benchmarks/record_nvml.py tests/pipelines/nvml/h100.json
+    python benchmarks/record_nvml.py tests/pipelines/profiling/nvml/h100.json
 
 The recording holds every question of the sampler and its answer, errors too, with its time. The
 host's name is not in it, nor another user's process: ids other than the job's are counted through.

@@ -13,7 +13,14 @@ from presage.features.from_onnx import native, shapes
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_tensorflow.graph import read_tensorflow
 from presage.features.graph import graph_file
-from tests.features.tensorflow_examples import const, function, graph, node, placeholder, save
+from tests.features.from_tensorflow.tensorflow_examples import (
+    const,
+    function,
+    graph,
+    node,
+    placeholder,
+    save,
+)
 from tests.fuzzing.test_corpus import CORPUS
 
 

@@ -34,7 +34,7 @@ from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
-from tests.serving.running_server import RunningServer, start_server
+from tests.serving.support.running_server import RunningServer, start_server
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from presage.serving.main import main
-from tests.serving.processes import free_port, serving
+from tests.serving.support.processes import free_port, serving
 
 
 @pytest.mark.parametrize("workers", [1, 2])
