@@ -1,6 +1,6 @@
 """Clusters under faults drawn from a seed, and their histories checked by every law.
 
-The long run, of at least 2,000 faults, is made by hand: ``python benchmarks/cluster_history.py``.
+The long run, of at least 2,000 faults, is made by hand: ``python -m benchmarks.cluster_history``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """NVML as a recording answers: what pynvml said, call by call, at the time it said it.
 
-``benchmarks/record_nvml.py`` makes recordings on a machine with a GPU. A test without one builds
-its own from ``said``.
+``benchmarks/profiling/record_nvml.py`` makes recordings on a machine with a GPU. A test without one
+builds its own from ``said``.
 """
 
 from __future__ import annotations

@@ -94,7 +94,9 @@ def test_a_wish_that_cannot_be_met_is_refused_with_a_remedy(changes, words):
 
 
 def test_the_campaign_that_the_project_ships_can_be_read():
-    wanted = CampaignSettings(budget_s=60, **read_campaign_file(ROOT / "benchmarks/hopper.yaml"))
+    wanted = CampaignSettings(
+        budget_s=60, **read_campaign_file(ROOT / "benchmarks/profiling/hopper.yaml")
+    )
 
     assert wanted.campaign == "hopper"
     assert len(wanted.configs(large=True)) > 300

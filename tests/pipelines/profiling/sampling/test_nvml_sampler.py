@@ -77,7 +77,7 @@ def test_a_session_tells_of_utilization_power_clocks_memory_and_multiprocessors(
 
 
 def test_what_is_recorded_plays_back_the_same(monkeypatch):
-    script = Path(__file__).parents[4] / "benchmarks" / "record_nvml.py"
+    script = Path(__file__).parents[4] / "benchmarks/profiling/record_nvml.py"
     spec = importlib.util.spec_from_file_location("record_nvml", script)
     assert spec is not None
     assert spec.loader is not None
