@@ -77,7 +77,7 @@ def _learn(folder: Path) -> None:
 
 
 def _stage(name: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", f"presage.pipelines.{name}", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", f"presage.pipelines.stages.{name}", *arguments], check=True)
 
 
 if __name__ == "__main__":
