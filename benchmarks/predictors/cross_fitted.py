@@ -71,13 +71,15 @@ def _learn(folder: Path) -> None:
            "--target", f"{models}/interference", "--pretrained", pretrained)  # fmt: skip
     _stage("evaluate", "--features", features, "--models", models,
            "--target", f"{folder}/evaluation")  # fmt: skip
-    _stage("release", "--features", features, "--models", models,
+    _stage("build_release", "--features", features, "--models", models,
            "--evaluation", f"{folder}/evaluation", "--target", f"{folder}/release",
            "--pretrained", pretrained)  # fmt: skip
 
 
 def _stage(name: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", f"presage.pipelines.stages.{name}", *arguments], check=True)
+    subprocess.run(
+        [sys.executable, "-m", f"presage.pipelines.stages.{name}", *arguments], check=True
+    )
 
 
 if __name__ == "__main__":
