@@ -1,4 +1,4 @@
-"""How many calls wait, by gRPC's own count, and when those that are refused may come again."""
+"""Limit on waiting calls by gRPC's own count, and the retry delay of rejected calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from presage.serving.admission.open_calls import OpenCalls
 
 
 class Waiting:
-    """Calls of a server that are open until they are let go; at most 3 may wait.
+    """Calls of a server that stay open until they are released; at most 3 may wait.
 
-    They wait as if Python had not been handed them, unless ``open_calls`` sees them.
+    They count as not yet handed over to Python unless ``open_calls`` registers them.
     """
 
     def __init__(self, *, sees: bool = False) -> None:
@@ -70,7 +70,7 @@ async def waiting(*, sees: bool = False):
 
 
 def retry_after_s(backlog: Backlog, now_s: float) -> float:
-    """What a call that comes up now is told, which is refused."""
+    """Return the retry delay of a call that arrives now and is rejected."""
     with pytest.raises(OverloadedError, match=r"\d calls are waiting and the limit is 3") as caught:
         backlog.check(now_s)
     assert caught.value.retry_after_s is not None
@@ -94,7 +94,7 @@ def test_calls_are_refused_while_too_many_wait():
     asyncio.run(main())
 
 
-def test_it_counts_the_server_that_it_was_made_for():
+def test_backlog_counts_the_calls_of_its_server():
     async def main():
         async with waiting() as (first, of_first), waiting() as (second, of_second):
             await of_first(5)
@@ -107,7 +107,7 @@ def test_it_counts_the_server_that_it_was_made_for():
 
 
 @pytest.mark.parametrize("count", [1, 250])  # gRPC tells of a hundred at a time
-def test_it_counts_its_own_server_among_those_of_others(count):
+def test_backlog_counts_only_its_own_server_among_several(count):
     async def main():
         others = [grpc.aio.server() for _ in range(count)]
         async with waiting() as (held, more):
@@ -118,7 +118,7 @@ def test_it_counts_its_own_server_among_those_of_others(count):
     asyncio.run(main())
 
 
-def test_when_to_come_again_is_learnt_while_there_is_always_something_to_answer(monkeypatch):
+def test_retry_delay_is_estimated_from_uninterrupted_work(monkeypatch):
     # A look that took long, as on a machine under load, would put off the next.
     monkeypatch.setattr("presage.serving.admission.backlog.time.thread_time", lambda: 0.0)
 
@@ -134,7 +134,7 @@ def test_when_to_come_again_is_learnt_while_there_is_always_something_to_answer(
     asyncio.run(main())
 
 
-def test_a_pause_is_no_time_that_answers_took():
+def test_idle_time_does_not_count_as_response_time():
     async def main():
         async with waiting() as (held, more):
             await more(2)
@@ -148,7 +148,7 @@ def test_a_pause_is_no_time_that_answers_took():
     asyncio.run(main())
 
 
-def test_calls_that_were_handed_over_keep_none_waiting():
+def test_calls_handed_over_to_python_do_not_count_as_waiting():
     async def main():
         async with waiting(sees=True) as (held, more):
             await more(5)
@@ -164,7 +164,7 @@ def test_calls_that_were_handed_over_keep_none_waiting():
     asyncio.run(main())
 
 
-def test_calls_that_are_cancelled_while_they_wait_do_not_wait_for_ever():
+def test_cancelled_waiting_calls_are_removed_from_the_count():
     """A client that opens and cancels calls faster than they are handed over leaves none behind."""
 
     async def main():

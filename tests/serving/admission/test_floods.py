@@ -51,8 +51,8 @@ def connected(server, count: int):
         yield opened
 
 
-def test_thousands_of_calls_that_do_nothing_stop_nobody(server):
-    """1,000 half-open calls, 1,000 idle streams and 1,000 health watches, while others ask."""
+def test_thousands_of_idle_calls_do_not_block_other_clients(server):
+    """1,000 half-open calls, 1,000 idle streams and 1,000 health watches, during other requests."""
     running, _, credentials = server
     with (
         PresageClient(running.target, timeout_s=30, credentials=credentials) as client,
@@ -74,8 +74,8 @@ def test_thousands_of_calls_that_do_nothing_stop_nobody(server):
 
 
 @pytest.mark.parametrize("count", [1, 25])  # connections
-def test_messages_that_never_end_take_little_memory(server, count):
-    """250 messages of 4 MiB, each but for its last bytes, by clients without a token."""
+def test_unfinished_messages_take_little_memory(server, count):
+    """250 messages of 4 MiB, each without its last bytes, by clients without a token."""
     running, ca, credentials = server
     with PresageClient(running.target, timeout_s=30, credentials=credentials) as client:
         grown_bytes = growth_under_unfinished_bytes(
@@ -85,7 +85,7 @@ def test_messages_that_never_end_take_little_memory(server, count):
 
 
 @pytest.mark.parametrize("method", [STREAM, CHECK, WATCH, REFLECTION, INFER])
-def test_of_no_method_messages_that_never_end_take_much_memory(release, tmp_path, method):
+def test_unfinished_messages_of_every_method_take_little_memory(release, tmp_path, method):
     with (
         serving("--release", release.folder, "--no-outcomes", cwd=tmp_path) as running,
         PresageClient(running.target, timeout_s=30) as client,
@@ -97,7 +97,7 @@ def test_of_no_method_messages_that_never_end_take_much_memory(release, tmp_path
 
 
 @pytest.mark.parametrize("server", ["TLS and tokens"], indirect=True)
-def test_without_a_token_no_byte_of_a_message_is_waited_for(server):
+def test_a_call_without_a_token_is_rejected_before_its_message_arrives(server):
     running, ca, _ = server
     with connected(server, 1) as (one,):
         stream = one.call()
@@ -110,7 +110,7 @@ def test_without_a_token_no_byte_of_a_message_is_waited_for(server):
         client.release()
 
 
-def test_the_least_used_connections_of_a_host_give_way(release):
+def test_the_least_recently_used_connections_of_a_host_are_closed_first(release):
     port = free_port()
     with start_server(release, Options(port=port)) as server:
         bounded = Connections(lambda: port, max_per_host=10)

@@ -1,4 +1,4 @@
-"""Limits: what passes, what is refused, and when to come again."""
+"""Rate and queue limits: accepted and rejected requests, and retry delays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REQUESTS = st.lists(
 
 @settings(deadline=None)
 @given(rate=RATES, requests=REQUESTS)
-def test_in_no_window_more_passes_than_the_rate_a_burst_and_one_request(rate, requests):
+def test_no_window_exceeds_the_rate_plus_a_burst_plus_one_request(rate, requests):
     clock = Clock()
     limit = RateLimit(rate, clock=clock)
     passed = []
@@ -63,7 +63,7 @@ def test_in_no_window_more_passes_than_the_rate_a_burst_and_one_request(rate, re
 
 @settings(deadline=None)
 @given(rate=RATES, requests=REQUESTS)
-def test_whoever_waits_as_long_as_it_was_told_passes(rate, requests):
+def test_a_client_that_waits_the_retry_delay_is_accepted(rate, requests):
     clock = Clock()
     limit = RateLimit(rate, clock=clock)
     for wait_s, rows, often in requests:
@@ -77,7 +77,7 @@ def test_whoever_waits_as_long_as_it_was_told_passes(rate, requests):
             assert passes(limit, "a", rows)
 
 
-def test_a_second_of_rows_passes_at_once_and_again_after_a_second():
+def test_one_second_of_rows_is_accepted_at_once_and_again_after_a_second():
     clock = Clock()
     limit = RateLimit(100, clock=clock)
 
@@ -88,7 +88,7 @@ def test_a_second_of_rows_passes_at_once_and_again_after_a_second():
     assert [passes(limit, "a", 10) for _ in range(12)] == [True] * 10 + [False] * 2
 
 
-def test_a_request_larger_than_a_second_of_rows_is_owed_for():
+def test_a_request_larger_than_a_second_of_rows_delays_the_next():
     clock = Clock()
     limit = RateLimit(100, clock=clock)
 
@@ -100,7 +100,7 @@ def test_a_request_larger_than_a_second_of_rows_is_owed_for():
     assert passes(limit, "a", 1)
 
 
-def test_asking_too_often_costs_nothing_more():
+def test_rejected_requests_do_not_extend_the_retry_delay():
     clock = Clock()
     limit = RateLimit(100, clock=clock)
     limit.consume("a", 100)
@@ -111,7 +111,7 @@ def test_asking_too_often_costs_nothing_more():
     assert passes(limit, "a", 1)
 
 
-def test_clients_do_not_take_from_each_other():
+def test_each_client_has_its_own_limit():
     limit = RateLimit(10, clock=Clock())
     limit.consume("a", 100)
 
@@ -119,7 +119,7 @@ def test_clients_do_not_take_from_each_other():
     assert passes(limit, "b", 10)
 
 
-def test_so_many_clients_are_remembered_and_the_one_unheard_of_for_longest_forgotten():
+def test_the_least_recently_active_client_is_evicted_from_the_bounded_table():
     limit = RateLimit(10, clock=Clock())
     for name in ("old", "new"):
         limit.consume(name, 100)
@@ -132,7 +132,7 @@ def test_so_many_clients_are_remembered_and_the_one_unheard_of_for_longest_forgo
     assert passes(limit, "new", 1)
 
 
-def test_the_refusal_says_the_limit_and_how_to_raise_it():
+def test_the_error_names_the_limit_and_how_to_raise_it():
     limit = RateLimit(2.5, clock=Clock())
     limit.consume("a", 4)
 
@@ -145,7 +145,7 @@ def test_the_refusal_says_the_limit_and_how_to_raise_it():
 # Rows that wait --------------------------------------------------------------------------------
 
 
-def test_there_is_room_until_it_is_full_and_again_when_something_is_done():
+def test_rows_are_accepted_until_the_queue_is_full_and_again_after_completion():
     queue = BatchQueue(100)
     with queue.reserve(60):
         with queue.reserve(40):
@@ -160,7 +160,7 @@ def test_there_is_room_until_it_is_full_and_again_when_something_is_done():
     assert queue.rows == 0
 
 
-def test_a_request_larger_than_all_the_room_is_taken_when_nothing_waits():
+def test_a_request_larger_than_the_queue_is_accepted_when_nothing_waits():
     queue = BatchQueue(100)
     with queue.reserve(101), pytest.raises(OverloadedError), queue.reserve(1):
         pass
@@ -171,7 +171,7 @@ def test_a_request_larger_than_all_the_room_is_taken_when_nothing_waits():
 
 @settings(deadline=None)
 @given(st.data())
-def test_never_more_rows_than_there_is_room_for_but_for_one_request(data):
+def test_queued_rows_exceed_the_limit_by_at_most_one_request(data):
     queue = BatchQueue(50)
     waiting: list[tuple[int, ExitStack]] = []
     for rows in data.draw(st.lists(st.integers(0, 80), max_size=40)):
@@ -193,23 +193,23 @@ def test_never_more_rows_than_there_is_room_for_but_for_one_request(data):
     assert queue.rows == 0
 
 
-def told_to_wait_s(queue: BatchQueue) -> float:
+def retry_delay_s(queue: BatchQueue) -> float:
     with queue.reserve(100), pytest.raises(OverloadedError) as caught, queue.reserve(100):
         pass
     assert caught.value.retry_after_s is not None
     return caught.value.retry_after_s
 
 
-def test_how_long_to_wait_is_learnt_from_what_was_done():
+def test_the_retry_delay_is_estimated_from_completed_work():
     queue = BatchQueue(100)
     for _ in range(20):
         with queue.reserve(100):
             time.sleep(0.01)  # 10 000 rows a second, at most
 
-    assert 0.005 < told_to_wait_s(queue) < 0.1
+    assert 0.005 < retry_delay_s(queue) < 0.1
 
 
-def test_how_long_to_wait_is_not_learnt_from_what_was_given_up():
+def test_abandoned_work_does_not_change_the_retry_delay():
     queue = BatchQueue(100)
     for _ in range(20):
         # As of a call that is cancelled, or refused by a model: over at once, with nothing done.
@@ -217,4 +217,4 @@ def test_how_long_to_wait_is_not_learnt_from_what_was_given_up():
             raise KeyboardInterrupt
 
     assert queue.rows == 0
-    assert told_to_wait_s(queue) == told_to_wait_s(BatchQueue(100))
+    assert retry_delay_s(queue) == retry_delay_s(BatchQueue(100))

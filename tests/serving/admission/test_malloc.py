@@ -1,4 +1,4 @@
-"""Freed memory is kept while large requests come, and given back once they do not."""
+"""Freed memory is retained during large requests and returned to the system afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from presage.serving.admission import malloc
 from presage.serving.admission.malloc import MemoryTrimmer
 
 
-def test_memory_is_given_back_once_after_the_last_large_request(monkeypatch):
+def test_memory_is_returned_once_after_the_last_large_request(monkeypatch):
     monkeypatch.setattr(malloc, "IDLE_S", 0.2)
     given_back: list[float] = []
 
@@ -35,7 +35,7 @@ def test_memory_is_given_back_once_after_the_last_large_request(monkeypatch):
     assert given_back[0] >= last_s + 0.19
 
 
-def test_what_unread_requests_took_is_given_back_while_more_of_them_come(monkeypatch):
+def test_memory_of_unread_requests_is_returned_while_more_arrive(monkeypatch):
     monkeypatch.setattr(malloc, "SOON_S", 0.05)
     given_back: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Requests that arrive slowly are ended in time, and the oldest first when there are too many."""
+"""Slow requests are ended in time, the oldest first when there are too many."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_slow_requests_are_ended_while_memory_is_short():
     asyncio.run(main())
 
 
-def test_an_authenticated_request_is_not_ended_for_those_of_strangers():
+def test_unauthenticated_requests_do_not_end_an_authenticated_one():
     async def main():
         memory = [0]
         unfinished = UnfinishedRequests(
@@ -109,7 +109,7 @@ def test_an_authenticated_request_is_not_ended_for_those_of_strangers():
     asyncio.run(main())
 
 
-def test_a_stream_is_idle_for_any_time_and_ends_with_its_messages():
+def test_a_stream_may_be_idle_for_any_time_and_ends_with_its_messages():
     async def main():
         unfinished = UnfinishedRequests(receive_s=0.01)
         coming: asyncio.Queue[object] = asyncio.Queue()
@@ -175,8 +175,8 @@ def test_a_call_that_its_client_cancels_is_not_mistaken_for_a_slow_one():
     asyncio.run(main())
 
 
-async def left_open(waiting: list[asyncio.Task[object]]) -> list[bool]:
-    """Whether each is still open; all are cancelled."""
+async def open_requests(waiting: list[asyncio.Task[object]]) -> list[bool]:
+    """Return whether each request is still open, and cancel all."""
     found = [not one.done() for one in waiting]
     for one in waiting:
         one.cancel()
@@ -205,12 +205,12 @@ def test_requests_that_arrive_too_fast_are_ended_by_halves_the_oldest_first(monk
         await asyncio.sleep(0)
         memory[0] = 11
         await asyncio.sleep(0.05)
-        return await left_open(waiting)
+        return await open_requests(waiting)
 
     assert asyncio.run(main()) == [False] * 20 + [True] * 20
 
 
-def test_fresh_requests_of_authenticated_callers_are_not_ended_for_memory(monkeypatch):
+def test_new_requests_of_authenticated_clients_are_not_ended_for_memory(monkeypatch):
     monkeypatch.setattr(
         "presage.serving.admission.unfinished_requests._SLOW_S", 1000.0
     )  # all are fresh
@@ -228,7 +228,7 @@ def test_fresh_requests_of_authenticated_callers_are_not_ended_for_memory(monkey
         memory[0] = 11
         while not waiting[-5].done():  # all that may be ended
             await asyncio.sleep(0)
-        return await left_open(waiting)
+        return await open_requests(waiting)
 
     assert asyncio.run(main()) == [True] * 20 + [False] * 16 + [True] * 4
 
@@ -247,12 +247,12 @@ def test_memory_of_requests_that_were_just_ended_does_not_raise_the_bound():
             await asyncio.sleep(0.1)
             return waiting
 
-        return await left_open([*await flood(), *await flood()])
+        return await open_requests([*await flood(), *await flood()])
 
     assert asyncio.run(main()) == [False] * 14 + [True] * 4
 
 
-def test_what_a_client_sent_before_it_left_is_given_back():
+def test_memory_of_a_disconnected_client_is_released():
     freed = []
 
     async def main():

@@ -1,4 +1,4 @@
-"""Failed authentications are logged once a second for each host, and answered ever later."""
+"""Failed authentications are logged once a second per host and delayed ever longer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_other_hosts_are_not_delayed_and_a_quiet_minute_is_forgiven(record_failu
     assert record_failure("a") == 0.1
 
 
-def test_a_host_has_one_line_a_second_that_counts_its_failures(record_failure, clock, caplog):
+def test_failures_of_a_host_are_logged_as_one_count_a_second(record_failure, clock, caplog):
     caplog.set_level(logging.WARNING, logger="presage.serving")
     for _ in range(5):
         record_failure()

@@ -1,4 +1,4 @@
-"""Callers: who is let in by a token file, what a role allows, and what is never said."""
+"""Token files: accepted tokens, permissions of roles, and error messages without secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def often(monkeypatch):
-    """Token files are looked at on every call."""
+    """Check token files for changes on every call."""
     monkeypatch.setattr(token_file, "_CHECK_S", 0.0)
 
 
@@ -37,13 +37,13 @@ def logged(caplog):
     return lambda: [(row.getMessage(), row.fields) for row in caplog.records]
 
 
-def who(tokens: Tokens, token: str) -> Caller:
+def authenticate(tokens: Tokens, token: str) -> Caller:
     return tokens.authenticate([("x-other", "1"), ("authorization", f"Bearer {token}")])
 
 
-def knows(tokens: Tokens, token: str) -> bool:
+def is_known(tokens: Tokens, token: str) -> bool:
     try:
-        return bool(who(tokens, token))
+        return bool(authenticate(tokens, token))
     except UnauthenticatedError:
         return False
 
@@ -51,11 +51,13 @@ def knows(tokens: Tokens, token: str) -> bool:
 # Tokens ----------------------------------------------------------------------------------------
 
 
-def test_a_new_token_lets_in_by_its_line(path):
+def test_a_new_token_authenticates_by_its_line(path):
     token, line = new_token("scheduler-1", ["predict", "report"])
     path.write_text(f"# made today\n\n{line}  # for the cluster\n")
 
-    assert who(read_tokens(path), token) == Caller("scheduler-1", frozenset({"predict", "report"}))
+    assert authenticate(read_tokens(path), token) == Caller(
+        "scheduler-1", frozenset({"predict", "report"})
+    )
     assert token not in line
     assert len(token) >= 43  # 32 random bytes
 
@@ -68,24 +70,24 @@ def test_a_name_may_have_several_tokens(path):
     made = [new_token("a", ["predict"]) for _ in range(2)]  # while one takes the other's place
     path.write_text("\n".join(line for _, line in made))
 
-    assert [who(read_tokens(path), token).name for token, _ in made] == ["a", "a"]
+    assert [authenticate(read_tokens(path), token).name for token, _ in made] == ["a", "a"]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "#a", "-a", "a" * 65, "a\n", "\u00e4", "a/b"])
-def test_a_name_that_is_none(name):
+def test_an_invalid_name_is_rejected(name):
     with pytest.raises(ConfigError, match=r"must be|the name"):
         new_token(name, ["predict"])
 
 
 @pytest.mark.parametrize("roles", [[], ["Predict"], ["predict", ""], ["predict", "root"], ["a b"]])
-def test_a_role_that_is_none(roles):
+def test_an_unknown_role_is_rejected(roles):
     with pytest.raises(ConfigError, match=r"must be|role .* does not exist; use predict, report"):
         new_token("a", roles)
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 @pytest.mark.parametrize("around", ["", " ", "\t "])
-def test_the_scheme_in_any_case_and_blanks_around_the_token(path, scheme, around):
+def test_the_scheme_ignores_case_and_blanks_around_the_token(path, scheme, around):
     token, line = new_token("a", ["predict"])
     path.write_text(line)
 
@@ -105,7 +107,7 @@ def test_the_scheme_in_any_case_and_blanks_around_the_token(path, scheme, around
         [("authorization", "")],
     ],
 )
-def test_no_token_is_asked_for(path, metadata):
+def test_a_missing_token_is_requested_by_the_error(path, metadata):
     path.write_text(new_token("a", ["predict"])[1])
 
     with pytest.raises(UnauthenticatedError, match="send the metadata") as caught:
@@ -113,18 +115,18 @@ def test_no_token_is_asked_for(path, metadata):
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_token_that_is_not_known_is_not_repeated(path):
+def test_the_error_does_not_repeat_an_unknown_token(path):
     token, line = new_token("a", ["predict"])
     path.write_text(line)
     tokens = read_tokens(path)
 
     for wrong in ("s3cret", token[:-1], token + "x", token.swapcase(), HASH, line.split()[2]):
         with pytest.raises(UnauthenticatedError, match="does not know") as caught:
-            who(tokens, wrong)
+            authenticate(tokens, wrong)
         assert not wrong or wrong not in str(caught.value)
 
 
-def test_a_caller_may_do_what_its_roles_say():
+def test_roles_determine_the_allowed_methods():
     caller = Caller("ann", frozenset({"report"}))
 
     caller.require_role("report")
@@ -138,16 +140,16 @@ def test_a_caller_may_do_what_its_roles_say():
 # Tokens that are added -------------------------------------------------------------------------
 
 
-def test_a_token_is_added_to_a_new_file_that_only_its_owner_may_read(path):
+def test_a_new_token_file_is_readable_only_by_its_owner(path):
     token = add_token(path, "ann", ["predict", "report"])
 
-    assert who(read_tokens(path), token) == Caller("ann", frozenset({"predict", "report"}))
+    assert authenticate(read_tokens(path), token) == Caller("ann", frozenset({"predict", "report"}))
     assert path.stat().st_mode & 0o777 == 0o600
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("end", ["\n", "", "  # ours", "\n\n# more\n"])
-def test_a_token_is_added_to_what_is_there(path, end):
+def test_a_token_is_appended_to_an_existing_file(path, end):
     first, line = new_token("ann", ["predict"])
     path.write_text(f"# of this year\n{line}{end}")
     path.chmod(0o640)
@@ -156,12 +158,12 @@ def test_a_token_is_added_to_what_is_there(path, end):
     second = add_token(path, "bob", ["admin"])
 
     tokens = read_tokens(path)
-    assert (who(tokens, first).name, who(tokens, second).name) == ("ann", "bob")
+    assert (authenticate(tokens, first).name, authenticate(tokens, second).name) == ("ann", "bob")
     assert path.read_text().startswith(before)
     assert path.stat().st_mode & 0o777 == 0o640  # whoever runs the server still may read it
 
 
-def test_a_token_is_added_where_a_link_points(path, tmp_path):
+def test_a_token_is_added_to_the_target_of_a_symbolic_link(path, tmp_path):
     (tmp_path / "secret").write_text(new_token("ann", ["admin"])[1])
     path.symlink_to(tmp_path / "secret")
 
@@ -171,15 +173,15 @@ def test_a_token_is_added_where_a_link_points(path, tmp_path):
     assert len(read_tokens(tmp_path / "secret")) == 2
 
 
-def test_tokens_that_are_added_at_once_are_all_there(path):
+def test_tokens_added_concurrently_are_all_written(path):
     with ThreadPoolExecutor(8) as threads:
         tokens = list(threads.map(lambda i: add_token(path, f"n{i}", ["predict"]), range(40)))
 
     known = read_tokens(path)
-    assert [who(known, token).name for token in tokens] == [f"n{i}" for i in range(40)]
+    assert [authenticate(known, token).name for token in tokens] == [f"n{i}" for i in range(40)]
 
 
-def test_a_name_that_is_taken_is_not_added(path):
+def test_a_duplicate_name_is_rejected(path):
     add_token(path, "ann", ["predict"])
     before = path.read_text()
 
@@ -191,7 +193,7 @@ def test_a_name_that_is_taken_is_not_added(path):
 
 
 @pytest.mark.parametrize("place", ["none/tokens", "", "latin-1"])
-def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
+def test_the_error_names_a_file_that_cannot_be_written(tmp_path, place):
     (tmp_path / "latin-1").write_bytes(b"# \xe4")
 
     with pytest.raises(ConfigError, match=r"cannot be written \(.*--file"):
@@ -219,7 +221,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, place):
         (f"ann predict, {HASH}", "role no. 2 does not exist"),
     ],
 )
-def test_a_bad_line_is_named_and_not_repeated(path, line, said):
+def test_the_error_names_an_invalid_line_without_repeating_it(path, line, said):
     path.write_text(f"# comment\nok predict {'0' * 64}\n{line}\n")
 
     if not said:  # a name may look like that
@@ -240,7 +242,7 @@ WORDS = st.sampled_from(
 
 @settings(deadline=None)
 @given(lines=st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=4))
-def test_whatever_is_in_a_file_no_hash_and_no_token_is_in_the_error(tmp_path_factory, lines):
+def test_errors_of_any_file_contain_no_hash_and_no_token(tmp_path_factory, lines):
     path = tmp_path_factory.getbasetemp() / "tokens-of-any-kind"
     path.write_text("\n".join(lines))
     try:
@@ -250,7 +252,7 @@ def test_whatever_is_in_a_file_no_hash_and_no_token_is_in_the_error(tmp_path_fac
         assert not any(word in said for word in (HASH[:16], HASH[:16].upper(), "s3cret", "0123"))
 
 
-def test_a_hash_of_two_lines_is_refused(path):
+def test_a_hash_on_two_lines_is_rejected(path):
     path.write_text(f"ann admin {HASH}\nbob predict {HASH}\n")
 
     with pytest.raises(ConfigError, match=r"tokens:2: another line has this hash"):
@@ -258,7 +260,7 @@ def test_a_hash_of_two_lines_is_refused(path):
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", "a folder"])
-def test_a_file_that_cannot_be_read(path, content):
+def test_an_unreadable_file_is_an_error(path, content):
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content:
@@ -269,7 +271,7 @@ def test_a_file_that_cannot_be_read(path, content):
 
 
 @pytest.mark.parametrize("content", ["", "\n", "# nobody yet\n"])
-def test_no_server_starts_with_a_file_without_a_token(path, content):
+def test_a_server_does_not_start_with_an_empty_token_file(path, content):
     path.write_text(content)
 
     with pytest.raises(ConfigError, match="contains no token"):
@@ -279,26 +281,26 @@ def test_no_server_starts_with_a_file_without_a_token(path, content):
 # Files that change -----------------------------------------------------------------------------
 
 
-def test_a_changed_file_is_read_again(path, often, logged):
+def test_a_changed_file_is_reloaded(path, often, logged):
     (old, old_line), (new, new_line) = (new_token("a", [role]) for role in ("predict", "admin"))
     path.write_text(old_line)
     tokens = TokenFile(path)
-    assert knows(tokens(), old)
-    assert not knows(tokens(), new)
+    assert is_known(tokens(), old)
+    assert not is_known(tokens(), new)
 
     path.write_text(f"{old_line}\n{new_line}")
-    assert knows(tokens(), old)
-    assert who(tokens(), new).roles == {"admin"}
+    assert is_known(tokens(), old)
+    assert authenticate(tokens(), new).roles == {"admin"}
 
     path.write_text(new_line)
-    assert not knows(tokens(), old)
-    assert knows(tokens(), new)
+    assert not is_known(tokens(), old)
+    assert is_known(tokens(), new)
     assert logged() == [
         ("tokens read again", {"file": str(path), "tokens": count}) for count in (2, 1)
     ]
 
 
-def test_a_file_that_was_replaced_by_another_of_the_same_length_is_read_again(path, often):
+def test_a_file_replaced_by_one_of_equal_length_is_reloaded(path, often):
     (old, old_line), (new, new_line) = (new_token("a", ["predict"]) for _ in range(2))
     path.write_text(old_line)
     tokens = TokenFile(path)
@@ -306,25 +308,25 @@ def test_a_file_that_was_replaced_by_another_of_the_same_length_is_read_again(pa
     (other := path.with_name("other")).write_text(new_line)
     other.rename(path)  # as editors do it, and what lays secrets down in containers
 
-    assert knows(tokens(), new)
-    assert not knows(tokens(), old)
+    assert is_known(tokens(), new)
+    assert not is_known(tokens(), old)
 
 
 @pytest.mark.parametrize("revoked", ["", "# {}"])
-def test_a_token_is_revoked_whatever_is_wrong_with_another_line(path, often, logged, revoked):
+def test_a_token_is_revoked_although_another_line_is_invalid(path, often, logged, revoked):
     (old, old_line), (kept, kept_line) = (new_token(name, ["predict"]) for name in "ab")
     path.write_text(f"{old_line}\n{kept_line}\n")
     tokens = TokenFile(path)
 
     path.write_text(f"{revoked.format(old_line)}\n{kept_line} expires=soon\nc predict x\n")
 
-    assert not knows(tokens(), old)
-    assert knows(tokens(), kept)
+    assert not is_known(tokens(), old)
+    assert is_known(tokens(), kept)
     assert [event for event, _ in logged()] == ["tokens not read again"]
 
 
 @pytest.mark.parametrize("how", ["gone", "a bad line", "a folder", "not text"])
-def test_a_file_that_became_unreadable_keeps_whom_it_let_in(path, often, logged, how):
+def test_tokens_stay_valid_while_their_file_is_unreadable(path, often, logged, how):
     token, line = new_token("a", ["predict"])
     path.write_text(line)
     tokens = TokenFile(path)
@@ -338,7 +340,7 @@ def test_a_file_that_became_unreadable_keeps_whom_it_let_in(path, often, logged,
     if how == "a folder":
         path.mkdir()
     for _ in range(3):
-        assert knows(tokens(), token)
+        assert is_known(tokens(), token)
 
     ((event, fields),) = logged()  # once
     assert event == "tokens not read again"
@@ -348,21 +350,21 @@ def test_a_file_that_became_unreadable_keeps_whom_it_let_in(path, often, logged,
     if path.is_dir():
         path.rmdir()
     path.write_text(new_token("a", ["predict"])[1])
-    assert not knows(tokens(), token)
+    assert not is_known(tokens(), token)
 
 
-def test_a_file_from_which_the_last_token_was_taken_lets_nobody_in(path, often, logged):
+def test_a_file_without_its_last_token_authenticates_no_client(path, often, logged):
     token, line = new_token("a", ["predict"])
     path.write_text(line)
     tokens = TokenFile(path)
 
     path.write_text(f"# {line}\n")
 
-    assert not knows(tokens(), token)
+    assert not is_known(tokens(), token)
     assert logged() == [("tokens read again", {"file": str(path), "tokens": 0})]
 
 
-def test_what_was_changed_while_it_was_read_is_read_again(path, often, monkeypatch):
+def test_a_file_changed_during_a_read_is_reloaded(path, often, monkeypatch):
     (old, old_line), (new, new_line) = (new_token("a", ["predict"]) for _ in range(2))
     path.write_text(old_line)
 
@@ -376,23 +378,23 @@ def test_what_was_changed_while_it_was_read_is_read_again(path, often, monkeypat
     monkeypatch.undo()
     monkeypatch.setattr(token_file, "_CHECK_S", 0.0)
 
-    assert knows(tokens(), new)
-    assert not knows(tokens(), old)
+    assert is_known(tokens(), new)
+    assert not is_known(tokens(), old)
 
 
-def test_the_file_is_not_looked_at_on_every_call(path):
+def test_the_file_is_not_checked_on_every_call(path):
     token, line = new_token("a", [*ROLES], AGENT)
     path.write_text(line)
     tokens = TokenFile(path)
     path.write_text(new_token("b", ["admin"])[1])
 
-    assert knows(tokens(), token)  # within a second
+    assert is_known(tokens(), token)  # within a second
 
 
 # Limits of a token -----------------------------------------------------------------------------
 
 
-def test_a_line_may_bound_what_its_token_is_good_for(path):
+def test_a_line_may_limit_its_token(path):
     words = {
         "expires": "2999-01-31T12:00:00Z",
         "run-as": "ann_w",
@@ -404,30 +406,30 @@ def test_a_line_may_bound_what_its_token_is_good_for(path):
     token, line = new_token("ann", ["submit", "agent"], words)
     path.write_text(line)
 
-    caller = who(read_tokens(path), token)
+    caller = authenticate(read_tokens(path), token)
     assert caller.run_as == caller.account == "ann_w"
     assert caller.node == "n0"
     assert caller.devices == (("h200", 8), ("NVIDIA A2", 1))
     assert (caller.max_jobs, caller.max_bytes) == (5, 1_000_000)
 
 
-def test_without_an_account_of_its_own_a_caller_runs_as_its_name():
+def test_jobs_run_as_the_name_of_the_token_without_an_account():
     assert Caller("ann", frozenset()).account == "ann"
 
 
 @pytest.mark.parametrize("zone", ["Z", "+02:00", ""])
-def test_a_token_that_has_expired_is_refused_by_name(zone):
+def test_the_error_names_an_expired_token(zone):
     token, line = new_token("ann", ["predict"], {"expires": f"2027-01-31T12:00:00{zone}"})
     at_s = datetime.fromisoformat(f"2027-01-31T12:00:00{zone or 'Z'}").timestamp()
     digest = line.split()[2]
     caller = Caller("ann", frozenset({"predict"}), expires_unix_s=at_s)
 
-    assert who(Tokens({digest: caller}, clock=lambda: at_s - 1), token) == caller
+    assert authenticate(Tokens({digest: caller}, clock=lambda: at_s - 1), token) == caller
     with pytest.raises(
         UnauthenticatedError,
         match=r"token of 'ann' has expired; create a new one with `presage token`",
     ):
-        who(Tokens({digest: caller}, clock=lambda: at_s), token)
+        authenticate(Tokens({digest: caller}, clock=lambda: at_s), token)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +446,7 @@ def test_a_token_that_has_expired_is_refused_by_name(zone):
         (HASH, "word no. 4 must be one of"),
     ],
 )
-def test_a_bad_limit_is_named(path, words, said):
+def test_the_error_names_an_invalid_limit(path, words, said):
     path.write_text(f"ann predict {HASH} {words}\n")
 
     with pytest.raises(ConfigError) as caught:
@@ -453,7 +455,7 @@ def test_a_bad_limit_is_named(path, words, said):
     assert HASH not in str(caught.value)
 
 
-def test_the_role_agent_is_of_one_node_and_its_devices(path):
+def test_the_role_agent_requires_one_node_and_its_devices(path):
     path.write_text(f"n0 agent {HASH} node=n0\n")
 
     with pytest.raises(ConfigError, match=r"tokens:1: the role 'agent' requires a node"):
@@ -468,7 +470,7 @@ def test_the_role_agent_is_of_one_node_and_its_devices(path):
         ({"run-as": "a b"}, "--run-as 'a b': must be the name of an account"),
     ],
 )
-def test_a_limit_that_is_not_valid_is_named_by_its_option(path, limits, said):
+def test_the_error_names_the_option_of_an_invalid_limit(path, limits, said):
     with pytest.raises(ConfigError) as caught:
         add_token(path, "n0", ["submit"], limits)
 

@@ -1,4 +1,4 @@
-"""Where a server listens: what is refused before it does, and what is said of it."""
+"""Listening addresses and TLS credentials of a server, and errors about them."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def refused(options: Options) -> str:
         ("::1", "::1"),
     ],
 )
-def test_loopback_needs_no_leave(host, address):
+def test_loopback_needs_no_permission(host, address):
     assert resolve_address(Options(host=host, port=0)) == address
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:127.0.0.1", "192.0.2.1"])
-def test_beyond_loopback_it_takes_leave_or_encryption(host, tmp_path):
+def test_other_addresses_need_permission_or_encryption(host, tmp_path):
     said = refused(Options(host=host, port=0))
 
     assert said.startswith(f"{host} is not a loopback address")
@@ -68,14 +68,14 @@ def test_beyond_loopback_it_takes_leave_or_encryption(host, tmp_path):
         assert resolve_address(Options(host=host, port=0, tls=Tls(tmp_path, tmp_path))) == host
 
 
-def test_an_address_of_another_machine():
+def test_an_address_of_another_machine_is_rejected():
     said = refused(Options(host="192.0.2.1", port=4711, allow_remote=True))
 
     assert said.startswith("cannot listen on 192.0.2.1:4711 (Cannot assign requested address)")
 
 
 @pytest.mark.parametrize("host", ["", "no-such-host.invalid", "a" * 70, "a..b", "1.2.3.4.5"])
-def test_a_host_that_is_none(host):
+def test_an_invalid_host_is_rejected(host):
     said = refused(Options(host=host, port=0))
 
     assert said.startswith(f"host {host!r} has no address (")
@@ -83,7 +83,7 @@ def test_a_host_that_is_none(host):
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 10**9])
-def test_a_port_that_does_not_exist(port):
+def test_an_invalid_port_is_rejected(port):
     assert refused(Options(port=port)).startswith(f"port {port} is out of range; pass --port 0 to")
 
 
@@ -101,7 +101,7 @@ def listener(*options: int, host: str = "127.0.0.1") -> socket.socket:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("theirs", [(), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT,)])
-def test_a_port_in_use_is_named(host, theirs):
+def test_the_error_names_a_port_in_use(host, theirs):
     with listener(*theirs, host=host) as other:
         port = other.getsockname()[1]
         assert refused(Options(host=host, port=port)) == port_in_use_message(host, port)
@@ -111,7 +111,7 @@ def test_a_port_in_use_is_named(host, theirs):
     )
 
 
-def test_a_port_is_shared_only_by_those_that_mean_to():
+def test_a_port_is_shared_only_on_request():
     with listener(socket.SO_REUSEPORT) as other:
         port = other.getsockname()[1]
         assert resolve_address(Options(port=port, shared_port=True)) == "127.0.0.1"
@@ -122,7 +122,7 @@ def test_a_port_is_shared_only_by_those_that_mean_to():
         )
 
 
-def test_connections_of_a_server_just_stopped_do_not_keep_the_port():
+def test_connections_of_a_stopped_server_do_not_block_its_port():
     with listener(socket.SO_REUSEADDR) as server:  # which gRPC's have
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -137,7 +137,7 @@ def test_connections_of_a_server_just_stopped_do_not_keep_the_port():
 
 
 def listening(options: Options, address: str = "127.0.0.1") -> int:
-    """The port that a server was given."""
+    """Return the port of a server."""
 
     async def main() -> int:
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
@@ -150,12 +150,12 @@ def listening(options: Options, address: str = "127.0.0.1") -> int:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_any_free_port_becomes_a_real_one(address):
+def test_port_zero_selects_a_free_port(address):
     assert 0 < listening(Options(port=0), address) < 65_536
     assert listening(Options(port=(port := free_port()))) == port
 
 
-def test_a_port_that_was_taken_in_the_meantime():
+def test_a_port_taken_after_the_check_is_an_error():
     with listener() as other:
         port = other.getsockname()[1]
         with pytest.raises(ServiceError) as caught:
@@ -163,14 +163,14 @@ def test_a_port_that_was_taken_in_the_meantime():
         assert str(caught.value) == port_in_use_message("127.0.0.1", port)
 
 
-def test_a_certificate_and_its_key(pems):
+def test_a_certificate_and_its_key_are_accepted(pems):
     (certificate, key), (authority, _) = pems["server"], pems["authority"]
 
     assert listening(Options(port=0, tls=Tls(certificate, key))) > 0
     assert listening(Options(port=0, tls=Tls(certificate, key, authority))) > 0
 
 
-def test_credentials_that_cannot_be_are_named(pems):
+def test_the_error_names_invalid_credentials(pems):
     folder, (certificate, key) = pems["folder"], pems["server"]
     (nonsense := folder / "nonsense.pem").write_text(
         "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n"
@@ -202,5 +202,5 @@ def test_credentials_that_cannot_be_are_named(pems):
 
 
 @pytest.mark.parametrize(("host", "said"), [("127.0.0.1", "127.0.0.1:5"), ("::1", "[::1]:5")])
-def test_what_a_client_is_given(host, said):
+def test_client_credentials_match_the_options(host, said):
     assert target(host, 5) == said

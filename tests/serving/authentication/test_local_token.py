@@ -1,4 +1,4 @@
-"""The local token: only its own user finds it, whatever else lies in its place."""
+"""Local token: only its own user can read it, whatever lies in its path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def metadata(token):
 
 
 @pytest.mark.parametrize("target", ["127.0.0.1:5001", "localhost:5001", "[::1]:5001"])
-def test_a_client_of_the_same_user_finds_it(target):
+def test_a_client_of_the_same_user_sends_the_token(target):
     server = LocalToken(5001, ["predict", "admin"])
     server.write()
 
@@ -41,7 +41,7 @@ def test_a_client_of_the_same_user_finds_it(target):
 
 
 @pytest.mark.parametrize("target", ["10.0.0.1:5001", "example:5001", "127.0.0.1:5002", "unix:/x"])
-def test_it_is_sent_to_no_other_server(target):
+def test_the_token_is_not_sent_to_another_server(target):
     LocalToken(5001, ["predict"]).write()
 
     assert local_token_finder(target)() == ""
@@ -68,7 +68,7 @@ sys.stdin.read()
         ("127.0.0.2", "localhost", True),
     ],
 )
-def test_it_is_not_sent_where_another_user_listens(listens, target, is_sent):
+def test_the_token_is_not_sent_to_a_server_of_another_user(listens, target, is_sent):
     port = free_port()
     LocalToken(port, ["predict"]).write()
     process = subprocess.Popen(
@@ -92,7 +92,7 @@ def test_it_is_not_sent_where_another_user_listens(listens, target, is_sent):
         ("127.0.0.1", f"{'0' * 24}01000000", 1, True),
     ],
 )
-def test_who_listens_is_read_from_the_kernels_tables(
+def test_the_user_of_a_listening_socket_is_read_from_the_kernels_tables(
     name, place, uid, is_sent, tmp_path, monkeypatch
 ):
     LocalToken(5001, ["predict"]).write()
@@ -105,7 +105,7 @@ def test_who_listens_is_read_from_the_kernels_tables(
     assert (local_token_finder(f"{name}:5001")() != "") is is_sent
 
 
-def test_only_its_user_can_read_it_whatever_the_mask_of_modes_is():
+def test_only_its_user_can_read_the_token_under_any_umask():
     before = os.umask(0)
     try:
         LocalToken(5001, ["predict"]).write()
@@ -117,7 +117,7 @@ def test_only_its_user_can_read_it_whatever_the_mask_of_modes_is():
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_server_that_starts_again_has_a_new_token_that_clients_find():
+def test_a_restarted_server_has_a_new_token_that_clients_find():
     find = local_token_finder("127.0.0.1:5001")
     before, after = LocalToken(5001, ["predict"]), LocalToken(5001, ["predict"])
     before.write()
@@ -134,7 +134,7 @@ def test_a_server_that_starts_again_has_a_new_token_that_clients_find():
 
 
 @pytest.mark.parametrize("what", ["fifo", "link", "folder", "readable by all", "large", "device"])
-def test_what_lies_in_its_place_is_no_token(what, tmp_path):
+def test_other_content_in_its_path_is_not_a_token(what, tmp_path):
     path = local_token_path(5001)
     path.parent.mkdir(parents=True)
     if what == "fifo":
@@ -153,7 +153,7 @@ def test_what_lies_in_its_place_is_no_token(what, tmp_path):
     assert local_token_finder("127.0.0.1:5001")() == ""
 
 
-def test_where_no_file_can_be_made_the_server_goes_on_without(monkeypatch, tmp_path, caplog):
+def test_a_server_runs_without_a_token_where_no_file_can_be_written(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     (tmp_path / "file").write_text("")
 

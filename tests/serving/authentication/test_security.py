@@ -1,4 +1,4 @@
-"""Who is let in, who may do what, and that nobody hears of it who should not."""
+"""Authentication and authorization of a real server, and the absence of secrets in logs."""
 
 import socket
 import ssl
@@ -58,7 +58,7 @@ def asking(server, **credentials):
 # Tokens ----------------------------------------------------------------------------------------
 
 
-def test_each_role_may_do_its_own_and_nothing_else(release, tokens, tmp_path, job, cpu):
+def test_each_role_allows_only_its_own_methods(release, tokens, tmp_path, job, cpu):
     path, secrets = tokens
     options = Options(port=0, tokens=path, outcomes=tmp_path / "log.db")
     outcome = Outcome("key", job(), cpu, step_time_median_s=1.0)
@@ -82,7 +82,7 @@ def test_each_role_may_do_its_own_and_nothing_else(release, tokens, tmp_path, jo
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "Bearer", "x" * 5000])
-def test_without_a_known_token_nobody_is_let_in(release, tokens, token, job, cpu, caplog, capfd):
+def test_calls_without_a_known_token_are_rejected(release, tokens, token, job, cpu, caplog, capfd):
     with (
         start_server(release, Options(port=0, tokens=tokens[0], access_log=True)) as server,
         asking(server, token=token) as client,
@@ -95,7 +95,7 @@ def test_without_a_known_token_nobody_is_let_in(release, tokens, token, job, cpu
         assert len(token) < 5 or token not in said
 
 
-def test_a_token_that_is_taken_back_no_longer_lets_in(release, tokens, job, cpu):
+def test_a_revoked_token_is_rejected(release, tokens, job, cpu):
     path, secrets = tokens
     with (
         start_server(release, Options(port=0, tokens=path)) as server,
@@ -168,7 +168,7 @@ def test_with_a_certificate_the_connection_is_encrypted(release, pems, job, cpu)
             assert wrapped.version() in {"TLSv1.2", "TLSv1.3"}
 
 
-def test_with_a_client_authority_only_its_clients_are_let_in(release, pems, job, cpu, caplog):
+def test_with_a_client_ca_only_its_clients_are_accepted(release, pems, job, cpu, caplog):
     tls = Tls(pems["server"][0], pems["server"][1], pems["ca"])
     with start_server(release, Options(port=0, tls=tls, rows_per_s=1.0)) as server:
         known, stranger = (
@@ -193,12 +193,12 @@ def test_with_a_client_authority_only_its_clients_are_let_in(release, pems, job,
         (lambda tls, tmp: Tls(tls.certificate, tls.certificate), "is no certificate for the key"),
     ],
 )
-def test_certificates_that_cannot_be_are_named(release, pems, tmp_path, change, said):
+def test_the_error_names_invalid_certificates(release, pems, tmp_path, change, said):
     with pytest.raises(ServiceError, match=said):
         start_server(release, Options(port=0, tls=change(Tls(*pems["server"]), tmp_path)))
 
 
-def test_with_tls_and_tokens_it_may_listen_beyond_loopback(release, pems, tokens):
+def test_a_server_with_tls_and_tokens_may_listen_beyond_loopback(release, pems, tokens):
     options = Options(host="0.0.0.0", port=0, tls=Tls(*pems["server"]), tokens=tokens[0])
     with start_server(release, options) as server:
         assert server.port
@@ -207,9 +207,7 @@ def test_with_tls_and_tokens_it_may_listen_beyond_loopback(release, pems, tokens
 # Limits of a client ----------------------------------------------------------------------------
 
 
-def test_a_client_that_asks_for_more_than_its_rows_is_told_when_to_come_back(
-    release, tokens, job, cpu
-):
+def test_a_client_beyond_its_row_limit_gets_a_retry_delay(release, tokens, job, cpu):
     path, secrets = tokens
     with start_server(release, Options(port=0, tokens=path, rows_per_s=100.0)) as server:
         with asking(server, token=secrets["reader"]) as greedy:
@@ -221,7 +219,7 @@ def test_a_client_that_asks_for_more_than_its_rows_is_told_when_to_come_back(
             assert other.predict([Placement(job(), cpu)])
 
 
-def test_a_token_file_that_is_none_keeps_the_server_from_starting(release, tmp_path):
+def test_a_server_does_not_start_with_an_invalid_token_file(release, tmp_path):
     for text, said in (
         ("scheduler predict nothash\n", "tokens:1: must be NAME"),
         (f"scheduler owner {'0' * 64}\n", "role 'owner' does not exist"),

@@ -1,4 +1,4 @@
-"""The client against servers that are absent, late, slow, broken or in the way."""
+"""Client against servers that are absent, slow, broken or unavailable."""
 
 import asyncio
 import pickle
@@ -30,7 +30,7 @@ from tests.serving.support.running_server import start_server
 
 @contextmanager
 def serving(answer, timeout_s=3.0):
-    """A server whose Predict is ``answer(call_number, context)``; yields a client and the calls."""
+    """Run a server whose Predict is ``answer(call_number, context)``; yield a client and calls."""
     calls: list[int] = []
 
     class Fake(pb_grpc.PredictionServiceServicer):
@@ -57,7 +57,7 @@ def forecast(median=1.0):
     return pb.PredictResponse(forecasts=[one], release_id="r", coverage=0.8)
 
 
-def test_nobody_there_is_an_error_that_says_how_to_start_one(job, cpu):
+def test_the_error_without_a_server_says_how_to_start_one(job, cpu):
     with (
         PresageClient("127.0.0.1:1") as client,
         pytest.raises(ServiceError, match=r"no prediction service at 127\.0\.0\.1:1: .*presage se"),
@@ -65,7 +65,7 @@ def test_nobody_there_is_an_error_that_says_how_to_start_one(job, cpu):
         client.predict([Placement(job(), cpu)])
 
 
-def test_nobody_there_takes_no_longer_than_the_deadline():
+def test_the_error_without_a_server_comes_by_the_deadline():
     started = time.monotonic()
 
     with PresageClient("127.0.0.1:1", timeout_s=0.2) as client, pytest.raises(ServiceError):
@@ -74,7 +74,7 @@ def test_nobody_there_takes_no_longer_than_the_deadline():
     assert time.monotonic() - started < 1.0
 
 
-def test_unavailable_is_asked_again(job, cpu):
+def test_unavailable_is_retried(job, cpu):
     def answer(call, context):
         if call < 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "still loading")
@@ -98,7 +98,7 @@ def test_unavailable_is_asked_again(job, cpu):
         (grpc.StatusCode.UNIMPLEMENTED, ServiceError, "failed with UNIMPLEMENTED"),
     ],
 )
-def test_any_other_status_is_final_and_keeps_the_servers_words(job, cpu, code, error, said):
+def test_any_other_status_is_final_and_keeps_the_servers_message(job, cpu, code, error, said):
     def refuse(call, context):
         context.abort(code, "the server's words")
 
@@ -108,7 +108,7 @@ def test_any_other_status_is_final_and_keeps_the_servers_words(job, cpu, code, e
     assert len(calls) == 1
 
 
-def test_a_server_that_never_answers_is_left_at_the_deadline(job, cpu):
+def test_a_call_without_a_response_ends_at_the_deadline(job, cpu):
     def hang(call, context):
         time.sleep(0.6)
 
@@ -120,7 +120,7 @@ def test_a_server_that_never_answers_is_left_at_the_deadline(job, cpu):
 
 
 @pytest.mark.parametrize("median", [float("nan"), 5.0])
-def test_an_answer_that_cannot_be_is_not_passed_on(job, cpu, median):
+def test_an_invalid_response_is_an_error(job, cpu, median):
     with (
         serving(lambda call, context: forecast(median)) as (client, _),
         pytest.raises(ServiceError, match="sent an invalid response"),
@@ -128,7 +128,7 @@ def test_an_answer_that_cannot_be_is_not_passed_on(job, cpu, median):
         client.predict([Placement(job(), cpu)])
 
 
-def test_more_than_one_request_holds_becomes_several(client, job, cpu):
+def test_too_many_jobs_for_one_request_are_split(client, job, cpu):
     op = job().op_stats[0]
     large = [job(f"job-{i}", op_stats=(op,) * 5_000) for i in range(20)]  # 5 MB
     placements = [Placement(j, cpu) for j in large]
@@ -143,8 +143,8 @@ def test_more_than_one_request_holds_becomes_several(client, job, cpu):
     assert len(client.predict_interference(pairs)) == 3000
 
 
-def test_the_asyncio_client_answers_the_same(server, client, job, cpu):
-    """In a process of its own: gRPC's asyncio layer is not made for two loops in one."""
+def test_the_asyncio_client_returns_the_same(server, client, job, cpu):
+    """Run in a separate process: gRPC's asyncio layer supports one event loop a process."""
     code = """
         import asyncio, pickle, sys
         from presage.serving.client.client import AsyncPresageClient
@@ -205,7 +205,7 @@ def test_the_client_imports_only_grpc_protobuf_and_numpy():
     assert {name for name in unexpected if not name.startswith("_")} == set()
 
 
-def test_a_client_takes_a_module_a_file_or_features(client, job, cpu, tmp_path):
+def test_a_client_accepts_a_module_a_file_or_features(client, job, cpu, tmp_path):
     import torch
 
     from presage.serving.client.job_features import from_module, to_json

@@ -1,4 +1,4 @@
-"""A client that reaches no server says why, whatever gRPC calls it."""
+"""Errors of clients that reach no server name the reason, for any text of gRPC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.serving.support.certificates import make_authority, make_certificate
 
 @contextmanager
 def closed_port():
-    """A port that nothing listens on; it stays bound, so that nothing can."""
+    """Yield a port without a listener; it stays bound, so that no other program can listen."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -27,7 +27,7 @@ def closed_port():
 
 @contextmanager
 def mute_port():
-    """A port that takes connections, and never answers."""
+    """Yield a port that accepts connections and never responds."""
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -49,7 +49,7 @@ def server(credentials=None):
         found.stop(None).wait()
 
 
-def said_by_presage(target, timeout_s, credentials):
+def presage_error(target, timeout_s, credentials):
     with (
         PresageClient(target, timeout_s=timeout_s, credentials=credentials) as client,
         pytest.raises(ServiceError) as error,
@@ -58,7 +58,7 @@ def said_by_presage(target, timeout_s, credentials):
     return str(error.value)
 
 
-def said_by_async(target, timeout_s, credentials):
+def async_error(target, timeout_s, credentials):
     async def ask():
         client = AsyncPresageClient(target, timeout_s=timeout_s, credentials=credentials)
         async with client:
@@ -69,7 +69,7 @@ def said_by_async(target, timeout_s, credentials):
     return str(error.value)
 
 
-def said_by_cluster(target, timeout_s, credentials):
+def cluster_error(target, timeout_s, credentials):
     with (
         ClusterClient(target, timeout_s=timeout_s, credentials=credentials) as client,
         pytest.raises(ServiceError) as error,
@@ -78,12 +78,12 @@ def said_by_cluster(target, timeout_s, credentials):
     return str(error.value)
 
 
-CLIENTS = (said_by_presage, said_by_async, said_by_cluster)
+CLIENTS = (presage_error, async_error, cluster_error)
 
 
 @pytest.mark.parametrize("said_by", CLIENTS)
 @pytest.mark.parametrize("timeout_s", [0.5, 1.0, 20.0])
-def test_a_closed_port_refused_the_connection_whether_retries_ended_or_the_time(said_by, timeout_s):
+def test_a_closed_port_is_named_after_the_last_retry_and_after_the_deadline(said_by, timeout_s):
     with closed_port() as port:
         said = said_by(f"127.0.0.1:{port}", timeout_s, None)
 
@@ -92,13 +92,13 @@ def test_a_closed_port_refused_the_connection_whether_retries_ended_or_the_time(
 
 
 @pytest.mark.parametrize("said_by", CLIENTS)
-def test_a_host_that_has_no_address_is_unknown(said_by):
+def test_a_host_without_an_address_is_unknown(said_by):
     assert "unknown host name" in said_by("no.such.host.invalid:1", 20.0, None)
 
 
-def test_what_takes_connections_and_is_mute_is_no_slow_server():
+def test_a_silent_port_is_not_reported_as_a_slow_server():
     with mute_port() as port:
-        assert "it does not answer as a gRPC server" in said_by_presage(
+        assert "it does not answer as a gRPC server" in presage_error(
             f"127.0.0.1:{port}", 2.0, None
         )
 
@@ -113,7 +113,7 @@ def authority(tmp_path_factory):
 
 
 @pytest.mark.parametrize("said_by", CLIENTS)
-def test_a_tls_mismatch_is_named_as_one(said_by, authority):
+def test_the_error_names_a_tls_mismatch(said_by, authority):
     mine, other, served = authority
     with server(served) as port:
         target = f"127.0.0.1:{port}"

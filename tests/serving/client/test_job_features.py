@@ -72,7 +72,7 @@ def test_an_onnx_file_becomes_the_features_of_a_job(onnx_file):
     assert {row.phase for row in inference.op_stats} == {"forward"}
 
 
-def test_a_missing_onnx_file_is_named(tmp_path):
+def test_the_error_names_a_missing_onnx_file(tmp_path):
     with pytest.raises(GraphError, match=r"absent\.onnx: cannot be read"):
         from_onnx(tmp_path / "absent.onnx", batch_size=1, iterations=1)
 
@@ -104,7 +104,7 @@ def test_a_module_and_its_factory_have_the_same_features_and_keep_their_weights(
 
 
 @given(st.integers(1, 2**63 - 1), st.floats(0, 1e300), st.text(max_size=20), st.integers(0, 2**60))
-def test_json_brings_back_the_same_features(job, batch_size, flops, name, size):
+def test_json_round_trips_features(job, batch_size, flops, name, size):
     from dataclasses import replace
 
     features = job(batch_size=1, name=name)
@@ -118,7 +118,7 @@ def test_json_brings_back_the_same_features(job, batch_size, flops, name, size):
     assert from_json(to_json(features)) == features
 
 
-def test_what_has_a_default_may_be_left_out(job):
+def test_fields_with_a_default_are_optional(job):
     content = asdict(job())
     for name in ("graph_digest", "memory_format", "loads_data", "framework_version"):
         del content["job"][name]
@@ -128,7 +128,7 @@ def test_what_has_a_default_may_be_left_out(job):
     assert from_json(json.dumps(content)) == job()
 
 
-def test_json_tells_what_memory_is_held_for_and_not_its_peak(job):
+def test_json_holds_memory_components_and_not_the_peak(job):
     content = json.loads(to_json(job(batch_size=1)))
 
     assert content["memory"] == {
@@ -158,7 +158,7 @@ def test_json_is_the_protobuf_json_of_a_job_and_the_form_before_it_is_still_read
         ({"parameters": 2**64}, "parameters"),
     ],
 )
-def test_a_wrong_field_of_protobuf_json_is_named_in_one_line(job, change, said):
+def test_the_error_names_an_invalid_field_of_protobuf_json_in_one_line(job, change, said):
     content = json.loads(to_json(job())) | change
     with pytest.raises(InvalidJobError) as caught:
         from_json(json.dumps(content), source="j.json")
@@ -219,7 +219,7 @@ def changed(job, *way, to):
         (("op_stats", 1, "flops"), float("nan"), "j.json: not JSON (NaN is not a valid number"),
     ],
 )
-def test_a_wrong_field_is_named(job, way, to, said):
+def test_the_error_names_an_invalid_field(job, way, to, said):
     with pytest.raises(InvalidJobError) as caught:
         from_json(changed(job, *way, to=to), source="j.json")
 
@@ -227,6 +227,6 @@ def test_a_wrong_field_is_named(job, way, to, said):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "nonsense", '{"job": 1e999}', "[1]"])
-def test_what_is_no_job_at_all_is_refused(text):
+def test_other_json_than_a_job_is_rejected(text):
     with pytest.raises(InvalidJobError, match=r"^j\.json: "):
         from_json(text, source="j.json")

@@ -1,4 +1,4 @@
-"""Responses as bytes: what they parse to is what protobuf makes of the same numbers."""
+"""Encoded responses parse to the messages that protobuf builds from the same numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXTS = st.sampled_from(["", "0123456789ab", "\u00e4" * 200])
 
 @dataclass
 class Answered:
-    """What a response is made of, at random."""
+    """Random content of a response."""
 
     numbers: list[Quantiles]
     selected: SelectedQuantiles
@@ -83,7 +83,7 @@ def job_forecast(answer: Answered, row: int) -> pb.JobForecast:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether messages are equal to the bit: a NaN is unlike itself, and -0.0 is like 0.0."""
+    """Return whether messages are equal to the bit; ``==`` fails on NaN and on -0.0."""
     return bool(one.SerializeToString(deterministic=True) == other.SerializeToString(
         deterministic=True
     ))  # fmt: skip
@@ -123,7 +123,7 @@ def test_a_response_is_the_message_of_its_forecasts(answer):
 
 
 @pytest.mark.parametrize("levels", range(MOST_LEVELS + 1))
-def test_as_many_levels_as_may_be_asked_for(levels):
+def test_a_response_holds_the_largest_number_of_levels(levels):
     # Every number of the response is another one: none may get into another one's place.
     numbers = [
         Quantiles(1000 * i + np.arange(2.0 * (3 + levels)).reshape(2, -1), np.array([True, False]))
@@ -137,12 +137,12 @@ def test_as_many_levels_as_may_be_asked_for(levels):
     assert same(pb.PredictResponse.FromString(written_predict(answer)), expected_predict(answer))
 
 
-def test_more_levels_than_there_are_marks_for_are_refused():
+def test_too_many_levels_are_rejected():
     with pytest.raises(AssertionError):
         encode._job_layout(30, tuple(JOB_UNITS))
 
 
-def test_a_full_response_with_errors_here_and_there():
+def test_a_full_response_with_some_errors():
     rng = np.random.default_rng(0)
     errors = {
         row: pb.Error(grpc_status_code=3, message=f"jobs[{row}]") for row in (0, 1, 7, 2000, 4095)

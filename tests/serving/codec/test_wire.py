@@ -1,4 +1,4 @@
-"""What travels arrives as it left, and what cannot exist is refused with its place."""
+"""Wire formats: messages round-trip, and invalid values are rejected with their path."""
 
 import gc
 import math
@@ -22,13 +22,13 @@ from tests.features.random_values import DEVICES, JOBS, SHARES
 
 
 def sent(message):
-    """As it is after a trip over the wire."""
+    """Return the message after a round trip over the wire."""
     return type(message).FromString(message.SerializeToString())
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.builds(Placement, JOBS, DEVICES, SHARES), min_size=1, max_size=4))
-def test_placements_arrive_as_they_left(placements):
+def test_placements_round_trip(placements):
     request = sent(wire_requests.write_predict(placements, 0.9))
 
     parsed = wire_requests.read_predict(request, NEVER)
@@ -39,7 +39,7 @@ def test_placements_arrive_as_they_left(placements):
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(DEVICES, st.lists(st.tuples(JOBS, SHARES), min_size=1, max_size=4))
-def test_colocations_arrive_as_they_left(device, members):
+def test_colocations_round_trip(device, members):
     jobs, of_each = zip(*members, strict=True)
     colocations = [Colocation(device, jobs, of_each), Colocation(device, jobs[:1], of_each[:1])]
 
@@ -54,7 +54,7 @@ def test_colocations_arrive_as_they_left(device, members):
 
 
 def same(table, placements):
-    """Whether a table is of these placements, feature by feature and name by name."""
+    """Return whether a table holds these placements, by features and names."""
     ids = [table.jobs.job_ids[i] for i in table.job]
     return (
         ids == [p.job.job.job_id for p in placements]
@@ -79,13 +79,13 @@ NEVER, CATALOGUE = Never(), Catalogue()
 
 
 def without_memory(request: pb.PredictRequest) -> None:
-    """A change: the requests of before a job had ``memory``."""
+    """Return a change that removes ``memory``, which old requests lack."""
     for row in request.jobs:
         row.ClearField("memory")
 
 
 @given(JOBS)
-def test_a_job_without_memory_is_known_by_its_peak(features):
+def test_a_job_without_memory_is_read_by_its_peak(features):
     request = wire_requests.write_predict([Placement(features, catalogue()["t4"])], 0.8)
     without_memory(request)
     read = wire.read_job(sent(request).jobs[0], "jobs[0]")
@@ -98,7 +98,7 @@ def test_a_job_without_memory_is_known_by_its_peak(features):
     assert same(parsed.table, [Placement(read, catalogue()["t4"])])
 
 
-def test_of_a_job_with_memory_the_peak_is_written_but_not_read(job):
+def test_the_peak_of_a_job_with_memory_is_written_but_not_read(job):
     row = wire.write_job(job())
     assert row.peak_live_bytes == job().memory.peak_bytes
 
@@ -109,7 +109,7 @@ def test_of_a_job_with_memory_the_peak_is_written_but_not_read(job):
     assert wire.read_job(row, "jobs[0]").peak_live_bytes == 0
 
 
-def test_a_job_of_an_older_client_has_operators_without_parameters_or_shape_and_no_version(job):
+def test_a_job_of_an_old_client_lacks_parameters_shapes_and_version(job):
     row = wire.write_job(job())
     row.ClearField("framework_version")
     for op in row.op_stats:
@@ -121,7 +121,7 @@ def test_a_job_of_an_older_client_has_operators_without_parameters_or_shape_and_
     assert [(op.parameters, op.shape) for op in read.op_stats] == [(0, ""), (0, "")]
 
 
-def test_a_job_on_many_devices_travels_once(job):
+def test_a_job_on_many_devices_is_sent_once(job):
     same = job()
 
     request = wire_requests.write_predict([Placement(same, d) for d in catalogue().values()], 0.8)
@@ -130,7 +130,7 @@ def test_a_job_on_many_devices_travels_once(job):
     assert len(request.devices) == len(catalogue())
 
 
-def test_without_placements_every_job_is_meant_on_every_device(job):
+def test_a_request_without_placements_means_every_job_on_every_device(job):
     request = pb.PredictRequest(
         jobs=[wire.write_job(job("a")), wire.write_job(job("b"))],
         devices=[pb.Device(kind="t4"), pb.Device(kind="v100")],
@@ -149,7 +149,7 @@ def test_without_placements_every_job_is_meant_on_every_device(job):
 
 
 def make_request(job, change) -> pb.PredictRequest:
-    """Four jobs on two devices, changed."""
+    """Return a request of four jobs on two devices, changed."""
     request = pb.PredictRequest(
         jobs=[wire.write_job(job(f"job-{i}")) for i in range(4)],
         devices=[pb.Device(kind="v100"), wire.write_device(catalogue()["t4"])],
@@ -163,7 +163,7 @@ def make_request(job, change) -> pb.PredictRequest:
 
 
 def set_to(path: str, value):
-    """A change: ``set_to("jobs.3.batch_size", 0)``."""
+    """Return a change of one field: ``set_to("jobs.3.batch_size", 0)``."""
 
     def change(request):
         *way, last = path.split(".")
@@ -175,7 +175,7 @@ def set_to(path: str, value):
 
 
 def all_of(*changes):
-    """A change: all of these, one after another."""
+    """Return a change that applies all of these in order."""
 
     def change(request):
         for one in changes:
@@ -281,21 +281,21 @@ BAD = [
 
 
 @pytest.mark.parametrize(("change", "said"), BAD, ids=[said[:60] for _, said in BAD])
-def test_what_cannot_exist_is_refused_with_its_place_and_how_to_mend_it(job, change, said):
-    assert said_of(make_request(job, change)).startswith(said)
+def test_invalid_values_are_rejected_with_their_path_and_how_to_fix_them(job, change, said):
+    assert first_error(make_request(job, change)).startswith(said)
 
 
 @pytest.mark.parametrize("text", ["jobs.0.name", "jobs.0.precision", "jobs.0.op_stats.0.kind",
                                   "jobs.0.op_stats.0.shape", "jobs.0.framework_version",
                                   "devices.0.kind", "placements.3.share.mode"])  # fmt: skip
-def test_no_text_of_a_caller_is_repeated(job, text):
+def test_errors_repeat_no_text_of_the_client(job, text):
     secret = "a-secret-that-is-nobodys-business"
     change = all_of(set_to(text, secret), set_to("jobs.0.batch_size", 0))
-    assert secret not in said_of(make_request(job, change))
+    assert secret not in first_error(make_request(job, change))
 
 
-def said_of(request) -> str:
-    """What the first refused row, or the whole request, is refused with."""
+def first_error(request) -> str:
+    """Return the error of the first rejected row, or of the whole request."""
     try:
         wire_requests.count_predict(request)
         errors = wire_requests.read_predict(request, CATALOGUE).errors
@@ -304,7 +304,7 @@ def said_of(request) -> str:
     return str(errors[min(errors)])
 
 
-def test_too_many_jobs_times_devices_are_refused_before_any_work(job):
+def test_too_many_placements_are_rejected_before_any_work(job):
     request = make_request(job, lambda r: r.ClearField("placements"))
     request.devices.extend([pb.Device(kind="v100")] * 1023)
 
@@ -322,7 +322,7 @@ def test_a_small_request_cannot_ask_for_a_minute_of_work(job):
         wire_requests.read_predict(request, CATALOGUE)
 
 
-def test_an_unknown_kind_of_device_names_its_place(release, job):
+def test_the_error_of_an_unknown_device_kind_names_its_path(release, job):
     request = make_request(job, set_to("devices.0.kind", "v10"))
 
     errors = wire_requests.read_predict(request, CATALOGUE).errors
@@ -333,7 +333,7 @@ def test_an_unknown_kind_of_device_names_its_place(release, job):
     assert re.match(said, str(errors[1]))
 
 
-def test_many_unknown_kinds_cost_no_search_each(job):
+def test_many_unknown_kinds_cost_one_search(job):
     request = make_request(job, lambda r: r.ClearField("placements"))
     del request.jobs[1:]
     request.devices.extend([pb.Device(kind=f"{'x' * 200}{i}") for i in range(2000)])
@@ -383,7 +383,7 @@ BAD_COLOCATIONS = [
 @pytest.mark.parametrize(
     ("change", "said"), BAD_COLOCATIONS, ids=[said[:60] for _, said in BAD_COLOCATIONS]
 )
-def test_a_colocation_that_cannot_exist_is_refused_with_its_place(job, change, said):
+def test_an_invalid_colocation_is_rejected_with_its_path(job, change, said):
     request = make_interference_request(job, change)
 
     try:
@@ -397,7 +397,7 @@ def test_a_colocation_that_cannot_exist_is_refused_with_its_place(job, change, s
 
 
 def read_in_part(job, what: str) -> object:
-    """A request of which a part is refused, as it is read."""
+    """Return a request, part of which is rejected, as it is read."""
     if what == "colocations":
         together = make_interference_request(job, set_to("colocations.1.device_index", 9))
         return wire_requests.read_predict_interference(together, CATALOGUE).errors[1]
@@ -411,7 +411,7 @@ def read_in_part(job, what: str) -> object:
 
 
 @pytest.mark.parametrize("what", ["jobs", "devices", "placements", "colocations", "outcomes"])
-def test_what_is_refused_in_part_is_gone_once_it_is_answered(job, what):
+def test_a_partly_rejected_request_is_freed_after_its_response(job, what):
     read_in_part(job, what)  # what is made once and kept
     gc.collect()
     gc.disable()
@@ -423,7 +423,7 @@ def test_what_is_refused_in_part_is_gone_once_it_is_answered(job, what):
 
 
 @pytest.mark.parametrize("value", [2**63, 1.5, "many", None])
-def test_a_size_that_no_message_can_carry_is_named_before_it_is_sent(job, value):
+def test_a_size_beyond_the_message_type_is_named_before_sending(job, value):
     impossible = job(parameters=100)
     object.__setattr__(impossible.memory, "workspace_bytes", value)
     if value is None:

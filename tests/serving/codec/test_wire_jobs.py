@@ -1,4 +1,4 @@
-"""Jobs read side by side are those that are read one by one, and the same are refused."""
+"""The vectorized reader of jobs agrees with the reader of single jobs, errors included."""
 
 import math
 
@@ -18,22 +18,22 @@ from presage.serving.v1 import prediction_pb2 as pb
 LARGEST = 2**63 - 1
 
 
-def mostly(usual, *odd):
-    """What a field usually holds, and now and then what it cannot or only just can."""
+def usual_values(usual, *odd):
+    """Return a strategy of usual values of a field, with some invalid and extreme ones."""
     return st.integers(0, 14).flatmap(lambda n: st.just(usual) if n else st.sampled_from(odd))
 
 
-COUNT = mostly(7, 0, 1, -1, LARGEST, -LARGEST - 1)
-AMOUNT = mostly(1e9, 0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 5e-324, 1.7e308)
-TEXT = mostly("a name", "", "x" * 256, "x" * 257, "\N{SNOWMAN}" * 256)
+COUNT = usual_values(7, 0, 1, -1, LARGEST, -LARGEST - 1)
+AMOUNT = usual_values(1e9, 0.0, -0.0, -1.0, math.nan, math.inf, -math.inf, 5e-324, 1.7e308)
+TEXT = usual_values("a name", "", "x" * 256, "x" * 257, "\N{SNOWMAN}" * 256)
 KNOWN = [(kind, shape) for kind in OP_KINDS for shape in ("", *SHAPES.get(kind, ()))]
 
 OPS = st.builds(
     lambda kind_and_shape, **fields: pb.OpStats(
         kind=kind_and_shape[0], shape=kind_and_shape[1], **fields
     ),
-    st.sampled_from(KNOWN) | mostly(KNOWN[0], ("Conv3000", ""), ("Relu", "odd 8"), ("", "")),
-    phase=mostly("forward", "backward", "optimizer", "sideways", ""),
+    st.sampled_from(KNOWN) | usual_values(KNOWN[0], ("Conv3000", ""), ("Relu", "odd 8"), ("", "")),
+    phase=usual_values("forward", "backward", "optimizer", "sideways", ""),
     intensity_octave=st.sampled_from([-4, 0, 100]),
     count=COUNT,
     input_elements_max=COUNT,
@@ -54,7 +54,7 @@ JOBS = st.builds(
     name=TEXT,
     family=TEXT,
     framework=TEXT,
-    precision=mostly("fp32", "tf32", "fp16", "bf16", "fp64", "fp8", ""),
+    precision=usual_values("fp32", "tf32", "fp16", "bf16", "fp64", "fp8", ""),
     batch_size=COUNT,
     iterations=COUNT,
     input_elements=COUNT,
@@ -62,15 +62,17 @@ JOBS = st.builds(
     parameters=COUNT,
     peak_live_bytes=COUNT,
     op_stats=st.integers(0, 14).flatmap(lambda n: st.lists(OPS, min_size=n > 0, max_size=3)),
-    memory_format=mostly("", "contiguous", "channels-last", "diagonal", "x" * 300),
+    memory_format=usual_values("", "contiguous", "channels-last", "diagonal", "x" * 300),
     loads_data=st.booleans(),
-    framework_version=mostly("", "2.13.0", "1.12+cu118", "main", "2", "2." + "9" * 254, "1." * 129),
+    framework_version=usual_values(
+        "", "2.13.0", "1.12+cu118", "main", "2", "2." + "9" * 254, "1." * 129
+    ),
     memory=MEMORY | st.none(),
 )
 
 
 def one_by_one(rows):
-    """The jobs that can be, and by position what is said of the others."""
+    """Return the valid jobs, and the errors of the others by position."""
     jobs, said = [], {}
     for i, row in enumerate(rows):
         try:
@@ -81,7 +83,7 @@ def one_by_one(rows):
 
 
 @given(st.lists(JOBS, max_size=5))
-def test_the_same_jobs_are_refused_as_one_by_one_and_with_the_same_words(rows):
+def test_the_same_jobs_are_rejected_with_the_same_messages(rows):
     jobs, said = one_by_one(rows)
 
     found = read_jobs(rows)
@@ -115,7 +117,7 @@ def test_a_refused_job_leaves_the_others_in_their_order(job):
 
 
 @pytest.mark.parametrize("rows_of_operators", [10_000, 10_001])
-def test_of_a_job_with_too_many_operators_none_is_looked_at(job, rows_of_operators):
+def test_operators_of_a_job_with_too_many_are_not_read(job, rows_of_operators):
     row = wire.write_job(job())
     first = row.op_stats[0]
     row.op_stats.extend([first] * (rows_of_operators - len(row.op_stats)))

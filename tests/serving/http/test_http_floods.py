@@ -1,4 +1,4 @@
-"""The cluster pages and the metrics port as processes, flooded with connections."""
+"""Cluster pages and metrics port as processes, flooded with connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sys.stdin.read()
 
 
 class Server:
-    """A process that serves HTTP, and what an honest caller asks of it."""
+    """HTTP server in a process, and the request of an honest client."""
 
     def __init__(self, url: str, pid: int, ask: Callable[[], int]) -> None:
         self.url, self.pid, self.ask = url, pid, ask
@@ -90,7 +90,7 @@ def server(request) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("attack", [idle_connections, slow_connections])
-def test_a_thousand_connections_that_do_next_to_nothing_stop_nobody(server, attack):
+def test_a_thousand_nearly_idle_connections_do_not_block_other_clients(server, attack):
     with Watch(server.pid) as seen, attack(server.url, 1000):
         for _ in range(5):
             assert server.ask() == 200
@@ -99,14 +99,14 @@ def test_a_thousand_connections_that_do_next_to_nothing_stop_nobody(server, atta
 
 
 @pytest.mark.parametrize("length_mib", [10, 128])
-def test_bodies_that_are_half_sent_take_little_memory_and_stop_nobody(server, length_mib):
+def test_half_sent_bodies_take_little_memory_and_do_not_block_other_clients(server, length_mib):
     with Watch(server.pid) as seen, half_sent_bodies(server.url, "/", 40, length_mib * MIB):
         for _ in range(5):
             assert server.ask() == 200
     assert seen.added_mib < MOST_MIB
 
 
-def test_a_head_that_does_not_end_is_refused(server):
+def test_an_endless_header_is_rejected(server):
     request = urllib.request.Request(server.url, headers={"X": "a" * 40_000})
     with pytest.raises(urllib.error.HTTPError, match="431"):
         urllib.request.urlopen(request, timeout=20)

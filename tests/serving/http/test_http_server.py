@@ -1,4 +1,4 @@
-"""The bounded HTTP server over real sockets: which connection gives way, and when one is ended."""
+"""Bounded HTTP server over real sockets: eviction and time-outs of connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITS = HttpLimits(connections=8, per_peer=6, head_s=30.0)
 
 
 class Application:
-    """Answers with so many bytes, once it may go on."""
+    """Application that responds with a number of bytes once it is released."""
 
     def __init__(self, length: int = 2) -> None:
         self.length = length
@@ -35,7 +35,7 @@ class Application:
 
 @contextmanager
 def serving(application=None, limits=LIMITS) -> Iterator[int]:
-    """The port of a server."""
+    """Run a server and yield its port."""
     server = WsgiServer(("127.0.0.1", 0), application or Application(), limits=limits)
     try:
         yield server.port
@@ -62,7 +62,7 @@ def is_open(connection):
         return False
 
 
-def test_of_one_peer_the_oldest_connection_gives_way_and_other_peers_keep_theirs():
+def test_the_oldest_connection_of_the_busiest_peer_is_closed_first():
     with serving() as port, ExitStack() as stack:
         honest = stack.enter_context(connect(port))
         flood = [stack.enter_context(connect(port, "127.0.0.2")) for _ in range(40)]
@@ -70,7 +70,7 @@ def test_of_one_peer_the_oldest_connection_gives_way_and_other_peers_keep_theirs
         assert answer(honest).startswith(b"HTTP/1.0 200")
 
 
-def test_of_many_peers_the_oldest_connection_gives_way():
+def test_the_oldest_connection_of_many_peers_is_closed_first():
     with serving() as port, ExitStack() as stack:
         flood = [stack.enter_context(connect(port, f"127.0.0.{i}")) for i in range(2, 22)]
         assert [is_open(one) for one in flood] == [False] * 12 + [True] * 8
@@ -78,7 +78,7 @@ def test_of_many_peers_the_oldest_connection_gives_way():
             assert answer(honest).startswith(b"HTTP/1.0 200")
 
 
-def test_requests_that_are_worked_on_do_not_give_way_and_one_more_is_asked_to_come_again():
+def test_active_requests_are_not_closed_and_one_more_is_asked_to_retry():
     application = Application()
     application.go_on.clear()
     with serving(application) as port, ExitStack() as stack:
@@ -92,7 +92,7 @@ def test_requests_that_are_worked_on_do_not_give_way_and_one_more_is_asked_to_co
         assert all(one.recv(100).startswith(b"HTTP/1.0 200") for one in working)
 
 
-def test_a_response_that_is_not_taken_is_ended():
+def test_a_response_that_is_not_read_is_ended():
     limits = HttpLimits(send_s=0.5)
     with serving(Application(50_000_000), limits) as port, connect(port) as client:
         client.sendall(GET)

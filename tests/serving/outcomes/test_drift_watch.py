@@ -1,4 +1,4 @@
-"""Drift as it is seen: on a server's metrics, in its log, and by `presage drift`."""
+"""Drift in a server's metrics, in its log, and by `presage drift`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JOBS = [{"batch_size": size} for size in (8, 16, 32, 64)]
 
 
 def reported(client, job, device, runs, times, *, prefix, release_id=None, neighbours=()):
-    """Every job so often, at its forecast times something and a little noise."""
+    """Return outcomes of every job: its forecast times a factor and noise."""
     rng = random.Random(prefix)
     jobs = [job(**changes) for changes in JOBS]
     foretold = client.predict([Placement(one, device) for one in jobs])
@@ -69,7 +69,7 @@ def drift(*told, expect):
     return result.output
 
 
-def test_a_server_shows_drift_and_does_so_again_after_a_restart(release, job, cpu, tmp_path):
+def test_a_server_reports_drift_also_after_a_restart(release, job, cpu, tmp_path):
     log, port = tmp_path / "log.db", free_port()
     options = ["--release", release.folder, "--outcomes", log, "--metrics-port", port]
     slower = {"quantity": "step_time_s", "slice": ""}
@@ -96,7 +96,7 @@ def test_a_server_shows_drift_and_does_so_again_after_a_restart(release, job, cp
     assert "changed" in drift(log, "--release", release.folder, expect=3)
 
 
-def test_what_answers_another_release_or_none_is_not_judged(release, job, cpu, tmp_path):
+def test_outcomes_of_another_release_or_of_none_are_not_scored(release, job, cpu, tmp_path):
     log = tmp_path / "logs/log.db"
     with reporting_to(release, log) as client:
         reported(client, job, cpu, 10, 1.0, prefix="ours")
@@ -113,10 +113,10 @@ def test_what_answers_another_release_or_none_is_not_judged(release, job, cpu, t
     assert (twice["outcomes"], twice["of_other_releases"], twice["of_no_release"]) == (204, 80, 80)
 
 
-def test_an_outcome_that_nobody_can_foretell_keeps_no_other_from_being_judged(
+def test_an_outcome_without_a_forecast_does_not_stop_the_scoring_of_others(
     release, job, cpu, tmp_path
 ):
-    """They are on disk for good: an outsider's report must not blind who watches."""
+    """Outcomes stay on disk: one client's report must not disable drift detection."""
     log = tmp_path / "log.db"
     huge = OpStats("MatMul", "forward", 9, 1, 1, 1, 1, 1e300, 1.0)
     outcomes = [
@@ -137,7 +137,7 @@ def test_an_outcome_that_nobody_can_foretell_keeps_no_other_from_being_judged(
     assert "\x1b" not in drift(log, "--release", release.folder, "--all", expect=3)
 
 
-def test_a_log_in_the_place_of_another_is_read_from_its_beginning(release, job, cpu, tmp_path):
+def test_a_replaced_log_is_read_from_its_beginning(release, job, cpu, tmp_path):
     path, served = tmp_path / "log.db", Served(Metrics())
     served.offer(release)
     watch = DriftWatch(path, served, Metrics(), DriftPolicy(10_000), every_s=1)
@@ -150,7 +150,7 @@ def test_a_log_in_the_place_of_another_is_read_from_its_beginning(release, job, 
         assert watch._evaluated.outcomes == 4 * runs
 
 
-def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu, tmp_path):
+def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, cpu, tmp_path):
     log = tmp_path / "log.db"
     beside = ((job("other"), Share(0.5, "time-slice")),)
     with reporting_to(release, log) as client:
@@ -175,7 +175,7 @@ def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu,
         ),
     ],
 )
-def test_what_cannot_be_told_is_no_drift(told, said, release, tmp_path, monkeypatch):
+def test_undecidable_outcomes_are_not_drift(told, said, release, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = [str(release.folder) if one == "DIR" else one for one in told]
     result = CliRunner().invoke(app, ["drift", *told])
@@ -183,6 +183,6 @@ def test_what_cannot_be_told_is_no_drift(told, said, release, tmp_path, monkeypa
     assert said in str(result.exception)
 
 
-def test_before_any_outcome_nothing_drifts(release, tmp_path, monkeypatch):
+def test_no_outcomes_are_no_drift(release, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "0 of 0 outcomes" in drift("--release", release.folder, expect=0)

@@ -1,4 +1,4 @@
-"""The outcome log: what it acknowledged is in it, once, whatever happens to its processes."""
+"""Outcome log: acknowledged outcomes are stored exactly once, also after crashes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(program: str, *args: object) -> str:
 # What is appended ------------------------------------------------------------------------------
 
 
-def test_what_was_appended_is_read_in_its_order(log, path):
+def test_outcomes_are_read_in_the_order_of_appends(log, path):
     before_s = time.time()
 
     assert append(log, ("a", b"first"), ("b", b"")) == Appended(accepted=2, duplicates=0)
@@ -86,7 +86,7 @@ def test_what_was_appended_is_read_in_its_order(log, path):
     assert keys(path, after=rows[2].position) == []
 
 
-def test_a_key_is_taken_once_and_its_first_report_stays(log, path):
+def test_a_key_is_stored_once_with_its_first_report(log, path):
     append(log, ("a", b"first"))
 
     assert append(log, ("a", b"second"), ("b", b""), by="bob") == Appended(1, 0, (0,))
@@ -97,12 +97,12 @@ def test_a_key_is_taken_once_and_its_first_report_stays(log, path):
     ]
 
 
-def test_a_report_whose_keys_occur_twice_in_itself(log, path):
+def test_a_report_with_duplicate_keys(log, path):
     assert append(log, ("a", b"first"), ("b", b""), ("a", b"first")) == Appended(2, 1)
     assert keys(path) == ["a", "b"]
 
 
-def test_a_report_of_nothing(log, path):
+def test_an_empty_report(log, path):
     assert append(log) == Appended(0, 0)
     assert keys(path) == []
 
@@ -114,7 +114,7 @@ def test_a_key_may_be_any_text(log, path):
     assert keys(path) == texts
 
 
-def test_a_log_goes_on_where_it_was_closed(path):
+def test_a_reopened_log_continues_where_it_was_closed(path):
     for name in ("a", "b"):
         with closing(OutcomeLog(path)) as log:
             append(log, (name, b""))
@@ -139,7 +139,7 @@ def test_many_threads_append_at_once(log, path):
                                          "shared"])  # fmt: skip
 
 
-def test_a_follower_misses_no_row_and_sees_none_twice(path):
+def test_a_follower_reads_each_row_exactly_once(path):
     seen: list[str] = []
     with closing(OutcomeLog(path)) as one, closing(OutcomeLog(path)) as other:
         pending = [
@@ -188,7 +188,7 @@ def test_no_row_is_changed_or_removed(log, path, statement):
 # What goes wrong -------------------------------------------------------------------------------
 
 
-def test_a_caller_that_does_not_wait_does_not_stop_the_log(log, path):
+def test_a_caller_that_gives_up_does_not_stop_the_log(log, path):
     for i in range(100):
         log.append([(f"left/{i}", b"")], reported_by="alice").cancel()
 
@@ -204,7 +204,7 @@ def test_a_report_that_cannot_be_stored_does_not_stop_the_log(log, path):
     assert keys(path) == ["b"]
 
 
-def test_what_was_appended_before_the_close_is_finished_and_nothing_after_it(path):
+def test_close_finishes_earlier_appends_and_rejects_later_ones(path):
     log = OutcomeLog(path)
     pending = [log.append([(str(i), b"")], reported_by="") for i in range(500)]
     log.close()
@@ -216,7 +216,7 @@ def test_what_was_appended_before_the_close_is_finished_and_nothing_after_it(pat
     assert len(keys(path)) == 500
 
 
-def test_a_file_that_is_no_database(tmp_path):
+def test_a_file_that_is_not_a_database_is_an_error(tmp_path):
     (path := tmp_path / "notes.txt").write_text("years of work\n" * 100)
 
     for use in (lambda: OutcomeLog(path), lambda: keys(path)):
@@ -227,7 +227,7 @@ def test_a_file_that_is_no_database(tmp_path):
     assert path.read_text() == "years of work\n" * 100
 
 
-def test_a_database_of_another_kind(tmp_path):
+def test_a_database_of_another_kind_is_an_error(tmp_path):
     path = tmp_path / "mlflow.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE outcomes (score REAL)")
@@ -238,13 +238,13 @@ def test_a_database_of_another_kind(tmp_path):
         OutcomeLog(path)
 
 
-def test_no_log_there_is_said_and_none_is_made(tmp_path):
+def test_reading_a_missing_log_is_an_error_and_creates_none(tmp_path):
     with pytest.raises(OutcomeLogError, match=r"log\.db cannot be read.*the server's --outcomes"):
         keys(tmp_path / "log.db")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_an_impossible_folder_is_an_error(tmp_path):
     (tmp_path / "file").touch()
 
     for path in (tmp_path / "file" / "log.db", tmp_path):
@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be(tmp_path):
 
 @contextmanager
 def folder_for_all():
-    """A folder that others than its owner may look into, which pytest's are not."""
+    """Return a folder readable by other users, which pytest's folders are not."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -276,7 +276,7 @@ except OutcomeLogError as error:
 
 
 @pytest.mark.parametrize("there_before", [True, False])
-def test_a_folder_that_may_not_be_written_is_found_when_the_log_is_opened(there_before):
+def test_a_read_only_folder_is_an_error_when_the_log_is_opened(there_before):
     with folder_for_all() as folder:
         path = folder / "log.db"
         if there_before:
@@ -313,7 +313,7 @@ append(log, "after")
 """
 
 
-def test_a_full_disk_acknowledges_nothing_and_the_log_goes_on_when_there_is_room(path):
+def test_a_full_disk_acknowledges_nothing_and_the_log_recovers_with_space(path):
     *acknowledged, error, again = run(FULL_DISK, path).splitlines()
 
     assert len(acknowledged) > 3
@@ -340,7 +340,7 @@ sys.stdin.read()
 """
 
 
-def test_what_was_acknowledged_before_a_kill_is_in_the_log_once(path):
+def test_outcomes_acknowledged_before_a_kill_are_stored_once(path):
     rng = random.Random(0)
     acknowledged: list[str] = []
     for round_number in range(5):
@@ -376,7 +376,7 @@ print(f'{{"mine": {mine}, "shared": {shared}}}')
 """
 
 
-def test_processes_make_the_log_together_and_append_to_it_at_once(path):
+def test_processes_create_the_log_and_append_concurrently(path):
     children = [start(TOGETHER, path, number) for number in range(4)]
     time.sleep(0.5)  # for all of them to have imported what they need
     for child in children:
@@ -396,7 +396,7 @@ def test_processes_make_the_log_together_and_append_to_it_at_once(path):
     )
 
 
-def test_a_process_that_writes_for_long_holds_the_others_up_and_no_more(log, path):
+def test_a_long_write_only_delays_other_processes(log, path):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         pending = log.append([("a", b"")], reported_by="")
@@ -407,7 +407,7 @@ def test_a_process_that_writes_for_long_holds_the_others_up_and_no_more(log, pat
     assert pending.result(timeout=10) == Appended(1, 0)
 
 
-def test_only_its_owner_can_read_a_new_log(path):
+def test_a_new_log_is_readable_only_by_its_owner(path):
     with closing(OutcomeLog(path)) as opened:
         append(opened, ("a", b"1"))
 
@@ -416,7 +416,7 @@ def test_only_its_owner_can_read_a_new_log(path):
         assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
-def test_a_log_that_is_there_keeps_its_mode(path):
+def test_an_existing_log_keeps_its_mode(path):
     OutcomeLog(path).close()
     path.chmod(0o640)  # a group that reads it
 

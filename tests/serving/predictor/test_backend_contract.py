@@ -1,4 +1,4 @@
-"""What every PredictionBackend keeps to, in process and over a real server alike."""
+"""Contract of every PredictionBackend, in process and over a real server."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -75,7 +75,7 @@ def test_eighty_percent_is_the_default(backend, job, cpu):
 
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5, 1.5, float("nan")])
-def test_a_coverage_the_release_lacks_is_refused_with_those_it_has(backend, job, cpu, coverage):
+def test_the_error_of_a_missing_coverage_lists_those_of_the_release(backend, job, cpu, coverage):
     with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
         backend.predict([Placement(job(), cpu)], coverage=coverage)
     with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
@@ -102,12 +102,12 @@ def test_utilization_stays_within_the_device(backend, job, cpu):
     assert forecast.compute_utilization.high == 1.0
 
 
-def test_no_question_no_answer(backend):
+def test_an_empty_request_has_an_empty_response(backend):
     assert backend.predict([]) == []
     assert backend.predict_interference([]) == []
 
 
-def test_a_job_alone_is_not_slowed_down(backend, job, cpu):
+def test_an_exclusive_job_is_not_slowed_down(backend, job, cpu):
     crowd = Colocation(cpu, (job("a"), job("b")), (Share(0.5, "mps"), Share(0.5, "mps")))
     alone = Colocation(cpu, (job(),), (Share(),))
 
@@ -135,7 +135,7 @@ def test_each_member_is_slowed_down_by_the_others_and_not_by_the_padding(backend
     assert {s.unit for s in of_two.slowdowns} == {"slowdown"}
 
 
-def test_permuting_the_members_permutes_the_answer(backend, job, cpu):
+def test_permuting_the_members_permutes_the_forecasts(backend, job, cpu):
     members = [(job("a"), QUARTERS[0]), (job("b", batch_size=8), QUARTERS[1]), (job(), QUARTERS[2])]
     orders = list(permutations(range(3)))
     colocations = [
@@ -154,7 +154,7 @@ def test_permuting_the_members_permutes_the_answer(backend, job, cpu):
         assert forecast.fit_probability == pytest.approx(reference.fit_probability)
 
 
-def test_jobs_fit_until_their_memory_together_exceeds_the_device(backend, job, cpu):
+def test_jobs_fit_until_the_sum_of_their_memory_exceeds_the_device(backend, job, cpu):
     beside = memory_prior_bytes(job(memory=memory_from_peak(0, 0)), cpu)
     held = int(cpu.memory_bytes / 4 - beside)  # the median is twice the prior
     half = job("half", memory=memory_from_peak(100_000, held))
@@ -171,7 +171,7 @@ def test_jobs_fit_until_their_memory_together_exceeds_the_device(backend, job, c
     assert tight.fit_probability < 0.5
 
 
-def test_a_stranger_is_out_of_domain_and_so_are_its_neighbours(backend, job, cpu):
+def test_an_out_of_domain_job_puts_its_colocation_out_of_domain(backend, job, cpu):
     giant, known = job("giant", batch_size=100_000), job("known")
     shares = (Share(0.5, "mps"), Share(0.5, "mps"))
 
@@ -189,17 +189,17 @@ def test_a_stranger_is_out_of_domain_and_so_are_its_neighbours(backend, job, cpu
     assert [s.in_domain for s in alike.slowdowns] == [True, True]
 
 
-def test_a_device_is_the_releases_own_before_the_catalogues(backend, cpu):
+def test_devices_of_the_release_take_precedence_over_the_catalogue(backend, cpu):
     assert backend.device("cpu-2") == cpu != catalogue()["cpu-2"]
     assert backend.device("v100") == catalogue()["v100"]
 
 
-def test_an_unknown_device_names_the_nearest(backend):
+def test_the_error_of_an_unknown_device_names_the_nearest(backend):
     with pytest.raises(UnknownDeviceError, match="did you mean 'h200'"):
         backend.device("h20")
 
 
-def test_the_release_says_what_it_is(backend, release):
+def test_the_release_describes_itself(backend, release):
     info = backend.release()
 
     assert info.release_id == release.release_id
@@ -223,12 +223,12 @@ def test_the_release_says_what_it_is(backend, release):
         ({"peak_flops_per_s": {"fp32": 1e12, "bf16": 0.0}}, "bf16|features cannot be computed"),
     ],
 )
-def test_a_device_that_cannot_exist_is_refused(backend, job, cpu, changes, named):
+def test_an_impossible_device_is_rejected(backend, job, cpu, changes, named):
     with pytest.raises(InvalidJobError, match=named):
         backend.predict([Placement(job(precision="bf16"), replace(cpu, **changes))])
 
 
-def test_numbers_beyond_the_models_are_refused(backend, job, cpu):
+def test_numbers_beyond_the_models_are_rejected(backend, job, cpu):
     features: JobFeatures = job()
     huge = replace(features, op_stats=(replace(features.op_stats[0], flops=1e300),))
 

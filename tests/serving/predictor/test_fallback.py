@@ -1,4 +1,4 @@
-"""What to believe when nobody answers: each job a device for itself."""
+"""Fallback without a response of the predictor: an exclusive device for each job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.serving.support.running_server import start_server
 
 
 @pytest.fixture
-def nobody():
-    """A client of a port that nobody listens on."""
+def unreachable():
+    """Client of a port without a listener."""
     with PresageClient(f"127.0.0.1:{free_port()}", timeout_s=0.1) as client:
         yield Fallback(client)
 
 
-def test_who_is_answered_is_answered_the_same(backend, job, cpu):
+def test_available_forecasts_are_passed_on_unchanged(backend, job, cpu):
     placements = [Placement(job(), cpu), Placement(job(batch_size=64), cpu, Share(0.5, "mps"))]
     together = [Colocation(cpu, (job(), job()), (Share(), Share()))]
     fallback = Fallback(backend)
@@ -45,10 +45,10 @@ def test_who_is_answered_is_answered_the_same(backend, job, cpu):
     assert fallback.predict([]) == []
 
 
-def test_without_an_answer_each_job_takes_a_whole_device(nobody, job, cpu):
+def test_without_forecasts_each_job_needs_an_exclusive_device(unreachable, job, cpu):
     placements = [Placement(job(str(i)), cpu, Share(0.25, "mps")) for i in range(3)]
 
-    forecasts = nobody.predict(placements, coverage=0.9)
+    forecasts = unreachable.predict(placements, coverage=0.9)
 
     assert forecasts == [exclusive_device(cpu, 0.9)] * 3
     for forecast in forecasts:
@@ -65,11 +65,11 @@ def test_without_an_answer_each_job_takes_a_whole_device(nobody, job, cpu):
             assert of.low <= of.median <= of.high
 
 
-def test_without_an_answer_jobs_do_not_go_together(nobody, job, cpu):
+def test_without_forecasts_jobs_do_not_fit_together(unreachable, job, cpu):
     def colocation(members: int) -> Colocation:
         return Colocation(cpu, (job(),) * members, (Share(),) * members)
 
-    solo, together = nobody.predict_interference([colocation(1), colocation(3)])
+    solo, together = unreachable.predict_interference([colocation(1), colocation(3)])
 
     assert [forecast.median for forecast in solo.slowdowns] == [1.0]
     assert solo.fits
@@ -80,7 +80,7 @@ def test_without_an_answer_jobs_do_not_go_together(nobody, job, cpu):
     assert not any(of.in_domain for of in (*solo.slowdowns, *together.slowdowns))
 
 
-def test_one_that_hangs_costs_no_more_than_the_time_there_is(job, cpu):
+def test_a_hanging_backend_costs_at_most_the_timeout(job, cpu):
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         PresageClient(f"127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.05) as client,
@@ -90,7 +90,7 @@ def test_one_that_hangs_costs_no_more_than_the_time_there_is(job, cpu):
         assert time.monotonic() - begin_s < 1
 
 
-def test_one_that_is_overloaded_is_not_waited_for(release, job, cpu):
+def test_an_overloaded_backend_is_not_retried(release, job, cpu):
     options = Options(port=0, rows_per_s=1)
     placements = [Placement(job(), cpu)] * 50
     with start_server(release, options) as server, PresageClient(server.target) as client:
@@ -100,13 +100,13 @@ def test_one_that_is_overloaded_is_not_waited_for(release, job, cpu):
 
 
 @pytest.fixture
-def broken(release_with, models_by_hand):
-    """A release that answers its probes, and no job of a thousand times their size."""
-    grows = models_by_hand.column_times("peak_live_bytes", (0.0, 1e29, 1e30, 1e30, 1e30))
-    return release_with(models=models_by_hand.all() | {"memory": grows})
+def broken(release_with, handmade_models):
+    """Release that predicts its probes, but fails on jobs a thousand times as large."""
+    grows = handmade_models.column_times("peak_live_bytes", (0.0, 1e29, 1e30, 1e30, 1e30))
+    return release_with(models=handmade_models.all() | {"memory": grows})
 
 
-def test_a_release_that_goes_wrong_is_no_answer_in_process_either(broken, job, cpu):
+def test_a_failing_release_in_process_leads_to_the_fallback(broken, job, cpu):
     large = [Placement(job(batch_size=100_000), cpu)]
     with pytest.raises(ReleaseError):
         Predictor(broken).predict(large)
@@ -114,7 +114,7 @@ def test_a_release_that_goes_wrong_is_no_answer_in_process_either(broken, job, c
     assert Fallback(Predictor(broken)).predict(large) == [exclusive_device(cpu)]
 
 
-def test_what_is_wrong_with_the_question_is_said_as_ever(backend, job, cpu):
+def test_errors_of_the_request_are_raised_unchanged(backend, job, cpu):
     fallback = Fallback(backend)
 
     with pytest.raises(InvalidJobError, match="interval"):
@@ -123,14 +123,14 @@ def test_what_is_wrong_with_the_question_is_said_as_ever(backend, job, cpu):
         fallback.device("h20")
 
 
-def test_what_has_no_substitute_is_raised(nobody):
-    for ask in (nobody.release, lambda: nobody.device("v100")):
+def test_errors_without_a_fallback_are_raised(unreachable):
+    for ask in (unreachable.release, lambda: unreachable.device("v100")):
         with pytest.raises(ServiceError, match=r"no prediction service|did not answer"):
             ask()
 
 
 @pytest.mark.parametrize("error", [ServiceError(""), OverloadedError(""), ReleaseError("")])
-def test_whatever_the_other_one_raises_for_want_of_an_answer(error, release, job, cpu):
+def test_every_error_of_a_missing_response_leads_to_the_fallback(error, release, job, cpu):
     class Silent(Predictor):
         def predict(self, placements, **_options):
             raise error

@@ -1,4 +1,4 @@
-"""How surely jobs fit in memory together, against sums whose distribution is known."""
+"""Probability that jobs fit in memory, against sums of known distribution."""
 
 from statistics import NormalDist
 
@@ -21,7 +21,7 @@ capacities = st.floats(0, 400).map(lambda gib: gib * GIB)
 
 
 def lognormal(level, *, medians, sigmas):
-    """That quantile of each member."""
+    """Return that quantile of each member."""
     return np.array(medians) * np.exp(NormalDist().inv_cdf(level) * np.array(sigmas))
 
 
@@ -35,7 +35,7 @@ def lognormal(level, *, medians, sigmas):
         ([1e9, 1e10, 3e9], [0.8, 0.05, 0.3]),
     ],
 )
-def test_skewed_memory_is_never_surer_to_fit_than_it_is(truth, medians, sigmas):
+def test_the_probability_of_skewed_memory_is_not_too_high(truth, medians, sigmas):
     memory = np.array([lognormal(p, medians=medians, sigmas=sigmas) for p in LEVELS]).T
     capacity = lognormal(truth, medians=medians, sigmas=sigmas).sum()
 
@@ -48,7 +48,7 @@ def test_skewed_memory_is_never_surer_to_fit_than_it_is(truth, medians, sigmas):
 
 
 @pytest.mark.parametrize(("level", "total"), list(zip(LEVELS, TOTALS, strict=True)))
-def test_ninety_percent_sure_is_where_the_ninety_percent_quantiles_together_fit(level, total):
+def test_probability_ninety_percent_is_where_the_sum_of_those_quantiles_fits(level, total):
     just, less, more = (
         fit_probability(MEMORY, LEVELS, capacity_bytes=total * part) for part in (1, 0.999, 1.001)
     )
@@ -58,7 +58,7 @@ def test_ninety_percent_sure_is_where_the_ninety_percent_quantiles_together_fit(
 
 
 @given(quantiles, capacities)
-def test_as_sure_as_a_level_means_that_its_quantiles_together_fit(memory, capacity):
+def test_the_probability_of_a_level_means_that_the_sum_of_its_quantiles_fits(memory, capacity):
     answer = fit_probability(memory, LEVELS, capacity_bytes=capacity)
 
     for level, total in zip(LEVELS, memory.sum(axis=0), strict=True):
@@ -67,7 +67,7 @@ def test_as_sure_as_a_level_means_that_its_quantiles_together_fit(memory, capaci
 
 
 @given(quantiles, capacities, capacities)
-def test_more_memory_never_makes_a_fit_less_sure(memory, one, other):
+def test_more_memory_never_lowers_the_probability(memory, one, other):
     less, more = (fit_probability(memory, LEVELS, capacity_bytes=c) for c in sorted((one, other)))
 
     assert 0 <= less <= more <= 1
@@ -87,7 +87,7 @@ def test_levels_that_agree_leave_the_tail_beyond_them_uncertain():
     assert 0.95 < fit_probability(memory, LEVELS, capacity_bytes=5 * GIB) < 0.99
 
 
-def test_a_member_that_needs_nothing_changes_nothing():
+def test_a_member_without_memory_changes_nothing():
     nothing = np.zeros((1, 5))
 
     assert fit_probability(nothing, LEVELS, capacity_bytes=GIB) == 1.0

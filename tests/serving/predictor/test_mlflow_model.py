@@ -1,4 +1,4 @@
-"""A registered release by MLflow's own commands, as real processes."""
+"""Registered releases with MLflow's own commands, as real processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def registry(tmp_path_factory, release):
 
 @pytest.fixture(scope="module")
 def environment(registry):
-    """With MLflow's programs on the path, as an activated environment has them."""
+    """Environment with MLflow's programs on the path."""
     programs = os.path.dirname(sys.executable)  # noqa: PTH120
     return os.environ | {
         "MLFLOW_TRACKING_URI": registry.uri,
@@ -55,7 +55,7 @@ def environment(registry):
 
 
 def forecasts(predictor, coverage=0.8):
-    """What Presage itself says of the rows."""
+    """Return Presage's own forecasts of the rows."""
     devices = [predictor.device(row["device"]) for row in ROWS]
     placed = [Placement(j, device) for j, device in zip(JOBS, devices, strict=True)]
     solo = predictor.predict(placed, coverage=coverage)
@@ -78,7 +78,7 @@ def check(told, predictor, coverage=0.8):
     assert "slowdown_median" not in told[2]
 
 
-def test_mlflow_models_predict_says_what_presage_says(environment, tmp_path, release):
+def test_mlflow_models_predict_returns_presages_forecasts(environment, tmp_path, release):
     asked = tmp_path / "input.json"
     asked.write_text(json.dumps({"dataframe_records": ROWS, "params": {"coverage": 0.9}}))
     done = subprocess.run(
@@ -92,7 +92,7 @@ def test_mlflow_models_predict_says_what_presage_says(environment, tmp_path, rel
     check(told, Predictor(release), coverage=0.9)
 
 
-def test_mlflow_models_serve_says_what_presage_says(environment, tmp_path, release, registry):
+def test_mlflow_models_serve_returns_presages_forecasts(environment, tmp_path, release, registry):
     port, log = free_port(), tmp_path / "log"
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "-p", str(port)]
@@ -130,9 +130,7 @@ def artifacts(registry):
     return folder / "release"
 
 
-def test_what_mlflow_needs_lies_beside_the_release_and_is_no_part_of_it(
-    registry, release, tmp_path
-):
+def test_mlflows_files_lie_next_to_the_release_and_are_not_part_of_it(registry, release, tmp_path):
     stored = {path.name: path.stat().st_size for path in artifacts(registry).iterdir()}
     of_release = {path.name for path in release.folder.iterdir()}
 
@@ -151,7 +149,7 @@ def test_what_mlflow_needs_lies_beside_the_release_and_is_no_part_of_it(
         ({"device": "v100-16gb"}, "co-location 'pair' is on cpu-2, v100-16gb"),
     ],
 )
-def test_a_row_that_cannot_be_is_named(release, change, match):
+def test_the_error_names_an_invalid_row(release, change, match):
     rows = pd.DataFrame([ROWS[0], ROWS[1] | change])
     with pytest.raises(InvalidJobError, match=match):
         ReleaseModel(Predictor(release)).predict(rows)

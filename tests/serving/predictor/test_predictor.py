@@ -1,4 +1,4 @@
-"""The in-process predictor: what it vouches for, and what it will not pass on."""
+"""In-process predictor: its domain, and results that it rejects."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,9 +23,7 @@ def predict_one(predictor, features, cpu, share=1.0):
 @pytest.mark.parametrize(
     ("batch_size", "inside"), [(1, True), (16, True), (256, True), (260, True), (600, False)]
 )
-def test_the_domain_is_what_was_trained_on_and_a_little_around_it(
-    release, job, cpu, batch_size, inside
-):
+def test_the_domain_is_the_training_range_with_a_margin(release, job, cpu, batch_size, inside):
     forecast = predict_one(Predictor(release), job(batch_size=batch_size), cpu)
 
     assert forecast.in_domain is inside  # trained on batches of 1 to 256
@@ -45,7 +43,7 @@ def test_an_unknown_operator_puts_a_job_out_of_domain(release, job, cpu):
     assert not predict_one(Predictor(release), unknown, cpu).in_domain
 
 
-def test_a_device_of_an_untrained_kind_is_out_of_domain_whatever_its_numbers(release, job, cpu):
+def test_a_device_of_an_untrained_kind_is_out_of_domain_with_any_numbers(release, job, cpu):
     assert not predict_one(Predictor(release), job(), replace(cpu, kind="cpu-2b")).in_domain
 
 
@@ -73,7 +71,7 @@ def test_more_members_than_any_trained_co_location_had_are_out_of_domain(release
     assert [together(predictor, job(), cpu, n) for n in (1, 2, 3, 4)] == [True, True, True, False]
 
 
-def test_a_device_without_trained_co_locations_knows_lone_jobs_only(release_with, job, cpu):
+def test_a_device_without_trained_co_locations_supports_exclusive_jobs_only(release_with, job, cpu):
     trained = {key: ["cpu-2"] for key in QUANTITIES} | {"interference": ["h200"]}
     predictor = Predictor(release_with(trained_devices=trained))
 
@@ -92,11 +90,11 @@ def test_a_device_without_trained_co_locations_knows_lone_jobs_only(release_with
         ("compute_utilization", (float("nan"),) * 5),
     ],
 )
-def test_a_models_nonsense_never_reaches_a_caller(
-    release_with, models_by_hand, job, cpu, predictor, factors
+def test_invalid_model_output_never_reaches_a_client(
+    release_with, handmade_models, job, cpu, predictor, factors
 ):
     column = "roofline_s" if predictor == "step_time" else "memory_prior_bytes"
-    models = models_by_hand.all() | {predictor: models_by_hand.column_times(column, factors)}
+    models = handmade_models.all() | {predictor: handmade_models.column_times(column, factors)}
     broken = Predictor(release_with(models=models))
 
     with pytest.raises(ReleaseError, match=rf"{predictor}\.onnx: predicted quantiles .* finite"):
@@ -106,44 +104,46 @@ def test_a_models_nonsense_never_reaches_a_caller(
 
 
 @pytest.mark.parametrize("factors", [(-3.0, 0.5, 1.0, 2.0, 3.0), (float("nan"),) * 5])
-def test_a_slowdown_below_one_or_nan_never_reaches_a_caller(
-    release_with, models_by_hand, job, cpu, factors
+def test_a_slowdown_below_one_or_nan_never_reaches_a_client(
+    release_with, handmade_models, job, cpu, factors
 ):
-    models = models_by_hand.all() | {"interference": models_by_hand.others_utilization(factors)}
+    models = handmade_models.all() | {"interference": handmade_models.others_utilization(factors)}
     broken = Predictor(release_with(models=models))
 
     with pytest.raises(ReleaseError, match=r"interference\.onnx"):
         broken.predict_interference([Colocation(cpu, (job(), job()), (Share(0.5), Share(0.5)))])
 
 
-def test_bytes_that_are_no_model_are_refused_at_once(release_with, models_by_hand):
+def test_bytes_that_are_not_a_model_are_rejected_at_once(release_with, handmade_models):
     with pytest.raises(ReleaseError, match=r"memory\.onnx: ONNX Runtime cannot load it"):
-        Predictor(release_with(models=models_by_hand.all() | {"memory": b"junk"}))
+        Predictor(release_with(models=handmade_models.all() | {"memory": b"junk"}))
 
 
-def test_a_model_with_other_inputs_is_refused_at_once(release_with, models_by_hand):
-    swapped = models_by_hand.all()
+def test_a_model_with_other_inputs_is_refused_at_once(release_with, handmade_models):
+    swapped = handmade_models.all()
     swapped["memory"] = swapped["interference"]
 
     with pytest.raises(ReleaseError, match=r"memory\.onnx: takes \['mask', 'members'\]"):
         Predictor(release_with(models=swapped))
 
 
-def test_a_model_with_other_levels_is_refused_at_the_first_prediction(release_with, models_by_hand):
-    models = models_by_hand.all()
-    models["memory"] = models_by_hand.column_times("memory_prior_bytes", (1.0, 2.0, 3.0))
+def test_a_model_with_other_levels_is_refused_at_the_first_prediction(
+    release_with, handmade_models
+):
+    models = handmade_models.all()
+    models["memory"] = handmade_models.column_times("memory_prior_bytes", (1.0, 2.0, 3.0))
 
     with pytest.raises(ReleaseError, match=r"answered with shape \(1, 3\), must be \(1, 5\)"):
         Predictor(release_with(models=models)).warm_up()
 
 
-def test_a_model_that_fails_while_it_runs_is_the_releases_fault(release_with, models_by_hand):
+def test_a_model_failure_is_an_error_of_the_release(release_with, handmade_models):
     nodes = [helper.make_node("Reshape", ["features", "shape"], ["quantiles"])]
     shape = {"shape": np.array([7, 5], dtype=np.int64)}
     features = {"features": ["rows", len(columns("full"))]}
-    failing = models_by_hand.onnx_bytes(nodes, shape, features, ["rows", 5])
+    failing = handmade_models.onnx_bytes(nodes, shape, features, ["rows", 5])
 
-    predictor = Predictor(release_with(models=models_by_hand.all() | {"memory": failing}))
+    predictor = Predictor(release_with(models=handmade_models.all() | {"memory": failing}))
     with pytest.raises(ReleaseError, match=r"memory\.onnx: ONNX Runtime failed"):
         predictor.warm_up()
 
@@ -163,14 +163,12 @@ NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in QUANTITI
         ({"levels": (0.05, 0.1, 0.6, 0.9, 0.95)} | NO_MARGINS, r"no median or no 0\.8 interval"),
     ],
 )
-def test_a_manifest_that_lacks_what_predictions_need_is_refused_at_once(
-    release_with, changes, said
-):
+def test_an_incomplete_manifest_is_rejected_at_once(release_with, changes, said):
     with pytest.raises(ReleaseError, match=said):
         Predictor(release_with(**changes))
 
 
-def test_a_job_alone_is_forecast_once_for_each_device_share_and_coverage(release, job, cpu):
+def test_solo_forecasts_are_computed_once_per_job_device_share_and_coverage(release, job, cpu):
     predictor, features = Predictor(release), job()
     half, faster = Share(0.5), replace(cpu, op_overhead_s=cpu.op_overhead_s / 2)
 
@@ -186,7 +184,7 @@ def test_a_job_alone_is_forecast_once_for_each_device_share_and_coverage(release
     assert both == [first, others[0]]
 
 
-def test_what_is_kept_of_a_job_goes_with_it_and_is_bounded(release, job, cpu, monkeypatch):
+def test_the_cache_of_a_job_is_bounded_and_freed_with_it(release, job, cpu, monkeypatch):
     monkeypatch.setattr("presage.serving.predictor.predictor._MAX_CACHED", 3)
     predictor, features = Predictor(release), job()
     for step in range(1, 10):

@@ -1,4 +1,4 @@
-"""Which quantiles of a release a request is answered with."""
+"""Quantiles of a release that a request selects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_median_and_the_ends_of_the_interval(release, coverage, ends):
     assert selected.levels == ()
 
 
-def test_quantiles_besides_in_the_order_in_which_they_are_asked_for(release):
+def test_additional_quantiles_keep_the_order_of_the_request(release):
     selected = select_quantiles(release, 0.8, [0.95, 0.05, 0.95])
 
     assert selected.positions == (2, 1, 3, 4, 0, 4)
@@ -33,12 +33,12 @@ def test_quantiles_besides_in_the_order_in_which_they_are_asked_for(release):
 
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5, 1.0, -0.8, float("nan"), float("inf")])
-def test_an_interval_that_the_release_has_not(release, coverage):
+def test_an_interval_that_the_release_lacks_is_an_error(release, coverage):
     with pytest.raises(InvalidJobError, match=rf"in release {release.release_id}; .* 0\.8, 0\.9"):
         select_quantiles(release, coverage)
 
 
 @pytest.mark.parametrize("level", [0.2, 0.0, float("nan"), 0.9500001])
-def test_a_quantile_that_the_release_has_not(release, level):
+def test_a_quantile_that_the_release_lacks_is_an_error(release, level):
     with pytest.raises(InvalidJobError, match=r"^levels\[1\] is not a quantile .* 0\.05, 0\.1"):
         select_quantiles(release, 0.8, [0.05, level])

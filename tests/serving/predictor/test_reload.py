@@ -1,4 +1,4 @@
-"""Another release takes over between two calls, or is refused and everybody can see it."""
+"""A new release takes over between two calls, or is rejected visibly."""
 
 import shutil
 import threading
@@ -32,7 +32,7 @@ from tests.serving.support.running_server import start_server
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
-    """One whose steps take as long as the roofline says, one twice as long, one 100 times."""
+    """Releases whose step times are the roofline's times 1, 2 and 100."""
     folder = tmp_path_factory.mktemp("releases")
     return {
         factor: make_release(
@@ -46,7 +46,7 @@ def releases(tmp_path_factory):
 
 @pytest.fixture
 def registry(tmp_path, releases):
-    """A real registry, whose champion is the first release."""
+    """Registry whose champion is the first release."""
     registry = Registry(f"sqlite:///{tmp_path}/registry/mlflow.db")
     for release in releases.values():
         registry.register(release, {})
@@ -190,7 +190,7 @@ def test_a_folder_that_is_replaced_takes_over(releases, tmp_path, job, cpu):
 
 
 @pytest.mark.parametrize("damage", ["changed", "gone", "nonsense", "out of proportion", "nan"])
-def test_a_bad_release_is_refused_and_the_old_one_stays(
+def test_a_bad_release_is_rejected_and_the_old_one_stays(
     releases, tmp_path, job, cpu, damage, caplog
 ):
     folder = tmp_path / "release"
@@ -237,7 +237,7 @@ def test_a_bad_release_is_refused_and_the_old_one_stays(
 
 @dataclass
 class Chosen:
-    """A source that says which release it is told to, and counts how often each is fetched."""
+    """Source of a chosen release that counts how often each one is fetched."""
 
     release: Release
     tries: Counter[str] = field(default_factory=Counter)
@@ -250,7 +250,7 @@ class Chosen:
         return self.release.folder
 
 
-def test_a_refused_release_that_is_rolled_back_is_no_longer_refused(releases):
+def test_a_rejected_release_that_is_rolled_back_is_no_longer_reported(releases):
     source = Chosen(releases[1])
     options = Options(port=0, poll_s=0.05)
     with start_server(source, options) as server, PresageClient(server.target) as ask:
@@ -265,8 +265,8 @@ def test_a_refused_release_that_is_rolled_back_is_no_longer_refused(releases):
             assert ask.release().release_id == releases[1].release_id
 
 
-def test_a_refused_release_keeps_no_other_one_waiting(releases):
-    """It is itself tried less and less often; what comes after it is looked at as always."""
+def test_a_rejected_release_does_not_delay_another(releases):
+    """It is itself tried less and less often; the next release is checked at the usual rate."""
     source = Chosen(releases[1])
     with (
         start_server(source, Options(port=0, poll_s=0.2)) as server,
@@ -281,12 +281,10 @@ def test_a_refused_release_keeps_no_other_one_waiting(releases):
         assert time.monotonic() - begin_s < 1.5
 
 
-def test_probes_that_this_machine_answers_otherwise_keep_a_release_from_being_served(
-    tmp_path, models_by_hand
-):
+def test_a_release_whose_probes_differ_on_this_machine_is_not_served(tmp_path, handmade_models):
     made = make_release(tmp_path / "made")
-    other = models_by_hand.all() | {
-        "memory": models_by_hand.column_times("memory_prior_bytes", (0.5, 1.0, 2.02, 3.0, 4.0))
+    other = handmade_models.all() | {
+        "memory": handmade_models.column_times("memory_prior_bytes", (0.5, 1.0, 2.02, 3.0, 4.0))
     }
     moved = make_release(tmp_path / "moved", models=other, probes=made.probes)
 
@@ -294,9 +292,7 @@ def test_probes_that_this_machine_answers_otherwise_keep_a_release_from_being_se
         start_server(moved)
 
 
-def test_a_registry_that_goes_away_or_talks_nonsense_changes_nothing(
-    registry, releases, tmp_path, job, cpu
-):
+def test_an_unavailable_or_corrupt_registry_changes_nothing(registry, releases, tmp_path, job, cpu):
     database = tmp_path / "registry" / "mlflow.db"
     source = RegistrySource(registry.uri, tmp_path / "cache")
     with (
@@ -320,7 +316,7 @@ def test_a_registry_that_goes_away_or_talks_nonsense_changes_nothing(
         until(lambda: ask.release().release_id == releases[2].release_id)
 
 
-def test_the_first_champion_takes_over_from_what_came_along(releases, tmp_path):
+def test_the_first_champion_replaces_the_pretrained_release(releases, tmp_path):
     registry = Registry(f"sqlite:///{tmp_path}/registry/mlflow.db")
     source = CheckoutSource(registry.uri, releases[1].folder)
     options = Options(port=0, poll_s=0.05)
@@ -330,7 +326,7 @@ def test_the_first_champion_takes_over_from_what_came_along(releases, tmp_path):
         until(lambda: ask.release().release_id == releases[2].release_id)
 
 
-def test_reload_does_not_wait_for_the_next_look(releases, tmp_path):
+def test_reload_does_not_wait_for_the_next_poll(releases, tmp_path):
     folder = tmp_path / "release"
     replace(folder, releases[1])
     options = Options(port=0, poll_s=3600)
@@ -339,8 +335,8 @@ def test_reload_does_not_wait_for_the_next_look(releases, tmp_path):
         assert ask.reload().release_id == releases[2].release_id
 
 
-def test_until_there_is_a_release_calls_are_unavailable_and_health_says_so(tmp_path, releases):
-    """A registry that takes its time: the port answers, nothing is answered wrongly."""
+def test_without_a_release_calls_are_unavailable_and_health_reports_it(tmp_path, releases):
+    """A slow registry: the port accepts calls, and no call gets a wrong response."""
     let_go = threading.Event()
 
     class Slow:

@@ -1,4 +1,4 @@
-"""A registry that a team shares, on PostgreSQL and S3: restarted, and with a damaged file."""
+"""Shared registry on PostgreSQL and S3: restarted, and with a corrupt file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
-    """One whose steps take as long as the roofline says, one twice as long."""
+    """Releases whose step times are the roofline's times 1 and 2."""
     folder = tmp_path_factory.mktemp("releases")
     return [
         make_release(
@@ -46,7 +46,7 @@ def releases(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory, releases) -> Iterator[SharedRegistry]:
-    """With two releases, the first of which is champion."""
+    """Registry with two releases, the first of which is champion."""
     with shared_registry(tmp_path_factory.mktemp("shared")) as server:
         registry = Registry(server.uri)
         for release in releases:
@@ -56,7 +56,7 @@ def shared(tmp_path_factory, releases) -> Iterator[SharedRegistry]:
 
 
 def models(shared: SharedRegistry, *words: str):
-    """What `presage models` prints, read."""
+    """Return the parsed output of `presage models`."""
     done = CliRunner().invoke(app, ["models", *words, "--registry", shared.uri, "--json"])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -68,7 +68,7 @@ def champion_of(shared: SharedRegistry) -> Champion:
     return champion
 
 
-def test_a_release_is_listed_promoted_rolled_back_and_laid_down(shared, releases, tmp_path):
+def test_a_release_is_listed_promoted_rolled_back_and_fetched(shared, releases, tmp_path):
     ids = [release.release_id for release in releases]
     assert [row["release_id"] for row in models(shared, "list")] == ids[::-1]
     assert Registry(shared.uri).register(releases[0], {}) == 1  # equal bytes, once
@@ -96,7 +96,7 @@ def test_a_release_is_listed_promoted_rolled_back_and_laid_down(shared, releases
         )
 
 
-def test_a_server_goes_on_while_its_registry_is_killed_and_follows_it_again(
+def test_a_server_survives_the_loss_of_its_registry_and_follows_it_again(
     shared, releases, tmp_path, job, cpu
 ):
     source = RegistrySource(shared.uri, tmp_path / "cache")
@@ -137,9 +137,7 @@ def test_a_server_goes_on_while_its_registry_is_killed_and_follows_it_again(
     assert set(answers) == {release.release_id for release in releases}
 
 
-def test_a_file_that_arrives_damaged_is_refused_and_the_old_release_stays(
-    shared, releases, tmp_path, job, cpu
-):
+def test_a_corrupt_file_is_rejected_and_the_old_release_stays(shared, releases, tmp_path, job, cpu):
     good, damaged = (release.release_id for release in releases)
     key = next(
         key

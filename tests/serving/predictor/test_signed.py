@@ -1,4 +1,4 @@
-"""Signed releases: a server that trusts keys serves nothing else, at the start and later."""
+"""Signed releases: a server with trusted keys serves no other, at the start and later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def public(key):
 
 @pytest.fixture
 def folder(tmp_path, key):
-    """A signed release."""
+    """Folder of a signed release."""
     release = make_release(tmp_path / "release", learnt_from=LEARNT_FROM)
     sign_release(release.folder, key)
     return release.folder
@@ -58,7 +58,7 @@ def presage(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_private_key_is_its_owners_alone_and_is_never_overwritten(key, public):
+def test_a_private_key_is_readable_only_by_its_owner_and_never_overwritten(key, public):
     assert key.stat().st_mode & 0o777 == 0o600
     before = key.read_bytes(), public.read_bytes()
 
@@ -71,7 +71,7 @@ def test_a_private_key_is_its_owners_alone_and_is_never_overwritten(key, public)
     assert b"PRIVATE KEY" in before[0] and b"PUBLIC KEY" in before[1]
 
 
-def test_a_signature_is_what_other_tools_check_too(folder, public):
+def test_other_tools_verify_a_signature(folder, public):
     if shutil.which("openssl") is None:
         pytest.skip("no openssl here")
     done = subprocess.run(
@@ -97,13 +97,13 @@ def cut_short(folder: Path) -> None:
 
 
 def altered_beyond_its_id(folder: Path) -> None:
-    """The id does not cover a folder's name; the signature covers every byte."""
+    """Alter a byte that the id does not cover; the signature covers every byte."""
     path = folder / MANIFEST
     path.write_text(path.read_text().replace("data/profiles/a", "data/profiles/b"))
 
 
 def altered_with_a_new_id(folder: Path) -> None:
-    """An attack that knows how ids are made: the release is whole, and not what it was."""
+    """Alter the release and recompute its id, so that it is consistent but different."""
     content = json.loads((folder / MANIFEST).read_text())
     content["setup_s"][""] = [9.0, 9.0, 9.0, 9.0, 9.0]
     content["release_id"] = content_id(content)
@@ -134,9 +134,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
-def test_a_server_does_not_start_with_a_release_that_no_trusted_key_vouches_for(
-    folder, public, spoil
-):
+def test_a_server_does_not_start_with_a_release_without_a_trusted_signature(folder, public, spoil):
     spoil(folder)
 
     done = presage("serve", "--port", 0, "--no-outcomes", "--release", folder,
@@ -149,7 +147,9 @@ def test_a_server_does_not_start_with_a_release_that_no_trusted_key_vouches_for(
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
-def test_a_running_server_refuses_it_with_the_reason_and_serves_on(folder, public, spoil, tmp_path):
+def test_a_running_server_rejects_it_with_the_reason_and_keeps_serving(
+    folder, public, spoil, tmp_path
+):
     key = tmp_path / "release.key"
     with serving_trusted(folder, public) as server, PresageClient(server.target) as ask:
         before = ask.release()
@@ -176,7 +176,7 @@ def serving_trusted(folder: Path, public: Path) -> RunningServer:
     return start_server(source, Options(port=0, poll_s=0.05))
 
 
-def test_a_release_that_is_signed_after_it_was_refused_is_served(folder, public, key, tmp_path):
+def test_a_release_that_is_signed_after_its_rejection_is_served(folder, public, key, tmp_path):
     with serving_trusted(folder, public) as server, PresageClient(server.target) as ask:
         new = make_release(tmp_path / "new", data_digest="2" * 16)
         put_in_place(new.folder, folder)
@@ -187,8 +187,8 @@ def test_a_release_that_is_signed_after_it_was_refused_is_served(folder, public,
         until(lambda: ask.release().release_id == new.release_id)
 
 
-def test_a_manifest_that_is_replaced_between_loading_and_checking_is_refused(folder, key, public):
-    """A writer of the folder cannot show one manifest to the loader, another to the check."""
+def test_a_manifest_replaced_between_loading_and_verification_is_rejected(folder, key, public):
+    """A writer cannot give one manifest to the loader and another to the verification."""
     good = (folder / MANIFEST).read_bytes()
     altered_with_a_new_id(folder)
     loaded = load_release(folder)
@@ -198,7 +198,7 @@ def test_a_manifest_that_is_replaced_between_loading_and_checking_is_refused(fol
         TrustedKeys([public]).check(loaded)
 
 
-def test_a_model_that_is_replaced_after_its_release_was_checked_is_refused(folder):
+def test_a_model_replaced_after_the_verification_is_rejected(folder):
     from presage.serving.predictor.predictor import Predictor
 
     checked = load_release(folder)
@@ -209,7 +209,7 @@ def test_a_model_that_is_replaced_after_its_release_was_checked_is_refused(folde
         Predictor(checked)
 
 
-def test_any_of_several_trusted_keys_will_do(folder, public, tmp_path):
+def test_one_of_several_trusted_keys_suffices(folder, public, tmp_path):
     other = generate_key(tmp_path / "other.key")
 
     with serving("--release", folder, "--no-outcomes", "--trusted-key", other,
@@ -229,7 +229,7 @@ def registry(request, tmp_path) -> Iterator[Registry]:
 
 
 def test_the_registry_carries_the_signature_to_the_server(registry, folder, public, key, tmp_path):
-    """Registered unsigned and refused; signed in the registry, and served; by several ways."""
+    """A release is rejected unsigned, and served once it is signed in the registry."""
     cache = str(tmp_path / "cache")
     serve = ("--registry", registry.uri, "--trusted-key", public, "--no-outcomes")
     unsigned_one = make_release(tmp_path / "unsigned", data_digest="4" * 16)
@@ -277,7 +277,7 @@ def test_signing_and_verifying_by_command(folder, key, public, tmp_path):
         assert "absent: not a release folder" in missing.stderr
 
 
-def not_there(path: Path) -> None:
+def missing_key(path: Path) -> None:
     path.unlink()
 
 
@@ -289,8 +289,8 @@ def private_key(path: Path) -> None:
     shutil.copyfile(path.with_suffix(""), path)
 
 
-@pytest.mark.parametrize("spoil", [not_there, no_key, private_key], ids=lambda one: one.__name__)
-def test_a_file_that_is_no_public_key_is_one_line(folder, public, spoil):
+@pytest.mark.parametrize("spoil", [missing_key, no_key, private_key], ids=lambda one: one.__name__)
+def test_the_error_of_an_invalid_public_key_is_one_line(folder, public, spoil):
     spoil(public)
     done = presage("serve", "--port", 0, "--no-outcomes", "--release", folder,
                    "--trusted-key", public)  # fmt: skip
@@ -300,12 +300,12 @@ def test_a_file_that_is_no_public_key_is_one_line(folder, public, spoil):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_public_key_signs_nothing_and_is_named_as_one(folder, public):
+def test_a_public_key_cannot_sign_and_the_error_says_so(folder, public):
     with pytest.raises(ConfigError, match="a public key; sign with the private key"):
         sign_release(folder, public)
 
 
-def test_a_private_key_that_others_may_read_signs_nothing(folder, key):
+def test_a_private_key_readable_by_other_users_cannot_sign(folder, key):
     key.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
         sign_release(folder, key)

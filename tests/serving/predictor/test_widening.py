@@ -4,7 +4,7 @@ from presage.serving.predictor.widening import widen, widening_factors
 from tests.serving.conftest import LEVELS
 
 
-def test_margins_of_strangers_move_ends_in_logarithms_or_log_odds():
+def test_out_of_domain_margins_widen_in_logarithms_or_log_odds():
     factors = widening_factors({0.1: np.log(2)}, LEVELS)
     scale = widen(np.array([[1.0, 2.0, 4.0, 8.0, 16.0]]), factors, 2, odds=False)
     share = widen(np.array([[0.1, 0.2, 0.5, 0.8, 0.9]]), factors, 2, odds=True)
@@ -13,7 +13,7 @@ def test_margins_of_strangers_move_ends_in_logarithms_or_log_odds():
     np.testing.assert_allclose(share, [[0.1, 1 / 9, 0.5, 8 / 9, 0.9]])
 
 
-def test_an_outer_interval_holds_the_inner_one_though_its_margin_be_less():
+def test_an_outer_interval_contains_the_inner_one_despite_a_smaller_margin():
     quantiles = np.array([[1.0, 2.0, 4.0, 8.0, 9.0]])
     factors = widening_factors({0.05: 0.1, 0.1: np.log(4)}, LEVELS)
     moved = widen(quantiles, factors, 2, odds=False)

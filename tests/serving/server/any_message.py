@@ -1,6 +1,6 @@
-"""Any message of a protocol, by its descriptor alone: what is added to it is fuzzed from that day.
+"""Strategies for any message of a protocol, from its descriptor: new fields are fuzzed too.
 
-Values are of every type and size, right ones among them; texts hold ``SECRET``, which no error may
+Values are of every type and size, valid ones among them; texts hold ``SECRET``, which no error may
 repeat.
 """
 
@@ -52,15 +52,15 @@ _rows = st.builds(
 _bytes = st.binary(max_size=64) | st.sampled_from((SECRET.encode(), bytes(20_000))) | _rows
 
 
-def value_of(field: Any) -> st.SearchStrategy[Any]:
-    """Any value of one element of a field."""
+def element_values(field: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for one element of a field."""
     kind = field.cpp_type
     if kind in _RANGES:
         low, high = _RANGES[kind]
         few = [n for n in (0, 1, 2, 64, 65, 4097, 10**6, 2**53, -1, low, high) if low <= n <= high]
         return st.sampled_from(few) | st.integers(low, high)
     if kind == Field.CPPTYPE_MESSAGE:
-        return anything(field.message_type)
+        return any_message(field.message_type)
     if field.type == Field.TYPE_BYTES:
         return _bytes
     return {
@@ -69,36 +69,36 @@ def value_of(field: Any) -> st.SearchStrategy[Any]:
     }.get(kind, _floats)
 
 
-def anything(descriptor: Any) -> st.SearchStrategy[Any]:
-    """Any message of a type."""
+def any_message(descriptor: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for any message of a type."""
     return st.builds(
-        _made, st.just(descriptor), st.fixed_dictionaries({}, optional=_values(descriptor))
+        _build, st.just(descriptor), st.fixed_dictionaries({}, optional=_values(descriptor))
     )
 
 
 def _values(descriptor: Any) -> dict[str, st.SearchStrategy[Any]]:
-    return {field.name: _all_of_later(field) for field in descriptor.fields}
+    return {field.name: _deferred_field_values(field) for field in descriptor.fields}
 
 
-def _all_of_later(field: Any) -> st.SearchStrategy[Any]:
-    return st.deferred(lambda: _all_of(field))
+def _deferred_field_values(field: Any) -> st.SearchStrategy[Any]:
+    return st.deferred(lambda: _field_values(field))
 
 
-def _all_of(field: Any) -> st.SearchStrategy[Any]:
-    """Any value of a whole field."""
+def _field_values(field: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for a whole field."""
     if is_map(field):
         keys, values = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return st.dictionaries(value_of(keys), value_of(values), max_size=3)
+        return st.dictionaries(element_values(keys), element_values(values), max_size=3)
     if not field.is_repeated:
-        return value_of(field)
-    one = value_of(field)
+        return element_values(field)
+    one = element_values(field)
     is_number = field.cpp_type not in (Field.CPPTYPE_MESSAGE, Field.CPPTYPE_STRING)
     times = (17, 70, 5000) if is_number and field.type != Field.TYPE_BYTES else (9,)
     many = st.builds(lambda value, times: [value] * times, one, st.sampled_from(times))
     return st.lists(one, max_size=3) | many
 
 
-def _made(descriptor: Any, values: dict[str, Any]) -> Any:
+def _build(descriptor: Any, values: dict[str, Any]) -> Any:
     message = message_factory.GetMessageClass(descriptor)()
     for name, value in values.items():
         _set(message, descriptor.fields_by_name[name], value)
@@ -123,8 +123,8 @@ def _set(message: Any, field: Any, value: Any) -> None:
 
 
 @st.composite
-def changed(draw: Any, right: Any) -> Any:
-    """A right message of which some fields, in whatever part, are anything."""
+def changed_message(draw: Any, right: Any) -> Any:
+    """Return a strategy for valid messages in which some fields are replaced by any value."""
     message = type(right)()
     message.CopyFrom(right)
     for _ in range(draw(st.integers(0, 2))):
@@ -132,12 +132,12 @@ def changed(draw: Any, right: Any) -> Any:
         if parts:
             part = draw(st.sampled_from(parts))
             field = draw(st.sampled_from(list(part.DESCRIPTOR.fields)))
-            _set(part, field, draw(_all_of(field)))
+            _set(part, field, draw(_field_values(field)))
     return message
 
 
-def sent(message: Any) -> st.SearchStrategy[bytes]:
-    """A message's bytes; some have fields that nobody knows, texts that are none, a missing end."""
+def serialized(message: Any) -> st.SearchStrategy[bytes]:
+    """Return a strategy for bytes: some with unknown fields, invalid text, a missing end."""
     content = message.SerializeToString()
     return st.sampled_from(
         (
@@ -152,7 +152,7 @@ def sent(message: Any) -> st.SearchStrategy[bytes]:
 
 
 def fields(descriptor: Any, seen: set[str] | None = None) -> Iterator[Any]:
-    """Every field of a message and of the messages in it."""
+    """Return every field of a message and of the messages in it."""
     seen = set() if seen is None else seen
     if descriptor.full_name in seen:
         return

@@ -1,4 +1,4 @@
-"""The access log: whole lines, in time, and whoever does not read them holds nobody up."""
+"""Access log: whole lines, written in time, and no blocking by a slow reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALL: dict[str, Any] = {
 
 
 @given(st.lists(st.text("abc", max_size=ATOMIC_WRITE_BYTES + 10).map(lambda text: text + "\n")))
-def test_pieces_are_whole_lines_in_their_order_and_fit_into_a_write(lines):
+def test_chunks_are_whole_lines_in_order_and_fit_into_a_write(lines):
     found = list(join_lines(lines))
     assert "".join(found) == "".join(lines)
     assert all(piece.endswith("\n") for piece in found)
@@ -58,7 +58,7 @@ def test_lines_come_soon_and_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("who", ["reads nothing", "has left"])
-def test_whoever_does_not_read_holds_nobody_up(who):
+def test_a_reader_that_stops_reading_does_not_block_the_server(who):
     reader, writer = os.pipe()
     dropped: list[int] = []
 

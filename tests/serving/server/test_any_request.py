@@ -1,6 +1,6 @@
-"""Any request of either protocol: answered or refused as documented, never a defect, and no echo.
+"""Any request of either protocol gets a documented response or error, without its own text.
 
-Methods and fields come from the descriptors: a new one is asked anything from its first day.
+Methods and fields come from the descriptors, so new ones are covered as well.
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ from tests.features.random_values import DEVICES, JOBS, SHARES
 from tests.fuzzing.messages import submessages
 from tests.serving.conftest import make_job
 from tests.serving.oip.requests import colocations, features, raw_request, typed_request
-from tests.serving.server.any_message import SECRET, anything, changed, fields, sent
+from tests.serving.server.any_message import (
+    SECRET,
+    any_message,
+    changed_message,
+    fields,
+    serialized,
+)
 from tests.serving.support.running_server import start_server
 
 Code = grpc.StatusCode
@@ -71,8 +77,8 @@ DOCUMENTED = {
 }  # fmt: skip
 
 
-def right_requests() -> dict[str, list[Any]]:
-    """Requests that are answered, by method; of a method that is not here, empty ones."""
+def valid_requests() -> dict[str, list[Any]]:
+    """Return valid requests by method; other methods take empty requests."""
     jobs = [make_job("a"), make_job("b", batch_size=4)]
     cpu = pb.Device(kind="cpu-2", share=pb.Share(fraction=0.5, mode="mps"))
     known = load_release(RELEASE).devices["cpu-2"]
@@ -114,25 +120,25 @@ def right_requests() -> dict[str, list[Any]]:
     }
 
 
-RIGHT = right_requests()
+RIGHT = valid_requests()
 
 
-def any_of(method: str) -> st.SearchStrategy[Any]:
-    """Any request of a method, most of them near a right one."""
-    wild = anything(METHODS[method].input_type)
+def any_request(method: str) -> st.SearchStrategy[Any]:
+    """Return a strategy for any request of a method, most of them close to a valid one."""
+    wild = any_message(METHODS[method].input_type)
     right = RIGHT.get(method)
     if right is None:
         return wild
-    near = st.sampled_from(right).flatmap(changed)
+    near = st.sampled_from(right).flatmap(changed_message)
     return st.sampled_from((near, near, near, wild)).flatmap(lambda chosen: chosen)
 
 
 class Ended(Exception):  # noqa: N818
-    """A call was ended with a status."""
+    """Error with which a method ends its call."""
 
 
 class Context:
-    """What gRPC tells a method of its call, and what the method says of its end."""
+    """gRPC's context of a call."""
 
     def __init__(self) -> None:
         self.code, self.details = Code.OK, ""
@@ -162,8 +168,8 @@ class Context:
         raise Ended
 
 
-class Answering:
-    """Both services of a server, without its sockets."""
+class Services:
+    """Both services of a server, without sockets."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
@@ -185,7 +191,7 @@ class Answering:
         self._outcomes, self._work = outcomes, work
 
     def ask(self, method: str, content: bytes) -> tuple[Code, str, list[bytes]]:
-        """Status, its text, and the answers."""
+        """Return the status, its text and the responses."""
         details: Any = type("Details", (), {"method": method, "invocation_metadata": ()})()
         handler: Any = next(h for h in (g.service(details) for g in self._handlers) if h)
         return self._loop.run_until_complete(self._answer(handler, content))
@@ -219,14 +225,14 @@ class Answering:
 
 
 @pytest.fixture(scope="module")
-def answering(tmp_path_factory):
-    service = Answering(tmp_path_factory.mktemp("any"))
+def services(tmp_path_factory):
+    service = Services(tmp_path_factory.mktemp("any"))
     yield service
     service.close()
 
 
 def check(method: str, code: Code, details: str, written: list[bytes]) -> None:
-    """A documented end, and nothing of the caller's in what went wrong."""
+    """Assert a documented status, and no text of the client in the error."""
     assert code in DOCUMENTED, details
     assert SECRET not in details
     assert "\n" not in details
@@ -242,21 +248,21 @@ def check(method: str, code: Code, details: str, written: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_any_request_is_answered_or_refused(answering, method):
+def test_any_request_gets_a_response_or_a_documented_error(services, method):
     @settings(suppress_health_check=list(HealthCheck), deadline=None)
-    @given(data=st.data(), message=any_of(method))
+    @given(data=st.data(), message=any_request(method))
     def ask(data: Any, message: Any) -> None:
-        check(method, *answering.ask(method, data.draw(sent(message))))
+        check(method, *services.ask(method, data.draw(serialized(message))))
 
     ask()
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_right_requests_are_answered_after_all_that(answering, method):
+def test_valid_requests_succeed_after_all_invalid_ones(services, method):
     for request in RIGHT.get(
         method, [message_factory.GetMessageClass(METHODS[method].input_type)()]
     ):
-        code, details, _ = answering.ask(method, request.SerializeToString())
+        code, details, _ = services.ask(method, request.SerializeToString())
         if method.endswith(("ModelMetadata",)):
             assert code is Code.NOT_FOUND  # an empty request names no model
         else:
@@ -265,7 +271,7 @@ def test_right_requests_are_answered_after_all_that(answering, method):
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.lists(st.builds(Placement, JOBS, DEVICES, SHARES), min_size=1, max_size=3))
-def test_the_largest_jobs_that_can_be_are_answered_or_refused(answering, placements):
+def test_the_largest_possible_jobs_get_a_response_or_an_error(services, placements):
     service = f"/{prediction_service.SERVICE_NAME}/"
     members, shares = [p.job for p in placements], [p.share for p in placements]
     together = Colocation(placements[0].device, tuple(members), tuple(shares))
@@ -273,14 +279,14 @@ def test_the_largest_jobs_that_can_be_are_answered_or_refused(answering, placeme
         "Predict": wire_requests.write_predict(placements, 0.8),
         "PredictInterference": wire_requests.write_predict_interference([together], 0.8),
     }.items():
-        check(service + method, *answering.ask(service + method, request.SerializeToString()))
+        check(service + method, *services.ask(service + method, request.SerializeToString()))
 
 
 @pytest.mark.parametrize(
     ("number", "code"),
     [(MAX_FEATURE, Code.OK), (1.01 * MAX_FEATURE, Code.INVALID_ARGUMENT)],
 )
-def test_the_largest_features_that_are_taken_are_answered(answering, number, code):
+def test_the_largest_accepted_features_succeed(services, number, code):
     row = np.full(len(columns("full")), number, dtype="<f4") * np.float32(1 - 1e-6)
     request = pb.PredictMatrixRequest(
         schema_hash=schema_hash("full"),
@@ -290,7 +296,7 @@ def test_the_largest_features_that_are_taken_are_answered(answering, number, cod
     )
     method = f"/{prediction_service.SERVICE_NAME}/PredictMatrix"
 
-    found, details, written = answering.ask(method, request.SerializeToString())
+    found, details, written = services.ask(method, request.SerializeToString())
 
     assert found is code, details
     for response in map(pb.PredictMatrixResponse.FromString, written):
@@ -309,8 +315,8 @@ ALL_KINDS = settings(  # the first that is found, not the smallest
 
 
 @functools.cache
-def ever_set(owner: Any) -> set[str]:
-    """Fields of a type of message that any of many such messages has; one search finds all."""
+def fields_ever_set(owner: Any) -> set[str]:
+    """Return the fields of a message type that are set in any of many such messages."""
     seen: set[str] = set()
 
     def all_seen(message: Any) -> bool:
@@ -318,17 +324,17 @@ def ever_set(owner: Any) -> set[str]:
         return len(seen) == len(owner.fields)
 
     with suppress(NoSuchExample):
-        find(anything(owner), all_seen, settings=ALL_KINDS)
+        find(any_message(owner), all_seen, settings=ALL_KINDS)
     return seen
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_field_of_every_request_is_set_to_something(name):
+def test_the_strategies_set_every_field_of_every_request(name):
     owner = FIELDS[name].containing_type
     if owner.GetOptions().map_entry:
         return  # of a map, whose field is set
 
-    assert name in ever_set(owner)
+    assert name in fields_ever_set(owner)
 
 
 @pytest.mark.parametrize("method", [name for name, m in METHODS.items() if not m.client_streaming])
@@ -337,10 +343,10 @@ def test_a_server_with_a_socket_survives_any_request(over_socket, method):
     call = partial(channel.unary_unary(method), metadata=metadata, timeout=10)
 
     @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
-    @given(data=st.data(), message=any_of(method))
+    @given(data=st.data(), message=any_request(method))
     def ask(data: Any, message: Any) -> None:
         try:
-            call(data.draw(sent(message)))
+            call(data.draw(serialized(message)))
         except grpc.RpcError as error:
             check(method, error.code(), error.details() or "", [])
 

@@ -1,4 +1,4 @@
-"""Calls over a real gRPC server: who is let in, what they end with, and what is said of them."""
+"""Calls over a real gRPC server: authentication, statuses, metrics and logs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OURS = [
 
 
 class Service:
-    """Methods of a server, with what they are asked for."""
+    """Methods of a server, with their received requests."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -69,7 +69,7 @@ class Service:
 
 @asynccontextmanager
 async def serving(calls: Calls, role: str | None = "predict", **more):
-    """The service, and a function that calls one of its methods."""
+    """Yield the service, and a function that calls one of its methods."""
     service = Service(calls)
     handlers = {
         "Echo": calls.unary("Echo", role, service.echo),
@@ -97,7 +97,7 @@ def count(metrics: Metrics, name: str, **labels: str) -> float:
 
 
 def calls_with(**options) -> Calls:
-    """Without tokens, calls that every caller may make."""
+    """Return calls; without tokens, every client may make them."""
     if "tokens" not in options:
         options.setdefault("anonymous_roles", frozenset(ROLES))
     return Calls(Metrics(), **options)
@@ -108,21 +108,21 @@ def bearer(token: str) -> list[tuple[str, str]]:
 
 
 class Logged:
-    """What is logged, as it is written; calls, where they are noted in ``access_log``, too."""
+    """Log lines as they are written, with those of ``access_log`` if it is given."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
         self.access_log = AccessLog(self.stream.write)
 
     def __call__(self) -> list[dict[str, Any]]:
-        """The lines so far."""
+        """Return the lines so far."""
         self.access_log.flush()
         self.access_log._waiting.join()
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 
 def calls_of(logged) -> list[dict[str, Any]]:
-    """The lines of the access log."""
+    """Return the lines of the access log."""
     return [line for line in logged() if line["event"] == "call"]
 
 
@@ -139,7 +139,7 @@ def logged():
 
 @pytest.fixture
 def tokens(tmp_path):
-    """Tokens by name; each name has the role that it is called by."""
+    """Tokens by name; each name has the role of the same name."""
     made = {name: new_token(name, [name]) for name in ("predict", "report", "admin")}
     (tmp_path / "tokens").write_text("\n".join(line for _, line in made.values()))
     return read_tokens(tmp_path / "tokens"), {name: token for name, (token, _) in made.items()}
@@ -161,7 +161,7 @@ def test_every_error_of_ours_has_a_status():
     assert not {Code.OK, Code.UNKNOWN, Code.CANCELLED} & set(STATUS.values())
 
 
-def test_an_error_that_nobody_thought_of_is_internal():
+def test_an_unexpected_error_is_internal():
     class NewError(InvalidJobError):
         pass
 
@@ -194,7 +194,7 @@ def test_an_error_of_ours_ends_a_call_with_its_status_and_message(kind):
 
 @pytest.mark.parametrize("letter", ["x", "\u00e4", "\U0001f680", "\ud800", "%"])
 @pytest.mark.parametrize("length", [2000, 100_000])
-def test_a_message_of_any_length_leaves_the_status_as_it_is(letter, length):
+def test_the_length_of_a_message_does_not_change_the_status(letter, length):
     def refused(_request, _call):
         raise InvalidJobError(letter * length)
 
@@ -208,7 +208,7 @@ def test_a_message_of_any_length_leaves_the_status_as_it_is(letter, length):
     asyncio.run(main())
 
 
-def test_what_is_answered_is_counted_with_its_rows():
+def test_responses_are_counted_with_their_rows():
     async def main():
         calls = calls_with()
         async with serving(calls) as (_, ask):
@@ -228,7 +228,7 @@ def test_what_is_answered_is_counted_with_its_rows():
     ("retry_after_s", "hint"),
     [(None, None), (0.0, "1"), (1e-9, "1"), (0.0201, "21"), (2.0, "2000"), (86_400.0, "86400000")],
 )
-def test_an_overloaded_server_says_when_to_ask_again(retry_after_s, hint):
+def test_an_overloaded_server_sends_a_retry_delay(retry_after_s, hint):
     def overloaded(_request, _call):
         raise OverloadedError("too much", retry_after_s=retry_after_s)
 
@@ -245,7 +245,7 @@ def test_an_overloaded_server_says_when_to_ask_again(retry_after_s, hint):
 
 
 @pytest.mark.parametrize("kind", [InvalidJobError, ReleaseError])
-def test_a_call_that_is_refused_leaves_nothing_of_its_request(kind):
+def test_the_request_of_a_rejected_call_is_freed(kind):
     def read(copy: bytearray) -> None:
         try:
             raise DecodeError(len(copy))
@@ -278,7 +278,7 @@ def test_a_call_that_is_refused_leaves_nothing_of_its_request(kind):
 
 
 @pytest.mark.parametrize("method", ["AtOnce", "Later", "Stream"])
-def test_what_a_defect_was_is_in_the_log_alone(logged, method):
+def test_details_of_a_defect_are_only_in_the_log(logged, method):
     def at_once(_request, _call):
         raise ZeroDivisionError("s3cret of the server")
 
@@ -314,7 +314,7 @@ def test_what_a_defect_was_is_in_the_log_alone(logged, method):
     assert "ZeroDivisionError: s3cret of the server" in line["traceback"]
 
 
-def test_a_fault_of_the_server_that_has_a_message_is_logged_too(logged):
+def test_a_server_error_with_a_message_is_logged(logged):
     def damaged(_request, _call):
         raise ReleaseError("memory.onnx: sha256 is another")
 
@@ -329,7 +329,7 @@ def test_a_fault_of_the_server_that_has_a_message_is_logged_too(logged):
     assert line["request_id"] == "r-1"
 
 
-def test_what_the_caller_did_wrong_is_not_logged(logged):
+def test_client_errors_are_not_logged(logged):
     def refused(_request, _call):
         raise InvalidJobError("jobs[0].batch_size=0")
 
@@ -372,7 +372,7 @@ def test_the_access_log_has_a_line_for_every_call(logged, tokens):
 @pytest.mark.parametrize(
     "sent", ["", "a b", 'x"}', "a" * 65, "\u00e4".encode().hex() + "/", "../etc"]
 )
-def test_a_request_id_that_is_none_is_replaced(logged, sent):
+def test_an_invalid_request_id_is_replaced(logged, sent):
     async def main():
         async with serving(calls_with(access_log=logged.access_log)) as (service, ask):
             await ask("Echo", b"", metadata=[("x-request-id", sent)])
@@ -398,7 +398,7 @@ def test_calls_without_an_id_get_different_ones():
 # Who calls -------------------------------------------------------------------------------------
 
 
-def test_a_caller_is_let_in_by_its_token_and_its_role(tokens):
+def test_a_client_needs_a_token_with_the_role_of_the_method(tokens):
     known, token = tokens
 
     async def main():
@@ -421,7 +421,7 @@ def test_a_caller_is_let_in_by_its_token_and_its_role(tokens):
     asyncio.run(main())
 
 
-def test_a_stream_is_let_in_by_its_token_too(tokens):
+def test_a_stream_needs_a_token_too(tokens):
     known, token = tokens
 
     async def main():
@@ -439,7 +439,7 @@ def test_a_stream_is_let_in_by_its_token_too(tokens):
     asyncio.run(main())
 
 
-def test_a_token_that_was_taken_back_is_not_let_in_any_more(tokens):
+def test_a_revoked_token_is_rejected(tokens):
     known, token = tokens
     current = [known]
 
@@ -453,7 +453,7 @@ def test_a_token_that_was_taken_back_is_not_let_in_any_more(tokens):
     asyncio.run(main())
 
 
-def test_methods_without_a_role_are_for_all(tokens):
+def test_methods_without_a_role_are_open_to_all(tokens):
     known, _ = tokens
 
     async def main():
@@ -465,7 +465,7 @@ def test_methods_without_a_role_are_for_all(tokens):
     asyncio.run(main())
 
 
-def test_a_token_is_in_no_log(logged, tokens, caplog):
+def test_no_log_contains_a_token(logged, tokens, caplog):
     known, token = tokens
     caplog.set_level(logging.DEBUG)
     logging.getLogger(LOGGER).propagate = True
@@ -494,7 +494,7 @@ def test_a_token_is_in_no_log(logged, tokens, caplog):
         ("unix:{folder}/socket", "unix:{folder}/socket", "unix:"),
     ],
 )
-def test_a_caller_without_a_token_is_called_by_its_host(tmp_path, listened, dialled, name):
+def test_a_client_without_a_token_is_named_by_its_host(tmp_path, listened, dialled, name):
     async def main():
         calls = calls_with()
         service = Service(calls)
@@ -516,7 +516,7 @@ def test_a_caller_without_a_token_is_called_by_its_host(tmp_path, listened, dial
     caller.require_role("admin")
 
 
-def test_rows_are_counted_by_caller(tokens):
+def test_rows_are_counted_by_client(tokens):
     known, token = tokens
     named = bearer(token["predict"])
 
@@ -575,7 +575,7 @@ def test_a_call_whose_deadline_has_passed_is_not_run(logged):
 
 @pytest.mark.parametrize("how", ["deadline", "cancel"])
 @pytest.mark.parametrize("method", ["Unary", "Stream"])
-def test_a_call_that_nobody_waits_for_any_more_is_ended(logged, how, method):
+def test_a_call_without_a_waiting_client_is_ended(logged, how, method):
     ends = []
 
     async def unary(_request, _call):
@@ -617,7 +617,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_ended(logged, how, method):
 # Streams ---------------------------------------------------------------------------------------
 
 
-def test_a_stream_is_answered_in_its_order():
+def test_responses_of_a_stream_keep_the_order_of_its_requests():
     async def main():
         calls = calls_with()
         async with serving(calls) as (_, ask):
@@ -630,7 +630,7 @@ def test_a_stream_is_answered_in_its_order():
     asyncio.run(main())
 
 
-def test_a_stream_that_is_refused_halfway_has_given_what_came_before():
+def test_a_stream_that_fails_midway_has_sent_the_earlier_responses():
     async def refused(requests, _call):
         async for request in requests:
             if request == b"bad":
@@ -648,7 +648,7 @@ def test_a_stream_that_is_refused_halfway_has_given_what_came_before():
 
 
 @pytest.mark.parametrize("answers", ["read", "not read"])
-def test_a_client_that_leaves_while_it_is_written_to_is_no_defect(logged, answers):
+def test_a_client_that_disconnects_during_a_response_is_no_defect(logged, answers):
     ends = []
 
     async def endless(_requests, _call):
@@ -672,7 +672,7 @@ def test_a_client_that_leaves_while_it_is_written_to_is_no_defect(logged, answer
     assert [(line["event"], line["code"]) for line in logged()] == [("call", "CANCELLED")]
 
 
-def test_a_stream_ends_when_its_token_is_taken_back(tokens):
+def test_a_stream_ends_when_its_token_is_revoked(tokens):
     known, token = tokens
     let_in = [known]
 
@@ -690,7 +690,7 @@ def test_a_stream_ends_when_its_token_is_taken_back(tokens):
     asyncio.run(main())
 
 
-def test_no_request_of_a_stream_is_taken_once_its_token_is_taken_back(tokens):
+def test_a_stream_accepts_no_request_after_its_token_is_revoked(tokens):
     known, token = tokens
     let_in, taken = [known], []
 
@@ -714,8 +714,8 @@ def test_no_request_of_a_stream_is_taken_once_its_token_is_taken_back(tokens):
     asyncio.run(main())
 
 
-def test_a_stream_ends_when_its_token_has_other_roles(tokens):
-    """Or a stream of events went on for an administrator that is none any more."""
+def test_a_stream_ends_when_its_token_loses_the_role(tokens):
+    """Otherwise events would be streamed on to a former administrator."""
     _known, token = tokens
     digest = hashlib.sha256(token["predict"].encode()).hexdigest()
     let_in = [

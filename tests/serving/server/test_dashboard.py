@@ -1,4 +1,4 @@
-"""The dashboard asks for all that the server counts, and for nothing else."""
+"""The dashboard queries exactly the metrics of the server."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""``grpc.health.v1``, asked by its own stubs and by gRPC's own balancer."""
+"""``grpc.health.v1`` with its own stubs and with gRPC's load balancer."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def read(watch):
     return response.status
 
 
-async def rest(watch) -> list[int]:
-    """What a watcher is still told, once the server has ended its watch."""
+async def remaining_statuses(watch) -> list[int]:
+    """Return the statuses that a watcher still receives after the server ended its watch."""
 
     told = []
     while (response := await asyncio.wait_for(watch.read(), 5)) is not grpc.aio.EOF:
@@ -47,11 +47,11 @@ async def rest(watch) -> list[int]:
     return told
 
 
-def test_the_service_has_the_name_that_clients_ask_for():
+def test_the_service_has_the_standard_name():
     assert SERVICE_NAME == "grpc.health.v1.Health"
 
 
-def test_every_name_is_told_as_it_changes():
+def test_every_name_reports_its_changes():
     async def main():
         async with served() as (health, stub):
 
@@ -67,7 +67,7 @@ def test_every_name_is_told_as_it_changes():
     asyncio.run(main())
 
 
-def test_a_name_that_is_not_known_is_not_found_and_not_repeated():
+def test_an_unknown_name_is_not_found_and_not_repeated():
     async def main():
         async with served() as (_, stub):
             assert await ended(stub.Check(named("s3cret"))) == (
@@ -78,7 +78,7 @@ def test_a_name_that_is_not_known_is_not_found_and_not_repeated():
     asyncio.run(main())
 
 
-def test_a_watcher_is_told_at_once_and_of_every_change_until_the_server_closes():
+def test_a_watcher_receives_the_status_and_every_change_until_the_server_closes():
     async def main():
         async with served() as (health, stub):
             watch = stub.Watch(named("memory"))
@@ -87,12 +87,12 @@ def test_a_watcher_is_told_at_once_and_of_every_change_until_the_server_closes()
             assert await read(watch) == SERVING
             health.set_serving()  # no change, which is not told
             health.close()
-            assert await rest(watch) == [NOT_SERVING]
+            assert await remaining_statuses(watch) == [NOT_SERVING]
 
     asyncio.run(main())
 
 
-def test_a_watcher_of_a_name_that_is_not_known_waits_for_it():
+def test_a_watcher_of_an_unknown_name_waits_for_it():
     async def main():
         async with served() as (health, stub):
             watch = stub.Watch(named("thesis"))
@@ -107,19 +107,19 @@ def test_a_watcher_of_a_name_that_is_not_known_waits_for_it():
     asyncio.run(main())
 
 
-def test_a_watcher_that_comes_when_all_is_over_is_told_and_let_go():
+def test_a_watcher_after_the_close_receives_the_status_and_ends():
     async def main():
         async with served() as (health, stub):
             health.set_serving()
             health.close()
-            assert await rest(stub.Watch(named(""))) == [NOT_SERVING]
-            assert await rest(stub.Watch(named("thesis"))) == [UNKNOWN]
+            assert await remaining_statuses(stub.Watch(named(""))) == [NOT_SERVING]
+            assert await remaining_statuses(stub.Watch(named("thesis"))) == [UNKNOWN]
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("leaving", [0, 1])
-def test_a_watcher_that_leaves_takes_nobody_with_it(leaving):
+def test_a_watcher_that_disconnects_does_not_affect_others(leaving):
     async def main():
         async with served() as (health, stub):
             watches = [stub.Watch(named("")) for _ in range(2)]
@@ -130,12 +130,12 @@ def test_a_watcher_that_leaves_takes_nobody_with_it(leaving):
             health.set_serving()
             assert await read(watches[0]) == SERVING
             health.close()
-            assert await rest(watches[0]) == [NOT_SERVING]
+            assert await remaining_statuses(watches[0]) == [NOT_SERVING]
 
     asyncio.run(main())
 
 
-def test_a_watcher_that_never_reads_holds_nobody_up():
+def test_a_watcher_that_never_reads_does_not_block_others():
     async def main():
         async with served() as (health, stub):
             idle, watch = (stub.Watch(named("")) for _ in range(2))
@@ -145,14 +145,14 @@ def test_a_watcher_that_never_reads_holds_nobody_up():
             assert await read(watch) == SERVING
             assert (await stub.Check(named(""))).status == SERVING
             health.close()
-            assert await rest(watch) == [NOT_SERVING]
+            assert await remaining_statuses(watch) == [NOT_SERVING]
             # What lies in its connection: all that it was told, or the last of it alone.
-            assert (await rest(idle))[-1] == NOT_SERVING
+            assert (await remaining_statuses(idle))[-1] == NOT_SERVING
 
     asyncio.run(main())
 
 
-def test_many_watchers_are_all_told():
+def test_many_watchers_all_receive_a_change():
     async def main():
         async with served() as (health, stub):
             watches = [stub.Watch(named(NAMES[i % 3])) for i in range(60)]
@@ -160,12 +160,12 @@ def test_many_watchers_are_all_told():
             health.set_serving()
             assert {await read(watch) for watch in watches} == {SERVING}
             health.close()
-            assert all([await rest(watch) == [NOT_SERVING] for watch in watches])
+            assert all([await remaining_statuses(watch) == [NOT_SERVING] for watch in watches])
 
     asyncio.run(main())
 
 
-def test_grpcs_own_balancer_sends_calls_only_while_it_is_said_to_serve():
+def test_grpcs_load_balancer_sends_calls_only_while_the_status_is_serving():
     config = {
         "loadBalancingConfig": [{"round_robin": {}}],
         "healthCheckConfig": {"serviceName": "presage.v1.PredictionService"},

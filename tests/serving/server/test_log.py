@@ -1,4 +1,4 @@
-"""The log: one JSON object a line, whatever is logged."""
+"""Log: one JSON object a line for any content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANYTHING = st.recursive(
 
 @pytest.fixture
 def written():
-    """What is logged, as JSON: a function that gives the lines so far."""
+    """Function that returns the log lines so far, as parsed JSON."""
     logger = logging.getLogger(LOGGER)
     before = logger.handlers, logger.propagate, logger.level
     stream = io.StringIO()
@@ -34,7 +34,7 @@ def written():
     logger.setLevel(before[2])
 
 
-def test_a_line_says_when_how_grave_what_and_its_fields(written):
+def test_a_line_has_time_level_message_and_fields(written):
     begin = datetime.now(UTC)
     log(logging.WARNING, "registry away, serving on", reason="timed out", tries=3)
 
@@ -51,7 +51,7 @@ def test_a_line_says_when_how_grave_what_and_its_fields(written):
 
 @settings(max_examples=50, deadline=None)
 @given(event=st.text(), fields=st.dictionaries(st.from_regex(r"\A[a-z_]{1,8}\Z"), ANYTHING))
-def test_whatever_is_logged_is_one_object_on_one_line(event, fields):
+def test_any_content_is_one_object_on_one_line(event, fields):
     record = logging.LogRecord(LOGGER, logging.INFO, "", 0, "%s", (event,), None)
     record.fields = fields
 
@@ -81,14 +81,14 @@ def test_a_message_with_percent_signs_is_not_formatted(written):
     assert json.loads(written()[0])["event"] == "100%s sure %d"
 
 
-def test_what_is_below_information_is_not_written(written):
+def test_debug_messages_are_not_written(written):
     log(logging.DEBUG, "detail")
     log(logging.INFO, "event")
 
     assert [json.loads(line)["event"] for line in written()] == ["event"]
 
 
-def test_asked_twice_it_writes_each_line_once_and_to_no_other_log(written, caplog):
+def test_a_second_setup_does_not_duplicate_lines(written, caplog):
     stream = io.StringIO()
     log_as_json(stream)
     log(logging.ERROR, "event")
@@ -98,7 +98,7 @@ def test_asked_twice_it_writes_each_line_once_and_to_no_other_log(written, caplo
     assert caplog.records == []
 
 
-def test_standard_error_is_what_it_writes_to(written, capsys):
+def test_the_log_is_written_to_standard_error(written, capsys):
     log_as_json()
     log(logging.INFO, "event")
 

@@ -1,4 +1,4 @@
-"""Too much, too slow, too late, and the end: what is promised is kept, and what is not is said."""
+"""Overload, slow clients, deadlines and shutdown of a real server."""
 
 import os
 import signal
@@ -32,14 +32,14 @@ from tests.serving.support.running_server import start_server
 
 
 def large_request(job, rows=4096):
-    """A request that is worked on in a thread."""
+    """Return a request that is large enough to run in a thread."""
     return pb.PredictRequest(
         jobs=[wire.write_job(job(f"job-{i}")) for i in range(64)],
         devices=[pb.Device(kind="cpu-2")] * (rows // 64),
     )
 
 
-def test_more_rows_than_may_wait_are_refused_with_a_hint_and_not_run(release, job, cpu):
+def test_rows_beyond_the_queue_limit_are_rejected_with_a_retry_delay_and_not_run(release, job, cpu):
     with (
         start_server(release, Options(port=0, queue_rows=4096)) as server,
         grpc.insecure_channel(server.target) as channel,
@@ -65,9 +65,9 @@ def test_more_rows_than_may_wait_are_refused_with_a_hint_and_not_run(release, jo
 
 
 def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, monkeypatch):
-    """Two threads work; what waits behind them for longer than its caller does is dropped.
+    """Requests that wait behind two busy threads past their deadline are dropped.
 
-    gRPC cancels it in the queue; where it is too late for that, our own check refuses it
+        gRPC cancels them in the queue; where it does not, the server's own check rejects them
     (test_work_queue.py, test_call.py).
     """
     begun, go_on = [], threading.Event()
@@ -98,7 +98,7 @@ def test_work_whose_deadline_passes_while_it_waits_is_not_done(release, job, mon
         assert begun == [128] * 3
 
 
-def test_slow_and_silent_clients_hold_nobody_up(release, job, cpu):
+def test_slow_and_silent_clients_do_not_block_others(release, job, cpu):
     with start_server(release, Options(port=0)) as server:
         address = (server.host, server.port)
         silent = [socket.create_connection(address) for _ in range(50)]
@@ -129,7 +129,7 @@ def test_slow_and_silent_clients_hold_nobody_up(release, job, cpu):
             connection.close()
 
 
-def test_a_message_too_large_is_refused_unread(release):
+def test_a_message_too_large_is_rejected_unread(release):
     with (
         start_server(release, Options(port=0)) as server,
         grpc.insecure_channel(server.target) as channel,
@@ -181,7 +181,7 @@ def test_a_signal_drains_every_call_in_flight(release, job, cpu, tmp_path, numbe
         assert not any(word in error for word in ("Socket closed", "reset", "GOAWAY", "RST"))
 
 
-def test_a_stream_that_waits_ends_with_the_server(release, job, cpu):
+def test_an_idle_stream_ends_with_the_server(release, job, cpu):
     server = start_server(release, Options(port=0))
     with grpc.insecure_channel(server.target) as channel:
         stub = pb_grpc.PredictionServiceStub(channel)
@@ -208,7 +208,7 @@ def test_a_stream_that_waits_ends_with_the_server(release, job, cpu):
         more.set()
 
 
-def test_an_idle_stream_of_reflection_does_not_hold_up_the_end(release):
+def test_an_idle_reflection_stream_does_not_delay_the_shutdown(release):
     server = start_server(release, Options(port=0, grace_s=10))
     more = threading.Event()
 
@@ -226,7 +226,7 @@ def test_an_idle_stream_of_reflection_does_not_hold_up_the_end(release):
         more.set()
 
 
-def test_the_end_takes_the_grace_once_where_a_client_does_not_read(release, job):
+def test_the_shutdown_takes_one_grace_period_when_a_client_does_not_read(release, job):
     server = start_server(release, Options(port=0, grace_s=2))
     request = large_request(job, rows=2048)
     more = threading.Event()
@@ -277,7 +277,7 @@ def test_kill_9_loses_no_acknowledged_outcome(release, job, cpu, tmp_path):
 
 
 def children_of(server):
-    """Process ids of its workers."""
+    """Return the process ids of its workers."""
     found = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(server.process.pid)],
         capture_output=True, text=True, check=False,
@@ -289,7 +289,7 @@ def is_running(pid):
     return Path(f"/proc/{pid}").exists()
 
 
-def test_workers_share_a_port_and_one_that_dies_is_replaced(release, job, cpu, tmp_path):
+def test_workers_share_a_port_and_a_dead_worker_is_replaced(release, job, cpu, tmp_path):
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 0)
     with serving(*options, cwd=tmp_path) as server:
         first = children_of(server)
@@ -310,7 +310,7 @@ def test_workers_share_a_port_and_one_that_dies_is_replaced(release, job, cpu, t
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, number):
-    """Ctrl-C and systemd signal every process: workers hear it once more, from their parent."""
+    """Ctrl-C and systemd signal every process: workers get a second signal from their parent."""
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 1)
     question = pb.PredictStreamRequest(
         predict=pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")])
@@ -351,8 +351,8 @@ def test_workers_end_with_their_parent(release, tmp_path):
         until(lambda: not any(map(is_running, workers)))
 
 
-def test_too_many_at_once_are_refused_with_a_hint_before_they_cost_anything(release, job):
-    """Calls that nobody has begun: gRPC's own bound, far beyond what is answered in good time."""
+def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, job):
+    """Calls that Python has not begun are bounded by gRPC, far beyond the server's capacity."""
     requests = [  # no two the same: those would be answered from what is kept
         pb.PredictRequest(jobs=[wire.write_job(job(f"{i}"))], devices=[pb.Device(kind="cpu-2")])
         for i in range(3000)
@@ -381,7 +381,7 @@ def test_too_many_at_once_are_refused_with_a_hint_before_they_cost_anything(rele
     assert rows == codes.count(grpc.StatusCode.OK)  # those refused were not even read
 
 
-def test_overloaded_is_said_with_the_time_to_wait(release, job, cpu):
+def test_the_overload_error_has_a_retry_delay(release, job, cpu):
     options = Options(port=0, rows_per_s=10.0)
     with start_server(release, options) as server, PresageClient(server.target) as client:
         client.predict([Placement(job(), cpu)] * 30)

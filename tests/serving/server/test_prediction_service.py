@@ -1,4 +1,4 @@
-"""What `presage.v1` answers beyond one good request: parts, levels, streams, matrices, reports."""
+"""`presage.v1` beyond simple requests: partial errors, levels, streams, matrices, reports."""
 
 import asyncio
 import threading
@@ -96,7 +96,7 @@ def test_a_job_beyond_the_models_is_an_error_for_its_own_row(stub, job):
     assert rows[2].memory_bytes.median > 0
 
 
-def test_a_call_of_which_nothing_can_be_answered_ends_with_the_first_rows_status(stub, job):
+def test_a_call_whose_rows_all_fail_ends_with_the_first_rows_status(stub, job):
     request = request_of(job, jobs=1)
     request.devices[0].kind, request.devices[1].kind = "h20", "nobody's"
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
@@ -125,7 +125,7 @@ def test_a_bad_member_is_an_error_for_its_colocation(stub, job):
         assert [rows[i] for i in (0, 2, 4)] == [whole[i] for i in (0, 2, 4)]
 
 
-def test_the_client_gives_each_its_own_or_raises_the_first(client, server, job, cpu):
+def test_the_client_returns_errors_by_row_or_raises_the_first(client, server, job, cpu):
     impossible = job("impossible")
     object.__setattr__(impossible.job, "batch_size", 0)
     assert isinstance(impossible, JobFeatures)
@@ -143,7 +143,7 @@ def test_the_client_gives_each_its_own_or_raises_the_first(client, server, job, 
 # Levels ----------------------------------------------------------------------------------------
 
 
-def test_quantiles_come_at_the_levels_asked_for(client, stub, job, cpu, constants):
+def test_quantiles_have_the_requested_levels(client, stub, job, cpu, constants):
     (answer,) = client.predict([Placement(job(), cpu)], levels=(0.95, 0.5, 0.05))
     memory = answer.memory_bytes
     low, _, _, _, high = constants.memory
@@ -172,7 +172,7 @@ def test_quantiles_come_at_the_levels_asked_for(client, stub, job, cpu, constant
 # Matrices --------------------------------------------------------------------------------------
 
 
-def test_a_matrix_is_answered_as_its_jobs_are(client, job, cpu):
+def test_a_matrix_gets_the_same_forecasts_as_its_jobs(client, job, cpu):
     placements = [
         Placement(job(batch_size=b, iterations=10 * b), device, Share(share, "mps"))
         for b, device, share in ((1, cpu, 1.0), (300, cpu, 0.5), (8, client.device("v100"), 0.25))
@@ -183,7 +183,7 @@ def test_a_matrix_is_answered_as_its_jobs_are(client, job, cpu):
     )
 
 
-def test_a_matrix_knows_devices_by_any_name_and_takes_strangers(stub, client, job):
+def test_a_matrix_accepts_devices_by_any_name_and_out_of_domain_rows(stub, client, job):
     (row,) = [Placement(job(), client.device("v100-16gb"))]
     request = wire_matrix.write_matrix([row], schema_hash())
 
@@ -195,7 +195,7 @@ def test_a_matrix_knows_devices_by_any_name_and_takes_strangers(stub, client, jo
     assert flags("a device of our own") == b"\0"
 
 
-def test_a_stale_matrix_is_refused_and_told_the_current_schema(stub, job, cpu):
+def test_a_stale_matrix_is_rejected_with_the_current_schema(stub, job, cpu):
     request = wire_matrix.write_matrix([Placement(job(), cpu)], "0123456789abcdef")
     code, details = status_of(lambda: stub.PredictMatrix(request, timeout=5))
     assert code is Code.FAILED_PRECONDITION
@@ -224,7 +224,7 @@ def _with(request, column, value):
 
 
 @pytest.mark.parametrize(("change", "said"), BAD_MATRICES, ids=[said for _, said in BAD_MATRICES])
-def test_a_matrix_that_cannot_be_is_refused(stub, job, cpu, change, said):
+def test_an_invalid_matrix_is_rejected(stub, job, cpu, change, said):
     request = wire_matrix.write_matrix([Placement(job(), cpu)], schema_hash())
     change(request)
     if len(request.features) > 4 * 1024 * 1024:
@@ -237,25 +237,25 @@ def test_a_matrix_that_cannot_be_is_refused(stub, job, cpu, change, said):
 # Streams ---------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_its_client_leaves_leaves_nothing_behind(stub, server, job):
+def test_an_abandoned_stream_leaves_nothing_behind(stub, server, job):
     def waiting():
         tasks = asyncio.all_tasks(server_loop())
         return sum("Event.wait" in repr(task.get_coro()) for task in tasks)
 
     before = waiting()
     for _ in range(20):
-        call = stub.PredictStream(iter_of_one_and_no_end(job))
+        call = stub.PredictStream(one_request_without_end(job))
         next(call)
         call.cancel()
     until(lambda: waiting() <= before)
 
 
-def iter_of_one_and_no_end(job):
+def one_request_without_end(job):
     yield pb.PredictStreamRequest(request_id=1, predict=request_of(job, jobs=1))
     time.sleep(2)
 
 
-def test_a_stream_answers_in_order_and_survives_what_it_refuses(stub, job):
+def test_a_stream_responds_in_order_and_survives_errors(stub, job):
     good = request_of(job)
     bad = pb.PredictRequest(devices=good.devices)
     pair = pb.PredictInterferenceRequest(
@@ -298,7 +298,7 @@ def reporting(release, tmp_path):
         yield client, log, server.metrics.registry.get_sample_value
 
 
-def test_a_report_is_on_disk_once_and_says_what_is_wrong_with_the_rest(reporting, job, cpu):
+def test_valid_outcomes_are_stored_once_and_the_others_get_errors(reporting, job, cpu):
     client, log, _ = reporting
     bad = Outcome("bad", job(), cpu, failure="exploded")
     rows = [Outcome(f"key-{i}", job(f"job-{i}"), cpu, runtime_s=2.5) for i in range(3)]
@@ -321,7 +321,7 @@ def test_a_report_is_on_disk_once_and_says_what_is_wrong_with_the_rest(reporting
     ]
 
 
-def test_a_key_that_stands_for_something_else_is_no_duplicate(reporting, job, cpu):
+def test_a_reused_key_with_other_content_is_not_a_duplicate(reporting, job, cpu):
     client, log, _ = reporting
     client.report([Outcome("job-17", job(), cpu, runtime_s=1.0)])
     other = Outcome("job-17", job("of another cluster"), cpu, runtime_s=9.0)
@@ -347,7 +347,7 @@ BAD_OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "said"), BAD_OUTCOMES, ids=[str(c) for c, _ in BAD_OUTCOMES])
-def test_an_outcome_that_cannot_be_is_refused(reporting, job, cpu, change, said):
+def test_an_impossible_outcome_is_rejected(reporting, job, cpu, change, said):
     client, log, _ = reporting
     fields = {"idempotency_key": "key", "job": job(), "device": cpu, "runtime_s": 1.0} | change
     with pytest.raises(InvalidJobError, match=said):
@@ -355,7 +355,7 @@ def test_an_outcome_that_cannot_be_is_refused(reporting, job, cpu, change, said)
     assert list(read_outcomes(log)) == []
 
 
-def test_outcomes_are_compared_with_what_was_foretold(reporting, job, cpu):
+def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     client, _, sample = reporting
     (foretold,) = client.predict([Placement(job(), cpu)])
     assert foretold.step_time_s.in_domain
@@ -386,7 +386,7 @@ def test_outcomes_are_compared_with_what_was_foretold(reporting, job, cpu):
     assert sample("presage_outcome_ratio_count", labels) == 3
 
 
-def test_an_outcomes_jobs_are_read_side_by_side_and_errors_name_them(release, job, cpu, tmp_path):
+def test_errors_name_the_co_located_job_of_an_outcome(release, job, cpu, tmp_path):
     neighbours = ((job("a"), Share(0.5)), (job("b"), Share(0.5)))
     report = wire_outcomes.write_report(
         [Outcome(str(i), job(), cpu, runtime_s=1.0, neighbours=neighbours) for i in range(4)]
@@ -405,8 +405,8 @@ def test_an_outcomes_jobs_are_read_side_by_side_and_errors_name_them(release, jo
     assert answer.refused[1].error.message.startswith("outcomes[2].neighbours[1].job.batch_size=0")
 
 
-def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
-    """It is read beside the event loop: the longest wait is far from the report's own time."""
+def test_a_large_report_does_not_block_other_requests(release, job, cpu, tmp_path):
+    """It is read in a thread: the longest wait is far shorter than the report's own time."""
     rows = replace(job(), op_stats=job().op_stats * 16)
     report = wire_outcomes.write_report(
         [Outcome(str(i), rows, cpu, runtime_s=1.0) for i in range(1024)]
@@ -432,7 +432,7 @@ def test_a_large_report_holds_nobody_up(release, job, cpu, tmp_path):
     assert threads[1] == "presage-server"
 
 
-def test_a_server_without_a_log_says_so(client, job, cpu):
+def test_a_server_without_an_outcome_log_rejects_reports(client, job, cpu):
     from presage.errors import ServiceError
 
     with pytest.raises(ServiceError, match="has no outcome log; start it with --outcomes"):
@@ -445,7 +445,7 @@ def test_a_server_without_a_log_says_so(client, job, cpu):
 @pytest.mark.parametrize(
     "method", ["Predict", "PredictInterference", "PredictMatrix", "GetRelease", "ReportOutcomes"]
 )
-def test_bytes_that_are_no_message_are_an_invalid_argument(server, method):
+def test_malformed_bytes_are_an_invalid_argument(server, method):
     with grpc.insecure_channel(server.target) as channel:
         call: Any = channel.unary_unary(f"/presage.v1.PredictionService/{method}")
         code, details = status_of(

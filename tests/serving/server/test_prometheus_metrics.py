@@ -1,4 +1,4 @@
-"""What is counted, and how Prometheus is shown it: by one process, and the sums of several."""
+"""Metrics as Prometheus reads them, from one process and summed over several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = {
 
 @contextmanager
 def shown(metrics: Metrics | None, host: str = "127.0.0.1"):
-    """A function that asks for a sample's value, over HTTP as Prometheus does."""
+    """Return a function that reads a sample's value over HTTP, as Prometheus does."""
     port = free_port()
     stop = serve_metrics(metrics, host, port)
     where = f"[{host}]" if ":" in host else host
@@ -53,7 +53,7 @@ def shown(metrics: Metrics | None, host: str = "127.0.0.1"):
         stop()
 
 
-def test_the_names_stay():
+def test_the_metric_names_are_stable():
     counted = {family.name for family in Metrics().registry.collect()}
 
     assert counted == {f"presage_{name}" for name in NAMES}
@@ -104,13 +104,13 @@ def test_the_port_is_free_again_when_it_is_stopped():
     socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_an_address_of_version_6():
+def test_metrics_are_served_on_an_ipv6_address():
     with shown(Metrics(), "::1") as value:
         assert value("presage_queue_rows") == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid"])
-def test_a_place_that_cannot_be_listened_on_is_named(host):
+def test_the_error_names_an_address_that_cannot_be_bound(host):
     port = free_port()
     stop = serve_metrics(Metrics(), "127.0.0.1", port)
     try:
@@ -121,7 +121,7 @@ def test_a_place_that_cannot_be_listened_on_is_named(host):
 
 
 @pytest.mark.parametrize("port", [-1, 70_000])
-def test_a_port_that_does_not_exist_is_named(port):
+def test_the_error_names_an_invalid_port(port):
     with pytest.raises(ServiceError, match=rf"port {port} of 127\.0\.0\.1"):
         serve_metrics(Metrics(), "127.0.0.1", port)
 
@@ -145,7 +145,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def workers(tmp_path, monkeypatch):
-    """Two processes that count into one folder, 2 calls and 3."""
+    """Two processes that count into one folder, with 2 and 3 calls."""
     monkeypatch.setenv(MULTIPROCESS_DIR_VARIABLE, str(tmp_path))
     processes = [
         subprocess.Popen(
@@ -183,7 +183,7 @@ def test_the_sums_of_several_processes_are_shown_and_outlive_them(workers):
         assert value("presage_release_loaded_timestamp_seconds") == 1e9 + 2
 
 
-def test_a_process_that_begins_while_others_run_is_in_the_sums(workers):
+def test_a_process_that_starts_later_is_in_the_sums(workers):
     with shown(None) as value:
         subprocess.run(
             [sys.executable, "-c", WORKER, "7"], input="", text=True, check=True,

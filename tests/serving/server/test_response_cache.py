@@ -27,7 +27,7 @@ def answer(content: bytes) -> CachedResponse:
     asked=st.lists(st.tuples(st.binary(max_size=8), st.sampled_from([A_RELEASE, ANOTHER]))),
     max_bytes=st.integers(0, 60),
 )
-def test_what_is_found_was_kept_of_that_release_and_all_of_it_is_within_bounds(asked, max_bytes):
+def test_hits_belong_to_the_release_and_the_size_is_bounded(asked, max_bytes):
     answers = ResponseCache(max_bytes)
     for request, release in asked:
         told = answer(request * 2 + (b"a" if release is A_RELEASE else b"b"))
@@ -39,7 +39,7 @@ def test_what_is_found_was_kept_of_that_release_and_all_of_it_is_within_bounds(a
         assert answers.size_bytes == sum(len(key) + len(of.content) for key, of in held)
 
 
-def test_the_one_unasked_for_longest_goes_first():
+def test_the_least_recently_used_response_is_evicted_first():
     answers = ResponseCache(max_bytes=6)
     for request in (b"a", b"b", b"c"):
         assert answers.find(request, A_RELEASE) is None
@@ -51,7 +51,7 @@ def test_the_one_unasked_for_longest_goes_first():
     ]  # fmt: skip
 
 
-def test_a_request_that_comes_again_gets_the_same_bytes_and_is_counted_alike(release, job):
+def test_a_repeated_request_gets_the_same_bytes_and_the_same_metrics(release, job):
     request = pb.PredictRequest(
         jobs=[wire.write_job(job("a"))], devices=[pb.Device(kind="cpu-2")], coverage=0.8
     ).SerializeToString()

@@ -1,4 +1,4 @@
-"""A real server on a real port, asked well, badly, and while it stops."""
+"""Real server on a real port: valid and invalid requests, start and shutdown."""
 
 import os
 import socket
@@ -47,7 +47,7 @@ def is_listening(port: int) -> bool:
 # Asked over the bare protocol ------------------------------------------------------------------
 
 
-def test_jobs_and_devices_alone_are_every_job_on_every_device(stub, job, release):
+def test_jobs_and_devices_without_placements_mean_every_job_on_every_device(stub, job, release):
     request = pb.PredictRequest(
         jobs=[wire.write_job(job("a")), wire.write_job(job("b"))],
         devices=[pb.Device(kind="cpu-2"), pb.Device(kind="v100"), pb.Device(kind="t4")],
@@ -63,7 +63,7 @@ def test_jobs_and_devices_alone_are_every_job_on_every_device(stub, job, release
     assert [f.memory_bytes.in_domain for f in response.forecasts] == [True, False, False] * 2
 
 
-def test_a_data_sheet_defines_the_device_whatever_its_kind_is_called(stub, job, cpu):
+def test_a_data_sheet_defines_a_device_of_any_kind(stub, job, cpu):
     device = wire.write_device(cpu)
     device.kind = "never-heard-of"
 
@@ -75,7 +75,7 @@ def test_a_data_sheet_defines_the_device_whatever_its_kind_is_called(stub, job, 
     assert not response.forecasts[0].step_time_s.in_domain
 
 
-def test_interference_answers_with_the_default_coverage(stub, job):
+def test_interference_has_the_default_coverage(stub, job):
     request = pb.PredictInterferenceRequest(
         jobs=[wire.write_job(job())],
         devices=[pb.Device(kind="cpu-2")],
@@ -88,7 +88,7 @@ def test_interference_answers_with_the_default_coverage(stub, job):
     assert response.coverage == 0.8
 
 
-def test_no_job_batch_size_zero_and_nan_are_invalid_arguments(stub, job):
+def test_a_missing_job_batch_size_zero_and_nan_are_invalid_arguments(stub, job):
     def ask(job_row):
         return lambda: stub.Predict(
             pb.PredictRequest(jobs=job_row, devices=[pb.Device(kind="cpu-2")]), timeout=5
@@ -111,7 +111,7 @@ def test_no_job_batch_size_zero_and_nan_are_invalid_arguments(stub, job):
     assert details.startswith("jobs[0].op_stats[1].flops=nan")
 
 
-def test_an_unknown_device_is_not_found_and_the_nearest_is_named(stub, job):
+def test_the_error_of_an_unknown_device_names_the_nearest(stub, job):
     request = pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="h20")])
 
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
@@ -120,7 +120,7 @@ def test_an_unknown_device_is_not_found_and_the_nearest_is_named(stub, job):
     assert "did you mean 'h200'" in details
 
 
-def test_junk_is_refused_and_the_server_goes_on_answering(channel, stub):
+def test_the_server_survives_malformed_bytes(channel, stub):
     raw = channel.unary_unary(f"/{SERVICE_NAME}/Predict")
 
     code, details = status_of(lambda: raw(os.urandom(10_000_000), timeout=10))
@@ -162,7 +162,7 @@ def test_health_is_serving_for_the_server_and_its_service(channel):
     assert code is grpc.StatusCode.NOT_FOUND
 
 
-def test_a_server_says_not_serving_before_it_stops(release):
+def test_health_is_not_serving_before_the_server_stops(release):
     server = start_server(release, Options(port=0))
     with grpc.insecure_channel(server.target) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(
@@ -184,7 +184,7 @@ def test_a_server_says_not_serving_before_it_stops(release):
 # What keeps a server from starting -------------------------------------------------------------
 
 
-def test_a_port_in_use_is_an_error_that_names_it(server, release):
+def test_the_error_names_a_port_in_use(server, release):
     with pytest.raises(ServiceError) as caught:
         start_server(release, Options(port=server.port))
 
@@ -194,17 +194,17 @@ def test_a_port_in_use_is_an_error_that_names_it(server, release):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_it_listens_beyond_loopback_only_when_told_to(release, host):
+def test_a_server_listens_beyond_loopback_only_on_request(release, host):
     with pytest.raises(ServiceError, match=f"{host} is not a loopback address.*--allow-remote"):
         start_server(release, Options(host=host, port=0))
 
 
-def test_beyond_loopback_it_needs_to_know_its_callers(release):
+def test_a_server_beyond_loopback_needs_authentication(release):
     with pytest.raises(ServiceError, match=r"0\.0\.0\.0 is not a loopback.*--tokens.*--client-ca"):
         start_server(release, Options(host="0.0.0.0", port=0, allow_remote=True))
 
 
-def test_told_to_it_listens_beyond_loopback(release, tmp_path):
+def test_a_server_listens_beyond_loopback_on_request(release, tmp_path):
     token = add_token(tmp_path / "tokens", "ann", ["predict"])
     options = Options(host="0.0.0.0", port=0, allow_remote=True, tokens=tmp_path / "tokens")
     with (
@@ -222,12 +222,12 @@ def test_told_to_it_listens_beyond_loopback(release, tmp_path):
         ({"host": "192.0.2.1", "allow_remote": True}, "cannot listen on 192.0.2.1:0"),
     ],
 )
-def test_a_place_that_cannot_be_listened_on_is_an_error(release, where, said):
+def test_an_address_that_cannot_be_bound_is_an_error(release, where, said):
     with pytest.raises(ServiceError, match=said):
         start_server(release, Options(**{"port": 0} | where))
 
 
-def test_a_damaged_release_is_refused_before_anything_listens(release_with, models_by_hand):
+def test_a_corrupt_release_is_rejected_before_the_server_listens(release_with, handmade_models):
     port = free_port()
     intact = release_with()
     (intact.folder / "memory.onnx").write_bytes(b"changed")
@@ -237,20 +237,20 @@ def test_a_damaged_release_is_refused_before_anything_listens(release_with, mode
     with pytest.raises(ReleaseError, match=r"memory\.onnx: cannot be read"):
         start_server(load_release(intact.folder), Options(port=port))
 
-    nan = models_by_hand.column_times("roofline_s", (float("nan"),) * 5)
-    broken = release_with(models=models_by_hand.all() | {"step_time": nan})
+    nan = handmade_models.column_times("roofline_s", (float("nan"),) * 5)
+    broken = release_with(models=handmade_models.all() | {"step_time": nan})
     with pytest.raises(ReleaseError, match=r"step_time\.onnx: predicted"):
         start_server(broken, Options(port=port))
 
     assert not is_listening(port)
 
 
-def test_a_release_that_goes_wrong_later_is_an_internal_error_not_a_nan(
-    release_with, models_by_hand, job, cpu, caplog
+def test_a_release_that_fails_later_is_an_internal_error_not_a_nan(
+    release_with, handmade_models, job, cpu, caplog
 ):
     # Finite for the probes, beyond float32 for a job of a thousand times their size.
-    grows = models_by_hand.column_times("peak_live_bytes", (0.0, 1e29, 1e30, 1e30, 1e30))
-    broken = release_with(models=models_by_hand.all() | {"memory": grows})
+    grows = handmade_models.column_times("peak_live_bytes", (0.0, 1e29, 1e30, 1e30, 1e30))
+    broken = release_with(models=handmade_models.all() | {"memory": grows})
 
     with (
         start_server(broken, Options(port=0)) as server,
@@ -264,7 +264,7 @@ def test_a_release_that_goes_wrong_later_is_an_internal_error_not_a_nan(
 # What the process needs ------------------------------------------------------------------------
 
 
-def test_the_server_imports_nothing_heavy():
+def test_the_server_imports_no_training_libraries():
     code = "import sys, presage.serving.server.server; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

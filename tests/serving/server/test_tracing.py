@@ -1,4 +1,4 @@
-"""Spans: one for each call that is let in, below the caller's own."""
+"""Spans: one for each accepted call, below the client's own span."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_every_call_has_a_span(provider, exporter):
 
 
 @pytest.mark.parametrize("method", ["Echo", "Each"])
-def test_a_callers_trace_is_gone_on_from(provider, exporter, method):
+def test_a_clients_trace_is_continued(provider, exporter, method):
     async def main():
         async with serving(provider) as channel:
             carried: dict[str, str] = {}
@@ -110,7 +110,7 @@ def test_a_callers_trace_is_gone_on_from(provider, exporter, method):
 
 
 @pytest.mark.parametrize("sent", ["", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
-def test_a_trace_that_is_none_begins_a_new_one(provider, exporter, sent):
+def test_an_invalid_trace_context_starts_a_new_trace(provider, exporter, sent):
     async def main():
         async with serving(provider) as channel:
             echo = channel.unary_unary("/test.Service/Echo")
@@ -122,7 +122,7 @@ def test_a_trace_that_is_none_begins_a_new_one(provider, exporter, sent):
     assert span.context.trace_id
 
 
-def test_calls_at_once_are_each_in_their_own_span(provider, exporter):
+def test_concurrent_calls_have_separate_spans(provider, exporter):
     async def main():
         async with serving(provider) as channel:
             ask = channel.unary_unary("/test.Service/Later")
@@ -134,7 +134,7 @@ def test_calls_at_once_are_each_in_their_own_span(provider, exporter):
     assert len(ids) == 20
 
 
-def test_a_refused_and_a_cancelled_call_have_ended_spans(provider, exporter, caplog):
+def test_spans_of_rejected_and_cancelled_calls_end(provider, exporter, caplog):
     async def main():
         async with serving(provider) as channel:
             await ended(channel.unary_unary("/test.Service/Refused")(b""))
@@ -161,7 +161,7 @@ def test_a_refused_and_a_cancelled_call_have_ended_spans(provider, exporter, cap
     assert not [row for row in caplog.records if row.name.startswith("opentelemetry")]
 
 
-def test_whoever_is_not_let_in_makes_no_span(provider, exporter):
+def test_an_unauthenticated_call_has_no_span(provider, exporter):
     async def main():
         async with serving(provider, tokens=lambda: Tokens({})) as channel:
             metadata = [("authorization", "Bearer s3cret")]
@@ -181,14 +181,14 @@ def unset(monkeypatch):
     return monkeypatch
 
 
-def test_nothing_is_traced_unless_the_environment_says_where_to(unset):
+def test_tracing_is_off_without_an_endpoint_in_the_environment(unset):
     assert configured_span() is no_span
     unset.setenv(ENDPOINTS[0], "")
     assert configured_span() is no_span
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
-def test_packages_that_are_missing_are_named(unset, name):
+def test_the_error_names_missing_packages(unset, name):
     unset.setenv(name, "http://127.0.0.1:4318")
     unset.setitem(sys.modules, "opentelemetry.exporter", None)
 
@@ -204,7 +204,7 @@ def test_packages_that_are_missing_are_named(unset, name):
         ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=b,cluster=c"}, "b"),
     ],
 )
-def test_the_service_is_called_as_the_environment_says(unset, variables, name):
+def test_the_environment_sets_the_service_name(unset, variables, name):
     for key, value in variables.items():
         unset.setenv(key, value)
 

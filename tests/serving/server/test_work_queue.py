@@ -1,4 +1,4 @@
-"""Where requests are worked on: small ones at once, large ones beside, none too late."""
+"""Work queue: small requests run at once, large ones in threads, none past its deadline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def working(**options):
 
 
 class Blocked:
-    """Work that has begun when ``begun`` is set, and ends when it is let go."""
+    """Work that sets ``begun`` when it begins, and ends when it is released."""
 
     def __init__(self) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()
@@ -59,13 +59,13 @@ def thread_name() -> bytes:
     return threading.current_thread().name.encode()
 
 
-def test_a_small_request_is_answered_at_once():
+def test_a_small_request_runs_at_once():
     with working() as (work, _):
         assert work.run(INLINE_ROWS, INLINE_BYTES, call(), thread_name) == thread_name()
 
 
 @pytest.mark.parametrize(("rows", "size"), [(LARGE, 1), (1, INLINE_BYTES + 1)])
-def test_a_large_request_is_answered_in_a_thread_beside(rows, size):
+def test_a_large_request_runs_in_a_thread(rows, size):
     async def main():
         with working() as (work, _):
             answer = await work.run(rows, size, call(), thread_name)
@@ -109,7 +109,7 @@ def test_as_many_large_requests_run_at_once_as_there_are_threads():
 
 
 @pytest.mark.parametrize("rows", [1, LARGE])
-def test_what_nobody_waits_for_any_more_is_not_begun(rows):
+def test_work_without_a_waiting_client_is_not_begun(rows):
     never = Counted()
 
     async def main():
@@ -124,7 +124,7 @@ def test_what_nobody_waits_for_any_more_is_not_begun(rows):
     assert never.times == 0
 
 
-def test_a_deadline_that_passes_in_the_queue_is_seen():
+def test_a_deadline_that_passes_in_the_queue_is_detected():
     never = Counted()
 
     async def main():
@@ -144,7 +144,7 @@ def test_a_deadline_that_passes_in_the_queue_is_seen():
     assert never.times == 0
 
 
-def test_what_there_is_no_room_for_is_refused_and_not_run():
+def test_work_beyond_the_queue_limit_is_rejected_and_not_run():
     never = Counted()
 
     async def main():
@@ -189,7 +189,7 @@ def test_a_cancelled_request_leaves_the_queue_and_is_not_run():
     assert never.times == 0
 
 
-def test_an_error_of_the_work_is_the_callers_and_frees_the_room():
+def test_an_error_of_the_work_is_raised_and_frees_its_slot():
     def refused() -> bytes:
         raise ZeroDivisionError
 
@@ -205,7 +205,7 @@ def test_an_error_of_the_work_is_the_callers_and_frees_the_room():
     asyncio.run(main())
 
 
-def test_closing_waits_for_what_has_begun():
+def test_closing_waits_for_running_work():
     async def main():
         blocked, work = Blocked(), WorkQueue(Metrics())
         answer: Any = work.run(LARGE, 1, call(), blocked)

@@ -1,4 +1,4 @@
-"""A real gRPC server on any free port, in the event loop of the test, and a channel to it."""
+"""gRPC server on a free port, in the event loop of the test, and a channel to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc
 async def answering(
     *handlers: grpc.GenericRpcHandler, options: Any = ()
 ) -> AsyncIterator[grpc.aio.Channel]:
-    """A channel to a server of these handlers, both of which end with the block."""
+    """Yield a channel to a server of these handlers; both end with the block."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(handlers)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -26,7 +26,7 @@ async def answering(
 
 
 async def ended(call: Any) -> tuple[grpc.StatusCode, str]:
-    """Status and message with which a call ends that is refused."""
+    """Return the status and the message of a rejected call."""
     try:
         await call
     except grpc.aio.AioRpcError as error:

@@ -1,11 +1,11 @@
-"""Certificates for tests, made by openssl: an authority, a server's, clients', and a stranger's."""
+"""Certificates for tests, made by openssl: of an authority, servers and clients."""
 
 import subprocess
 from pathlib import Path
 
 
 def make_authority(folder: Path, name: str) -> tuple[Path, Path]:
-    """Certificate and key of an authority."""
+    """Write the certificate and key of an authority."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     _openssl(
         "req", "-x509", *_NEW, "-keyout", key, "-out", certificate, "-subj", f"/CN={name}",
@@ -17,7 +17,7 @@ def make_authority(folder: Path, name: str) -> tuple[Path, Path]:
 def make_certificate(
     folder: Path, name: str, authority: tuple[Path, Path], *, days: int = 2
 ) -> tuple[Path, Path]:
-    """Certificate, for 127.0.0.1 and that name, and key."""
+    """Write a certificate for 127.0.0.1 and that name, and its key."""
     certificate, key, asked = (folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
     extensions = folder / f"{name}.ext"
     extensions.write_text(f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{name}\n")

@@ -1,4 +1,4 @@
-"""Floods of messages that never end, and what they cost a server."""
+"""Floods of unfinished messages, and the memory that they cost a server."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def growth_under_unfinished_bytes(
     messages: int = 250,
     message_bytes: int = 4 * MIB,
 ) -> int:
-    """Return by how much a server's memory grows while messages arrive but for their last bytes.
+    """Return the growth of a server's memory while messages arrive without their last bytes.
 
-    They have no token. ``ask`` is called while they arrive, and afterwards, as an honest client.
+    Their calls have no token. ``ask`` is an honest client's request, made meanwhile and after.
     """
     ask()
     idle_bytes = resident_bytes(pid)

@@ -1,4 +1,4 @@
-"""HTTP/2 frames by hand: clients that begin calls and do not end them, which gRPC's own cannot."""
+"""HTTP/2 frames by hand, for clients that begin calls and do not end them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREDICT = "/presage.v1.PredictionService/Predict"
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A header that is written out: literal, not indexed, no Huffman code (RFC 7541, 6.2.2)."""
+    """Encode a header: literal, not indexed, no Huffman code (RFC 7541, 6.2.2)."""
     words = [text.encode() for text in (name, value)]
     return b"\0" + b"".join(_length(len(word)) + word for word in words)
 
@@ -34,7 +34,7 @@ def _length(count: int) -> bytes:
 
 
 class Connection:
-    """One connection, whose calls are opened and left as they are.
+    """Connection whose calls are opened and left unfinished.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Connection:
         self._settled.wait(10)
 
     def call(self, path: str = PREDICT, token: str = "") -> int:
-        """Begin a call: its headers, and nothing after them."""
+        """Begin a call: send its headers only."""
         headers = {
             ":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost",
             "te": "trailers", "content-type": "application/grpc",
@@ -81,7 +81,7 @@ class Connection:
         return stream
 
     def message(self, stream: int, size: int, send: int, within_s: float = 10.0) -> int:
-        """Begin a message of a size, and send so many bytes of it; how many could be sent."""
+        """Begin a message of a size, send part of it, and return the number of bytes sent."""
         content = b"\0" + struct.pack(">I", size) + bytes(send)
         sent = 0
         while sent < len(content):

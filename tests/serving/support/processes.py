@@ -1,4 +1,4 @@
-"""Servers as an operator runs them: processes of their own."""
+"""Servers in processes of their own, as operators run them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class ServerProcess:
         return int(self.target.rpartition(":")[2])
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """Log lines of that event so far."""
+        """Return the log lines of an event so far."""
         rows = [json.loads(line) for line in self.stderr if line.startswith("{")]
         return [row for row in rows if row["event"] == name]
 
 
 @contextmanager
 def serving(*options: object, cwd: Path | None = None, **env: str) -> Iterator[ServerProcess]:
-    """`presage serve` with these options on any free port; killed at the end if it still runs.
+    """Run `presage serve` with these options on a free port; kill it at the end if it runs.
 
     It leads a process group of its own, to which signals can be sent.
     """
@@ -68,7 +68,7 @@ def serving(*options: object, cwd: Path | None = None, **env: str) -> Iterator[S
 
 
 def until(condition: Callable[[], object], *, timeout_s: float = 10.0) -> None:
-    """Wait for something to come true."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end_s, "did not come true in time"
@@ -83,5 +83,5 @@ def free_port() -> int:
 
 
 def own_metadata(server: Any) -> Any:
-    """What calls of the user that started a server are made with."""
+    """Return the call metadata of the user that started a server."""
     return Credentials().metadata_for(server.target)()

@@ -1,4 +1,4 @@
-"""A registry that a team shares, of real processes: MLflow's server on PostgreSQL and S3."""
+"""Registry shared by a team, in real processes: MLflow's server on PostgreSQL and S3."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _MODULES = ("psycopg", "boto3", "moto", "flask")
 
 
 def what_is_missing() -> str:
-    """What has to be installed before a shared registry runs here; "" for nothing."""
+    """Return what must be installed to run a shared registry here; "" for nothing."""
     missing = [f"module {name}" for name in _MODULES if find_spec(name) is None]
     return ", ".join(missing if postgres_programs() else [*missing, "PostgreSQL"])
 
 
 class SharedRegistry:
-    """One that is stopped and started again on the same port, with what it had.
+    """Shared registry that can be stopped, and started again on the same port and data.
 
     Attributes
     ----------
     uri : str
-        What clients are given.
+            Tracking URI for clients.
     """
 
     def __init__(self, database_url: str, s3_url: str, log: Path) -> None:
@@ -48,14 +48,14 @@ class SharedRegistry:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Start the server; return once it responds."""
         self._process = start_mlflow(
             self._port, self._database_url, f"s3://{BUCKET}", self._log,
             MLFLOW_S3_ENDPOINT_URL=self._s3_url, **_CREDENTIALS,
         )  # fmt: skip
 
     def kill(self) -> None:
-        """As a power cut ends it."""
+        """Kill the server as a power cut does."""
         if self._process is not None:
             with suppress(ProcessLookupError):  # it has ended by itself
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -63,18 +63,18 @@ class SharedRegistry:
             self._process = None
 
     def files(self) -> dict[str, bytes]:
-        """What lies in S3, by key."""
+        """Return the objects in S3 by key."""
         s3 = self._s3()
         listed = s3.list_objects_v2(Bucket=BUCKET).get("Contents", ())
         keys = [row["Key"] for row in listed]
         return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
     def put_file(self, key: str, content: bytes) -> None:
-        """Put other content in a file's place."""
+        """Replace the content of an object."""
         self._s3().put_object(Bucket=BUCKET, Key=key, Body=content)
 
     def make_bucket(self) -> None:
-        """An empty one."""
+        """Create an empty bucket."""
         self._s3().create_bucket(Bucket=BUCKET)
 
     def _s3(self) -> Any:
@@ -91,7 +91,7 @@ class SharedRegistry:
 
 @contextmanager
 def shared_registry(folder: Path) -> Iterator[SharedRegistry]:
-    """One with nothing in it."""
+    """Run an empty shared registry."""
     with ExitStack() as stack:
         # Not in a folder of pytest's, which it keeps to their owner.
         place = stack.enter_context(TemporaryDirectory(prefix="presage-postgres-"))
