@@ -1,4 +1,4 @@
-"""Jobs, devices and shares at random, as large and as odd as they may be."""
+"""Hypothesis strategies for jobs, devices and shares, extreme values included."""
 
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ _PARTS = st.integers(0, (2**63 - 1) // 5)  # a peak is the sum of five
 
 
 def op_stats(amounts):
-    """Statistics of operators that do, and move, such amounts."""
+    """Return a strategy for operator statistics with these FLOPs and bytes moved."""
     return st.sampled_from(OP_KINDS).flatmap(
         lambda kind: st.builds(
             OpStats,

@@ -22,7 +22,7 @@ def column(name, **profile):
     return members(PLACEMENT, **profile)[0, MEMBER_COLUMNS.index(name)]
 
 
-def test_what_was_measured_alone_is_what_counts():
+def test_solo_measurements_take_precedence():
     measured = {"step_time": 0.5, "memory": 8 << 30, "compute_utilization": 0.4}
     roofline_s = examples.column("roofline_s", PLACEMENT)
 
@@ -35,7 +35,7 @@ def test_what_was_measured_alone_is_what_counts():
 
 
 @pytest.mark.parametrize("nothing", [nan, 0.0])
-def test_what_nobody_measured_is_what_first_principles_give(nothing):
+def test_missing_measurements_are_replaced_by_first_principles(nothing):
     profile = dict.fromkeys(SOLO_PROFILE, nothing)
     step_s = exp(column("log step time", **profile))
     roofline_s = examples.column("roofline_s", PLACEMENT)
@@ -47,7 +47,7 @@ def test_what_nobody_measured_is_what_first_principles_give(nothing):
     )
 
 
-def test_every_column_is_finite_and_tells_training_from_inference():
+def test_columns_are_finite_and_distinguish_training_from_inference():
     rows = members(PLACEMENT, Placement(features(), device()))
 
     assert rows.shape == (2, len(MEMBER_COLUMNS))
@@ -56,5 +56,5 @@ def test_every_column_is_finite_and_tells_training_from_inference():
     assert list(rows[:, MEMBER_COLUMNS.index("log share")]) == [log(0.5), 0]
 
 
-def test_no_member_has_no_row():
+def test_no_members_have_no_rows():
     assert members().shape == (0, len(MEMBER_COLUMNS))

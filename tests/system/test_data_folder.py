@@ -1,4 +1,4 @@
-"""Where commands keep their data: beside a checkout's, else in the user's state folder."""
+"""Data folder of the commands: in a checkout, else in the user's state folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from presage.system.files.data_folder import data_folder, default_log
 ROOT = Path(__file__).parents[2]
 
 
-def test_in_a_checkout_data_lies_where_its_stages_read_it(monkeypatch):
+def test_in_a_checkout_the_data_folder_is_that_of_the_stages(monkeypatch):
     monkeypatch.chdir(ROOT)
 
     assert data_folder() == Path("data")
     assert default_log() == Path("data/outcomes/log.db")
 
 
-def test_a_folder_with_another_projects_pipeline_is_no_checkout(tmp_path, monkeypatch):
+def test_a_folder_with_another_projects_pipeline_is_not_a_checkout(tmp_path, monkeypatch):
     (tmp_path / "dvc.yaml").write_text("stages: {train: {cmd: python train.py}}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -29,9 +29,7 @@ def test_a_folder_with_another_projects_pipeline_is_no_checkout(tmp_path, monkey
 
 
 @pytest.mark.parametrize("value", [None, "", "relative/folder"])
-def test_a_state_folder_that_is_not_absolute_is_ignored_as_the_specification_says(
-    tmp_path, monkeypatch, value
-):
+def test_a_relative_state_folder_is_ignored_by_the_specification(tmp_path, monkeypatch, value):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/somebody")
     if value is None:
@@ -42,7 +40,7 @@ def test_a_state_folder_that_is_not_absolute_is_ignored_as_the_specification_say
     assert data_folder() == Path("/home/somebody/.local/state/presage")
 
 
-def test_a_user_without_a_home_folder_is_told_which_variable_to_set(tmp_path, monkeypatch):
+def test_the_error_without_a_home_folder_names_the_variable(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
 
@@ -55,7 +53,7 @@ def test_a_user_without_a_home_folder_is_told_which_variable_to_set(tmp_path, mo
         data_folder()
 
 
-def test_outside_a_checkout_the_default_registry_is_a_file_of_the_user(tmp_path, monkeypatch):
+def test_outside_a_checkout_the_default_registry_is_in_the_state_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)

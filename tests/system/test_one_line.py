@@ -1,4 +1,4 @@
-"""Messages are one line of bounded length, and paths in them keep the names of their files."""
+"""Messages are one line of bounded length; long paths keep the names of their files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from presage.errors import one_line
 
 
-def test_a_path_of_usual_length_is_whole():
+def test_a_path_of_usual_length_is_unchanged():
     path = "/tmp/pytest-of-operator/pytest-0/popen-gw1/test_while_one_agent_cannot_1/up/n1/agent.id"
     assert one_line(f"{path}:\n  is damaged") == f"{path}: is damaged"
 

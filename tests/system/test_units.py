@@ -16,5 +16,5 @@ from presage.system.text.units import quantity
         (12.345, "joules", "12.3 joules"),
     ],
 )
-def test_numbers_as_a_person_reads_them(value, unit, text):
+def test_numbers_are_formatted_with_readable_units(value, unit, text):
     assert quantity(value, unit) == text

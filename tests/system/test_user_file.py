@@ -1,4 +1,4 @@
-"""No file that a user names can hold up a reader, or fill its memory."""
+"""No file that a user names can block a reader, or fill its memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SUFFIXES = ("onnx", "pb", "pbtxt", "meta", "json")
 
 
 @pytest.fixture(params=["FIFO", "character device", "socket", "folder"])
-def strange(request, tmp_path):
-    """Makes a file of some kind, of which no process is at the other end."""
+def special_file(request, tmp_path):
+    """Function that makes a special file without a process at its other end."""
 
     def make(name):
         path = tmp_path / name
@@ -46,8 +46,8 @@ def job_of_file(path):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("read", [lambda path: read_job(str(path)), job_of_file])
-def test_what_is_no_regular_file_is_refused_at_once(strange, suffix, read):
-    make, kind = strange
+def test_a_special_file_is_rejected_at_once(special_file, suffix, read):
+    make, kind = special_file
     if kind == "folder" and suffix != "json":
         pytest.skip("a SavedModel is a folder")
     with pytest.raises((GraphError, InvalidJobError), match=f"not a regular file but a {kind}"):
@@ -59,7 +59,7 @@ def test_dev_zero_itself_is_refused():
         read_job("/dev/zero")
 
 
-def test_a_file_larger_than_is_taken_is_refused_unread(tmp_path):
+def test_a_file_beyond_the_size_limit_is_rejected_unread(tmp_path):
     sparse = tmp_path / "job.json"
     with sparse.open("wb") as file:
         file.truncate(1 << 40)

@@ -1,4 +1,4 @@
-"""What columns are of, one operator after another: as a person would compute them."""
+"""Reference implementation of the columns, one operator after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUMMED = ("bucket_s.", "misfit_s.", "kernel_bytes.")  # 0 where a job has no suc
 
 
 def plain_row(placement: Placement, columns: tuple[FeatureColumn, ...]) -> list[float]:
-    """Values of the columns; one has to be a number, and no whole 0."""
+    """Return the values of the columns; at least one must be a number other than 0."""
     named = _named(placement)
 
     def value(quantity: Quantity) -> float:

@@ -1,4 +1,4 @@
-"""All columns at once are what each is, one operator after another; and a row is its own matter."""
+"""The vectorized columns equal the reference, and rows are independent of each other."""
 
 import tracemalloc
 import warnings
@@ -35,7 +35,7 @@ PLACEMENTS = st.lists(st.builds(Placement, JOBS, DEVICES, SHARES), min_size=1, m
 
 @pytest.mark.parametrize("feature_set", FEATURE_SETS)
 @given(placements=PLACEMENTS)
-def test_every_column_is_what_a_plain_reading_of_it_says(feature_set, placements):
+def test_every_column_equals_the_reference(feature_set, placements):
     found = matrix(placements, feature_set)
 
     plain = [plain_row(placement, FEATURE_SETS[feature_set]) for placement in placements]
@@ -43,7 +43,7 @@ def test_every_column_is_what_a_plain_reading_of_it_says(feature_set, placements
 
 
 @given(PLACEMENTS, st.randoms())
-def test_a_row_does_not_depend_on_those_beside_it(placements, random):
+def test_a_row_does_not_depend_on_other_rows(placements, random):
     together = matrix(placements)
     order = random.sample(range(len(placements)), len(placements))
 
@@ -52,7 +52,7 @@ def test_a_row_does_not_depend_on_those_beside_it(placements, random):
 
 
 @given(placements=PLACEMENTS)
-def test_rows_taken_a_few_at_a_time_are_the_same(placements):
+def test_rows_computed_in_batches_are_the_same(placements):
     at_once = matrix(placements)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_plan, "MAX_VISITS", 3)
@@ -69,7 +69,7 @@ def test_a_job_on_many_devices_is_in_the_table_once(one, devices):
     assert rows.devices.kinds == tuple(where.kind for where in devices)
 
 
-def test_what_is_computed_of_a_job_alone_is_there_when_it_is_asked_for_again():
+def test_values_that_depend_only_on_the_job_are_cached():
     one = features()
     first = placement_table([Placement(one, device())])
     matrix(first)
@@ -79,7 +79,7 @@ def test_what_is_computed_of_a_job_alone_is_there_when_it_is_asked_for_again():
     assert len(again.jobs.computed) == 1
 
 
-def test_no_placement_has_no_row():
+def test_no_placements_have_no_rows():
     for feature_set in FEATURE_SETS:
         assert matrix([], feature_set).shape == (0, len(columns(feature_set)))
 
@@ -92,7 +92,7 @@ def test_no_placement_has_no_row():
         ({"bytes_moved": 1.7e308}, device(), "bytes_moved"),
     ],
 )
-def test_what_no_number_holds_is_infinite_and_warns_nobody(change, where, name):
+def test_overflow_is_infinite_without_a_warning(change, where, name):
     both = (replace(features().op_stats[0], **change),) * 2
     rows = [Placement(replace(features(), op_stats=both), where, Share(0.5, "mps"))]
 
@@ -101,7 +101,7 @@ def test_what_no_number_holds_is_infinite_and_warns_nobody(change, where, name):
         assert matrix(rows)[0, columns("full").index(name)] == np.inf
 
 
-def test_shares_of_no_memory_are_no_numbers():
+def test_shares_of_zero_memory_are_nan():
     nothing = memory(**dict.fromkeys(MEMORY_COMPONENTS, 0))
     light = replace(features(node("Relu")), memory=nothing)
 
@@ -109,13 +109,13 @@ def test_shares_of_no_memory_are_no_numbers():
     assert column("live_share.activation", Placement(light, device())) == 0
 
 
-def test_a_version_of_hundreds_of_digits_is_infinitely_new():
+def test_a_version_of_hundreds_of_digits_is_infinite():
     late = features(framework_version="1." + "9" * 400)
 
     assert column("framework_release", Placement(late, device())) == np.inf
 
 
-def test_many_rows_of_many_operators_take_little_more_memory_than_their_matrix():
+def test_computing_many_rows_takes_little_more_memory_than_their_matrix():
     large = replace(features(), op_stats=features().op_stats * 500)
     rows = placement_table([Placement(large, catalogue()["t4"])] * 2000)
 

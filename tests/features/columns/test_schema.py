@@ -38,7 +38,7 @@ def test_f1_an_operator_that_occurs_more_than_once_keeps_the_largest_input():
     assert found["MatMul.input_elements_max"] == 100
 
 
-def test_f1_the_largest_input_counts_whatever_the_phase():
+def test_f1_the_largest_input_counts_in_any_phase():
     found = published(node("Relu", input_elements=5), node("Relu", phase="backward"))
 
     assert found["Relu.input_elements_max"] == 100
@@ -62,7 +62,7 @@ def test_a_published_sample_is_dag_then_execution_then_hardware():
     ]  # fmt: skip
 
 
-def test_iterations_do_not_touch_the_full_set_since_a_step_does_not_know_them():
+def test_the_full_set_does_not_depend_on_iterations():
     few, many = (matrix([Placement(features(iterations=n), device())], "full") for n in (1, 10**6))
 
     assert np.array_equal(few, many)

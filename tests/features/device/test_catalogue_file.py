@@ -1,4 +1,4 @@
-"""Kinds of devices that a user adds: found by any of their names, and refused by line and field."""
+"""Device kinds added by a user: found by any name; errors name line and field."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _as_before(monkeypatch):
     clear_device_cache()
 
 
-def test_a_kind_that_is_added_is_found_by_any_of_its_names(write):
+def test_an_added_kind_is_found_by_any_of_its_names(write):
     load_device_file(write(GOOD))
 
     found = find_device("AMD Instinct MI300X")
@@ -61,14 +61,14 @@ def test_a_kind_that_is_added_is_found_by_any_of_its_names(write):
     assert "v100" in catalogue()
 
 
-def test_the_variable_is_read_where_no_option_is(write, monkeypatch):
+def test_the_environment_variable_applies_without_the_option(write, monkeypatch):
     monkeypatch.setenv(DEVICES_VARIABLE, str(write(GOOD)))
     clear_device_cache()
 
     assert find_device("mi300x").cores == 19456
 
 
-def test_the_catalogue_itself_is_of_this_form():
+def test_the_shipped_catalogue_has_this_form():
     assert {k: s["memory_bytes"] for k, (s, _) in read_device_file(CATALOGUE_FILE).items()} == {
         kind: device.memory_bytes for kind, device in catalogue().items()
     }
@@ -102,7 +102,7 @@ def test_the_catalogue_itself_is_of_this_form():
         (GOOD, "\x00", ": not YAML"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_line_and_field(write, old, new, said):
+def test_errors_name_file_line_and_field(write, old, new, said):
     path = write(GOOD.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
         load_device_file(path)
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_named_by_file_line_and_field(write, old, new, said):
         max_leaves=12,
     )
 )
-def test_any_yaml_is_read_or_refused_in_one_line(tmp_path_factory, content):
+def test_any_yaml_is_read_or_rejected_in_one_line(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "devices.yaml"
     path.write_text(yaml.safe_dump(content))
     try:

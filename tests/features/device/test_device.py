@@ -8,7 +8,7 @@ from presage.features.device.local_device import detect
 from tests.features.examples import device
 
 
-def test_every_device_of_the_catalogue_is_sound():
+def test_every_device_of_the_catalogue_is_valid():
     assert {"k80", "v100", "a100-40gb", "h200", "cpu-2"} <= catalogue().keys()
     assert catalogue()["v100"].compute_capability == 7.0
 
@@ -18,12 +18,12 @@ def test_a_precision_without_its_own_peak_runs_at_fp32s():
     assert catalogue()["h200"].flops_per_s("bf16") > catalogue()["h200"].flops_per_s("fp32")
 
 
-def test_an_unknown_kind_names_the_nearest():
+def test_the_error_of_an_unknown_kind_names_the_nearest():
     with pytest.raises(UnknownDeviceError, match="did you mean 'v100'"):
         find_device("V1000")
 
 
-def test_a_measured_device_comes_before_the_catalogues():
+def test_measured_devices_take_precedence_over_the_catalogue():
     measured = device(kind="v100", cores=1)
 
     assert find_device("v100", {"v100": measured}) is measured
@@ -37,7 +37,7 @@ def test_without_a_gpu_the_processor_is_the_device():
     assert found.memory_bytes > 2**28
 
 
-def test_a_system_that_tells_neither_affinity_nor_memory_gets_nominal_ones(monkeypatch):
+def test_a_system_without_affinity_and_memory_figures_gets_nominal_ones(monkeypatch):
     for call in ("sched_getaffinity", "sysconf"):
         monkeypatch.delattr(os, call)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
@@ -50,6 +50,6 @@ def test_a_system_that_tells_neither_affinity_nor_memory_gets_nominal_ones(monke
     "change",
     [{"cores": 0}, {"memory_bandwidth_bytes_per_s": float("nan")}, {"op_overhead_s": -1.0}],
 )
-def test_a_device_that_cannot_be_is_refused(change):
+def test_an_impossible_device_is_rejected(change):
     with pytest.raises(InvalidJobError, match=next(iter(change))):
         device(**change)

@@ -1,4 +1,4 @@
-"""The catalogue of devices: its figures are possible, and every name means one of them."""
+"""Catalogue of devices: its figures are possible, and every name means one device."""
 
 from collections import Counter
 
@@ -109,7 +109,7 @@ def test_a_name_is_matched_as_a_whole(name, kind):
     assert device_kind(name) == kind
 
 
-def test_a_name_is_of_one_device():
+def test_a_name_means_one_device():
     rows = yaml.safe_load(CATALOGUE_FILE.read_text())
     said = Counter(
         key
@@ -120,12 +120,12 @@ def test_a_name_is_of_one_device():
     assert [key for key, times in said.items() if times > 1] == []
 
 
-def test_every_kind_is_found_by_itself_in_any_writing():
+def test_every_kind_is_found_by_its_own_name_in_any_spelling():
     for kind in catalogue().keys() - {"cpu-1", "cpu-2", "cpu-4", "cpu-8"}:
         assert device_kind(kind.replace("-", " ").upper()) == kind
 
 
-def test_a_device_may_be_asked_for_by_any_name():
+def test_a_device_is_found_by_any_of_its_names():
     assert find_device("NVIDIA GeForce RTX 4090") == catalogue()["rtx-4090"]
     with pytest.raises(UnknownDeviceError, match=r"kind 'FooBar 9' is in the cat.*--devices FILE"):
         find_device("FooBar 9")
@@ -135,7 +135,7 @@ def test_a_device_may_be_asked_for_by_any_name():
 
 
 @pytest.mark.parametrize("one", GPUS, ids=lambda one: one.kind)
-def test_a_gpu_multiplies_and_adds_once_a_core_and_clock(one):
+def test_a_gpu_does_one_multiply_add_per_core_and_clock(one):
     clock_hz = one.peak_flops_per_s["fp32"] / (2 * one.cores)
 
     assert 0.8e9 < clock_hz < 2.7e9

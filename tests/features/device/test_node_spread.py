@@ -19,6 +19,6 @@ def test_a_placement_is_read_as_devices_of_nodes(nodes, devices, placement, expe
 
 
 @pytest.mark.parametrize(("nodes", "devices", "placement"), [(3, 2, ""), (2, 4, "1 2")])
-def test_a_spread_that_cannot_be_is_refused(nodes, devices, placement):
+def test_an_impossible_spread_is_rejected(nodes, devices, placement):
     with pytest.raises(InvalidJobError):
         spread(nodes, devices, placement)

@@ -61,7 +61,7 @@ class Driver:
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine with this driver, and a torch that can use it."""
+    """Function that installs this driver, and a torch that can use it."""
 
     def with_driver(driver):
         monkeypatch.setitem(sys.modules, "pynvml", driver)
@@ -71,7 +71,7 @@ def machine(monkeypatch):
     return with_driver
 
 
-def test_a_known_gpu_has_its_sheet_with_the_memory_that_the_driver_sees(machine):
+def test_a_known_gpu_has_its_data_sheet_with_the_memory_of_the_driver(machine):
     machine(Driver("NVIDIA A100 80GB PCIe", memory_gib=79))
     found = detect()
 
@@ -92,7 +92,7 @@ def test_a_gpu_outside_the_catalogue_is_described_by_its_driver(machine):
 
 
 @pytest.mark.parametrize("fails", ["nvmlDeviceGetName", "nvmlDeviceGetMemoryBusWidth"])
-def test_a_gpu_that_its_driver_cannot_describe_is_left_out_aloud(machine, caplog, fails):
+def test_a_gpu_that_its_driver_cannot_describe_is_skipped_with_a_warning(machine, caplog, fails):
     machine(Driver("NVIDIA L40G", fails=fails))
 
     assert detect().compute_capability == 0
@@ -102,7 +102,7 @@ def test_a_gpu_that_its_driver_cannot_describe_is_left_out_aloud(machine, caplog
 
 
 @pytest.mark.parametrize("driver", [Driver(), Driver("Tesla T4", fails="nvmlInit")])
-def test_without_a_gpu_or_a_driver_the_processor_is_taken_in_silence(machine, caplog, driver):
+def test_without_a_gpu_or_a_driver_the_processor_is_used_without_a_warning(machine, caplog, driver):
     machine(driver)
 
     assert detect().compute_capability == 0
@@ -110,21 +110,21 @@ def test_without_a_gpu_or_a_driver_the_processor_is_taken_in_silence(machine, ca
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_a_hidden_gpu_is_not_taken(machine, monkeypatch, hidden):
+def test_a_hidden_gpu_is_not_used(machine, monkeypatch, hidden):
     machine(Driver("Tesla T4"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
 
     assert detect().compute_capability == 0
 
 
-def test_a_gpu_that_torch_cannot_run_on_is_not_taken(machine, monkeypatch):
+def test_a_gpu_that_torch_does_not_support_is_not_used(machine, monkeypatch):
     machine(Driver("Tesla T4"))
     monkeypatch.setattr(gpu, "torch_runs_on_nvidia", lambda: False)
 
     assert detect().compute_capability == 0
 
 
-def test_what_torch_is_built_for_is_known_without_importing_it():
+def test_the_targets_of_torch_are_read_without_importing_it():
     script = (
         "import sys; from presage.features.device.nvml_gpu import torch_runs_on_nvidia as runs; "
         "answer = runs(); assert 'torch' not in sys.modules; "

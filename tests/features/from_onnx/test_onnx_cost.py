@@ -1,4 +1,4 @@
-"""FLOPs of single operators by hand, each read back from a file of its own."""
+"""FLOPs of single operators, each read from a separate file, against counts by hand."""
 
 import numpy as np
 import onnx
@@ -13,9 +13,9 @@ SCALE = [(1,), (1, INTEGERS)]  # and zero point, of a quantized tensor
 
 
 def only_operator(tmp_path, op, inputs, *, outputs=1, **attributes):
-    """The forward node of one operator; ``inputs`` are shapes, or None for one left out.
+    """Return the forward node of one operator; ``inputs`` are shapes, or None for a missing one.
 
-    What does not begin with the batch is a weight.
+    An input whose shape does not begin with the batch is a weight.
     """
     names = [f"i{k}" if x is not None else "" for k, x in enumerate(inputs)]
     out = [f"o{k}" for k in range(outputs)]
@@ -59,7 +59,7 @@ def test_einsum_combines_every_index_with_every_other(tmp_path, equation, shapes
     assert (found.kind, found.flops) == ("MatMul", flops)
 
 
-def test_einsum_of_three_operands_is_of_no_known_kind(tmp_path):
+def test_einsum_of_three_operands_is_of_an_unknown_kind(tmp_path):
     shapes = [(2, 3), (3, 4), (4, 5)]
     found = only_operator(tmp_path, "Einsum", shapes, equation="bi,ij,jk->bk")
 
@@ -114,7 +114,7 @@ def test_attention_by_hand_in_four_dimensions_and_in_three(tmp_path):
     assert four.flops == three.flops == ATTENTION_FLOPS
 
 
-def test_attention_of_shared_keys_costs_what_its_queries_do(tmp_path):
+def test_the_cost_of_attention_with_shared_keys_depends_on_its_queries(tmp_path):
     found = only_operator(tmp_path, "Attention", [(2, 4, 7, 16), (2, 2, 9, 16), (2, 2, 9, 16)])
 
     assert found.flops == ATTENTION_FLOPS
@@ -143,7 +143,7 @@ def test_onnx_runtimes_attention_by_hand(tmp_path):
     assert fused.flops == 2 * 2 * 7 * 32 * 96 + 2 * 2 * 2 * (7 * 7 * 32)
 
 
-def test_attention_of_packed_keys_is_of_no_known_kind(tmp_path):
+def test_attention_with_packed_keys_is_of_an_unknown_kind(tmp_path):
     found = only_operator(
         tmp_path, "MultiHeadAttention", [(2, 7, 4, 3, 16)], domain="com.microsoft", num_heads=4
     )

@@ -114,7 +114,7 @@ EXPORTED = [
 
 
 @pytest.mark.parametrize(("make", "shape"), EXPORTED)
-def test_a_training_step_costs_what_torch_makes_of_the_same_module(make, shape, tmp_path):
+def test_a_training_step_costs_the_same_as_the_torch_module(make, shape, tmp_path):
     module, path = make(), tmp_path / "model.onnx"
     torch.onnx.export(
         module, (torch.randn(2, *shape),), path, dynamo=True, verbose=False,
@@ -226,7 +226,7 @@ def test_an_lstm_by_hand(tmp_path):
     assert lstm.flops == 2 * 9 * 2 * 24 * (5 + 6)
 
 
-def test_an_lstm_whose_sequence_is_not_used_is_still_one(tmp_path):
+def test_an_lstm_without_a_used_sequence_is_still_an_lstm(tmp_path):
     path = save(
         tmp_path,
         [helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=6)],
@@ -283,7 +283,7 @@ def test_an_add_of_a_vector_of_weights_is_a_bias(tmp_path):
     }  # fmt: skip
 
 
-def test_external_weights_need_not_be_there(tmp_path):
+def test_files_of_external_weights_are_not_needed(tmp_path):
     path = tmp_path / "model.onnx"
     torch.onnx.export(
         nn.Linear(512, 512), (torch.randn(2, 512),), path, dynamo=True, verbose=False,
@@ -296,7 +296,7 @@ def test_external_weights_need_not_be_there(tmp_path):
     assert read_onnx(path, batch_size=4).parameters == 512 * 512 + 512
 
 
-def test_weights_are_dropped_at_once_and_the_numbers_that_shapes_need_are_kept(tmp_path):
+def test_weights_are_dropped_at_once_except_numbers_that_shapes_need(tmp_path):
     table = onnx.numpy_helper.from_array(np.ones((1000, 50), np.float32))
     path = save(
         tmp_path,
@@ -318,7 +318,7 @@ def test_weights_are_dropped_at_once_and_the_numbers_that_shapes_need_are_kept(t
     assert flops(graph) == 2 * 4 * 1000 * (200 + 50)
 
 
-def test_weights_written_as_operators_are_weights_and_what_nobody_reads_is_no_input(tmp_path):
+def test_constant_operators_are_weights_and_unread_inputs_are_ignored(tmp_path):
     weights = {"w": np.ones((200, 1000), np.float32), "b": np.ones(1000, np.float32)}
     constants = [
         helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(array))
@@ -338,7 +338,7 @@ def test_weights_written_as_operators_are_weights_and_what_nobody_reads_is_no_in
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_the_backward_pass_of_attention_is_five_products_for_two(tmp_path, optimizer):
+def test_attention_has_two_products_forward_and_five_backward(tmp_path, optimizer):
     path = tmp_path / "model.onnx"
     shape = ["batch", 4, 8, 16]
     names = [("x", "wq", "q"), ("x", "wk", "k"), ("x", "wv", "v")]
@@ -361,8 +361,8 @@ def test_the_backward_pass_of_attention_is_five_products_for_two(tmp_path, optim
     assert backward == 5 * forward // 2
 
 
-def written_out(scale=True, mask=False, keys="k", after=()):
-    """Attention as exporters before opset 23 write it."""
+def decomposed_attention(scale=True, mask=False, keys="k", after=()):
+    """Return attention as exporters before opset 23 write it."""
     nodes = [helper.make_node("Transpose", [keys], ["kT"], perm=[0, 1, 3, 2])]
     query, scores = "q", "scores"
     if scale:
@@ -382,9 +382,9 @@ CONSTANTS = [("scale", np.float32(0.5)), ("mask", np.zeros((8, 32), np.float32))
 
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("mask", [False, True])
-def test_attention_written_out_is_one_operator(tmp_path, scale, mask):
+def test_decomposed_attention_is_one_operator(tmp_path, scale, mask):
     path = save(
-        tmp_path, written_out(scale, mask), [tensor(*i) for i in QKV],
+        tmp_path, decomposed_attention(scale, mask), [tensor(*i) for i in QKV],
         [tensor("y", "batch", 4, 8, 16)], CONSTANTS,
     )  # fmt: skip
     nodes = read_onnx(path, batch_size=2, training=False).nodes
@@ -394,9 +394,9 @@ def test_attention_written_out_is_one_operator(tmp_path, scale, mask):
     assert {n.kind for n in nodes} == {"Attention", "Copy"}
 
 
-def test_attention_whose_scores_are_an_output_stays_as_written(tmp_path):
+def test_decomposed_attention_with_scores_as_output_stays_decomposed(tmp_path):
     path = save(
-        tmp_path, written_out(), [tensor(*i) for i in QKV],
+        tmp_path, decomposed_attention(), [tensor(*i) for i in QKV],
         [tensor("y", "batch", 4, 8, 16), tensor("weights", "batch", 4, 8, 32)], CONSTANTS,
     )  # fmt: skip
     kinds = [n.kind for n in read_onnx(path, batch_size=2, training=False).nodes]
@@ -405,7 +405,7 @@ def test_attention_whose_scores_are_an_output_stays_as_written(tmp_path):
     assert kinds.count("MatMul") == 2
 
 
-def test_a_softmax_between_two_layers_is_no_attention(tmp_path):
+def test_a_softmax_between_two_layers_is_not_attention(tmp_path):
     path = save(
         tmp_path,
         [
@@ -422,7 +422,7 @@ def test_a_softmax_between_two_layers_is_no_attention(tmp_path):
     assert kinds == {"MatMul", "Softmax"}
 
 
-def test_shapes_that_the_graph_computes_are_computed_and_are_no_operators(tmp_path):
+def test_shape_computations_are_evaluated_and_are_not_operators(tmp_path):
     path = save(
         tmp_path,
         [
@@ -448,7 +448,7 @@ def test_shapes_that_the_graph_computes_are_computed_and_are_no_operators(tmp_pa
     assert (relu.kind, relu.output_elements) == ("Relu", 5 * 12)
 
 
-def test_one_slice_is_a_view_and_a_lookup_is_not(tmp_path):
+def test_a_slice_is_a_view_and_a_lookup_is_not(tmp_path):
     path = save(
         tmp_path,
         [
@@ -464,7 +464,7 @@ def test_one_slice_is_a_view_and_a_lookup_is_not(tmp_path):
     assert (lookup.kind, lookup.output_elements) == ("Embedding", 5 * 2)
 
 
-def test_weights_laid_out_anew_are_weights_still(tmp_path):
+def test_transposed_weights_are_still_weights(tmp_path):
     path = save(
         tmp_path,
         [
@@ -489,7 +489,7 @@ def test_weights_laid_out_anew_are_weights_still(tmp_path):
 
 
 def layered(tmp_path):
-    """A linear layer, tanh, addition, ReLU; each activation of 4 x 10."""
+    """Return a linear layer, tanh, addition and ReLU; each activation is 4 x 10."""
     return save(
         tmp_path,
         [
@@ -539,30 +539,30 @@ def refused(path, match, **options):
     assert "\n" not in str(caught.value)
 
 
-def test_a_truncated_file(exported, tmp_path):
+def test_a_truncated_file_is_an_error(exported, tmp_path):
     path = tmp_path / "half.onnx"
     path.write_bytes(exported.read_bytes()[: exported.stat().st_size // 2])
     refused(path, "truncated, or not an ONNX file")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello, I am a text file", b"\x89PNG\r\n\x1a\n" * 9])
-def test_a_file_that_is_not_onnx(tmp_path, content):
+def test_a_file_that_is_not_onnx_is_an_error(tmp_path, content):
     path = tmp_path / "cat.onnx"
     path.write_bytes(content)
     refused(path, "not an ONNX file|no ONNX graph in the file")
 
 
-def test_a_missing_file(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     refused(tmp_path / "none.onnx", "cannot be read")
 
 
-def test_an_input_without_a_shape(tmp_path):
+def test_an_input_without_a_shape_is_an_error(tmp_path):
     node = helper.make_node("Relu", ["x"], ["y"])
     bare = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy"]
     refused(save(tmp_path, [node], bare[:1], bare[1:]), "input 'x' has no shape")
 
 
-def test_a_symbolic_dimension_without_a_value_names_the_option(tmp_path):
+def test_the_error_of_a_symbolic_dimension_without_a_value_names_the_option(tmp_path):
     path = save(
         tmp_path,
         [helper.make_node("Relu", ["x"], ["y"])],
@@ -573,7 +573,7 @@ def test_a_symbolic_dimension_without_a_value_names_the_option(tmp_path):
     assert read_onnx(path, batch_size=4, dims={"sequence": 5}, training=False)
 
 
-def test_a_dimension_without_a_name_goes_by_its_position_as_the_message_says(tmp_path):
+def test_a_dimension_without_a_name_is_set_by_its_position(tmp_path):
     path = save(
         tmp_path,
         [helper.make_node("Relu", ["x"], ["y"])],
@@ -586,7 +586,7 @@ def test_a_dimension_without_a_name_goes_by_its_position_as_the_message_says(tmp
     assert relu.input_elements == 4 * 5 * 3
 
 
-def test_a_batch_given_twice_must_be_the_same_both_times(tmp_path):
+def test_a_batch_size_set_twice_must_agree(tmp_path):
     path = save(
         tmp_path,
         [helper.make_node("Relu", ["x"], ["y"])],
@@ -599,7 +599,7 @@ def test_a_batch_given_twice_must_be_the_same_both_times(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, -3])
-def test_a_dimension_of_nothing_is_refused(tmp_path, size):
+def test_a_dimension_of_zero_is_rejected(tmp_path, size):
     path = save(
         tmp_path,
         [helper.make_node("Relu", ["x"], ["y"])],
@@ -610,7 +610,7 @@ def test_a_dimension_of_nothing_is_refused(tmp_path, size):
     refused(path, f"batch size is {size}; use a dimension", batch_size=size, dims={"sequence": 3})
 
 
-def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):
+def test_a_fixed_batch_other_than_the_requested_one_is_an_error(tmp_path):
     path = save(
         tmp_path,
         [helper.make_node("Relu", ["x"], ["y"])], [tensor("x", 16, 3)], [tensor("y", 16, 3)],
@@ -618,12 +618,12 @@ def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):
     refused(path, "fixed batch of 16.*--batch-size 16")
 
 
-def test_an_unknown_optimizer(exported):
+def test_an_unknown_optimizer_is_an_error(exported):
     with pytest.raises(GraphError, match="sgd, adam, adamw"):
         read_onnx(exported, batch_size=4, optimizer="lion")
 
 
-def test_an_input_that_is_the_same_for_every_sample_may_be_fixed_beside_one_that_is_not(tmp_path):
+def test_an_input_shared_by_all_samples_may_have_a_fixed_size(tmp_path):
     tokens = helper.make_tensor_value_info("tokens", TensorProto.FLOAT, ["batch", 8])
     positions = helper.make_tensor_value_info("positions", TensorProto.FLOAT, [1, 8])
     out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)

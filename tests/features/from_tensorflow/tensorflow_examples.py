@@ -1,4 +1,4 @@
-"""TensorFlow graphs in a few lines, written with the messages that we read them by."""
+"""Small TensorFlow graphs, written with the messages that the reader uses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def const(name: str, value: Any) -> Any:
 
 
 def weight(name: str, *shape: int) -> list[Any]:
-    """A variable and what reads it."""
+    """Return a variable and its read operator."""
     return [
         node(name, "VarHandleOp", shape=shape, dtype="DT_FLOAT"),
         node(f"{name}/read", "ReadVariableOp", name, dtype="DT_FLOAT"),

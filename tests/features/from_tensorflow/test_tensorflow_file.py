@@ -1,4 +1,4 @@
-"""What may be given as a TensorFlow graph, and what is said of what is none."""
+"""Accepted TensorFlow files, and errors of other files."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ def flops(path, **options):
 
 
 def served(signature="serving_default"):
-    """A SavedModel as TensorFlow 2 writes it: the graph calls a function."""
+    """Return a SavedModel as TensorFlow 2 writes it: the graph calls a function."""
     body = function(
         "serve", ["a", "w"],
         node("read", "ReadVariableOp", "w", dtype="DT_FLOAT"),
@@ -54,11 +54,11 @@ def served(signature="serving_default"):
     return saved_model(content, inputs="serve_x:0", outputs="call:0", signature=signature)
 
 
-def test_a_binary_graph(tmp_path):
+def test_a_binary_graph_is_read(tmp_path):
     assert flops(save(tmp_path, graph(product()))) == 2 * 4 * 20 * 30
 
 
-def test_a_text_graph_with_fields_that_we_do_not_know(tmp_path):
+def test_a_text_graph_with_unknown_fields_is_read(tmp_path):
     path = tmp_path / "model.pbtxt"
     versions = "versions { producer: 1882 min_consumer: 12 }\n"
     path.write_text(text_format.MessageToString(graph(product())) + versions)
@@ -68,23 +68,23 @@ def test_a_text_graph_with_fields_that_we_do_not_know(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["saved_model.pb", "any.pb"])
-def test_a_saved_model_by_file(tmp_path, name):
+def test_a_saved_model_is_read_by_its_file(tmp_path, name):
     assert flops(save(tmp_path, served(), name)) == 2 * 4 * 20 * 30
 
 
-def test_a_saved_model_by_folder(tmp_path):
+def test_a_saved_model_is_read_by_its_folder(tmp_path):
     save(tmp_path / "model", served(), "saved_model.pb")
 
     assert flops(tmp_path / "model") == 2 * 4 * 20 * 30
 
 
-def test_of_a_saved_model_only_what_its_signature_reaches_counts(tmp_path):
+def test_only_operators_reached_by_the_signature_count(tmp_path):
     read = read_tensorflow(save(tmp_path, served(), "saved_model.pb"), batch_size=4)
 
     assert read.parameters == 600
 
 
-def test_a_checkpoints_graph_says_which_variables_are_trained(tmp_path):
+def test_a_checkpoints_graph_names_the_trained_variables(tmp_path):
     (meta_graph,) = served().meta_graphs
     for collection, names in {"variables": "wv", "trainable_variables": "w"}.items():
         for name in names:
@@ -96,7 +96,7 @@ def test_a_checkpoints_graph_says_which_variables_are_trained(tmp_path):
     assert flops(path) == 2 * 4 * 20 * 30
 
 
-def test_weights_are_dropped_at_once_and_the_numbers_that_shapes_need_are_kept(tmp_path):
+def test_weights_are_dropped_at_once_except_numbers_that_shapes_need(tmp_path):
     path = save(
         tmp_path,
         graph(
@@ -130,20 +130,20 @@ def test_tensorflow_is_not_needed(tmp_path):
 # Dimensions that the file leaves open.
 
 
-def test_the_batch_takes_the_place_of_the_first_dimension(tmp_path):
+def test_the_batch_size_replaces_the_first_dimension(tmp_path):
     path = save(tmp_path, graph(product()))
 
     assert flops(path, batch_size=12) == 3 * flops(path, batch_size=4)
 
 
-def test_another_open_dimension_needs_a_value(tmp_path):
+def test_another_unknown_dimension_needs_a_value(tmp_path):
     path = save(tmp_path, graph(placeholder("x", None, None, 3), node("y", "Relu", "x")))
     refused(path, r"placeholder 'x', dimension 1, has no value; pass --dim x:1=N")
 
     assert flops(path, dims={"x:1": 5}) == flops(path, dims={"x": 5}) == 4 * 5 * 3
 
 
-def test_the_first_dimension_may_be_something_else_than_the_batch(tmp_path):
+def test_the_first_dimension_may_be_another_than_the_batch(tmp_path):
     path = save(
         tmp_path,
         graph(
@@ -157,7 +157,7 @@ def test_the_first_dimension_may_be_something_else_than_the_batch(tmp_path):
     assert flops(path, dims={"nodes:0": 10}) == (4 + 10) * 3
 
 
-def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):
+def test_a_fixed_batch_other_than_the_requested_one_is_an_error(tmp_path):
     path = save(tmp_path, graph(product(16, 20)))
     refused(path, "placeholder 'x' has a fixed batch of 16, not 4; pass --batch-size 16")
 
@@ -165,7 +165,7 @@ def test_a_fixed_batch_that_is_not_the_one_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"dims": {"x:1": -3}}])
-def test_a_dimension_of_nothing_is_refused(tmp_path, options):
+def test_a_dimension_of_zero_is_rejected(tmp_path, options):
     refused(save(tmp_path, graph(product())), "use a dimension of at least 1", **options)
 
 
@@ -188,39 +188,39 @@ def refused(path, match, **options):
         (b"\x18\x01", "no TensorFlow graph in the file"),
     ],
 )
-def test_a_file_that_is_no_graph(tmp_path, content, match):
+def test_a_file_that_is_not_a_graph_is_an_error(tmp_path, content, match):
     path = tmp_path / "cat.pb"
     path.write_bytes(content)
     refused(path, match)
 
 
 @pytest.mark.parametrize("name", ["saved_model.pb", "model.meta", "model.pbtxt"])
-def test_another_kind_of_file_that_is_no_graph(tmp_path, name):
+def test_another_kind_of_file_is_an_error(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"\xff\xfe node nonsense {")
     refused(path, "truncated, or not a TensorFlow graph")
 
 
-def test_a_truncated_file(tmp_path):
+def test_a_truncated_file_is_an_error(tmp_path):
     path = save(tmp_path, graph(product()))
     path.write_bytes(path.read_bytes()[:-7])
     refused(path, "truncated, or not a TensorFlow graph")
 
 
-def test_a_missing_file(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     refused(tmp_path / "none.pb", "cannot be read")
 
 
-def test_a_folder_without_a_saved_model(tmp_path):
+def test_a_folder_without_a_saved_model_is_an_error(tmp_path):
     refused(tmp_path, "a folder without saved_model.pb")
 
 
-def test_a_saved_model_without_a_serving_signature(tmp_path):
+def test_a_saved_model_without_a_serving_signature_is_an_error(tmp_path):
     path = save(tmp_path, served(signature=""), "saved_model.pb")
     refused(path, r"no signature 'serving_default' \(its signatures: none\); save it with")
 
 
-def test_a_saved_model_with_one_signature_of_another_name(tmp_path):
+def test_a_single_signature_of_another_name_is_used(tmp_path):
     assert flops(save(tmp_path, served("embed"), "saved_model.pb"))
 
 
@@ -272,11 +272,11 @@ def test_a_saved_model_with_one_signature_of_another_name(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_a_graph_that_cannot_be_read(tmp_path, nodes, match):
+def test_an_unreadable_graph_is_an_error(tmp_path, nodes, match):
     refused(save(tmp_path, graph(*nodes)), match)
 
 
-def test_a_function_that_calls_itself(tmp_path):
+def test_a_recursive_function_is_an_error(tmp_path):
     body = function(
         "body", ["a"],
         node("inner", "PartitionedCall", "a", f="body"),
@@ -286,7 +286,7 @@ def test_a_function_that_calls_itself(tmp_path):
     refused(save(tmp_path, graph(*nodes, functions=[body])), "calls deep: a function calls itself")
 
 
-def test_a_constant_of_other_size_than_its_content(tmp_path):
+def test_a_constant_whose_size_differs_from_its_content_is_an_error(tmp_path):
     bad = const("sizes", [1, 2, 3])
     bad.attr["value"].tensor.tensor_content = b"\x01\x00"
     nodes = [placeholder("x", None, 20), bad, node("y", "Reshape", "x", "sizes")]
@@ -294,7 +294,7 @@ def test_a_constant_of_other_size_than_its_content(tmp_path):
 
 
 @pytest.mark.parametrize("cut", range(20, 400, 29))
-def test_any_truncation_is_one_line_or_a_graph(tmp_path, cut):
+def test_any_truncated_file_is_a_graph_or_an_error_of_one_line(tmp_path, cut):
     content = graph(product()).SerializeToString()
     path = tmp_path / "cut.pb"
     path.write_bytes(content[:cut])

@@ -81,7 +81,7 @@ def test_a_perceptron_by_hand(tmp_path):
     assert only(found, "Relu").bytes_moved == 4 * BATCH * (30 + 30)
 
 
-def test_an_operators_input_is_what_the_data_brings_not_what_the_model_holds(tmp_path):
+def test_the_input_of_an_operator_counts_data_and_not_weights(tmp_path):
     found = read(tmp_path, placeholder("x", None, 20), dense("y", "x", 20, 30))
     product = only(found, "MatMul")
 
@@ -90,7 +90,7 @@ def test_an_operators_input_is_what_the_data_brings_not_what_the_model_holds(tmp
     assert product.bytes_moved == 4 * (BATCH * 20 + 20 * 30 + BATCH * 30)
 
 
-def test_a_forward_pass_is_trained_by_the_rules_for_every_graph_without_gradients(tmp_path):
+def test_a_graph_without_gradients_is_trained_by_the_general_rules(tmp_path):
     found = read(tmp_path, perceptron(), training=True, optimizer="adam")
 
     # The first product's data needs no gradient.
@@ -193,7 +193,7 @@ def test_products_by_hand(tmp_path, op, attributes, left, right, products):
 # What is not multiplied.
 
 
-def test_pools_and_a_batch_norm_keep_the_shapes_that_follow_from_their_windows(tmp_path):
+def test_pools_and_a_batch_norm_have_the_shapes_of_their_windows(tmp_path):
     window = {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1]}
     found = read(
         tmp_path,
@@ -251,7 +251,7 @@ def test_an_unknown_operator_is_counted_and_keeps_the_shape_of_its_first_input(t
     assert only(found, "Relu").input_elements == BATCH * 6
 
 
-def test_what_the_file_says_of_shapes_stands_in_for_a_rule(tmp_path):
+def test_shapes_in_the_file_replace_a_missing_rule(tmp_path):
     found = read(
         tmp_path,
         placeholder("x", None, 6),
@@ -293,7 +293,7 @@ def test_weights_of_a_frozen_graph_are_its_constants(tmp_path):
 
 
 def training_graph():
-    """Softmax regression with Adam, as TensorFlow 1 writes it, with what it writes beside."""
+    """Return softmax regression with Adam as TensorFlow 1 writes it, saver included."""
     adam = ["w", "m", "v", *["rate"] * 6, "gradients/product_grad/MatMul_1"]
     return flat(
         placeholder("x", None, 20),
@@ -315,7 +315,7 @@ def training_graph():
     )
 
 
-def test_a_training_graph_is_taken_as_it_is(tmp_path):
+def test_a_training_graph_is_used_unchanged(tmp_path):
     found = read(tmp_path, training_graph(), training=True, optimizer="sgd")
     update = only(found, "Update")
 
@@ -327,7 +327,7 @@ def test_a_training_graph_is_taken_as_it_is(tmp_path):
     assert found.unknown_ops == {}  # nothing of the initializer, nothing of the saver
 
 
-def test_the_state_of_an_optimizer_is_no_parameter_and_the_labels_are_no_input(tmp_path):
+def test_optimizer_state_is_not_a_parameter_and_labels_are_not_an_input(tmp_path):
     found = read(tmp_path, training_graph(), training=True)
 
     assert found.parameters == 100
@@ -338,7 +338,7 @@ def test_the_state_of_an_optimizer_is_no_parameter_and_the_labels_are_no_input(t
     assert found.peak_live_bytes == found.memory.peak_bytes
 
 
-def test_a_training_graph_that_is_not_to_train_is_its_forward_pass(tmp_path):
+def test_a_training_graph_without_training_is_its_forward_pass(tmp_path):
     found = read(tmp_path, training_graph(), training=False)
 
     assert {n.phase for n in found.nodes} == {"forward"}
@@ -360,14 +360,14 @@ def test_every_operator_of_the_table_has_a_shape_and_every_product_a_cost():
      ("ConcatV2", "Concat"), ("ApplyMomentum", "Update"), ("ResourceSparseApplyAdam", "Update"),
      ("AssignAddVariableOp", "Update"), ("ScatterNd", "Embedding"), ("Quaternion", "Other")],
 )  # fmt: skip
-def test_gradients_and_updates_go_by_the_published_names(op, kind):
+def test_gradients_and_updates_have_the_published_names(op, kind):
     assert tensorflow_kind(op) == kind
 
 
 # Functions and loops.
 
 
-def test_a_function_is_read_in_the_place_of_its_call(tmp_path):
+def test_a_function_is_inlined_at_its_call(tmp_path):
     body = function(
         "body", ["a", "w"],
         node("read", "ReadVariableOp", "w", dtype="DT_FLOAT"),
@@ -416,7 +416,7 @@ def loop(rounds):
     return nodes, [body]
 
 
-def test_what_is_in_a_loop_runs_as_often_as_the_loop(tmp_path):
+def test_operators_in_a_loop_count_once_per_iteration(tmp_path):
     nodes, functions = loop(7)
     forward = read(tmp_path, nodes, functions=functions)
     trained = read(tmp_path, nodes, functions=functions, training=True)
@@ -426,7 +426,7 @@ def test_what_is_in_a_loop_runs_as_often_as_the_loop(tmp_path):
     assert flops(trained, phase="backward") == 2 * flops(forward)
 
 
-def test_a_loop_without_bound_needs_its_rounds(tmp_path):
+def test_a_loop_without_a_bound_needs_a_number_of_iterations(tmp_path):
     nodes, functions = loop(-1)
     with pytest.raises(GraphError, match=r"loop 'steps/while' .*pass --dim while=N"):
         read(tmp_path, nodes, functions=functions)
@@ -523,7 +523,7 @@ def network_in_tensorflow():
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
-def test_three_frameworks_agree_on_what_a_network_multiplies(tmp_path, phase):
+def test_three_frameworks_agree_on_the_products_of_a_network(tmp_path, phase):
     with torch.device("meta"):
         traced = trace_module(network_in_torch(), [torch.empty(BATCH, 3, 16, 16)])
     exported = read_onnx(network_in_onnx(tmp_path), batch_size=BATCH)

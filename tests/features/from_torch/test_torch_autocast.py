@@ -1,4 +1,4 @@
-"""Half precision on the meta device, against what CUDA's autocast documents and the CPU's does."""
+"""Half precision on the meta device, against CUDA's documented autocast and the CPU's."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def nodes(graph, op, phase="forward"):
 
 
 @pytest.mark.parametrize("precision", AUTOCAST_DTYPES)
-def test_a_product_reads_and_writes_halves_and_its_casts_are_recorded(precision):
+def test_a_product_is_in_half_precision_and_its_casts_are_recorded(precision):
     layer, data = nn.Linear(IN, OUT, bias=False), torch.empty(B, IN)
     graph = trace_module(layer, [data], precision=precision)
     (product,) = nodes(graph, "aten.mm")
@@ -40,7 +40,7 @@ def test_a_product_reads_and_writes_halves_and_its_casts_are_recorded(precision)
     assert flops(graph, "MatMul") == flops(trace_module(layer, [data]), "MatMul")
 
 
-def test_weights_and_their_gradients_and_states_stay_single():
+def test_weights_gradients_and_states_stay_in_single_precision():
     half, single = (
         trace_module(nn.Linear(IN, OUT), [torch.empty(B, IN)], optimizer="adam", precision=p).memory
         for p in ("bf16", "fp32")
@@ -51,7 +51,7 @@ def test_weights_and_their_gradients_and_states_stay_single():
     assert half.optimizer_state_bytes == single.optimizer_state_bytes
 
 
-def test_activations_take_half_the_bytes_and_weights_in_half_precision_are_kept():
+def test_activations_take_half_the_bytes_and_half_precision_weights_are_saved():
     module = nn.Sequential(*[nn.Linear(IN, IN, bias=False), nn.Tanh()] * 4)
     half, single = (
         trace_module(module, [torch.empty(1000, IN)], precision=p).memory.activation_bytes
@@ -63,7 +63,7 @@ def test_activations_take_half_the_bytes_and_weights_in_half_precision_are_kept(
     assert half == pytest.approx(single // 2 + data + weight, abs=64)
 
 
-def test_norms_losses_and_powers_are_single():
+def test_norms_losses_and_powers_are_in_single_precision():
     seen = {}
 
     def note(name, tensor):
@@ -95,7 +95,7 @@ def test_norms_losses_and_powers_are_single():
     assert F.conv2d(x, torch.empty(8, 8, 1, 1)).dtype == torch.float32  # outside
 
 
-def test_the_dtypes_are_those_of_autocast_on_a_processor_where_their_lists_agree():
+def test_the_dtypes_equal_those_of_cpu_autocast_where_the_lists_agree():
     def outputs(device):
         torch.manual_seed(0)
         model = nn.Sequential(
@@ -134,7 +134,7 @@ def test_fused_operators_run_in_half_precision():
     assert attention.unknown_ops == recurrent.unknown_ops == {}
 
 
-def test_a_module_of_half_weights_is_left_as_it_is():
+def test_a_module_with_half_precision_weights_is_unchanged():
     layer, data = nn.Linear(IN, OUT).half(), torch.empty(B, IN, dtype=torch.float16)
     plain, told = (trace_module(layer, [data], precision=p) for p in ("fp32", "fp16"))
 

@@ -35,7 +35,7 @@ def test_a_linear_layer_by_hand():
     assert graph.input_elements == 20
 
 
-def test_f1_bias_and_its_gradient_are_operators_of_their_own():
+def test_f1_bias_and_its_gradient_are_separate_operators():
     graph = trace(nn.Linear(20, 30), torch.empty(8, 20))
     sizes = {n.kind: n.input_elements for n in graph.nodes}
 
@@ -116,7 +116,7 @@ def test_inference_has_a_forward_pass_only():
     assert {n.phase for n in graph.nodes} == {"forward"}
 
 
-def test_equal_models_have_equal_digests_and_another_batch_another():
+def test_equal_models_have_equal_digests_that_depend_on_the_batch():
     first, again, other = (trace(TwoLayers(), torch.empty(b, 16)).digest for b in (8, 8, 9))
 
     assert first == again != other
@@ -144,7 +144,7 @@ def test_no_operator_of_usual_layers_is_unknown():
     assert trace(layer, torch.empty(4, 8)).unknown_ops == {}
 
 
-def test_a_step_that_reads_values_cannot_be_traced_and_says_so():
+def test_a_step_that_reads_values_is_rejected_with_the_reason():
     def step():
         if torch.ones(1).item() > 0:
             raise AssertionError
@@ -153,7 +153,7 @@ def test_a_step_that_reads_values_cannot_be_traced_and_says_so():
         trace_step(step, [nn.Linear(1, 1)], input_elements=1)
 
 
-def test_weights_without_a_shape_or_a_storage_offer_the_onnx_way():
+def test_the_error_of_weights_without_shape_or_storage_suggests_onnx():
     sparse = nn.Module()
     sparse.register_buffer("table", torch.eye(2, device="cpu").to_sparse())
     for module in (nn.LazyLinear(3), sparse):
@@ -172,7 +172,7 @@ def test_weights_without_a_shape_or_a_storage_offer_the_onnx_way():
         (lambda x: x @ x, "mm"),
     ],
 )
-def test_what_depends_on_values_is_refused_by_the_operators_name(forward, op):
+def test_the_error_of_a_value_dependent_operator_names_it(forward, op):
     class Dependent(nn.Module):
         def __init__(self):
             super().__init__()
@@ -220,7 +220,7 @@ def test_a_graph_does_not_depend_on_the_default_device(optimizer):
     assert outside == trace(module, data, optimizer=optimizer)
 
 
-def test_an_optimizer_that_fails_leaves_the_default_device_as_it_was():
+def test_a_failing_optimizer_leaves_the_default_device_unchanged():
     module = TwoLayers()
     broken = torch.optim.Adam(module.parameters(), maximize=True)
     broken.param_groups[0]["betas"] = None

@@ -12,7 +12,7 @@ def meta(*shape, **options):
 
 
 class Counting(TorchDispatchMode):
-    """How often torch itself is asked."""
+    """Dispatch mode that counts calls of torch itself."""
 
     def __init__(self, op):
         super().__init__()
@@ -32,7 +32,7 @@ class Counting(TorchDispatchMode):
         (aten.cat.default, lambda: ([meta(2, 3), meta(4, 3)],)),
     ],
 )
-def test_equal_arguments_bring_what_torch_brings_without_asking_it_again(op, args):
+def test_equal_arguments_have_the_same_result_without_another_call(op, args):
     results, expected = ShapeCache(), op(*args())
 
     with Counting(op) as torch_was:
@@ -50,7 +50,7 @@ def test_equal_arguments_bring_what_torch_brings_without_asking_it_again(op, arg
     assert torch_was.calls == 1
 
 
-def test_another_shape_layout_type_or_number_is_another_call():
+def test_a_different_shape_layout_type_or_number_is_another_call():
     results, x = ShapeCache(), meta(4, 6)
     results.call(aten.add.Tensor, (x, 1), {})
 
@@ -60,7 +60,7 @@ def test_another_shape_layout_type_or_number_is_another_call():
     assert results.call(aten.add.Tensor, (x.to(torch.int64), 1.0), {}).dtype == torch.float32
 
 
-def test_what_shares_memory_writes_or_reads_values_is_never_made_up():
+def test_operators_that_alias_write_or_read_values_are_never_cached():
     results, x = ShapeCache(), meta(4, 6)
 
     for _ in range(2):

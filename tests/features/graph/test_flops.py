@@ -1,4 +1,4 @@
-"""FLOPs of every class of operator, forward and backward, against what is counted by hand."""
+"""FLOPs of every class of operator, forward and backward, against counts by hand."""
 
 import math
 
@@ -23,7 +23,7 @@ def _on_meta():
 
 
 class Calls(nn.Module):
-    """A function of weights of these shapes."""
+    """Module that calls a function of weights of these shapes."""
 
     def __init__(self, function, *shapes):
         super().__init__()
@@ -161,7 +161,7 @@ def test_attention_with_a_mask_for_groups_of_heads_and_values_of_another_width()
 
 
 @pytest.mark.parametrize("function", [attention(), masked])
-def test_attention_never_holds_its_scores(function):
+def test_attention_does_not_store_its_scores(function):
     long = [(1, 1, 4096, WIDTH)] * 3
     mask_bytes = 0 if function is not masked else LENGTH * KEYS
     graph = traced(function, *(SHAPES if function is masked else long))
@@ -180,7 +180,7 @@ def test_attention_of_half_precision_without_gradients():
     assert node.bytes_moved == pytest.approx(4 * 2 * q.numel(), rel=0.1)
 
 
-def test_attention_written_out_is_counted_as_it_is_written():
+def test_decomposed_attention_is_counted_by_its_operators():
     def function(q, k, v):
         return torch.softmax(q @ k.transpose(-2, -1) / WIDTH, -1) @ v
 
@@ -192,7 +192,7 @@ def test_attention_written_out_is_counted_as_it_is_written():
     assert flops(graph, "Softmax", "forward") == 5 * scores
 
 
-def test_attention_of_shapes_that_do_not_fit_is_refused_by_torch():
+def test_attention_with_incompatible_shapes_is_rejected_by_torch():
     with pytest.raises(Exception, match=r"tracing failed .*ONNX"):
         traced(attention(), (2, 3, 4, 5), (2, 3, 4, 6), (2, 3, 4, 6))
 
@@ -232,7 +232,7 @@ def test_recurrent_layers_of_two_directions(kind):
     assert flops(graph, "Recurrent", "backward") == 2 * forward
 
 
-def test_a_recurrent_layer_has_the_outputs_that_torch_gives_it():
+def test_a_recurrent_layer_has_the_same_outputs_as_in_torch():
     module = nn.LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True)
     data = torch.empty(B, STEPS, INPUT)
     with fused_kernels():
@@ -254,7 +254,7 @@ def test_the_gradients_of_a_recurrent_layer_reach_every_parameter_and_state():
     assert all(p.grad is not None and p.grad.shape == p.shape for p in module.parameters())
 
 
-def test_a_recurrent_layer_keeps_its_gates_for_the_backward_pass():
+def test_a_recurrent_layer_saves_its_gates_for_the_backward_pass():
     graph = recurrent(nn.LSTM(INPUT, HIDDEN))
     steps_bytes = 4 * B * STEPS * HIDDEN
     states_bytes = 2 * 4 * B * HIDDEN  # at the start; those at the end are not read again
@@ -263,7 +263,7 @@ def test_a_recurrent_layer_keeps_its_gates_for_the_backward_pass():
     assert graph.memory.activation_bytes == pytest.approx(kept, abs=64)  # losses
 
 
-def test_what_no_fused_kernel_runs_is_taken_apart():
+def test_layers_without_a_fused_kernel_are_decomposed():
     projected = recurrent(nn.LSTM(INPUT, HIDDEN, proj_size=5))
     per_step = 4 * HIDDEN * (INPUT + 5) + HIDDEN * 5
 
@@ -297,7 +297,7 @@ ELEMENTS = B * 8 * 5 * 5
     ],
 )
 @pytest.mark.parametrize("phase", ["forward", "backward"])
-def test_a_few_flops_per_element(layer, kind, per_element, phase):
+def test_elementwise_operators_take_a_few_flops_per_element(layer, kind, per_element, phase):
     graph = trace_module(layer(), [torch.empty(B, 8, 5, 5, requires_grad=True)])
 
     assert flops(graph, kind, phase) == per_element * ELEMENTS
@@ -322,7 +322,7 @@ def test_an_embedding_reads_rows_and_computes_nothing():
 
 
 @pytest.mark.parametrize(("optimizer", "operators"), [("sgd", 3), ("adam", 7), ("adamw", 8)])
-def test_an_optimizer_passes_over_every_parameter(optimizer, operators):
+def test_an_optimizer_reads_every_parameter(optimizer, operators):
     graph = trace_module(nn.Linear(40, 50, bias=False), [torch.empty(B, 40)], optimizer=optimizer)
     updates = [n for n in graph.nodes if n.phase == "optimizer" and n.flops >= 2000]
 
@@ -334,7 +334,7 @@ def test_an_optimizer_passes_over_every_parameter(optimizer, operators):
 
 
 def convolution_gradients(grad, image, weight, *settings, out_shape=None):
-    """Both cost what the forward pass does; torch's formula forgets groups in the weight's."""
+    """Return FLOPs: each costs as much as the forward pass; torch omits groups in the weight's."""
     transposed, wanted = settings[4], settings[-1]
     places = image if transposed else grad
     return sum(wanted[:2]) * 2 * math.prod(places) * math.prod(weight[1:])
@@ -344,7 +344,7 @@ CORRECTED = {torch.ops.aten.convolution_backward: convolution_gradients}
 
 
 def counted_by_torch(run, mapping):
-    """Attention is fused in both counts; a fused recurrent layer is in neither."""
+    """Return torch's count; attention is fused in both, a fused recurrent layer in neither."""
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     with fused_kernels(), counter:
         run()
@@ -397,7 +397,7 @@ def test_other_modules_have_the_flops_that_torch_counts(module, shape):
     assert matrix_flops(trace_step(run, [built], 1)) == counted_by_torch(run, {})
 
 
-def test_torch_counts_a_recurrent_layer_alike_but_for_gradients_nobody_asked_for():
+def test_torch_counts_the_same_for_a_recurrent_layer_except_unneeded_gradients():
     module, data = nn.LSTM(INPUT, HIDDEN), torch.empty(STEPS, B, INPUT, requires_grad=True)
     counter = FlopCounterMode(display=False)
     with counter:

@@ -25,7 +25,7 @@ NODES = st.lists(
 
 
 @given(NODES)
-def test_sums_are_kept(nodes):
+def test_statistics_preserve_sums(nodes):
     rows = summarize(nodes)
 
     assert sum(row.count for row in rows) == sum(n.count for n in nodes)
@@ -56,7 +56,7 @@ def test_order_does_not_matter(nodes):
     assert summarize(nodes) == summarize(nodes[::-1])
 
 
-def test_parameters_are_of_those_who_read_them():
+def test_parameters_belong_to_the_operators_that_read_them():
     reads, does_not = node(parameters=30, count=2), node(phase="backward")
 
     assert [row.parameters for row in summarize([reads, does_not])] == [0, 60]
@@ -93,7 +93,7 @@ def test_intensity_octaves(flops, moved, octave):
         ({"kind": "Relu", "shape": "odd 8"}, "of Relu: shape='odd 8', must be ''"),
     ],
 )
-def test_statistics_that_cannot_be_are_refused_by_name(change, message):
+def test_the_error_of_impossible_statistics_names_the_field(change, message):
     values = dict(
         kind="MatMul", phase="forward", intensity_octave=0, count=1, input_elements_max=1,
         input_elements=1, output_elements=1, flops=1.0, bytes_moved=1.0,

@@ -17,7 +17,7 @@ from tests.features.examples import cell_of, device, features, node
 NAMES = columns("full")
 
 
-def of(placement):
+def column_values(placement):
     return dict(zip(NAMES, matrix([placement])[0], strict=True))
 
 
@@ -30,14 +30,14 @@ def stats(kind, **changes):
 
 
 @pytest.mark.parametrize("ratio", [0.01, 0.5, 2.0, 100.0])
-def test_products_are_told_apart_by_compute_over_memory_time(ratio):
+def test_products_are_bucketed_by_compute_over_memory_time(ratio):
     bounds = [math.exp(-1.5), 1.0, math.exp(1.5)]
     expected = sum(ratio > bound for bound in bounds)
 
     assert cell_of(stats("MatMul"), ratio) == f"MatMul forward {expected}"
 
 
-def test_convolutions_by_groups_are_told_apart_by_their_shape():
+def test_grouped_convolutions_are_bucketed_by_shape():
     narrow = stats("GroupedConv2D", shape="6 channels")
     seven = stats("DepthwiseConv2D", phase="backward", shape="49 points")
 
@@ -45,11 +45,14 @@ def test_convolutions_by_groups_are_told_apart_by_their_shape():
     assert cells == ["GroupedConv2D forward 6 channels", "DepthwiseConv2D backward 49 points"]
 
 
-def test_ill_shaped_products_have_a_share_of_their_own_beside_their_cells():
+def test_ill_shaped_products_have_an_additional_share():
     aligned, odd = stats("MatMul"), stats("MatMul", shape="odd 8")
     job = features()
     both, one = (replace(job, op_stats=rows) for rows in ((aligned, odd), (aligned, aligned)))
-    found, without = of(Placement(both, device())), of(Placement(one, device()))
+    found, without = (
+        column_values(Placement(both, device())),
+        column_values(Placement(one, device())),
+    )
 
     name = "misfit_share.MatMul odd 8"
     assert found[name] == pytest.approx(0.5 * (1 - found["overhead_share"]), rel=1e-3)
@@ -62,14 +65,16 @@ def test_ill_shaped_products_have_a_share_of_their_own_beside_their_cells():
     st.floats(0, 1e12),
     st.floats(0, 1e12),
 )
-def test_every_operator_has_a_cell_of_its_kind_and_phase(kind, phase, ratio, flops):
+def test_every_operator_has_a_bucket_of_its_kind_and_phase(kind, phase, ratio, flops):
     found = cell_of(stats(kind, phase=phase, flops=flops), ratio)
 
     assert found.startswith(f"{kind} {phase}" if phase != "optimizer" else phase)
 
 
 def test_shares_of_time_and_of_launches_add_up_to_one():
-    found = of(Placement(features(node(), node("Relu"), node("Softmax")), device(), Share(0.5)))
+    found = column_values(
+        Placement(features(node(), node("Relu"), node("Softmax")), device(), Share(0.5))
+    )
 
     shares = sum(value for name, value in found.items() if name.startswith("time_share."))
     assert shares + found["overhead_share"] == pytest.approx(1)
@@ -83,7 +88,7 @@ def test_a_faster_device_of_the_same_ratios_has_the_same_shares():
         peak_flops_per_s={name: 2 * rate for name, rate in one.peak_flops_per_s.items()},
         memory_bandwidth_bytes_per_s=2 * one.memory_bandwidth_bytes_per_s,
     )
-    slow, fast = of(Placement(job, one)), of(Placement(job, twice))
+    slow, fast = column_values(Placement(job, one)), column_values(Placement(job, twice))
 
     changed = {name for name in NAMES if slow[name] != pytest.approx(fast[name], rel=1e-2)}
     assert changed == {
@@ -94,5 +99,5 @@ def test_a_faster_device_of_the_same_ratios_has_the_same_shares():
 @pytest.mark.parametrize(
     ("version", "release"), [("1.12.1", 12), ("1.13", 13), ("2.0", 14), ("2.9.1", 23), ("", 23)]
 )
-def test_releases_of_torch_are_counted(version, release):
+def test_framework_releases_are_numbered(version, release):
     assert framework_release(version) == release

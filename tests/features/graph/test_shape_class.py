@@ -27,7 +27,7 @@ CONVOLUTIONS = st.builds(
 
 
 def traced(layer: nn.Module, *shape: int):
-    """Operators of a training step of a layer whose input needs a gradient too."""
+    """Return the operators of a training step of a layer whose input needs a gradient too."""
     with torch.device("meta"):
         first = nn.PReLU()
         model = nn.Sequential(first, layer).to("meta")
@@ -60,7 +60,7 @@ def shapes_by_phase(nodes, kind):
         (nn.Conv2d(64, 256, 1), "PointwiseConv2D", ""),
     ],
 )
-def test_a_convolution_and_its_gradients_are_of_one_class(layer, kind, shape):
+def test_a_convolution_and_its_gradients_have_one_class(layer, kind, shape):
     nodes = traced(layer, 2, layer.in_channels, 28, 28)
 
     assert shapes_by_phase(nodes, kind) == {"forward": {shape}, "backward": {shape}}
@@ -70,22 +70,22 @@ def test_a_convolution_and_its_gradients_are_of_one_class(layer, kind, shape):
     ("sizes", "shape"),
     [((768, 3072), ""), ((768, 1000), "odd 32"), ((768, 10), "odd 8"), ((768, 16), "narrow")],
 )
-def test_so_are_a_product_and_its_gradients(sizes, shape):
+def test_a_product_and_its_gradients_have_one_class(sizes, shape):
     nodes = traced(nn.Linear(*sizes), 4, sizes[0])
 
     assert shapes_by_phase(nodes, "MatMul") == {"forward": {shape}, "backward": {shape}}
 
 
-def test_a_product_of_data_alone_is_of_no_class():
+def test_a_product_without_weights_has_no_class():
     assert classify_shapes([node("MatMul", parameters=0, flops=2 * 50 * 7)]) == [""]
 
 
-def test_a_gradient_without_its_forward_operator_is_of_no_class():
+def test_a_gradient_without_its_forward_operator_has_no_class():
     assert classify_shapes([node("DepthwiseConv2D", phase="backward", flops=900)]) == [""]
 
 
 @given(st.lists(CONVOLUTIONS, max_size=12))
-def test_a_class_is_one_of_its_kind_and_does_not_depend_on_order(nodes):
+def test_a_class_belongs_to_its_kind_and_does_not_depend_on_order(nodes):
     shapes = classify_shapes(nodes)
 
     assert all(not s or s in SHAPES[n.kind] for n, s in zip(nodes, shapes, strict=True))
@@ -93,7 +93,7 @@ def test_a_class_is_one_of_its_kind_and_does_not_depend_on_order(nodes):
 
 
 @given(st.lists(CONVOLUTIONS, min_size=1, max_size=12))
-def test_apart_by_class_statistics_have_the_same_sums(nodes):
+def test_statistics_by_class_have_the_same_sums(nodes):
     sums = ("count", "input_elements", "output_elements", "flops", "bytes_moved", "parameters")
 
     def by_kind_and_phase(rows, weight):
@@ -112,7 +112,7 @@ def test_apart_by_class_statistics_have_the_same_sums(nodes):
 
 
 @pytest.mark.parametrize("groups", [2, 8, 32, 128])
-def test_a_row_that_came_without_a_class_has_the_cell_of_its_operators_together(groups):
+def test_a_row_without_a_class_has_the_bucket_of_all_its_operators(groups):
     kind = "DepthwiseConv2D" if groups == 128 else "GroupedConv2D"
     rows = summarize(traced(nn.Conv2d(128, 128, 3, padding=1, groups=groups), 64, 128, 28, 28))
     found = [row for row in rows if row.kind == kind]

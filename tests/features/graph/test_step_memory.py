@@ -30,14 +30,14 @@ def test_parameters_gradients_and_states_by_optimizer(optimizer, states):
     assert held.optimizer_state_bytes == states * WEIGHTS
 
 
-def test_the_batch_is_no_activation_though_it_is_kept():
+def test_the_batch_is_not_an_activation_although_it_is_saved():
     held = memory(nn.Sequential(nn.Flatten(), nn.Linear(IN, OUT)), torch.empty(B, 4, IN // 4))
 
     assert held.activation_bytes <= SMALL
     assert held.batch_bytes == 4 * B * IN
 
 
-def test_the_batch_is_all_that_the_step_is_given_once():
+def test_the_batch_is_every_input_of_the_step_counted_once():
     module, data, target = nn.Linear(IN, OUT), torch.empty(B, 4, IN // 4), torch.empty(B, OUT)
     optimizer = torch.optim.Adam(module.parameters())
 
@@ -52,7 +52,7 @@ def test_the_batch_is_all_that_the_step_is_given_once():
     assert held.optimizer_state_bytes == 2 * WEIGHTS
 
 
-def test_gradients_of_a_step_before_are_no_part_of_the_batch():
+def test_gradients_of_an_earlier_step_are_not_part_of_the_batch():
     module, data = nn.Linear(IN, OUT), torch.empty(B, IN)
     for parameter in module.parameters():
         parameter.grad = torch.empty_like(parameter)
@@ -68,7 +68,7 @@ def test_gradients_of_a_step_before_are_no_part_of_the_batch():
     assert (held.batch_bytes, held.gradient_bytes) == (4 * B * IN, WEIGHTS)
 
 
-def test_activations_are_what_the_backward_pass_reads():
+def test_activations_are_the_values_that_the_backward_pass_reads():
     module = nn.Sequential(nn.Linear(IN, OUT), nn.ReLU(), nn.Linear(OUT, OUT), nn.Tanh())
     held = memory(module, torch.empty(B, IN))
 
@@ -77,7 +77,7 @@ def test_activations_are_what_the_backward_pass_reads():
     assert held.activation_bytes == pytest.approx(2 * 4 * B * OUT, abs=SMALL)
 
 
-def test_workspace_is_what_the_peak_needs_beyond_the_rest():
+def test_workspace_is_the_rest_of_the_peak():
     module = nn.Sequential(nn.Linear(IN, OUT), nn.Tanh(), nn.Linear(OUT, OUT), nn.Tanh())
     graph = trace_module(module, [torch.empty(10_000, IN)], optimizer="sgd")
     held, one = graph.memory, 4 * 10_000 * OUT
@@ -118,7 +118,7 @@ def test_frozen_weights_have_no_gradient_and_no_state():
 
 
 @pytest.mark.parametrize("training", [False, None])
-def test_inference_keeps_nothing_but_its_weights(training):
+def test_inference_saves_only_its_weights(training):
     module, data = nn.Sequential(nn.Linear(IN, OUT), nn.ReLU()), torch.empty(B, IN)
     if training is False:
         graph = trace_module(module, [data], training=False)
@@ -133,7 +133,7 @@ def test_inference_keeps_nothing_but_its_weights(training):
     assert {n.op for n in graph.nodes} == {"aten.addmm", "aten.addmm.bias", "aten.relu"}
 
 
-def test_inference_mode_takes_composite_operators_apart_too():
+def test_inference_mode_decomposes_composite_operators_too():
     module, data = nn.Linear(IN, OUT), torch.empty(B, 3, IN)
     step = torch.inference_mode()(lambda: module(data))
     graph = trace_step(step, [module], IN)
@@ -172,7 +172,7 @@ def test_gradients_that_are_dropped_before_the_step_ends_count():
     assert trace_step(run, [module], IN).memory.gradient_bytes == WEIGHTS
 
 
-def test_checkpointed_activations_are_not_kept():
+def test_checkpointed_activations_are_not_saved():
     from torch.utils.checkpoint import checkpoint
 
     class Block(nn.Module):
@@ -191,7 +191,7 @@ def test_checkpointed_activations_are_not_kept():
     assert again.activation_bytes < plain.activation_bytes / 5
 
 
-def test_the_optimizer_keeps_nothing_of_what_no_loss_reaches():
+def test_parameters_that_no_loss_reaches_have_no_optimizer_state():
     class HalfUsed(nn.Module):
         def __init__(self):
             super().__init__()

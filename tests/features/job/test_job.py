@@ -13,7 +13,7 @@ from tests.features.examples import device, features, job, memory
 
 
 @pytest.mark.parametrize("field", ["batch_size", "iterations", "input_elements"])
-def test_a_job_of_nothing_is_refused(field):
+def test_a_job_with_zero_sizes_is_rejected(field):
     with pytest.raises(InvalidJobError, match=f"{field}=0, must be >= 1"):
         job(**{field: 0})
 
@@ -37,23 +37,23 @@ HELD = (
 
 
 @pytest.mark.parametrize("field", HELD)
-def test_memory_beyond_64_bits_is_refused_by_its_part(field):
+def test_the_error_of_memory_beyond_64_bits_names_the_component(field):
     said = f"job 'a job': memory.{field} has 64 bits, .*real {field.replace('_', ' ')}"
     with pytest.raises(InvalidJobError, match=said):
         replace(features(), memory=memory(**{field: 2**63}))
 
 
-def test_parts_that_fit_into_64_bits_may_not_do_so_together():
+def test_the_sum_of_components_must_fit_into_64_bits():
     with pytest.raises(InvalidJobError, match="peak_live_bytes has 64 bits"):
         replace(features(), memory=memory(parameter_bytes=2**62, batch_bytes=2**62))
 
 
-def test_the_peak_is_that_of_the_memory():
+def test_the_peak_is_computed_from_the_memory_components():
     assert features().peak_live_bytes == memory().peak_bytes == 1 << 20
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_of_a_peak_alone_weights_and_workspace_are_told(parameters, peak):
+def test_weights_and_workspace_are_derived_from_a_peak(parameters, peak):
     held = memory_from_peak(parameters, peak)
 
     assert held.parameter_bytes == min(4 * parameters, peak)
@@ -61,7 +61,7 @@ def test_of_a_peak_alone_weights_and_workspace_are_told(parameters, peak):
 
 
 @pytest.mark.parametrize(("sizes", "said"), [((-1, 5), "parameters=-1"), ((5, -1), "peak_live_by")])
-def test_a_peak_below_nothing_is_refused(sizes, said):
+def test_a_negative_peak_is_rejected(sizes, said):
     with pytest.raises(InvalidJobError, match=said):
         memory_from_peak(*sizes)
 
@@ -72,7 +72,7 @@ def test_a_framework_has_a_version_or_none(version):
 
 
 @pytest.mark.parametrize("version", ["2", "v2.13", "main", " 2.13", "2.x", ".13", "٢.٣"])
-def test_what_begins_with_no_two_numbers_is_no_version(version):
+def test_a_version_must_begin_with_two_numbers(version):
     with pytest.raises(InvalidJobError, match=r"'a job': framework_version='.*as in 2\.13\.0"):
         job(framework_version=version)
     assert public_version(version) == ""
@@ -81,24 +81,24 @@ def test_what_begins_with_no_two_numbers_is_no_version(version):
 @pytest.mark.parametrize(
     ("told", "known"), [("2.13.0+cpu", "2.13.0"), ("1.12", "1.12"), ("", ""), ("2.1rc1", "2.1rc1")]
 )
-def test_a_version_is_known_without_its_local_part(told, known):
+def test_a_version_is_compared_without_its_local_part(told, known):
     assert public_version(told) == known
 
 
-def test_an_unknown_precision_names_the_known_ones():
+def test_the_error_of_an_unknown_precision_lists_the_known_ones():
     with pytest.raises(InvalidJobError, match="bf16"):
         job(precision="fp7")
     with pytest.raises(InvalidJobError, match=r"memory format 'nhwc' .* channels-last"):
         job(memory_format="nhwc")
 
 
-def test_features_without_operators_say_how_to_get_them():
+def test_the_error_of_features_without_operators_says_how_to_get_them():
     with pytest.raises(InvalidJobError, match="presage features"):
         JobFeatures(job(), (), parameters=1, memory=memory())
 
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.5])
-def test_a_share_is_a_fraction(fraction):
+def test_a_share_must_be_a_fraction(fraction):
     with pytest.raises(InvalidJobError, match="above 0 and at most 1"):
         Share(fraction)
 
@@ -115,6 +115,6 @@ def test_a_colocation_needs_a_member_and_a_share_for_each():
         Colocation(device(), (features(),), ())
 
 
-def test_a_forecast_is_in_order():
+def test_the_bounds_of_a_forecast_must_be_in_order():
     with pytest.raises(ValueError, match="out of order"):
         Forecast(1.0, 2.0, 3.0, "seconds", in_domain=True, release_id="r")

@@ -18,7 +18,7 @@ SHAPELESS = ("GroupedConv2D", "DepthwiseConv2D")
 
 
 @given(st.lists(JOBS, max_size=4))
-def test_a_table_holds_what_its_jobs_are(jobs):
+def test_a_table_holds_the_values_of_its_jobs(jobs):
     table = job_table(jobs)
 
     assert len(table) == len(jobs)
@@ -46,12 +46,12 @@ def test_operators_of_all_jobs_follow_one_another(jobs):
 
 
 @pytest.mark.parametrize("name", ["precisions", "scalars", "op_counts", "op_classes", "op_values"])
-def test_no_array_of_a_table_can_be_written(name):
+def test_arrays_of_a_table_are_read_only(name):
     with pytest.raises(ValueError, match="read-only"):
         getattr(job_table([features()]), name)[...] = 0
 
 
-def test_a_jobs_own_table_is_made_once_and_goes_with_the_job():
+def test_the_table_of_a_job_is_cached_and_freed_with_the_job():
     job = features()
     first = JOB_TABLES.of(job)
     known = len(JOB_TABLES)
@@ -64,7 +64,7 @@ def test_a_jobs_own_table_is_made_once_and_goes_with_the_job():
     assert len(JOB_TABLES) == known - 1
 
 
-def test_a_job_travels_to_another_process_without_its_table():
+def test_a_pickled_job_does_not_contain_its_table():
     job = features(node(), node("Relu"))
     JOB_TABLES.of(job)
 
@@ -73,7 +73,7 @@ def test_a_job_travels_to_another_process_without_its_table():
     assert JOB_TABLES.of(again) is not JOB_TABLES.of(job)
 
 
-def test_a_precision_that_a_device_has_no_figure_for_runs_at_fp32s():
+def test_a_precision_without_a_figure_of_the_device_runs_at_fp32s():
     table = device_table([device(peak_flops_per_s={"fp32": 1e12, "bf16": 4e12})])
 
     peaks = dict(zip(PRECISIONS, table.rates[0, :, RATES.index("peak_flops_per_s")], strict=True))

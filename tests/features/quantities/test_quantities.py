@@ -1,4 +1,4 @@
-"""The registry of quantities: what every entry must be, and what is held to it elsewhere."""
+"""Registry of quantities: its rules, and the agreement of protocol, tables and values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_protocol_and_the_values_have_the_fields_of_a_quantity(quantity):
     assert (quantity.column in {f.name for f in fields(Outcome)}) == quantity.in_proto
 
 
-def test_fields_of_the_protocol_come_first_in_their_order():
+def test_fields_of_the_protocol_come_first_in_order():
     in_proto = [name for name, one in job_quantities().items() if one.in_proto]
     numbers = [pb.JobForecast.DESCRIPTOR.fields_by_name[name].number for name in in_proto]
 
@@ -73,7 +73,7 @@ def test_the_slowdown_is_a_column_of_colocations():
 
 
 @pytest.mark.parametrize("quantity", [COMPUTE_UTILIZATION, MEMORY, STEP_TIME, NEW])
-def test_what_is_learnt_is_measured_again_by_the_inverse(quantity):
+def test_the_inverse_transform_recovers_the_measured_value(quantity):
     features = np.random.default_rng(0).uniform(1, 100, (5, len(columns("full"))))
     values = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
 
@@ -82,7 +82,7 @@ def test_what_is_learnt_is_measured_again_by_the_inverse(quantity):
     np.testing.assert_allclose(quantity.to_measured(learnt[:, None], features)[:, 0], values)
 
 
-def test_the_most_that_a_job_can_take_of_a_device():
+def test_the_maximum_of_a_quantity_on_a_device():
     device = catalogue()["h200"]
 
     assert COMPUTE_UTILIZATION.limit(device) == 1
@@ -101,7 +101,7 @@ def test_the_most_that_a_job_can_take_of_a_device():
         ({"scope": "co-location", "inputs": ()}, "co-locations have one quantity only"),
     ],
 )
-def test_a_quantity_that_fits_no_other_is_not_registered(changes, match):
+def test_a_conflicting_quantity_is_not_registered(changes, match):
     before = dict(QUANTITIES)
 
     with pytest.raises(ValueError, match=match):
@@ -120,7 +120,7 @@ def test_a_quantity_that_fits_no_other_is_not_registered(changes, match):
         ({"transform": "log-odds"}, "log-odds need a maximum of 1"),
     ],
 )
-def test_a_quantity_that_cannot_be(changes, match):
+def test_an_invalid_quantity_is_rejected(changes, match):
     with pytest.raises(ValueError, match=match):
         replace(NEW, **changes)
 

@@ -37,7 +37,7 @@ def refused(data: pa.Table, match: str) -> None:
         tables.check(tables.EXECUTIONS, data, source="runs.parquet")
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_table_round_trips(tmp_path):
     path = tmp_path / "executions.parquet"
     tables.write(tables.EXECUTIONS, table(), path)
 
@@ -53,20 +53,20 @@ def test_the_same_rows_give_the_same_bytes(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_missing_column_is_named_with_the_nearest_found():
+def test_the_error_names_a_missing_column_and_the_nearest_present():
     data = table().rename_columns([c.replace("steps", "step") for c in table().column_names])
     refused(data, r"runs.parquet: no column 'steps' .*did you mean 'step'")
 
 
-def test_an_extra_column_is_named():
+def test_the_error_names_an_extra_column():
     refused(table().append_column("mood", pa.array(["good"])), "column 'mood' does not belong")
 
 
-def test_a_mistyped_column_is_named_with_both_types():
+def test_the_error_names_a_mistyped_column_with_both_types():
     refused(table(steps=["thirty"]), "column 'steps' is string, must be int64")
 
 
-def test_nan_is_named_with_its_row():
+def test_the_error_names_the_row_of_a_nan():
     refused(table(setup_s=[float("nan")]), "row 0, column 'setup_s' is nan, must be a finite")
 
 
@@ -74,11 +74,11 @@ def test_infinity_is_refused():
     refused(table(setup_s=[float("inf")]), "finite")
 
 
-def test_a_negative_time_is_named_with_its_row():
+def test_the_error_names_the_row_of_a_negative_time():
     refused(table(step_time_median_s=[-0.5]), "row 0, column 'step_time_median_s' is -0.5")
 
 
-def test_an_empty_cell_is_refused_where_it_may_not_be():
+def test_a_null_in_a_required_column_is_rejected():
     refused(table(job_id=pa.array([None], pa.string())), "'job_id' must not be empty")
 
 
@@ -106,7 +106,7 @@ def test_a_run_that_did_not_fail_holds_every_measurement(column):
         )
 
 
-def test_a_file_from_before_a_column_was_introduced_is_read_with_what_it_meant_then(tmp_path):
+def test_an_old_file_without_a_column_is_read_with_its_former_meaning(tmp_path):
     path = tmp_path / "executions.parquet"
     younger = ["source", "licence", "power_w"]
     pq.write_table(table().drop_columns(younger), path)
@@ -115,7 +115,7 @@ def test_a_file_from_before_a_column_was_introduced_is_read_with_what_it_meant_t
     assert [row[name] for name in younger] == [tables.OUR_SOURCE, tables.OUR_LICENCE, None]
 
 
-def test_other_people_need_not_have_measured_everything_but_something():
+def test_imported_rows_need_at_least_one_measurement():
     published = ROW | {"source": "elsewhere", "setup_s": None, "memory_peak_bytes": None}
     nothing = published | {"step_time_median_s": None, "compute_utilization": None}
 
@@ -124,7 +124,7 @@ def test_other_people_need_not_have_measured_everything_but_something():
         tables.from_rows(tables.EXECUTIONS, [nothing], source="test")
 
 
-def test_a_job_without_a_graph_has_no_parameters_and_one_with_a_graph_has():
+def test_parameters_are_present_exactly_with_a_graph():
     job = {
         "job_id": "a", "name": "a", "family": "a", "framework": "torch", "precision": "fp32",
         "optimizer": "sgd", "batch_size": 1, "iterations": 1, "input_elements": 1,
@@ -136,13 +136,13 @@ def test_a_job_without_a_graph_has_no_parameters_and_one_with_a_graph_has():
         tables.from_rows(tables.JOBS, [job | {"graph_digest": "abc"}], source="test")
 
 
-def test_what_others_used_need_not_be_known():
+def test_the_foreign_load_of_imported_rows_may_be_unknown():
     unknown = ROW | {"foreign_load": None}
 
     assert tables.from_rows(tables.EXECUTIONS, [unknown], source="test").num_rows == 1
 
 
-def test_no_step_takes_no_time():
+def test_a_step_time_of_zero_is_rejected():
     refused(table(step_time_median_s=[0.0]), "row 0, column 'step_time_median_s' is 0.0, must be >")
 
 
@@ -156,7 +156,7 @@ def test_no_step_takes_no_time():
         ({"slowdown": 1.5 * (1 + 2e-6)}, "must be step_time_median_s / solo_step_time_s"),
     ],
 )
-def test_a_slowdown_is_the_ratio_of_two_times_that_are_there(change, match):
+def test_a_slowdown_is_the_ratio_of_two_present_times(change, match):
     with pytest.raises(TableError, match=f"^together: row 0, .*{match}"):
         tables.from_rows(tables.COLOCATIONS, [TOGETHER | change], source="together")
 
@@ -164,7 +164,7 @@ def test_a_slowdown_is_the_ratio_of_two_times_that_are_there(change, match):
 @pytest.mark.parametrize(
     "change", [{}, {"slowdown": 1.5 * (1 + 1e-9)}, {"slowdown": None, "step_time_median_s": None}]
 )
-def test_a_member_may_be_slowed_down_or_brought_down_by_another(change):
+def test_a_member_may_be_slowed_down_or_fail_by_another(change):
     given = TOGETHER | change
     (row,) = tables.from_rows(tables.COLOCATIONS, [given], source="together").to_pylist()
 
@@ -176,7 +176,7 @@ def test_two_rows_with_one_key_are_refused():
         tables.from_rows(tables.EXECUTIONS, [ROW, ROW], source="test")
 
 
-def test_a_missing_file_says_how_to_measure_it(tmp_path):
+def test_the_error_of_a_missing_file_says_how_to_measure(tmp_path):
     with pytest.raises(TableError, match="presage profile"):
         tables.read(tables.EXECUTIONS, tmp_path / "none.parquet")
 
@@ -197,7 +197,7 @@ def test_a_truncated_table_is_refused(tmp_path):
         tables.read(tables.EXECUTIONS, path)
 
 
-def test_a_table_that_takes_the_place_of_the_one_being_read_is_not_read_in_part(tmp_path):
+def test_a_table_replaced_during_a_read_is_not_read_in_part(tmp_path):
     path = tmp_path / "executions.parquet"
     two = [tables.from_rows(tables.EXECUTIONS, rows, source="test") for rows in _FEW_AND_MANY]
     tables.write(tables.EXECUTIONS, two[0], path)
@@ -222,7 +222,7 @@ def test_a_table_that_takes_the_place_of_the_one_being_read_is_not_read_in_part(
 _FEW_AND_MANY = ([ROW], [ROW | {"job_id": f"job {i}", "setup_s": i / 7} for i in range(40)])
 
 
-def test_a_refused_write_leaves_the_old_file(tmp_path):
+def test_a_rejected_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "executions.parquet"
     tables.write(tables.EXECUTIONS, table(), path)
     before = path.read_bytes()
@@ -233,12 +233,12 @@ def test_a_refused_write_leaves_the_old_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_line_with_a_remedy(tmp_path):
+def test_the_error_of_a_file_in_place_of_the_folder_is_one_line_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(TableError, match=r"file/executions\.parquet: cannot be written .*another"):
         tables.write(tables.EXECUTIONS, table(), tmp_path / "file/executions.parquet")
 
 
-def test_every_column_says_what_it_means():
+def test_every_column_has_a_description():
     for definition in tables.TABLES.values():
         assert all(column.meaning for column in definition.columns), definition.name
