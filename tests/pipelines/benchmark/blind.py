@@ -1,4 +1,4 @@
-"""Whether forecasts of left-out rows know what these rows were measured at."""
+"""Check that forecasts of held-out rows do not depend on the labels of these rows."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from presage.models.training.fit import LEVELS
 
 
 def assert_blind(asked, before, after, other):
-    """Answers once the labels asked about change stay as they were; once others do, they do not."""
+    """Assert that forecasts depend on other labels and not on those of the held-out rows."""
     first, second, third = (
         {"mlp": one.quantiles[:, LEVELS.index(0.5)], **one.baselines}
         for one in (before, after, other)

@@ -1,4 +1,4 @@
-"""`presage benchmark`: what it reads, what it refuses, and what it prints, on our own campaigns."""
+"""`presage benchmark` on the committed campaigns: input, errors and output."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ POINTS = {"mape", "median_ape", "within_10pct", "mae", "rmsle"}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Networks of a few steps: what is tested here is not how good they are."""
+    """Train networks of a few steps: their quality is not tested here."""
     for name, task in SUMS.items():
         config = replace(task.config, steps=30, hidden=8, ensemble=1)
         monkeypatch.setitem(TASKS, name, replace(task, config=config))
@@ -44,7 +44,7 @@ def run(task="train-step", train=(TRAIN,), test=(), **options):
 
 
 @pytest.mark.parametrize("task", ["train-step", "train-memory", "utilization"])
-def test_it_scores_a_table_by_another_beside_three_baselines(task):
+def test_a_table_is_scored_by_another_with_three_baselines(task):
     result = run(task, test=[TEST])
 
     assert result.split == "test"
@@ -56,7 +56,7 @@ def test_it_scores_a_table_by_another_beside_three_baselines(task):
 
 
 @pytest.mark.parametrize("split", ["job", "model", "family"])
-def test_each_row_is_scored_once_by_those_that_saw_no_like_row(split):
+def test_each_row_is_scored_once_by_networks_not_trained_on_its_group(split):
     result = run(split=split)
 
     assert result.rows == sum(one["rows"] for one in result.slices["family"].values())
@@ -66,7 +66,7 @@ def test_each_row_is_scored_once_by_those_that_saw_no_like_row(split):
 @pytest.mark.parametrize(
     ("task", "split"), [("train-step", "family"), ("train-memory", "job"), ("utilization", "job")]
 )
-def test_no_forecast_of_a_left_out_row_knows_its_label(task, split, monkeypatch):
+def test_no_forecast_of_a_held_out_row_depends_on_its_label(task, split, monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")  # minutes, and masked as the others
     rows = TASKS[task].rows([read_campaign(TRAIN)])
     asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
@@ -79,7 +79,7 @@ def test_no_forecast_of_a_left_out_row_knows_its_label(task, split, monkeypatch)
     assert_blind(asked, before, after, other)
 
 
-def test_figures_are_in_the_units_that_people_read(monkeypatch):
+def test_figures_are_in_readable_units(monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
     utilization, memory = run("utilization"), run("train-memory")
 
@@ -89,7 +89,7 @@ def test_figures_are_in_the_units_that_people_read(monkeypatch):
     assert utilization.mlp["interval_width_90"] > utilization.mlp["interval_width"]
 
 
-def test_a_device_that_was_idle_is_a_measurement(monkeypatch):
+def test_a_utilization_of_zero_is_a_measurement(monkeypatch):
     campaign = read_campaign(TRAIN)
     campaign.executions.loc[:9, "compute_utilization"] = 0.0
     rows = TASKS["utilization"].rows([campaign])
@@ -106,7 +106,7 @@ def test_the_same_seed_gives_the_same_figures(monkeypatch):
     assert run(seed=4).mlp != first.mlp
 
 
-def test_the_command_prints_json_and_nothing_else():
+def test_the_command_prints_only_json():
     words = ["benchmark", "train-step", "--train", str(TRAIN), "--test", str(TEST), "--json"]
 
     printed = json.loads(CliRunner().invoke(app, words).stdout)
@@ -127,7 +127,7 @@ def test_an_option_takes_several_files(monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "no column", "no number"])
-def test_a_damaged_file_is_named_as_it_was_given(tmp_path, damage):
+def test_the_error_names_a_corrupt_file_by_the_given_path(tmp_path, damage):
     path = tmp_path / "mine.csv.gz"
     rows = pd.read_csv(real("gpumemnet") / "mlp_train_utilization_a100_40gb.csv.gz", nrows=30)
     whole = gzip.compress(rows.to_csv(index=False).encode())
@@ -164,19 +164,19 @@ def test_a_test_table_of_another_source_is_refused(tmp_path):
         ["--train", str(TRAIN), "--seed", str(2**64)],
     ],
 )
-def test_options_that_nobody_can_mean(words):
+def test_invalid_options_are_errors(words):
     result = CliRunner().invoke(app, ["benchmark", "train-step", *words])
 
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 
-def test_a_test_row_that_is_also_in_training_is_named():
+def test_the_error_names_a_test_row_that_is_also_in_training():
     with pytest.raises(TableError, match=r"165 rows of --test are also in --train \(.+ of cpu-2"):
         run(test=[TRAIN])
 
 
-def test_a_split_that_leaves_a_side_empty():
+def test_a_split_with_an_empty_side_is_an_error():
     with pytest.raises(TrainingError, match="leaves one side empty: there is only 'cpu-2'"):
         run(split="device")
 
@@ -189,12 +189,12 @@ def test_a_split_that_leaves_a_side_empty():
         ({"split": "model", "test": [TEST]}, "use --test or --split, not both"),
     ],
 )
-def test_what_nobody_can_mean(options, message):
+def test_impossible_requests_are_errors(options, message):
     with pytest.raises(ConfigError, match=message):
         run(**options)
 
 
-def test_a_file_of_another_schema_is_named_with_the_columns_that_are_known(tmp_path):
+def test_the_error_of_another_schema_lists_the_known_columns(tmp_path):
     path = tmp_path / "strange.csv"
     path.write_text("a,b\n1,2\n")
 
@@ -202,27 +202,27 @@ def test_a_file_of_another_schema_is_named_with_the_columns_that_are_known(tmp_p
         run(train=[path])
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(TableError, match=r"nowhere\.csv: no such file"):
         run(train=[tmp_path / "nowhere.csv"])
 
 
-def test_too_few_rows_say_how_many_are_needed(monkeypatch):
-    few(monkeypatch, rows=10)
+def test_the_error_of_too_few_rows_says_how_many_are_needed(monkeypatch):
+    keep_rows(monkeypatch, rows=10)
 
     with pytest.raises(TrainingError, match="10 rows can be used, but calibration needs 20"):
         run()
 
 
 def test_a_constant_target(monkeypatch):
-    few(monkeypatch, rows=50, constant=0.25)
+    keep_rows(monkeypatch, rows=50, constant=0.25)
 
     with pytest.raises(TrainingError, match=r"the target is 0\.25 in every row"):
         run()
 
 
-def few(monkeypatch, *, rows, constant=None):
-    """Leave the task so many rows, all of one label if wanted."""
+def keep_rows(monkeypatch, *, rows, constant=None):
+    """Keep this many rows of the task, all with one label if requested."""
 
     class Few(SoloTask):
         def rows(self, campaigns):
@@ -232,14 +232,14 @@ def few(monkeypatch, *, rows, constant=None):
             return replace(found, measured=0 * found.measured + constant)
 
     whole = SUMS["train-step"]
-    few = Few(whole.quantity, whole.wanted, whole.unit)
-    monkeypatch.setitem(TASKS, "train-step", few)
+    keep_rows = Few(whole.quantity, whole.wanted, whole.unit)
+    monkeypatch.setitem(TASKS, "train-step", keep_rows)
 
 
 # Splits ---------------------------------------------------------------------------------------
 
 
-def who(**columns):
+def make_rows(**columns):
     rows = len(next(iter(columns.values())))
     defaults = {name: ["same"] * rows for name in ("job", "model", "family", "device")}
     return pd.DataFrame(defaults | columns)
@@ -257,22 +257,26 @@ def test_equal_groups_share_a_fold_and_folds_have_as_many_groups():
 
 
 def test_each_device_is_a_fold_of_its_own():
-    folds = split_folds(who(device=["a", "b", "c", "d", "e", "f", "a"]), "device", seed=0)
+    folds = split_folds(make_rows(device=["a", "b", "c", "d", "e", "f", "a"]), "device", seed=0)
 
     assert len(set(folds)) == 6
 
 
-def test_what_is_new_in_most_test_rows_is_what_calibration_leaves_out(caplog):
-    train = who(
+def test_calibration_holds_out_the_attribute_that_most_test_rows_lack(caplog):
+    train = make_rows(
         device=["a", "b"] * 20, family=["x", "x", "y", "y"] * 10, model=["1", "2", "3", "4"] * 10
     )
 
-    assert novelty(train, who(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "device"
-    assert novelty(train, who(device=["a"] * 2, family=["z"] * 2, model=["9"] * 2)) == "family"
-    assert novelty(train, who(device=["a"] * 2, family=["x"] * 2, model=["9"] * 2)) == "model"
-    assert novelty(train, who(device=["a"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
+    assert (
+        novelty(train, make_rows(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "device"
+    )
+    assert (
+        novelty(train, make_rows(device=["a"] * 2, family=["z"] * 2, model=["9"] * 2)) == "family"
+    )
+    assert novelty(train, make_rows(device=["a"] * 2, family=["x"] * 2, model=["9"] * 2)) == "model"
+    assert novelty(train, make_rows(device=["a"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
     assert not caplog.messages
     # A device of six rows teaches nothing, and tells nothing of another.
-    lone = who(device=["a"] * 34 + ["b"] * 6, family=["x"] * 40, model=["1"] * 40)
-    assert novelty(lone, who(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
+    lone = make_rows(device=["a"] * 34 + ["b"] * 6, family=["x"] * 40, model=["1"] * 40)
+    assert novelty(lone, make_rows(device=["c"] * 2, family=["x"] * 2, model=["1"] * 2)) == "job"
     assert "hardly more than one device" in caplog.text

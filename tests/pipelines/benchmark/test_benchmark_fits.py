@@ -1,4 +1,4 @@
-"""`presage benchmark fits-in-memory`: decisions about jobs that ran and jobs that ran out."""
+"""`presage benchmark fits-in-memory`: decisions about jobs that fit and jobs that did not."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +27,12 @@ DECISIONS = {"wrong_fits", "wrong_refusals", "refused"}
 GIB = 2.0**30
 
 
-def silent(done, total):
+def no_progress(done, total):
     pass
 
 
 def too_small(folder: str) -> Campaign:
-    """A campaign as if its machine had so little memory that a fifth of the jobs ran out."""
+    """Return a campaign of a machine with too little memory for a fifth of the jobs."""
     whole = read_campaign(PROFILES / folder)
     runs = whole.executions.astype({"memory_peak_bytes": "float64"})
     limit = runs["memory_peak_bytes"].quantile(0.8)
@@ -46,12 +46,12 @@ def too_small(folder: str) -> Campaign:
     return replace(whole, executions=runs, devices=devices)
 
 
-def test_jobs_that_ran_out_of_memory_are_asked_about_and_not_learnt_from(monkeypatch):
+def test_jobs_out_of_memory_are_predicted_and_not_trained_on(monkeypatch):
     campaign = too_small("cpu-2")
     monkeypatch.setitem(TASKS, "fits-in-memory", TASK)
     monkeypatch.setattr(benchmark, "read_tables", lambda *paths, **options: [campaign])
 
-    result = benchmark.run("fits-in-memory", [], [], graphs=NoGraphs(), progress=silent)
+    result = benchmark.run("fits-in-memory", [], [], graphs=NoGraphs(), progress=no_progress)
 
     ran = sum(one["rows"] for one in result.slices["device"].values())
     assert 0.7 < ran / result.rows < 0.9
@@ -62,10 +62,10 @@ def test_jobs_that_ran_out_of_memory_are_asked_about_and_not_learnt_from(monkeyp
     assert wrong["linear"] < wrong["constant"] < 100 - 100 * ran / result.rows + 1
 
 
-def test_a_table_is_decided_by_what_another_teaches():
+def test_a_table_is_decided_by_networks_trained_on_another():
     train, test = (TASK.rows([too_small(name)]) for name in ("cpu-2", "cpu-2-zoo"))
 
-    answers = TASK.forecast(train, test, seed=0, progress=silent)
+    answers = TASK.forecast(train, test, seed=0, progress=no_progress)
 
     assert len(answers.quantiles) == len(test)
     assert np.isfinite(answers.quantiles).all()
@@ -76,7 +76,7 @@ def test_a_table_is_decided_by_what_another_teaches():
 
 
 def figures(*, upper_gib: float, live_gib: float, ran: bool) -> dict[str, float]:
-    """Of one job on a device of 32 GiB: its forecast upper bound, and what the trace saw."""
+    """Return figures of one job on a 32 GiB device: forecast upper bound and traced bytes."""
     alive = memory(activation_bytes=int(live_gib * GIB))
     placement = Placement(replace(features(), memory=alive), device())
     rows = Rows(pd.DataFrame({"row": ["one"]}), [placement], np.array([1.0 if ran else np.nan]))
@@ -92,7 +92,7 @@ def figures(*, upper_gib: float, live_gib: float, ran: bool) -> dict[str, float]
         (20, 33, False),  # more is alive at once than the device has
     ],
 )
-def test_a_job_fits_if_the_forecast_and_what_is_alive_are_less_than_the_device(
+def test_a_job_fits_if_forecast_and_live_bytes_are_below_the_device_memory(
     upper_gib, live_gib, fits
 ):
     assert figures(upper_gib=upper_gib, live_gib=live_gib, ran=False)["wrong_fits"] == 100 * fits
@@ -103,7 +103,7 @@ def test_a_job_fits_if_the_forecast_and_what_is_alive_are_less_than_the_device(
     ("live_gib", "ran", "impossible"),
     [(5, False, 1), (15, False, 0), (33, True, 1), (33, False, 0), (5, True, 0)],
 )
-def test_labels_that_cannot_be_are_counted_apart(live_gib, ran, impossible):
+def test_impossible_labels_are_counted_separately(live_gib, ran, impossible):
     found = figures(upper_gib=6, live_gib=live_gib, ran=ran)
 
     assert found["impossible_labels"] == impossible

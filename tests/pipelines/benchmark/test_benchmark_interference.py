@@ -1,4 +1,4 @@
-"""`presage benchmark interference`: on our own campaigns, and what it reads of published files."""
+"""`presage benchmark interference` on the committed campaigns and on public files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,13 +32,13 @@ QUICK = InterferenceTask(TINY, replace(TINY, jitter=0.5))
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Networks of a few steps: what is tested here is not how good they are."""
+    """Train networks of a few steps: their quality is not tested here."""
     monkeypatch.setitem(TASKS, "interference", QUICK)
 
 
 @pytest.fixture
 def no_trees(monkeypatch):
-    """Without the baseline that takes longer than everything else."""
+    """Skip the baseline that takes longer than everything else."""
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
 
 
@@ -53,7 +53,7 @@ def run(train=(TRAIN,), test=(), **options):
     )
 
 
-def test_it_scores_a_campaign_by_another_beside_four_baselines():
+def test_a_campaign_is_scored_by_another_with_four_baselines():
     result = run(test=[TEST])
 
     assert (result.split, result.unit) == ("test", "normalised speed")
@@ -73,7 +73,7 @@ def test_each_victim_is_scored_once(split, rows):
 
 @pytest.mark.usefixtures("no_trees")
 @pytest.mark.parametrize("split", ["pair", "family"])
-def test_no_forecast_of_a_left_out_victim_knows_a_colocation_like_its_own(split, rows):
+def test_no_forecast_of_a_held_out_victim_depends_on_similar_colocations(split, rows):
     folds = _folds(rows, split, 0)
     asked = folds == folds[0]
     hidden = rows.touched_by(asked)
@@ -87,7 +87,7 @@ def test_no_forecast_of_a_left_out_victim_knows_a_colocation_like_its_own(split,
     assert_blind(asked[rows.is_victim], before, after, other)
 
 
-def test_pairs_whose_jobs_nobody_ran_alone_are_forecast_all_the_same():
+def test_pairs_without_solo_measurements_are_predicted():
     campaign = read_campaign(TRAIN)
     lonely = replace(campaign, executions=campaign.executions.iloc[:0])
     found = colocated([lonely])
@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_figures():
 # Rows -----------------------------------------------------------------------------------------
 
 
-def test_every_member_is_a_victim_and_equal_ones_are_one_line(rows):
+def test_every_member_is_a_victim_and_equal_members_are_one_row(rows):
     campaign = read_campaign(TRAIN).colocations
     known = campaign[campaign["slowdown"].notna()]
 
@@ -117,7 +117,7 @@ def test_every_member_is_a_victim_and_equal_ones_are_one_line(rows):
     assert rows.count.sum() == rows.members["count"].sum()
 
 
-def test_beside_a_member_are_all_others(rows):
+def test_the_co_located_jobs_of_a_member_are_all_others(rows):
     ones = np.ones((len(rows.members), 1))
 
     np.testing.assert_array_equal(
@@ -125,7 +125,7 @@ def test_beside_a_member_are_all_others(rows):
     )
 
 
-def test_of_a_left_out_family_no_colocation_is_seen_whatever_its_role(rows):
+def test_no_colocation_with_a_held_out_family_is_trained_on(rows):
     family = rows.members["family"].iloc[0]
     hidden = rows.touched_by((rows.members["family"] == family).to_numpy())
     seen = rows.members[~hidden]
@@ -135,7 +135,7 @@ def test_of_a_left_out_family_no_colocation_is_seen_whatever_its_role(rows):
     assert len(seen) > 0
 
 
-def test_a_row_is_new_if_any_member_is():
+def test_a_row_is_unseen_if_any_member_is():
     train = pd.DataFrame({"device": ["d", "e"], "family": ["x", "y"], "model": ["1", "2"]})
     train = train.loc[[0, 1] * 20]
     test = pd.DataFrame({"device": ["d"] * 4, "family": ["x", "z", "x", "z"], "model": ["1"] * 4})
@@ -145,7 +145,7 @@ def test_a_row_is_new_if_any_member_is():
     assert novelty(train, test, known="pair") == "pair"
 
 
-def test_the_additive_rule_finds_the_effects_it_is_made_of():
+def test_the_additive_rule_recovers_its_effects():
     rng = np.random.default_rng(0)
     slow, slows = {"a": -0.1, "b": -0.4, "c": -0.2}, {"a": -0.3, "b": -0.2, "c": -0.5}
     lines = []
@@ -172,17 +172,17 @@ def test_the_additive_rule_finds_the_effects_it_is_made_of():
 # What is refused ------------------------------------------------------------------------------
 
 
-def test_a_victim_that_is_also_in_training_is_named():
+def test_the_error_names_a_victim_that_is_also_in_training():
     with pytest.raises(TableError, match=r"rows of --test are also in --train \(.+ of cpu-2"):
         run(test=[TRAIN])
 
 
-def test_a_split_that_leaves_a_side_empty():
+def test_a_split_with_an_empty_side_is_an_error():
     with pytest.raises(TrainingError, match="leaves one side empty: there is only 'cpu-2'"):
         run(split="device")
 
 
-def test_a_table_without_a_colocation():
+def test_a_table_without_a_colocation_is_an_error():
     with pytest.raises(TrainingError, match="0 rows can be used, but calibration needs 20"):
         run(train=[real("miso") / "mig_isolated_step_time.csv"])
 
@@ -194,7 +194,7 @@ def test_a_table_without_a_colocation():
         (99, 0.5, "the target is 0.5 in"),
     ],
 )
-def test_too_few_rows_or_equal_ones(monkeypatch, kept, speed, message):
+def test_too_few_rows_or_equal_rows_are_errors(monkeypatch, kept, speed, message):
     class Changed(InterferenceTask):
         def rows(self, campaigns):
             rows = super().rows(campaigns)
@@ -215,7 +215,7 @@ def read(*paths, beside=()):
     return QUICK.rows(read_tables(paths, OneGraph(), solo_sources=beside))
 
 
-def test_of_gavel_what_is_clipped_or_infeasible_is_no_victim():
+def test_clipped_or_infeasible_rows_of_gavel_are_not_victims():
     folder = real("gavel")
     found = read(folder / "pairs.csv.gz", folder / "isolated.csv.gz")
 
@@ -226,7 +226,7 @@ def test_of_gavel_what_is_clipped_or_infeasible_is_no_victim():
     assert both_ways.max() == 6  # two victims on three devices: never in two folds
 
 
-def test_of_lucid_ppo_and_td3_are_neighbours_but_no_victims():
+def test_ppo_and_td3_of_lucid_are_co_located_jobs_but_not_victims():
     folder = real("lucid")
     found = read(folder / "pairs.csv", beside=[folder / "pairs.csv", folder / "solo.csv"])
 
@@ -235,7 +235,7 @@ def test_of_lucid_ppo_and_td3_are_neighbours_but_no_victims():
     assert len(found.measured) > 1000
 
 
-def test_of_parvagpu_the_run_alone_may_be_on_the_other_side(tmp_path):
+def test_the_solo_run_of_a_parvagpu_row_may_be_on_the_other_side(tmp_path):
     rows = pd.read_csv(real("parvagpu") / "parvagpu_tidy.csv.gz")
     few, many = tmp_path / "few.csv", tmp_path / "many.csv"
     rows[rows["Workload Number"] <= 2].to_csv(few, index=False)

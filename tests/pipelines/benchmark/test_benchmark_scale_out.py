@@ -1,4 +1,4 @@
-"""`presage benchmark scale-out`: rows of several devices, and forecasts of unseen placements."""
+"""`presage benchmark scale-out`: rows of several devices, and unseen placements."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ PLACEMENTS = ("1", "2", "4", "11", "12", "22", "111", "112", "1111", "222", "222
 
 
 class TrainedGraph(GraphCache):
-    """The same small training step for every job."""
+    """Graph cache that returns the same small training step for every job."""
 
     def __init__(self) -> None:
         super().__init__(Path("/nonexistent"))
@@ -44,7 +44,7 @@ class TrainedGraph(GraphCache):
 
 
 def pollux(folder: Path, model: str, *, batch_sizes=(32, 64, 128, 256)) -> Path:
-    """Upstream's file of placements, by a law that is not ours: computing, then sending."""
+    """Write an upstream file of placements by another law: computation, then communication."""
     rng, lines = np.random.default_rng(len(model)), ["placement,local_bsz,step_time,sync_time"]
     for placement in PLACEMENTS:
         where = spread(0, sum(map(int, placement)), " ".join(placement))
@@ -72,7 +72,7 @@ def run(train, **options):
 
 
 @pytest.mark.parametrize("split", ["placement", "count", "batch", "model"])
-def test_every_step_is_forecast_by_those_that_saw_no_like_step(split, tmp_path):
+def test_every_step_is_predicted_by_networks_not_trained_on_its_group(split, tmp_path):
     files = [pollux(tmp_path, model) for model in ("cifar10", "bert", "ncf")]
 
     result = run(files, split=split)
@@ -85,7 +85,7 @@ def test_every_step_is_forecast_by_those_that_saw_no_like_step(split, tmp_path):
 
 
 @pytest.mark.parametrize("split", ["placement", "model"])
-def test_no_forecast_of_a_left_out_step_knows_its_label(split, tmp_path, monkeypatch):
+def test_no_forecast_of_a_held_out_step_depends_on_its_label(split, tmp_path, monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
     files = [pollux(tmp_path, model) for model in ("cifar10", "bert", "ncf")]
     rows = scale_rows(read_tables(files, TrainedGraph()))
@@ -100,11 +100,11 @@ def test_no_forecast_of_a_left_out_step_knows_its_label(split, tmp_path, monkeyp
     assert_blind(asked, before, after, other)
 
 
-def test_an_unseen_placement_is_what_is_left_out_by_default(tmp_path):
+def test_placements_are_held_out_by_default(tmp_path):
     assert run([pollux(tmp_path, "cifar10")]).split == "placement"
 
 
-def test_a_table_is_forecast_by_another(tmp_path):
+def test_a_table_is_predicted_by_networks_trained_on_another(tmp_path):
     train = [pollux(tmp_path, model) for model in ("cifar10", "bert")]
 
     result = run(train, test=[pollux(tmp_path, "ncf")])
@@ -121,7 +121,7 @@ def test_a_split_by_device_needs_two(tmp_path):
 # Rows -----------------------------------------------------------------------------------------
 
 
-def test_rows_say_how_the_devices_are_spread(tmp_path):
+def test_rows_hold_the_spread_over_nodes(tmp_path):
     rows = scale_rows(read_tables(sorted(pollux_tidied(tmp_path).glob("*.csv")), TrainedGraph()))
 
     assert list(rows.who["placement"]) == ["1", "1 1 2", "7 devices of 6 nodes"]
@@ -131,7 +131,7 @@ def test_rows_say_how_the_devices_are_spread(tmp_path):
     assert set(rows.facts["gradient_bytes"]) == {GRADIENT_BYTES}
 
 
-def test_a_job_that_ran_alone_elsewhere_is_a_row_too(tmp_path):
+def test_a_job_on_one_device_is_a_row_too(tmp_path):
     gavel_tidied(tmp_path)
 
     files = [tmp_path / "isolated.csv", tmp_path / "pairs.csv"]
@@ -146,7 +146,7 @@ def test_a_job_that_ran_alone_elsewhere_is_a_row_too(tmp_path):
 
 
 def steps(**columns: list[object]) -> ScaleRows:
-    """Rows of one device each, whose roofline is a hundredth of a second for a sample."""
+    """Return rows of one device each, with a roofline time of 10 ms a sample."""
     frame = pd.DataFrame(columns)
     frame["job"] = frame["model"] + "/b" + frame["batch_size"].astype(str)
     who = frame[["job", "model"]].assign(device="t4", kind=frame["model"])
@@ -154,7 +154,7 @@ def steps(**columns: list[object]) -> ScaleRows:
     return ScaleRows(who, facts, [spread(1, 1, "1")] * len(frame), np.ones(len(frame)))
 
 
-def test_computing_takes_what_was_seen_or_lies_on_a_line_or_is_so_far_off_the_roofline():
+def test_compute_time_is_measured_interpolated_or_scaled_from_the_roofline():
     rows = steps(
         model=["a", "a", "a", "a", "b"],
         batch_size=[10, 10, 20, 40, 10],
@@ -167,13 +167,13 @@ def test_computing_takes_what_was_seen_or_lies_on_a_line_or_is_so_far_off_the_ro
     assert found == pytest.approx([0.3, 0.3, 0.5, 0.9, 0.275])
 
 
-def test_from_one_batch_size_another_follows_by_the_roofline():
+def test_another_batch_size_is_scaled_by_the_roofline():
     rows = steps(model=["a", "a"], batch_size=[10, 20], alone_s=[0.3, 9.0])
 
     assert compute_seconds(rows, np.array([True, False])) == pytest.approx([0.3, 0.6])
 
 
-def test_if_nothing_is_known_computing_takes_the_roofline():
+def test_without_measurements_compute_time_is_the_roofline():
     rows = steps(model=["a"], batch_size=[10], alone_s=[np.nan])
 
     assert compute_seconds(rows, np.array([True])) == pytest.approx([0.1])

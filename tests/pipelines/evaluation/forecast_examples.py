@@ -1,4 +1,4 @@
-"""Forecast tables as the training stages leave them, small, and made up."""
+"""Small synthetic forecast tables in the format of the training stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAMILIES = ("gpt", "mlp", "resnet")
 def row(
     measured: float, predicted: float, *, half_width: float = 0.2, **said: Any
 ) -> dict[str, Any]:
-    """A row whose 80 % interval is ``half_width`` times its median to either side."""
+    """Return a row whose 80 % interval is ``half_width`` times its median to either side."""
     wide = 1.5 * half_width
     return {
         "job_id": "mlp/a", "family": "mlp", "device_kind": "cpu-2", "machine": "m", "campaign": "c",
@@ -36,7 +36,7 @@ def table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def forecasts(jobs: int = 30, *, domain: bool = True) -> dict[str, pd.DataFrame]:
-    """All four predictors, both splits, in and out of domain, two kinds of devices."""
+    """Return tables of four predictors, two splits, both domains, two kinds of devices."""
     random = np.random.default_rng(0)
     told = {}
     for predictor in QUANTITIES:
@@ -78,7 +78,7 @@ def forecasts(jobs: int = 30, *, domain: bool = True) -> dict[str, pd.DataFrame]
 
 
 def metrics_of(told: dict[str, pd.DataFrame]) -> Metrics:
-    """As the stage computes them, but with baselines that cost nothing."""
+    """Return metrics as the stage computes them, with cheap baselines."""
     metrics: Metrics = {}
     for predictor, rows in told.items():
         scores = score_forecasts(rows)
@@ -91,7 +91,7 @@ def metrics_of(told: dict[str, pd.DataFrame]) -> Metrics:
 
 
 def store(told: dict[str, pd.DataFrame], models: Path) -> None:
-    """In the folders where the stages leave them."""
+    """Write the tables to the folders of the stages."""
     for predictor, rows in told.items():
         (models / predictor).mkdir(parents=True, exist_ok=True)
         rows.to_parquet(models / predictor / "forecasts.parquet")

@@ -1,4 +1,4 @@
-"""What forecasts add up to: worked examples, and what holds for any rows."""
+"""Evaluation tables: worked examples, and properties of any rows."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_figures_by_hand():
     assert found["interval_width_90%"] == pytest.approx(60)
 
 
-def test_only_what_was_measured_and_what_is_served_is_judged():
+def test_only_measured_rows_of_the_served_networks_are_scored():
     rows = judged(table([row(1.0, 1.1), row(math.nan, 1.0), row(1.0, 3.0, features="published")]))
 
     assert rows["predicted"].tolist() == [1.1]
@@ -38,11 +38,11 @@ def test_only_what_was_measured_and_what_is_served_is_judged():
     assert rows["domain"].tolist() == ["not said"]
 
 
-def test_a_row_that_was_measured_as_nothing_has_no_percentage():
+def test_a_row_measured_as_zero_has_no_percentage():
     assert judged(table([row(0.0, 0.5)]))["error"].isna().all()
 
 
-def test_the_domain_is_a_word_and_a_reason_that_is_missing_is_empty():
+def test_the_domain_is_a_label_and_a_missing_reason_is_empty():
     rows = [
         row(1.0, 1.0, in_domain=True, reason=None),
         row(1.0, 2.0, in_domain=False, reason="new operator"),
@@ -53,7 +53,7 @@ def test_the_domain_is_a_word_and_a_reason_that_is_missing_is_empty():
     assert found["reason"].tolist() == ["", "new operator"]
 
 
-def test_a_colocation_is_known_by_its_members_wherever_it_was_measured():
+def test_a_colocation_is_identified_by_its_members():
     rows = judged(table([row(1.0, 1.0, colocation="a + b in x @ cpu-2 in c on m")]))
 
     assert rows["together"].tolist() == ["a + b in x @ cpu-2"]
@@ -75,7 +75,7 @@ def test_error_by_device_by_hand():
     assert found["coverage_80%"].to_dict() == pytest.approx({"cpu-2": 0, "h100": 200 / 3})
 
 
-def test_coverage_in_and_out_of_domain_is_told_apart():
+def test_coverage_is_separate_in_and_out_of_domain():
     rows = [row(1.0, 1.0, in_domain=True)] * 3 + [row(1.0, 5.0, in_domain=False)]
     found = error_by("domain", judged(table(rows))).set_index("domain")
 
@@ -91,7 +91,7 @@ def test_calibration_by_hand():
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_groups_share_out_all_rows_and_their_means_make_the_whole(group):
+def test_groups_partition_the_rows_and_their_means_give_the_total(group):
     for predictor, told in forecasts().items():
         rows = judged(told)
         by, whole = error_by(group, rows), score_forecasts(told)

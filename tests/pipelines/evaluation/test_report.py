@@ -1,4 +1,4 @@
-"""The page as text: what it holds, that it is the same every time, and where it cannot be put."""
+"""Evaluation page as text: content, reproducibility, and errors of writing it."""
 
 import json
 import re
@@ -40,18 +40,18 @@ def test_equal_forecasts_give_equal_bytes(page):
     assert render(assess(metrics, told)) == page
 
 
-def test_the_page_asks_for_nothing_from_outside(page):
+def test_the_page_loads_nothing_from_outside(page):
     assert not re.search(r"""(?:src|href|url\(|@import)\s*=?\s*["'(]?\s*(?:https?:)?//""", page)
     assert "<script" not in page
     assert "default-src 'none'" in page
 
 
-def test_words_of_a_table_are_words_on_the_page(page):
+def test_text_of_a_table_is_escaped_on_the_page(page):
     assert "no other family has &lt;b&gt;attention&lt;/b&gt;" in page
     assert "<b>attention" not in page
 
 
-def test_a_column_says_what_is_best_to_the_digits_that_are_shown(assessment):
+def test_a_column_marks_the_best_value_at_the_displayed_precision(assessment):
     told = forecasts()
     metrics = metrics_of(told)
     metrics["memory"]["job"]["mlp"]["mape"] = 5.04
@@ -84,7 +84,7 @@ def test_a_model_of_another_name_has_its_row(page):
     assert ">nearest neighbour<" not in page
 
 
-def test_forecasts_that_say_no_domain_have_a_page_that_says_so():
+def test_forecasts_without_a_domain_have_a_page_that_states_it():
     told = forecasts(domain=False)
     page = render(assess(metrics_of(told), told))
 
@@ -92,7 +92,7 @@ def test_forecasts_that_say_no_domain_have_a_page_that_says_so():
     assert ">out of domain<" not in page
 
 
-def test_a_hundred_times_the_rows_still_make_a_small_page():
+def test_a_page_of_a_hundred_times_the_rows_is_still_small():
     told = forecasts()
     many = {
         predictor: pd.concat(
@@ -106,7 +106,7 @@ def test_a_hundred_times_the_rows_still_make_a_small_page():
     assert f"; {charts.MOST_POINTS:,} are drawn, sampled evenly" in page
 
 
-def test_json_holds_the_same_tables_and_no_number_that_json_does_not_know(assessment):
+def test_json_holds_the_same_tables_and_only_json_numbers(assessment):
     said = json.loads(json.dumps(assessment.as_json(), allow_nan=False))
 
     assert said["metrics"] == assessment.metrics
@@ -144,11 +144,11 @@ def test_a_mean_error_has_its_unit(value, unit, text):
         (75.5, 10_000, ""),  # more than chance, but not worth a mark
     ],
 )
-def test_a_coverage_is_marked_that_chance_does_not_explain(value, rows, mark):
+def test_a_significantly_wrong_coverage_is_marked(value, rows, mark):
     assert coverage_mark(value, 80, rows) == mark
 
 
-def test_a_page_is_written_over_the_one_before(assessment, page, tmp_path):
+def test_a_page_replaces_the_previous_one(assessment, page, tmp_path):
     target = tmp_path / "out.html"
     target.write_text("before")
     write_report(assessment, target)
@@ -157,18 +157,18 @@ def test_a_page_is_written_over_the_one_before(assessment, page, tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_folder_is_not_created(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no folder .*/absent; make it first"):
         check_report_path(tmp_path / "absent" / "out.html")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_no_page(tmp_path):
+def test_a_folder_as_target_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="that is a folder; name a file in it"):
         check_report_path(tmp_path)
 
 
-def test_a_disk_that_takes_nothing_leaves_nothing_half_written(assessment, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_partial_page(assessment, tmp_path, monkeypatch):
     def full(*_arguments):
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Where the page's marks lie."""
+"""Positions of the marks in the charts of the page."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from presage.pipelines.evaluation.report.charts import Axis, axis_of, calibratio
 from tests.pipelines.evaluation.forecast_examples import row, table
 
 
-def test_places_on_a_logarithmic_axis_by_hand():
+def test_positions_on_a_logarithmic_axis_by_hand():
     axis = Axis(1, 100, log=True)
 
     assert [axis.at(v) for v in (1, 10, 100)] == pytest.approx([0, 0.5, 1])
@@ -34,7 +34,7 @@ def test_ticks_are_round(axis, unit, ticks):
     st.floats(1.21, 1e9),
     st.sampled_from(["seconds", "bytes", "slowdown"]),
 )
-def test_ticks_lie_within_any_axis_in_order_and_are_not_many(low, times, unit):
+def test_ticks_are_few_ordered_and_within_the_axis(low, times, unit):
     axis = Axis(low, low * times, log=True)
     ticks = axis.ticks(unit)
 
@@ -43,7 +43,7 @@ def test_ticks_lie_within_any_axis_in_order_and_are_not_many(low, times, unit):
     assert all(-1e-9 <= axis.at(tick) <= 1 + 1e-9 for tick in ticks)
 
 
-def test_a_point_on_the_line_is_a_forecast_that_was_right():
+def test_a_point_on_the_diagonal_is_an_exact_forecast():
     rows = judged(table([row(1.0, 1.0), row(4.0, 2.0, in_domain=False), row(100.0, 80.0)]))
     drawn = scatter(rows, "seconds", axis_of(rows, "seconds"))
 
@@ -60,7 +60,7 @@ def test_rows_out_of_domain_are_marked():
     assert [point.is_out_of_domain for point in drawn.points] == [False, True]
 
 
-def test_of_many_rows_some_are_drawn_and_the_number_of_all_is_kept(monkeypatch):
+def test_many_rows_are_sampled_and_the_total_is_stated(monkeypatch):
     monkeypatch.setattr(charts, "MOST_POINTS", 10)
     rows = judged(table([row(1.0 + i, 1.0 + i, job_id=str(i)) for i in range(95)]))
     drawn = scatter(rows, "seconds", axis_of(rows, "seconds"))
@@ -71,14 +71,14 @@ def test_of_many_rows_some_are_drawn_and_the_number_of_all_is_kept(monkeypatch):
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0, 1.2])
-def test_equal_fractions_have_an_axis_all_the_same(value):
+def test_equal_fractions_have_a_valid_axis(value):
     rows = judged(table([row(value, value)] * 3))
     drawn = scatter(rows, "fraction", axis_of(rows, "fraction"))
 
     assert all(0 <= point.x <= 1 for point in drawn.points)
 
 
-def test_what_is_zero_cannot_be_drawn_among_logarithms():
+def test_zero_is_not_drawn_on_a_logarithmic_axis():
     rows = judged(table([row(0.0, 1.0), row(1.0, 1.0)]))
 
     assert len(scatter(rows, "seconds", axis_of(rows, "seconds")).points) == 1

@@ -1,4 +1,4 @@
-"""The page in a real browser: headless Chromium, driven by Playwright."""
+"""Evaluation page in headless Chromium, driven by Playwright."""
 
 import math
 import re
@@ -34,14 +34,14 @@ def show(open_page, path):
     return partial(open_page, path)
 
 
-def test_the_page_asks_for_itself_alone_and_complains_of_nothing(show, path):
+def test_the_page_makes_no_other_request_and_logs_no_error(show, path):
     page = show()
 
     assert page.asked == [path.as_uri()]
     assert page.said == []
 
 
-def test_every_section_is_there_and_the_menu_leads_to_it(show):
+def test_every_section_exists_and_is_linked_from_the_menu(show):
     page = show()
 
     assert page.eval_on_selector_all("main > section", "all => all.map((s) => s.id)") == SECTIONS
@@ -78,7 +78,7 @@ def test_headlines_are_the_median_errors(show, metrics):
     assert told == [round(value, 1) for value in expected]
 
 
-def test_tables_tell_rows_in_and_out_of_domain_and_the_ten_worst(show):
+def test_tables_show_rows_in_and_out_of_domain_and_the_ten_worst(show):
     page = show()
     domain = page.inner_text('table[data-table="step_time.error_by.domain"] tbody')
     worst = page.inner_text('table[data-table="step_time.worst.family"] tbody')
@@ -120,7 +120,7 @@ def test_at_any_width_only_tables_scroll_sideways(show, width):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_in_either_theme(show, scheme):
+def test_text_is_readable_in_both_themes(show, scheme):
     page = show(scheme=scheme)
     paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
     for selector in ("body", ".muted", "td.best", ".tag.out", "th", "nav a"):
@@ -137,7 +137,7 @@ def test_the_themes_differ(show):
     assert len(papers) == 2
 
 
-def test_a_picture_can_be_taken_of_it(show, tmp_path):
+def test_a_screenshot_of_the_page_can_be_taken(show, tmp_path):
     picture = tmp_path / "page.png"
     page = show()
     page.screenshot(path=picture, full_page=True)

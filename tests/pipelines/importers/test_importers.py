@@ -1,4 +1,4 @@
-"""Published measurements become our tables: real files counted, both layouts, and bad input."""
+"""Importers of public measurements: real files, both layouts, and invalid input."""
 
 import gzip
 import inspect
@@ -66,7 +66,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("source", COUNTS)
-def test_every_row_of_the_real_files_is_in_a_table_or_counted_by_its_reason(source, tmp_path):
+def test_every_row_of_the_real_files_is_imported_or_counted_by_reason(source, tmp_path):
     written, skipped, notes = COUNTS[source]
     summary = import_source(source, real(source), tmp_path, graphs=OneGraph())
 
@@ -81,7 +81,7 @@ def test_every_row_of_the_real_files_is_in_a_table_or_counted_by_its_reason(sour
 
 
 def _by_start(found, expected):
-    """Counts by the beginning of the reason; the reasons are all of ``expected``."""
+    """Return counts by the beginning of the reason; all reasons are in ``expected``."""
     sums = dict.fromkeys(expected, 0)
     for reason, rows in found.items():
         sums[next(start for start in expected if reason.startswith(start))] += rows
@@ -89,7 +89,7 @@ def _by_start(found, expected):
 
 
 @pytest.mark.parametrize(("source", "pairs"), [("gavel", 1053), ("lucid", 676), ("parvagpu", 1980)])
-def test_real_imports_are_campaigns_that_can_be_read_back(source, pairs, tmp_path):
+def test_real_imports_are_readable_campaigns(source, pairs, tmp_path):
     import_source(source, real(source), tmp_path, graphs=OneGraph())
     campaign = read_campaign(tmp_path)
     together = campaign.colocations.groupby(["colocation_id", "machine"])
@@ -98,7 +98,7 @@ def test_real_imports_are_campaigns_that_can_be_read_back(source, pairs, tmp_pat
     assert (together["members"].first() == together.size()).all()
 
 
-def test_of_gavels_pairs_976_are_feasible_and_the_others_have_no_times(tmp_path):
+def test_976_pairs_of_gavel_are_feasible_and_the_others_have_no_times(tmp_path):
     import_source("gavel", real("gavel"), tmp_path, graphs=NoGraphs())
     rows = tables.read(tables.COLOCATIONS, tmp_path / "colocations.parquet").to_pandas()
 
@@ -109,7 +109,7 @@ def test_of_gavels_pairs_976_are_feasible_and_the_others_have_no_times(tmp_path)
     assert rows["slowdown"].min() > 1
 
 
-def test_of_parvagpus_runs_1747_ran_and_the_others_were_out_of_memory(tmp_path):
+def test_1747_runs_of_parvagpu_succeeded_and_the_others_were_out_of_memory(tmp_path):
     import_source("parvagpu", real("parvagpu"), tmp_path, graphs=NoGraphs())
     alone = tables.read(tables.EXECUTIONS, tmp_path / "executions.parquet").to_pandas()
     rows = tables.read(tables.COLOCATIONS, tmp_path / "colocations.parquet").to_pandas()
@@ -126,7 +126,7 @@ def test_of_parvagpus_runs_1747_ran_and_the_others_were_out_of_memory(tmp_path):
 
 
 @pytest.mark.parametrize("source", LAYOUTS)
-def test_upstreams_layout_and_the_tidied_one_give_the_same_rows(source, tmp_path):
+def test_the_upstream_and_the_tidied_layout_give_the_same_rows(source, tmp_path):
     written = []
     for number, make in enumerate(LAYOUTS[source]):
         folder = tmp_path / str(number)
@@ -149,7 +149,7 @@ def test_a_tarball_of_the_upstream_repository_is_read_as_its_folder(source, tmp_
     assert packed._rows == rows_of(source, folder)._rows
 
 
-def test_a_python_that_unpacks_no_archive_safely_says_so(tmp_path, monkeypatch):
+def test_the_error_of_a_python_without_safe_unpacking_says_so(tmp_path, monkeypatch):
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
     (tmp_path / "repository.tar.gz").touch()
 
@@ -157,7 +157,7 @@ def test_a_python_that_unpacks_no_archive_safely_says_so(tmp_path, monkeypatch):
         rows_of("gavel", tmp_path / "repository.tar.gz")
 
 
-def test_gavels_steps_are_of_all_workers_pairs_from_one_side_and_clipped_labels_left_out(tmp_path):
+def test_gavel_rows_use_all_workers_and_omit_mirrored_pairs_and_clipped_labels(tmp_path):
     imported = rows_of("gavel", gavel_tidied(tmp_path))
     rows = {name: list(of.values()) for name, of in imported._rows.items()}
 
@@ -175,7 +175,7 @@ def test_gavels_steps_are_of_all_workers_pairs_from_one_side_and_clipped_labels_
     assert {r["device_kind"] for r in rows["executions"]} == {"v100-16gb"}
 
 
-def test_a_physical_cluster_of_gavels_is_a_campaign_of_its_own(tmp_path):
+def test_a_physical_cluster_of_gavel_is_a_separate_campaign(tmp_path):
     content = {"v100": {"('A3C', 1)": {"null": 7.0}}}
     path = tmp_path / "physical_cluster_throughputs.json.gz"
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
@@ -184,7 +184,7 @@ def test_a_physical_cluster_of_gavels_is_a_campaign_of_its_own(tmp_path):
     assert row["campaign"] == "gavel-physical_cluster_throughputs"
 
 
-def test_lucids_speeds_become_step_times_and_its_games_have_none(tmp_path):
+def test_speeds_of_lucid_become_step_times_except_those_of_games(tmp_path):
     imported = rows_of("lucid", lucid_tidied(tmp_path))
     alone = {row["job_id"]: row for row in imported._rows["executions"].values()}
     together = list(imported._rows["colocations"].values())
@@ -204,7 +204,7 @@ def test_lucids_speeds_become_step_times_and_its_games_have_none(tmp_path):
     assert sum(imported.skipped.values()) == 2
 
 
-def test_processes_in_a_mig_slice_share_it_and_one_alone_is_an_execution(tmp_path):
+def test_processes_in_a_mig_slice_share_it_and_a_single_one_is_an_execution(tmp_path):
     imported = rows_of("parvagpu", parvagpu_tidied(tmp_path))
     (alone,) = imported._rows["executions"].values()
     together = list(imported._rows["colocations"].values())
@@ -235,14 +235,14 @@ def _models():
 
 
 @pytest.mark.parametrize("model", list(_models()))
-def test_every_model_is_one_of_the_zoos(model):
+def test_every_model_is_in_the_zoo(model):
     family = FAMILIES[model.family]
     sizes = model.sizes or family.sizes(model.variant)
 
     inspect.signature(family.build).bind(batch_size=1, optimizer=model.optimizer, **sizes)
 
 
-def test_a_graph_is_traced_once_said_so_and_kept(tmp_path):
+def test_a_graph_is_traced_once_logged_and_cached(tmp_path):
     said: list[str] = []
     model = PublicModel("mlp", "w128-d2", "sgd", 784, sizes={"width": 16, "depth": 1})
     for _ in range(2):
@@ -261,7 +261,7 @@ def test_a_graph_is_traced_once_said_so_and_kept(tmp_path):
 
 
 @pytest.mark.parametrize(("family", "variant"), [("mlp", "w9-d9"), ("perceiver", "io")])
-def test_a_job_that_the_zoo_has_not_is_imported_without_a_graph(family, variant, tmp_path):
+def test_a_job_missing_from_the_zoo_is_imported_without_a_graph(family, variant, tmp_path):
     imported = Imported(IMPORTERS["miso"].origin)
     model = PublicModel(family, variant, "sgd", 100)
     add_job(imported, GraphCache(tmp_path), "j", model, batch_size=4)
@@ -271,7 +271,7 @@ def test_a_job_that_the_zoo_has_not_is_imported_without_a_graph(family, variant,
     assert not list(tmp_path.iterdir())  # another zoo may have it
 
 
-def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_beside_them(tmp_path):
+def test_jobs_without_a_graph_and_their_co_located_jobs_are_left_out(tmp_path):
     class NotOfLm(OneGraph):
         def graph(self, recipe, make):
             return None if "lstm_lm" in recipe else super().graph(recipe, make)
@@ -325,7 +325,9 @@ def test_jobs_without_a_graph_are_left_out_of_a_campaign_and_so_is_who_ran_besid
         ("pollux", "repository.tar.gz", b"no tar", ["repository.tar.gz", "cannot be read"]),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_says_what_was_expected(source, name, content, words, tmp_path):
+def test_the_error_of_an_unreadable_file_says_what_was_expected(
+    source, name, content, words, tmp_path
+):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TableError) as raised:
         import_source(source, tmp_path / name, tmp_path / "out", graphs=NoGraphs())
@@ -337,14 +339,14 @@ def test_a_file_that_cannot_be_read_says_what_was_expected(source, name, content
 
 
 @pytest.mark.parametrize("source", LAYOUTS)
-def test_a_folder_that_is_absent_or_empty_says_what_it_should_hold(source, tmp_path):
+def test_the_error_of_a_missing_or_empty_folder_says_what_it_should_hold(source, tmp_path):
     for folder, word in ((tmp_path / "absent", "no such file"), (tmp_path, "holds no")):
         with pytest.raises(TableError, match=word) as raised:
             import_source(source, folder, tmp_path / "out", graphs=NoGraphs())
         assert "docs/importing.md" in str(raised.value)
 
 
-def test_a_log_cut_short_in_gzip_is_refused(tmp_path):
+def test_a_truncated_gzip_log_is_rejected(tmp_path):
     whole = gzip.compress(json.dumps({"0": [0.1] * 1000}).encode())
     (tmp_path / "1g.5gb_bert_train2.json.gz").write_bytes(whole[: len(whole) // 2])
 
@@ -360,7 +362,7 @@ def _presage(*arguments, cwd):
     )  # fmt: skip
 
 
-def test_the_command_writes_the_default_folder_and_tells_what_it_left_out(tmp_path):
+def test_the_command_writes_the_default_folder_and_reports_omitted_rows(tmp_path):
     (tmp_path / "in").mkdir()
     miso_upstream(tmp_path / "in")
     done = _presage("miso", "in", "--no-graphs", cwd=tmp_path)
@@ -371,7 +373,7 @@ def test_the_command_writes_the_default_folder_and_tells_what_it_left_out(tmp_pa
     assert (tmp_path / "data/public/miso/executions.parquet").exists()
 
 
-def test_the_command_answers_json_or_one_line_of_what_is_wrong(tmp_path):
+def test_the_command_prints_json_or_one_line_of_error(tmp_path):
     (tmp_path / "in").mkdir()
     miso_tidied(tmp_path / "in")
     done = _presage("miso", "in", "--out", "out", "--no-graphs", "--json", cwd=tmp_path)

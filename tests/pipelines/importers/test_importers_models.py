@@ -35,8 +35,8 @@ def imported(source: str, path: Path, *, graphs: GraphCache | None = None) -> Im
     return found
 
 
-def written(source: str, path: Path, table: str, folder: Path) -> pd.DataFrame:
-    """Rows of a table after an import, through the schema's checks."""
+def imported_table(source: str, path: Path, table: str, folder: Path) -> pd.DataFrame:
+    """Return rows of a table after an import and the schema's checks."""
     imported(source, path).write(folder)
     rows: pd.DataFrame = tables.read(tables.TABLES[table], folder / f"{table}.parquet").to_pandas()
     return rows
@@ -78,8 +78,8 @@ def test_every_row_of_the_published_tables_is_imported_or_counted(
     assert found.skipped == Counter(skipped)
 
 
-def test_rows_say_whose_they_are(tmp_path):
-    rows = written("gpumemnet", real("gpumemnet"), "executions", tmp_path)
+def test_rows_name_their_source(tmp_path):
+    rows = imported_table("gpumemnet", real("gpumemnet"), "executions", tmp_path)
 
     assert set(rows["source"]) == {"https://github.com/itu-rad/GPUMemNet"}
     assert set(rows["licence"]) == {"none"}
@@ -102,13 +102,13 @@ def timm_csv(folder: Path, name: str, *, step_ms: float = 200.0, model: str = "r
     return path
 
 
-def test_timm_upstream_says_the_rest_in_the_name_of_the_file(tmp_path):
+def test_names_of_upstream_timm_files_hold_device_and_precision(tmp_path):
     timm_csv(tmp_path, TRAIN)
     timm_csv(tmp_path, INFER, model="resnet50.a1_in1k", step_ms=50)
     (tmp_path / "results-imagenet.csv").write_text("model,top1\nresnet50,80\n")
 
     train, infer = (
-        written("timm", tmp_path / f"{name}.csv", "executions", tmp_path / name).iloc[0]
+        imported_table("timm", tmp_path / f"{name}.csv", "executions", tmp_path / name).iloc[0]
         for name in (TRAIN, INFER)
     )
 
@@ -127,18 +127,20 @@ def test_timm_tidied_rows_are_those_of_upstream(tmp_path):
     tidied[tidied["file"] == TRAIN].to_parquet(tmp_path / "timm_step_time.parquet")
     upstream = timm_csv(tmp_path, TRAIN, step_ms=row["step_time_ms"], model=row["model"])
 
-    mine = written("timm", upstream, "executions", tmp_path / "a").iloc[0]
-    theirs = written("timm", tmp_path / "timm_step_time.parquet", "executions", tmp_path / "b")
+    mine = imported_table("timm", upstream, "executions", tmp_path / "a").iloc[0]
+    theirs = imported_table(
+        "timm", tmp_path / "timm_step_time.parquet", "executions", tmp_path / "b"
+    )
 
     same = theirs[theirs["job_id"] == mine["job_id"].replace("s224", f"s{row['img_size']}")]
     assert dict(same.iloc[0].drop("job_id").dropna()) == dict(mine.drop("job_id").dropna())
 
 
-def test_timm_job_knows_its_layout_and_mode(tmp_path):
+def test_a_timm_job_has_its_layout_and_mode(tmp_path):
     timm_csv(tmp_path, TRAIN)
     timm_csv(tmp_path, INFER)
 
-    jobs = written("timm", tmp_path, "jobs", tmp_path).set_index("optimizer")
+    jobs = imported_table("timm", tmp_path, "jobs", tmp_path).set_index("optimizer")
 
     assert jobs.loc["sgd", "memory_format"] == "channels-last"
     assert jobs.loc["", "memory_format"] == "contiguous"
@@ -217,7 +219,7 @@ def fake_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("fake_timm")
-def test_timm_is_imported_without_torchvision_and_nothing_of_the_stand_in_is_left():
+def test_timm_is_imported_without_torchvision_and_the_stub_is_removed():
     before = {name for name in sys.modules if name.startswith("torchvision")}
 
     assert timm_models.library().__version__ == "fake"
@@ -239,7 +241,7 @@ def test_a_timm_model_is_built_for_its_images_on_the_meta_device():
 
 
 @pytest.mark.usefixtures("fake_timm")
-def test_a_timm_model_that_changed_since_it_was_measured_has_no_graph(tmp_path):
+def test_a_timm_model_changed_after_its_measurement_has_no_graph(tmp_path):
     graphs = GraphCache(tmp_path / "graphs")
     ours = Imported(IMPORTERS["timm"].origin)
     parameters = 4 * 3 * 3 * 3 + 4
@@ -256,7 +258,7 @@ def test_a_timm_model_that_changed_since_it_was_measured_has_no_graph(tmp_path):
     assert ours.notes == {"job without a graph: any_size has other parameters in our timm": 1}
 
 
-def test_without_timm_rows_are_imported_and_counted_as_without_a_graph(tmp_path, monkeypatch):
+def test_without_timm_rows_are_imported_and_counted_as_rows_without_a_graph(tmp_path, monkeypatch):
     monkeypatch.setattr(timm_models, "library", lambda: None)
 
     found = imported("timm", timm_csv(tmp_path, TRAIN), graphs=GraphCache(tmp_path / "graphs"))
@@ -303,8 +305,8 @@ def test_torchvision_upstream_has_a_column_per_model_and_a_row_per_step(tmp_path
     torchvision_csv(where, "A100-SXM4-40GB_1_gpus__float_model_train_benchmark.csv", vgg11=[8.0])
     torchvision_csv(where, "GeForce GTX 1080 Ti_double_model_training_benchmark.csv", vgg11=[9.0])
 
-    alone = written("torchvision", tmp_path, "executions", tmp_path).set_index("device_kind")
-    many = written("torchvision", tmp_path, "scale_out", tmp_path).iloc[0]
+    alone = imported_table("torchvision", tmp_path, "executions", tmp_path).set_index("device_kind")
+    many = imported_table("torchvision", tmp_path, "scale_out", tmp_path).iloc[0]
 
     trained = alone.loc["rtx-2080-ti"]
     assert trained["job_id"] == "torchvision/resnet18/s224/b12/none/fp16"
@@ -318,7 +320,7 @@ def test_torchvision_upstream_has_a_column_per_model_and_a_row_per_step(tmp_path
     assert (many["devices"], many["placement"], many["step_time_s"]) == (4, "4", 0.04)
 
 
-def test_a_torchvision_training_step_has_no_optimizer_and_one_of_inference_no_backward():
+def test_torchvision_steps_have_no_optimizer_and_inference_no_backward_pass():
     train = trace_classifier("resnet18", 2, "fp16", training=True)
     infer = trace_classifier("vgg11", 2, "fp64", training=False)
 
@@ -360,10 +362,12 @@ def memory_csv(folder: Path, **columns: object) -> Path:
     return path
 
 
-def test_gpumemnet_memory_of_what_ran_and_no_memory_of_what_did_not(tmp_path):
-    ran = written("gpumemnet", memory_csv(tmp_path), "executions", tmp_path).iloc[0]
+def test_gpumemnet_rows_have_memory_exactly_for_successful_runs(tmp_path):
+    ran = imported_table("gpumemnet", memory_csv(tmp_path), "executions", tmp_path).iloc[0]
     failed = [
-        written("gpumemnet", memory_csv(tmp_path, status=status), "executions", tmp_path).iloc[0]
+        imported_table(
+            "gpumemnet", memory_csv(tmp_path, status=status), "executions", tmp_path
+        ).iloc[0]
         for status in ("oom", "oom_or_full", "after_oom")
     ]
 
@@ -390,7 +394,7 @@ def test_gpumemnet_reads_a_graph_once_for_each_size_of_the_images(
 
 
 @pytest.mark.parametrize("columns", [{"status": "suspect_high"}, {"faketensor_final_mib": 5001.0}])
-def test_gpumemnet_memory_that_cannot_be_is_counted(columns, tmp_path):
+def test_impossible_memory_of_gpumemnet_is_counted(columns, tmp_path):
     found = imported("gpumemnet", memory_csv(tmp_path, **columns))
 
     assert found.count("executions") == 0
@@ -421,7 +425,7 @@ def mlp_csv(folder: Path, **columns: object) -> Path:
     return path
 
 
-def test_gpumemnet_mlp_as_upstream_has_it(tmp_path):
+def test_the_upstream_layout_of_a_gpumemnet_mlp(tmp_path):
     found = imported("gpumemnet", mlp_csv(tmp_path), graphs=GraphCache(tmp_path / "graphs"))
     found.write(tmp_path)
 
@@ -463,10 +467,12 @@ MODULES: dict[str, tuple[dict[str, int], nn.Module, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("op", MODULES)
-def test_neusight_operators_cost_what_the_tracer_says(op, tmp_path):
+def test_neusight_operators_cost_the_same_as_traced_ones(op, tmp_path):
     dims, module, shape = MODULES[op]
 
-    row = written("neusight", neusight_csv(tmp_path, op, [1.0], **dims), "operators", tmp_path)
+    row = imported_table(
+        "neusight", neusight_csv(tmp_path, op, [1.0], **dims), "operators", tmp_path
+    )
     graph = trace_module(module.to("meta"), [torch.empty(shape, device="meta")], training=False)
 
     cost = row.iloc[0]
@@ -478,7 +484,7 @@ def test_neusight_operators_cost_what_the_tracer_says(op, tmp_path):
 def test_neusight_products_of_batches(tmp_path):
     file = neusight_csv(tmp_path, "bmm", [0.5], B=2, M=3, N=5, K=7)
 
-    row = written("neusight", file, "operators", tmp_path).iloc[0]
+    row = imported_table("neusight", file, "operators", tmp_path).iloc[0]
 
     assert row["shape"] == "B=2 M=3 N=5 K=7"
     assert row["flops"] == 2 * 2 * 3 * 5 * 7
@@ -488,18 +494,18 @@ def test_neusight_products_of_batches(tmp_path):
     assert (row["device_kind"], row["kind"], row["precision"]) == ("t4", "MatMul", "fp32")
 
 
-def test_neusight_measured_again_counts_by_the_median_and_kept_twice_once(tmp_path):
+def test_neusight_repeats_become_their_median_and_duplicates_one_row(tmp_path):
     neusight_csv(tmp_path, "add", [1.0, 3.0, 8.0], B=4, H=4)
     neusight_csv(tmp_path / "add", "add", [3.0], B=4, H=4)
 
     found = imported("neusight", tmp_path)
-    row = written("neusight", tmp_path, "operators", tmp_path).iloc[0]
+    row = imported_table("neusight", tmp_path, "operators", tmp_path).iloc[0]
 
     assert (row["latency_s"], row["runs"]) == (0.003, 3)
     assert found.skipped == {"the same latency of the same shape, once more": 1}
 
 
-def test_neusight_operators_that_are_not_known_are_counted(tmp_path):
+def test_unknown_operators_of_neusight_are_counted(tmp_path):
     found = imported("neusight", neusight_csv(tmp_path, "erf", [1.0], B=4, H=4))
 
     assert found.count("operators") == 0
@@ -540,7 +546,7 @@ def _not_csv(path: Path) -> Path:
         ("neusight", lambda f: timm_csv(f, TRAIN), "no column 'OPName'"),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_refused_in_one_line_that_names_it(
+def test_the_error_of_an_invalid_file_is_one_line_that_names_it(
     source: str, make: Callable[[Path], Path], says: str, tmp_path: Path
 ):
     path = make(tmp_path)

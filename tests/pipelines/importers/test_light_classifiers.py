@@ -1,4 +1,4 @@
-"""SqueezeNet, ShuffleNet V2 and MNASNet: sizes that their papers publish."""
+"""SqueezeNet, ShuffleNet V2 and MNASNet against the sizes in their papers."""
 
 import pytest
 import torch
@@ -45,18 +45,18 @@ def test_a_forward_pass_has_the_multiply_adds_of_the_paper(make, size, multiply_
 @pytest.mark.parametrize(
     "name", [n for n in CLASSIFIERS if n.startswith(("squeeze", "shuffle", "mnas"))]
 )
-def test_it_tells_a_thousand_classes(name):
+def test_the_output_has_a_thousand_classes(name):
     with torch.device("meta"):
         logits = CLASSIFIERS[name].make()(torch.empty(2, 3, 224, 224))
 
     assert logits.shape == (2, 1000)
 
 
-def test_a_fire_module_widens_what_it_squeezed():
+def test_a_fire_module_squeezes_and_expands():
     assert Fire(96, 16, 64)(torch.zeros(1, 96, 5, 5)).shape == (1, 128, 5, 5)
 
 
-def test_a_shuffle_unit_lets_half_of_the_channels_pass_and_mixes_them():
+def test_a_shuffle_unit_passes_half_of_the_channels_and_shuffles_them():
     unit = ShuffleUnit(8, 8, stride=1).eval()
     x = torch.rand(1, 8, 4, 4)
 

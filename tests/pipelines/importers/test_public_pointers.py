@@ -1,4 +1,4 @@
-"""The .dvc files under data/public: pinned, fetched by `dvc update`, and in nobody's way."""
+"""The .dvc files under data/public: pinned, fetched by `dvc update`, ignored by the pipeline."""
 
 import functools
 import http.server
@@ -33,7 +33,7 @@ def dvc(*arguments, cwd):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository with our pointers and a stage of its own."""
+    """Repository with the pointers of this project and another stage."""
     shutil.copytree(UPSTREAM, tmp_path / "data/public/upstream")
     shutil.copy(ROOT / ".gitignore", tmp_path)
     (tmp_path / "dvc.yaml").write_text("stages: {a: {cmd: echo a > a, outs: [a]}}")
@@ -43,7 +43,7 @@ def repository(tmp_path):
 
 
 @pytest.mark.parametrize("path", POINTERS, ids=lambda path: str(path.relative_to(UPSTREAM)))
-def test_a_pointer_is_frozen_at_a_commit_of_a_source_that_anybody_may_use(path):
+def test_a_pointer_is_frozen_at_a_commit_of_a_freely_licensed_source(path):
     content = yaml.safe_load(path.read_text())
     (dep,), (out,) = content["deps"], content["outs"]
 
@@ -54,7 +54,7 @@ def test_a_pointer_is_frozen_at_a_commit_of_a_source_that_anybody_may_use(path):
     assert "md5" not in out  # nobody here has seen the file: `dvc update` writes it
 
 
-def test_without_internet_nothing_that_the_project_runs_minds_the_pointers(repository):
+def test_without_internet_dvc_commands_ignore_the_pointers(repository):
     who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
     git = ["git", "-C", repository]
     repro = dvc("repro", cwd=repository)
@@ -76,7 +76,7 @@ def test_without_internet_nothing_that_the_project_runs_minds_the_pointers(repos
     assert not list(repository.glob("data/public/upstream/*/*.csv"))
 
 
-def test_dvc_update_fetches_what_a_pointer_names_and_git_ignores_it(repository):
+def test_dvc_update_fetches_the_files_of_a_pointer_and_git_ignores_them(repository):
     published = repository.parent / "published"
     published.mkdir()
     (published / "bert.csv").write_text("Mig instance,Batch size\n1,1\n")

@@ -1,4 +1,4 @@
-"""Tracing on all cores: what it leaves when it ends well, when a worker dies, when one gives up."""
+"""Tracing on all cores: results of success, of a dead worker, and of an interrupt."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def traced() -> OpGraph:
 
 
 def killed() -> OpGraph:
-    """As by the system when memory is short."""
+    """Kill the process, as the system does when memory is short."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
@@ -45,36 +45,36 @@ def graphs(tmp_path, monkeypatch):
     return GraphCache(tmp_path / "graphs")
 
 
-def wanted(graphs, makes):
+def requested_graphs(graphs, makes):
     asked = MissingGraphs(graphs)
     for recipe, make in makes.items():
         assert asked.graph(recipe, make) is None
     return asked
 
 
-def test_what_is_missing_is_in_the_cache_afterwards(graphs):
+def test_missing_graphs_are_in_the_cache_afterwards(graphs):
     graphs.graph(RECIPES[0], traced)
     told: list[str] = []
     again = GraphCache(graphs.folder, on_trace=told.append)
     more = [*RECIPES, "one more"]
 
-    trace_ahead(wanted(again, dict.fromkeys(more, traced)), again)
+    trace_ahead(requested_graphs(again, dict.fromkeys(more, traced)), again)
 
     assert sorted(told) == sorted(more[1:])
     assert all(again.has(recipe) for recipe in more)
     assert again.graph("one more", killed) == traced()
 
 
-def test_few_graphs_are_left_to_whoever_asks(graphs):
-    trace_ahead(wanted(graphs, dict.fromkeys(RECIPES[1:], killed)), graphs)
+def test_a_few_graphs_are_not_traced_ahead(graphs):
+    trace_ahead(requested_graphs(graphs, dict.fromkeys(RECIPES[1:], killed)), graphs)
 
     assert not any(graphs.has(recipe) for recipe in RECIPES)
 
 
-def test_a_worker_that_dies_leaves_whole_graphs_and_no_process(graphs):
+def test_a_dead_worker_leaves_complete_graphs_and_no_process(graphs):
     makes = dict.fromkeys(RECIPES, traced) | {RECIPES[9]: killed}
 
-    trace_ahead(wanted(graphs, makes), graphs)
+    trace_ahead(requested_graphs(graphs, makes), graphs)
 
     assert not active_children()
     assert not graphs.has(RECIPES[9])
@@ -107,7 +107,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_that_is_ended_ends_soon_and_leaves_no_process(tmp_path, number):
+def test_an_interrupted_run_ends_soon_and_leaves_no_process(tmp_path, number):
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
     running = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A device that no data sheet is of costs its own rows and no others, and is named."""
+"""A device without a data sheet loses its own rows only, and is named in a warning."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ SKIPPED = f"device {UNKNOWN!r} is not in features/device/catalogue.yaml; {ADD_DE
 
 
 def timm(folder):
-    """A tidied table: a GPU, a processor and a device that nobody knows."""
+    """Write a tidied table of a GPU, a processor and an unknown device."""
     path = folder / "timm_step_time.parquet"
     row = {
         "file": "f", "mode": "inference", "precision": "amp", "layout": "nchw", "torch": "2.4",
@@ -80,7 +80,7 @@ def test_a_processor_computes_in_bf16_where_a_gpu_does_in_fp16(tmp_path):
     assert jobs["rtx-3090-ti"].endswith("/fp16")
 
 
-def test_a_benchmark_says_which_rows_it_leaves_out_and_reads_the_others(tmp_path, caplog):
+def test_a_benchmark_names_the_omitted_rows_and_reads_the_others(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         (campaign,) = read_tables([torchvision(tmp_path)], NoGraphs())
 

@@ -1,4 +1,4 @@
-"""Going on from networks that other rows have taught, and the release that comes with Presage."""
+"""Fine-tuning of pretrained networks, and the pretrained release of Presage."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ SETTINGS_TOGETHER = Settings(TINY_TOGETHER, TINY_TOGETHER, 10**6, FINE)
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    """Rows of a processor, and of a GPU: the same rows again, said to be of a V100."""
+    """Rows of a processor, and the same rows labelled as rows of a V100."""
     folder = tmp_path_factory.mktemp("features")
     featurize.featurize([ROOT / "data/profiles/cpu-2"], folder, COMMITTED)
     return folder
@@ -53,7 +53,7 @@ def features(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def step_time(features):
-    """What a processor taught, beside the networks of GPUs that came along."""
+    """Networks trained on a processor, with the pretrained networks of GPUs."""
     solo = pd.read_parquet(features / "solo.parquet")
     return train.train(solo, QUANTITIES["step_time"], SETTINGS, starts_of("step_time"))
 
@@ -68,7 +68,7 @@ def on_gpu(rows, kind="v100-16gb"):
     return rows
 
 
-def test_what_comes_with_presage_is_small_and_of_this_version():
+def test_the_pretrained_release_is_small_and_of_this_version():
     whole = load_release(COMMITTED / "release")
     size = sum(path.stat().st_size for path in COMMITTED.rglob("*") if path.is_file())
 
@@ -80,9 +80,7 @@ def test_what_comes_with_presage_is_small_and_of_this_version():
     assert whole.trained_devices["memory"] == {"cpu-2"}
 
 
-def test_a_class_that_nobody_measured_here_keeps_the_networks_that_came(
-    features, step_time, tmp_path
-):
+def test_a_device_class_without_rows_keeps_the_pretrained_networks(features, step_time, tmp_path):
     solo = pd.read_parquet(features / "solo.parquet")
     step_time.write(tmp_path)
 
@@ -94,9 +92,7 @@ def test_a_class_that_nobody_measured_here_keeps_the_networks_that_came(
     np.testing.assert_allclose(ours(rows), came(rows), rtol=1e-4)
 
 
-def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margins(
-    features, no_onnx
-):
+def test_a_few_rows_of_a_gpu_change_little_and_keep_out_of_domain_margins(features, no_onnx):
     solo = pd.read_parquet(features / "solo.parquet")
     start = read_pretrained(COMMITTED)
     assert start is not None
@@ -116,7 +112,7 @@ def test_a_few_rows_of_a_gpu_move_its_networks_little_and_keep_a_strangers_margi
 
 
 @pytest.mark.parametrize(("predictor", "runs"), [("step_time", 1), ("memory", 10)])
-def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, no_onnx, predictor, runs):
+def test_very_few_runs_of_a_gpu_do_not_fail_any_predictor(features, no_onnx, predictor, runs):
     solo = pd.read_parquet(features / "solo.parquet").iloc[::3]
     starts = starts_of(predictor)
     rows = pd.concat([solo, on_gpu(solo.iloc[:runs])], ignore_index=True)
@@ -128,7 +124,7 @@ def test_a_run_or_ten_of_a_gpu_stop_no_predictor(features, no_onnx, predictor, r
 
 
 @pytest.mark.parametrize("runs", [1, 17])
-def test_runs_of_one_family_are_enough_to_go_on_by(features, runs):
+def test_runs_of_one_family_suffice_for_fine_tuning(features, runs):
     solo = pd.read_parquet(features / "solo.parquet")
     alike = on_gpu(solo[solo["family"] == solo["family"].iloc[0]].iloc[:runs])
     target, start = QUANTITIES["step_time"], starts_of("step_time")["gpu"]
@@ -140,7 +136,7 @@ def test_runs_of_one_family_are_enough_to_go_on_by(features, runs):
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
 
 
-def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_path):
+def test_a_gpu_without_rows_is_predicted_by_the_pretrained_networks(features, tmp_path):
     solo = pd.read_parquet(features / "solo.parquet")
     slower = on_gpu(solo.iloc[:60])
     slower["step_time_median_s"] *= 30
@@ -156,7 +152,7 @@ def test_a_card_that_nobody_measured_here_is_forecast_as_it_came(features, tmp_p
     assert np.median(ours(here) / came(here)) > 1.1
 
 
-def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features, no_onnx):
+def test_two_co_locations_of_a_gpu_suffice_for_fine_tuning(features, no_onnx):
     solo = on_gpu(pd.read_parquet(features / "solo.parquet"))
     interference = on_gpu(pd.read_parquet(features / "interference.parquet"))
     pairs = interference["colocation"].isin(interference["colocation"].unique()[:2])
@@ -176,7 +172,7 @@ def test_two_co_locations_of_a_gpu_are_enough_to_go_on_by(features, no_onnx):
     assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
 
 
-def test_networks_that_are_shipped_never_saw_the_gates_jury(features):
+def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):
     solo = pd.read_parquet(features / "solo.parquet")
     jury = job_folds(list(solo["job_id"])) == HELD_OUT_FOLD
     weights, same, changed = (
@@ -194,7 +190,7 @@ def test_networks_that_are_shipped_never_saw_the_gates_jury(features):
     assert not all(map(torch.equal, weights, changed))
 
 
-def test_networks_say_which_jobs_taught_them_and_those_that_they_began_with(features, tmp_path):
+def test_networks_list_their_training_jobs_and_those_of_the_pretraining(features, tmp_path):
     solo = pd.read_parquet(features / "solo.parquet")
     solo.loc[3, "step_time_median_s"] = np.nan  # not measured: nothing was learnt from it
     target = QUANTITIES["step_time"]
@@ -208,7 +204,7 @@ def test_networks_say_which_jobs_taught_them_and_those_that_they_began_with(feat
     assert again.jobs == first.jobs | {"0" * 12}
 
 
-def test_settings_are_those_of_so_many_rows():
+def test_training_settings_depend_on_the_number_of_rows():
     large = replace(TINY, hidden=64, steps=900, batch=128, jitter=0.2)
     settings = Settings(replace(TINY, jitter=0.3), large, 1000, FINE)
 
@@ -225,7 +221,7 @@ def test_only_sources_of_permissive_licences_are_pretrained_on():
     assert {IMPORTERS[name].origin.licence for name in SOURCES} == {"Apache-2.0", "MIT"}
 
 
-def test_a_release_keeps_what_its_networks_began_with(features, step_time, tmp_path):
+def test_a_release_keeps_its_pretrained_networks(features, step_time, tmp_path):
     models, evaluation = tmp_path / "models", tmp_path / "evaluation"
     solo = pd.read_parquet(features / "solo.parquet")
     interference = pd.read_parquet(features / "interference.parquet")
@@ -267,7 +263,7 @@ def test_a_release_keeps_what_its_networks_began_with(features, step_time, tmp_p
     assert told.began_with == release.beginning(start)
 
 
-def test_what_taught_the_networks_that_are_gone_on_from_is_told_too():
+def test_the_manifest_lists_the_data_of_the_pretraining_too():
     start = read_pretrained(COMMITTED)
     assert start is not None
     of_gpu, of_cpu = (CampaignRows(name, "m", name, 1, 0, 0, 0) for name in ("gpu", "processor"))
@@ -284,7 +280,7 @@ def test_what_taught_the_networks_that_are_gone_on_from_is_told_too():
     assert release.beginning(None) is None
 
 
-def test_only_classes_without_rows_of_their_own_are_gone_on_from():
+def test_only_device_classes_without_rows_keep_pretrained_networks():
     start = read_pretrained(COMMITTED)
     assert start is not None
 
@@ -293,7 +289,7 @@ def test_only_classes_without_rows_of_their_own_are_gone_on_from():
     assert "cpu-2" not in set().union(*map(start.devices, QUANTITIES))
 
 
-def test_a_release_without_the_networks_that_made_it_is_refused(tmp_path):
+def test_a_release_without_its_networks_is_rejected(tmp_path):
     shutil.copytree(COMMITTED, tmp_path / "copy")
     (tmp_path / "copy/networks/step_time-gpu.npz").unlink()
 
@@ -302,7 +298,7 @@ def test_a_release_without_the_networks_that_made_it_is_refused(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_or_missing_pretrained_folder_is_refused_in_one_line(tmp_path):
+def test_the_error_of_a_corrupt_or_missing_pretrained_folder_is_one_line(tmp_path):
     shutil.copytree(COMMITTED, tmp_path / "copy")
     path = tmp_path / "copy/release/release.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
@@ -313,7 +309,7 @@ def test_a_damaged_or_missing_pretrained_folder_is_refused_in_one_line(tmp_path)
 
 
 def starts_of(predictor):
-    """Networks that came along, by class of devices."""
+    """Return the pretrained networks by device class."""
     start = read_pretrained(COMMITTED)
     assert start is not None
     return {name: read_scalar(path) for name, path in start.networks(predictor).items()}

@@ -1,4 +1,4 @@
-"""A window of the sampler beside a driver that says what a test wants it to."""
+"""One window of the sampler over a driver with responses chosen by the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML as a recording answers: what pynvml said, call by call, at the time it said it.
+"""NVML played back from a recording: the responses of pynvml, call by call, by their time.
 
 ``benchmarks/profiling/record_nvml.py`` makes recordings on a machine with a GPU. A test without one
 builds its own from ``said``.
@@ -24,9 +24,9 @@ Call = Mapping[str, Any]
 
 
 class RecordedNvml:
-    """The functions of pynvml that were recorded, and its constants and errors.
+    """Recorded functions of pynvml, with its constants and errors.
 
-    A question is answered as it was at that time of the recording, from ``nvmlInit`` on.
+    A call returns the response of that time of the recording, counted from ``nvmlInit``.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -52,7 +52,7 @@ class RecordedNvml:
         return answer
 
     def replace(self, calls: Sequence[Call]) -> None:
-        """From now on these questions are answered otherwise."""
+        """Replace the responses of these calls from now on."""
         names = {call["call"] for call in calls}
         self._calls = [call for call in self._calls if call["call"] not in names] + list(calls)
 
@@ -87,9 +87,9 @@ class RecordedNvml:
 
 
 def said(at_s: float = 0.0, **answers: Any) -> list[Call]:
-    """Calls of a recording that answers so from then on; an int error as ``NVMLError(code)``.
+    """Return calls of a recording with constant responses; an int is ``NVMLError(code)``.
 
-    A callable is asked every time.
+    A callable is called every time.
     """
     return [
         {"at_s": at_s, "call": f"nvml{name}"}
@@ -99,13 +99,13 @@ def said(at_s: float = 0.0, **answers: Any) -> list[Call]:
 
 
 def utilization_samples(*samples: tuple[int, int]) -> list[Any]:
-    """As ``nvmlDeviceGetSamples`` tells them: microseconds and percent."""
+    """Return samples in the format of ``nvmlDeviceGetSamples``: microseconds and percent."""
     told = [{"timeStamp": us, "sampleValue": {"uiVal": value}} for us, value in samples]
     return [pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, told]
 
 
 def _since(told: Any, since_us: int) -> Any:
-    """What is newer, of a list of samples or of one with its type before it."""
+    """Return the newer samples of a list, or of a list with its type before it."""
     typed = bool(told) and isinstance(told[-1], list)
     fresh = [sample for sample in (told[1] if typed else told) if sample.timeStamp > since_us]
     if not fresh:
@@ -114,7 +114,7 @@ def _since(told: Any, since_us: int) -> Any:
 
 
 def _thing(told: Any) -> Any:
-    """JSON as what pynvml returns: an object is a struct."""
+    """Return JSON as pynvml's values: an object is a struct."""
     if isinstance(told, dict):
         return SimpleNamespace(**{key: _thing(value) for key, value in told.items()})
     return [_thing(item) for item in told] if isinstance(told, list) else told

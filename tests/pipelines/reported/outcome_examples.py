@@ -1,4 +1,4 @@
-"""Outcomes that tests report, and logs that hold them."""
+"""Outcomes for tests, and logs that hold them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ NOON_S = 1.75e9  # of the day that tests happen on
 TURNS = Share(mode="time-slice")
 
 
-def a_job(name: str = "mlp", run: str = "", **changes: Any):
-    """A job of few operators: those of another name are others."""
+def small_job(name: str = "mlp", run: str = "", **changes: Any):
+    """Return a job of few operators; another name gives another job."""
     nodes = (node(flops=1_000_000 + len(name), parameters=ord(name[0])),)
     return features(*nodes, job_id=run or f"run of {name}", name=name, **changes)
 
 
 def outcome(key: str, name: str = "mlp", *, age_days: float = 0.0, **changes: Any) -> Outcome:
-    """Of a job alone that was measured whole, so many days before noon."""
+    """Return an outcome of a solo job with all measurements, this many days before noon."""
     values: dict[str, Any] = {
         "idempotency_key": key,
-        "job": a_job(name, run=f"run {key}"),
+        "job": small_job(name, run=f"run {key}"),
         "device": device(),
         "release_id": "0123456789abcdef",
         "finished_at_unix_s": NOON_S - age_days * DAY_S,
@@ -49,19 +49,19 @@ def outcome(key: str, name: str = "mlp", *, age_days: float = 0.0, **changes: An
 
 
 def together(key: str, name: str, *others: str, **changes: Any) -> Outcome:
-    """Of a job that took turns with others."""
-    beside = tuple((a_job(other), TURNS) for other in others)
+    """Return an outcome of a co-located job."""
+    beside = tuple((small_job(other), TURNS) for other in others)
     return outcome(key, name, share=TURNS, neighbours=beside, **changes)
 
 
 def messages(outcomes: Sequence[Outcome]) -> list[tuple[str, bytes]]:
-    """Keys and bytes, as a server appends them to its log."""
+    """Return keys and bytes as a server appends them to its log."""
     rows = write_report(outcomes).outcomes
     return [(row.idempotency_key, row.SerializeToString(deterministic=True)) for row in rows]
 
 
 def log_of(path: Path, outcomes: Sequence[Outcome], by: str = "agent") -> Path:
-    """A log that a server left; those of one list are received together."""
+    """Write a server's log; outcomes of one list are received together."""
     return raw_log(path, messages(outcomes), by)
 
 
@@ -77,7 +77,7 @@ def ingested(
     recency: Recency = RECENCY,
     withdrawals: Sequence[Withdrawal] = (),
 ) -> Ingested:
-    """Without campaigns that know any job."""
+    """Ingest without campaigns."""
     return ingest(
         logs, folder, recency=recency, withdrawals=withdrawals,
         profiles=folder.parent / "profiles", pretrained=None,

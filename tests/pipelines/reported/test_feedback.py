@@ -1,4 +1,4 @@
-"""What was reported is learnt: a device that has become slower is foretold to be."""
+"""Training on reported outcomes: forecasts follow a device that has become slower."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = Settings(CONFIG, CONFIG, 10**6, FineTuning(5, 0.01, 300.0, 32))
 
 
 def reports_of(folder, times, now_s):
-    """Every job of a campaign, run once more on its device and found so many times as slow."""
+    """Return outcomes of every job of a campaign, slower by a factor."""
     campaign = read_campaign(folder)
     out = []
     for i, row in enumerate(campaign.executions.to_dict("records")):
@@ -46,7 +46,7 @@ def reports_of(folder, times, now_s):
 
 
 def held_out_error(forecasts, truth):
-    """Median relative error of the held-out jobs' forecasts, by job."""
+    """Return the median relative error of forecasts of the held-out jobs."""
     rows = forecasts[
         (forecasts["split"] == "job")
         & (forecasts["features"] == "full")
@@ -57,7 +57,7 @@ def held_out_error(forecasts, truth):
 
 
 @pytest.mark.timeout(600)
-def test_jobs_of_a_device_that_became_slower_are_foretold_as_they_are_now(tmp_path):
+def test_forecasts_follow_a_device_that_became_slower(tmp_path):
     campaign = small_campaign(tmp_path / "profiles" / "cpu-2")
     # The server's clock, by which the reports are newer than the campaign.
     log = log_of(tmp_path / "log.db", reports_of(campaign, SLOWER, now_s=0.0))
@@ -80,7 +80,7 @@ def test_jobs_of_a_device_that_became_slower_are_foretold_as_they_are_now(tmp_pa
     assert learnt < then + 0.02
 
 
-def test_no_held_out_job_is_learnt_from_under_another_name(tmp_path):
+def test_no_held_out_job_is_trained_on_under_another_name(tmp_path):
     campaign = small_campaign(tmp_path / "profiles" / "cpu-2")
     log = log_of(tmp_path / "log.db", reports_of(campaign, 1.0, now_s=0.0))
     ingest([log], tmp_path / "tables", recency=RECENCY, profiles=campaign.parent, pretrained=None)
@@ -114,7 +114,7 @@ def test_weights_halve_with_every_half_life_before_the_newest_report():
     assert weights(rows[:1], RECENCY).tolist() == [1]
 
 
-def test_what_was_reported_since_takes_the_place_of_what_was_measured():
+def test_later_reports_replace_measurements():
     rows = rows_of(
         ("presage profile", 100, "a", "cpu-2", 1.0, 1.0),
         ("presage profile", 300, "b", "cpu-2", 1.0, 1.0),  # measured after the report

@@ -1,4 +1,4 @@
-"""`presage outcomes ingest`: what was reported, as tables to learn from; and what cannot be."""
+"""`presage outcomes ingest`: training tables from reported outcomes, and quarantine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ from tests.pipelines.reported.outcome_examples import (
     NOON_S,
     RECENCY,
     TURNS,
-    a_job,
     bytes_of,
     ingested,
     log_of,
@@ -50,6 +49,7 @@ from tests.pipelines.reported.outcome_examples import (
     outcome,
     raw_log,
     slower,
+    small_job,
     table,
     together,
 )
@@ -80,7 +80,7 @@ def quarantined(folder):
 # What is learnt ---------------------------------------------------------------------------------
 
 
-def test_runs_of_one_job_alone_are_one_row_of_their_medians(log, to):
+def test_solo_runs_of_one_job_become_one_row_of_medians(log, to):
     runs = [outcome(f"k{i}", step_time_median_s=s) for i, s in enumerate((0.03, 0.01, 0.02))]
     done = ingested(to, log_of(log, runs))
 
@@ -96,8 +96,8 @@ def test_runs_of_one_job_alone_are_one_row_of_their_medians(log, to):
     assert (done.rows["jobs"], done.quarantined) == (1, {})
 
 
-def test_a_job_that_changed_is_what_most_of_its_newest_runs_say(log, to):
-    """However often it ran before, and however lately."""
+def test_the_row_of_a_changed_job_follows_most_of_its_newest_runs(log, to):
+    """The number and time of its earlier runs do not matter."""
     runs = [outcome(f"then {i}", age_days=0.2, step_time_median_s=0.01) for i in range(20)]
     runs += [outcome(f"now {i}", step_time_median_s=0.013) for i in range(2)]
     ingested(to, log_of(log, runs))
@@ -113,7 +113,7 @@ def test_newer_runs_count_for_more(log, to):
     assert only(table(to, "executions"))["step_time_median_s"] == 0.013
 
 
-def test_a_victim_is_slower_than_alone_and_a_member_nobody_reported_is_empty(log, to):
+def test_a_slowdown_is_relative_to_solo_and_null_for_an_unreported_member(log, to):
     alone = outcome("alone", "mlp", step_time_median_s=0.01)
     beside = together("beside", "mlp", "vgg", step_time_median_s=0.015)
     ingested(to, log_of(log, [alone, beside]))
@@ -136,7 +136,7 @@ def test_members_that_report_each_other_are_one_colocation(log, to):
     assert members["slowdown"].isna().all()  # nobody reported one alone
 
 
-def test_of_equal_members_one_stands_for_all(log, to):
+def test_equal_members_share_one_report(log, to):
     ingested(to, log_of(log, [together("a", "mlp", "mlp", "vgg")]))
 
     members = table(to, "colocations")
@@ -144,7 +144,7 @@ def test_of_equal_members_one_stands_for_all(log, to):
     assert members["step_time_median_s"].notna().sum() == 1
 
 
-def test_a_runtime_alone_makes_no_step_time(log, to):
+def test_a_run_time_without_steps_gives_no_step_time(log, to):
     row = outcome(
         "k", step_time_median_s=None, compute_utilization=None, memory_peak_bytes=None, runtime_s=9
     )
@@ -155,7 +155,7 @@ def test_a_runtime_alone_makes_no_step_time(log, to):
     assert done.untaught == 1
 
 
-def test_a_job_that_only_failed_is_kept_as_such_and_one_that_also_ran_is_not(log, to):
+def test_failures_are_kept_only_of_jobs_that_never_succeeded(log, to):
     nothing: dict[str, Any] = dict.fromkeys(
         ("compute_utilization", "memory_peak_bytes", "step_time_median_s")
     )
@@ -178,7 +178,7 @@ def test_a_job_that_only_failed_is_kept_as_such_and_one_that_also_ran_is_not(log
     assert done.failed == 3
 
 
-def test_every_outcome_is_joined_to_the_release_that_foretold_it(log, to):
+def test_every_outcome_is_joined_to_the_release_of_its_forecast(log, to):
     ingested(to, log_of(log, [outcome("agent/7", release_id="cafe")], by="node-3"))
 
     row = only(table(to, "outcomes"))
@@ -193,7 +193,7 @@ def test_every_outcome_is_joined_to_the_release_that_foretold_it(log, to):
     )  # fmt: skip
 
 
-def test_a_finish_that_is_not_told_or_lies_ahead_is_when_it_was_reported(log, to):
+def test_a_missing_or_future_end_time_is_replaced_by_the_report_time(log, to):
     ahead_s, boot_s = time.time() + 1e6, 1234.5
     rows = [outcome(k, finished_at_unix_s=s) for k, s in (("a", 0), ("b", ahead_s), ("c", boot_s))]
     before_s = time.time()
@@ -222,9 +222,9 @@ def test_the_folder_is_a_campaign_that_featurize_reads(log, to):
 # Which jobs are the same ------------------------------------------------------------------------
 
 
-def test_a_job_is_the_same_under_any_id_and_another_at_another_batch(log, to):
-    rows = [outcome(f"k{i}", job=a_job(run=f"run {i}", iterations=i + 1)) for i in range(9)]
-    rows.append(outcome("other", job=a_job(batch_size=64)))
+def test_a_job_is_identified_by_its_features_and_not_by_its_id(log, to):
+    rows = [outcome(f"k{i}", job=small_job(run=f"run {i}", iterations=i + 1)) for i in range(9)]
+    rows.append(outcome("other", job=small_job(batch_size=64)))
     ingested(to, log_of(log, rows))
 
     runs = table(to, "outcomes")
@@ -232,7 +232,7 @@ def test_a_job_is_the_same_under_any_id_and_another_at_another_batch(log, to):
     assert sorted(runs["job_id"].value_counts()) == [1, 9]
 
 
-def test_a_job_that_a_campaign_measured_keeps_its_name_and_its_fold(log, to):
+def test_a_job_of_a_campaign_keeps_its_name_and_fold(log, to):
     name = "mlp/w128-d2/b64/sgd"
     campaign = read_campaign(ROOT / "data/profiles/cpu-2")
     measured, (on, *_) = campaign.jobs[name], campaign.devices.values()
@@ -248,7 +248,7 @@ def test_a_job_that_a_campaign_measured_keeps_its_name_and_its_fold(log, to):
     assert read_campaign(to).jobs[name].op_stats == measured.op_stats
 
 
-def test_a_device_without_a_data_sheet_is_a_campaigns_or_the_catalogues(log, to, tmp_path):
+def test_a_device_without_a_data_sheet_is_found_in_campaigns_or_the_catalogue(log, to, tmp_path):
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     for name in ("cpu-2", "cpu-2-zoo"):  # not what `make run` measured here, which may be beside
@@ -288,7 +288,9 @@ def test_a_device_without_a_data_sheet_is_a_campaigns_or_the_catalogues(log, to,
         ({"step_time_median_s": 0.0}, "faster than the device can"),
     ],
 )
-def test_what_physics_forbids_is_not_learnt_and_the_reason_is_one_line(log, to, changes, rule):
+def test_physically_impossible_outcomes_are_quarantined_with_one_line_of_reason(
+    log, to, changes, rule
+):
     rows = [outcome("bad", **changes), outcome("good")]
     done = ingested(to, log_of(log, rows, by="node-3"))
 
@@ -301,23 +303,23 @@ def test_what_physics_forbids_is_not_learnt_and_the_reason_is_one_line(log, to, 
     assert done.quarantined == {rule: 1}
 
 
-def test_a_job_of_more_work_than_a_number_holds_teaches_nothing(log, to):
-    (op,) = a_job().op_stats
-    vast = replace(a_job(), op_stats=tuple(replace(op, flops=1e308, phase=p)
+def test_a_job_whose_work_overflows_is_quarantined(log, to):
+    (op,) = small_job().op_stats
+    vast = replace(small_job(), op_stats=tuple(replace(op, flops=1e308, phase=p)
                                            for p in ("forward", "backward")))  # fmt: skip
     rows = [outcome("a", job=vast), outcome("b", neighbours=((vast, TURNS),))]
 
     assert ingested(to, log_of(log, rows)).quarantined == {"no such job or device": 2}
 
 
-def test_zeros_of_a_job_that_failed_at_once_are_no_measurements(log, to):
+def test_zeros_of_a_job_that_failed_at_once_are_not_measurements(log, to):
     row = outcome("a", failure="crash", compute_utilization=0.0, memory_peak_bytes=0,
                   step_time_median_s=0.0)  # fmt: skip
 
     assert ingested(to, log_of(log, [row])).quarantined == {}
 
 
-def test_a_row_whose_texts_are_none_hides_no_other(log, to):
+def test_a_row_with_invalid_text_does_not_hide_others(log, to):
     log_of(log, [outcome("a")])
     with closing(sqlite3.connect(log)) as database:
         for key, by, at in (("x'ff'", "x'fe'", "1.0"), ("'b'", "'me'", "9e999")):
@@ -333,7 +335,7 @@ def test_a_row_whose_texts_are_none_hides_no_other(log, to):
     assert only(table(to, "outcomes"))["idempotency_key"] == "a"
 
 
-def test_a_log_that_is_not_there_is_named_and_the_tables_stay(log, to, tmp_path):
+def test_the_error_names_a_missing_log_and_the_tables_stay(log, to, tmp_path):
     ingested(to, log_of(log, [outcome("a")]))
     before = bytes_of(to)
 
@@ -353,7 +355,7 @@ def test_a_folder_of_other_files_is_not_replaced(log, tmp_path):
 # Several logs, again and again ------------------------------------------------------------------
 
 
-def test_what_two_replicas_were_told_counts_once_and_a_key_of_two_outcomes_not_at_all(tmp_path, to):
+def test_duplicates_of_replicas_count_once_and_conflicting_keys_do_not_count(tmp_path, to):
     same, changed = outcome("same"), outcome("changed")
     one = log_of(tmp_path / "a.db", [same, changed])
     two = log_of(tmp_path / "b.db", [same, slower(changed, 2), outcome("other", "vgg")])
@@ -367,7 +369,7 @@ def test_what_two_replicas_were_told_counts_once_and_a_key_of_two_outcomes_not_a
     ]  # fmt: skip
 
 
-def test_reading_again_changes_nothing_and_what_came_since_is_added(log, tmp_path, to):
+def test_ingesting_again_only_adds_new_outcomes(log, tmp_path, to):
     ingested(to, log_of(log, [outcome("a"), together("b", "mlp", "vgg")]))
     first = bytes_of(to)
     ingested(to, log)
@@ -385,7 +387,7 @@ MAYBE_S = st.none() | st.floats(1e-6, 2)
 
 @st.composite
 def reports(draw):
-    """Outcomes of few jobs, alone and together, on two data sheets of a kind."""
+    """Return a strategy for outcomes of few jobs, solo and co-located, on two data sheets."""
     out = []
     for i in range(draw(st.integers(0, 12))):
         beside = draw(st.lists(NAMES, max_size=2))
@@ -393,11 +395,11 @@ def reports(draw):
         out.append(
             outcome(
                 f"k{i}",
-                job=a_job(draw(NAMES), framework_version=draw(st.sampled_from(["", "2.13.0"])),
+                job=small_job(draw(NAMES), framework_version=draw(st.sampled_from(["", "2.13.0"])),
                           iterations=draw(st.integers(1, 2))),
                 device=device(cores=draw(st.sampled_from([1, 2]))),
                 share=share,
-                neighbours=tuple((a_job(name), share) for name in beside),
+                neighbours=tuple((small_job(name), share) for name in beside),
                 age_days=draw(st.floats(0, 100)),
                 step_time_median_s=draw(MAYBE_S),
                 compute_utilization=draw(st.none() | st.floats(0, 1)),
@@ -434,7 +436,7 @@ def test_any_order_and_any_split_over_logs_give_the_same_tables(
 
 
 def _at_noon(log):
-    """All of a log received at one time: when is not what a split over logs may change."""
+    """Set one receive time for a log, so that a split over logs does not change it."""
     with closing(sqlite3.connect(log)) as database:
         database.execute("DROP TRIGGER never_changed")
         database.execute("UPDATE outcomes SET received_at_unix_s = ?", (NOON_S + 60,))
@@ -443,7 +445,7 @@ def _at_noon(log):
 
 @st.composite
 def any_bytes(draw):
-    """Bytes that are no outcome; or one that a cut, a flip or another field has changed."""
+    """Return a strategy for bytes: random ones, or an outcome with a cut, flip or new field."""
     whole = messages([together("k", "mlp", "vgg")])[0][1]
     kind = draw(st.sampled_from(["bytes", "cut", "flip", "field"]))
     if kind == "bytes":
@@ -485,7 +487,7 @@ def any_bytes(draw):
 
 @settings(max_examples=25, deadline=None)
 @given(drawn=st.lists(any_bytes(), min_size=1, max_size=20))
-def test_whatever_a_row_holds_it_is_used_or_quarantined(tmp_path_factory, drawn):
+def test_any_row_is_used_or_quarantined(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("bytes")
     rows = [(f"k{i}", _renamed(message, f"k{i}")) for i, message in enumerate(drawn)]
     log = raw_log(folder / "log.db", [*rows, *messages([outcome("good", "vgg")])])
@@ -501,7 +503,7 @@ def test_whatever_a_row_holds_it_is_used_or_quarantined(tmp_path_factory, drawn)
 
 
 def _renamed(message, key):
-    """An outcome that can be parsed, under the key that it is in the log by."""
+    """Return a valid outcome with the key that it has in the log."""
     try:
         row = pb.Outcome.FromString(message)
     except DecodeError:
@@ -525,7 +527,7 @@ while True:
 """
 
 
-def test_a_kill_leaves_the_tables_of_one_log_or_of_the_other(tmp_path, to):
+def test_a_kill_leaves_the_old_or_the_new_tables(tmp_path, to):
     one = log_of(tmp_path / "a.db", [outcome("a")])
     two = log_of(tmp_path / "b.db", [outcome("b", "vgg"), outcome("c", "gnn")])
     whole = []
@@ -550,7 +552,7 @@ def test_a_kill_leaves_the_tables_of_one_log_or_of_the_other(tmp_path, to):
         assert bytes_of(to) in whole
 
 
-def test_a_log_is_read_while_it_is_appended_to(log, to):
+def test_a_log_is_read_during_appends(log, to):
     with closing(OutcomeLog(log)) as writer:
         counts = []
         for i in range(5):
@@ -559,7 +561,7 @@ def test_a_log_is_read_while_it_is_appended_to(log, to):
     assert counts == [1, 2, 3, 4, 5]
 
 
-def test_what_a_client_reports_to_a_server_is_in_the_tables(tmp_path, log, to):
+def test_reports_of_a_client_to_a_server_are_in_the_tables(tmp_path, log, to):
     rows = [outcome("a"), together("b", "mlp", "vgg", step_time_median_s=0.02)]
     with serving(
         "--release", ROOT / "data/pretrained/release", "--outcomes", log, cwd=tmp_path
@@ -574,7 +576,7 @@ def test_what_a_client_reports_to_a_server_is_in_the_tables(tmp_path, log, to):
     assert table(to, "colocations")["slowdown"].max() == 2.0
 
 
-def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path, to, monkeypatch):
+def test_the_command_reads_a_folder_of_logs_and_prints_a_summary(tmp_path, to, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(
@@ -598,7 +600,7 @@ def test_the_command_says_what_became_of_all_and_reads_a_folder_of_logs(tmp_path
 @pytest.mark.parametrize(
     "change", [{"half_life_days": 0}, {"most_weight": float("nan")}, {"newest_runs": 0}]
 )
-def test_a_weight_of_no_use_is_named(tmp_path, change):
+def test_the_error_names_an_invalid_weight(tmp_path, change):
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump({"outcomes": GIVEN | change}))
 
@@ -606,9 +608,7 @@ def test_a_weight_of_no_use_is_named(tmp_path, change):
         read_params("outcomes", Recency, path=path)
 
 
-def test_what_an_operator_withdrew_is_in_quarantine_and_comes_back_when_it_is_no_longer_named(
-    tmp_path, to
-):
+def test_withdrawn_outcomes_are_quarantined_until_the_withdrawal_is_removed(tmp_path, to):
     logs = [
         log_of(tmp_path / "a.db", [outcome("a"), outcome("b", "gpt", age_days=2)], by="node-1"),
         log_of(tmp_path / "b.db", [outcome("c", "vgg"), outcome("d", "gnn")], by="node-2"),
@@ -644,14 +644,14 @@ def test_what_an_operator_withdrew_is_in_quarantine_and_comes_back_when_it_is_no
         ("[{since: monday}]", "is not a number"),
     ],
 )
-def test_a_withdrawal_of_no_use_is_named(tmp_path, monkeypatch, listed, words):
+def test_the_error_names_an_invalid_withdrawal(tmp_path, monkeypatch, listed, words):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(f"outcomes: {{newest_runs: 3, withdrawn: {listed}}}")
     with pytest.raises(ConfigError, match=words):
         read_withdrawals()
 
 
-def test_before_any_server_ran_there_are_tables_without_rows(tmp_path, monkeypatch):
+def test_without_a_log_the_tables_are_empty(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(
         "outcomes: {half_life_days: 30, most_weight: 4, newest_runs: 3}\n"

@@ -1,4 +1,4 @@
-"""Which jobs a campaign is asked for, and how a campaign file that is wrong is refused."""
+"""Selection of a campaign's jobs, and errors of campaign files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def settings(**changes) -> CampaignSettings:
     return CampaignSettings(**(wanted | changes))
 
 
-def test_without_a_wish_every_small_job_is_measured_as_it_is_usually_trained():
+def test_by_default_every_small_job_is_measured_in_its_usual_setting():
     assert settings().configs(large=False) == list(all_configs())
 
 
-def test_sizes_follow_the_device_unless_they_are_said():
+def test_sizes_follow_the_device_unless_they_are_set():
     assert settings().configs(large=True) == list(all_configs(large=True))
     assert settings(sizes="small").configs(large=True) == list(all_configs())
 
@@ -52,7 +52,7 @@ def test_a_family_that_is_never_trained_is_measured_once():
     assert len(set(configs)) == len(configs)
 
 
-def test_batch_sizes_may_be_other_than_the_familys():
+def test_batch_sizes_may_differ_from_the_familys():
     configs = settings(families=("mlp",), batch_sizes=(7,)).configs(large=False)
 
     assert {config.batch_size for config in configs} == {7}
@@ -85,7 +85,7 @@ def test_batch_sizes_may_be_other_than_the_familys():
         ({"models": ({"model": "a:b", "batch_sizes": [8], "optimizer": "x"},)}, "optimizer 'x'"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_with_a_remedy(changes, words):
+def test_the_error_of_an_impossible_selection_has_a_remedy(changes, words):
     with pytest.raises(ProfilingError, match=words):
         settings(**changes)
 
@@ -93,7 +93,7 @@ def test_a_wish_that_cannot_be_met_is_refused_with_a_remedy(changes, words):
 # --- the file -----------------------------------------------------------------------------------
 
 
-def test_the_campaign_that_the_project_ships_can_be_read():
+def test_the_shipped_campaign_file_is_valid():
     wanted = CampaignSettings(
         budget_s=60, **read_campaign_file(ROOT / "benchmarks/profiling/hopper.yaml")
     )
@@ -118,7 +118,7 @@ def test_the_campaign_that_the_project_ships_can_be_read():
         ("", "no settings in the file"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_by_its_name_and_the_key(tmp_path, text, words):
+def test_the_error_of_an_invalid_file_names_the_file_and_the_key(tmp_path, text, words):
     path = tmp_path / "campaign.yaml"
     path.write_text(text)
     if words is None:  # only the zoo knows its families
@@ -129,7 +129,7 @@ def test_a_file_that_is_wrong_is_refused_by_its_name_and_the_key(tmp_path, text,
         read_campaign_file(path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(ConfigError, match=r"none.yaml: cannot be read"):
         read_campaign_file(tmp_path / "none.yaml")
 
@@ -156,7 +156,7 @@ def test_a_users_model_is_a_job_named_by_its_function(monkeypatch):
         ("math:sqrt", "RuntimeError|TypeError|returned"),
     ],
 )
-def test_a_users_function_that_fails_is_one_line(monkeypatch, function, words):
+def test_the_error_of_a_users_failing_function_is_one_line(monkeypatch, function, words):
     monkeypatch.chdir(ROOT)
     with pytest.raises(GraphError, match=words) as refused:
         trace(JobConfig(function, "", 8))

@@ -1,4 +1,4 @@
-"""A whole campaign on a GPU: its driver is synthetic, and the jobs step on this processor."""
+"""Complete campaign on a GPU with a synthetic driver; the jobs run on this processor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ H200 = said(
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RecordedNvml:
-    """An H200's, on a machine without MPS; its jobs and its calibration are the processor's."""
+    """Driver of an H200 without MPS; jobs and calibration run on the processor."""
     made = RecordedNvml(H200)
     monkeypatch.setitem(sys.modules, "pynvml", made)
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
@@ -65,7 +65,7 @@ def rows(folder: Path, table: tables.Table) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_campaign_on_a_gpu_holds_what_its_driver_says_and_leaves_no_worker(driver, tmp_path):
+def test_a_campaign_on_a_gpu_holds_its_drivers_figures_and_leaves_no_worker(driver, tmp_path):
     before = set(psutil.Process().children())
     end = run_campaign(tmp_path / "out", SETTINGS, lambda _: None, HASTY)
     alone, together = (rows(tmp_path / "out", t) for t in (tables.EXECUTIONS, tables.COLOCATIONS))
@@ -80,7 +80,7 @@ def test_a_campaign_on_a_gpu_holds_what_its_driver_says_and_leaves_no_worker(dri
     assert set(psutil.Process().children()) == before
 
 
-def test_a_driver_that_is_lost_during_a_campaign_ends_it_with_whole_tables_and_no_worker(
+def test_the_loss_of_the_driver_ends_a_campaign_with_complete_tables_and_no_worker(
     driver, tmp_path
 ):
     before = set(psutil.Process().children())

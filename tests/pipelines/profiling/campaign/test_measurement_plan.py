@@ -1,4 +1,4 @@
-"""What is measured, and in which order: pure, so every law is checked without measuring."""
+"""Measurement plan: selection and order of jobs, checked without measuring."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WHOLE = Share(mode="time-slice")
 TURNS = Sharing({2: 0.7, 3: 0.3}, ("time-slice",), WHOLE)
 
 
-def described(*points: float, seconds: float = 5.0) -> list[Candidate]:
+def job_with_features(*points: float, seconds: float = 5.0) -> list[Candidate]:
     return [
         Candidate(JobConfig("mlp", f"at-{x:g}", 8), np.array([float(x)]), seconds) for x in points
     ]
 
 
-def measured(names, memory_bytes: int = 1) -> dict[str, MeasuredJob]:
+def measured_job(names, memory_bytes: int = 1) -> dict[str, MeasuredJob]:
     return {
         name: MeasuredJob(np.array([float(i), float(i % 3)]), memory_bytes)
         for i, name in enumerate(sorted(names))
@@ -46,13 +46,13 @@ def measured(names, memory_bytes: int = 1) -> dict[str, MeasuredJob]:
 
 def draw(names, n: int, *, sharing: Sharing = TURNS, capacity: int = 100, memory: int = 1, **more):
     drawn = draw_colocations(
-        measured(names, memory), "cpu-2", sharing, capacity_bytes=capacity, **more
+        measured_job(names, memory), "cpu-2", sharing, capacity_bytes=capacity, **more
     )
     return list(itertools.islice(drawn, n))
 
 
 @given(configs, seeds)
-def test_a_plan_holds_every_job_once_and_is_the_same_for_the_same_seed(configs, seed):
+def test_a_plan_holds_every_job_once_and_is_reproducible(configs, seed):
     plan = order_jobs(configs, seed=seed)
 
     assert Counter(plan) == Counter(configs)
@@ -60,7 +60,7 @@ def test_a_plan_holds_every_job_once_and_is_the_same_for_the_same_seed(configs, 
 
 
 @given(configs, seeds, st.integers(0, 60))
-def test_any_beginning_of_a_plan_is_spread_over_families_and_variants(configs, seed, length):
+def test_every_prefix_of_a_plan_is_spread_over_families_and_variants(configs, seed, length):
     plan = order_jobs(configs, seed=seed)
     begun, later = plan[:length], plan[length:]
 
@@ -79,35 +79,37 @@ def test_any_beginning_of_a_plan_is_spread_over_families_and_variants(configs, s
 
 
 def test_the_farthest_job_is_measured_next_and_the_middle_one_first():
-    order = [job.vector[0] for job in farthest_first(described(0, 1, 5, 9, 10), [])]
+    order = [job.vector[0] for job in farthest_first(job_with_features(0, 1, 5, 9, 10), [])]
 
     assert order[:3] == [5, 0, 10]
 
 
-def test_what_is_measured_already_is_kept_away_from():
-    order = [job.vector[0] for job in farthest_first(described(0, 4, 10), [np.array([0.0])])]
+def test_jobs_far_from_measured_ones_come_first():
+    order = [
+        job.vector[0] for job in farthest_first(job_with_features(0, 4, 10), [np.array([0.0])])
+    ]
 
     assert order == [10, 4, 0]
 
 
-def test_a_job_that_takes_ten_times_as_long_waits_for_one_half_as_far():
-    near, far = described(5), described(10, seconds=50.0)
+def test_a_job_ten_times_as_long_comes_after_one_half_as_far():
+    near, far = job_with_features(5), job_with_features(10, seconds=50.0)
     order = [job.vector[0] for job in farthest_first([*far, *near], [np.array([0.0])])]
 
     assert order == [5, 10]
 
 
 @given(st.lists(st.integers(0, 100), unique=True, min_size=2, max_size=30))
-def test_a_beginning_covers_the_space_better_than_any_later_choice_could_widen_it(points):
-    """Of farthest-first: the next point is never farther from the chosen than the one before."""
-    order = [job.vector[0] for job in farthest_first(described(*points), [])]
+def test_distances_to_the_chosen_jobs_do_not_increase_along_a_plan(points):
+    """Farthest-first: each point is at most as far from the chosen ones as the previous."""
+    order = [job.vector[0] for job in farthest_first(job_with_features(*points), [])]
     gaps = [min(abs(order[n] - p) for p in order[:n]) for n in range(1, len(order))]
 
     assert gaps == sorted(gaps, reverse=True)
     assert sorted(order) == sorted(points)
 
 
-def test_jobs_are_described_a_pool_at_a_time_and_only_when_they_are_reached():
+def test_features_of_jobs_are_computed_lazily_in_pools():
     asked = []
 
     def describe(configs):
@@ -137,7 +139,7 @@ def test_colocations_are_of_measured_jobs_and_never_drawn_twice(names, seed):
     assert not {colocation_id(members, "cpu-2", shares) for members, shares in rest} & set(ids[:10])
 
 
-def test_colocations_are_mostly_pairs_and_every_job_leads_one_before_any_leads_two():
+def test_colocations_are_mostly_pairs_and_every_job_leads_one_first():
     names = [config.name for config in GRID[:40]]
     drawn = [members for members, _ in draw(names, 200, seed=0)]
 
@@ -145,7 +147,7 @@ def test_colocations_are_mostly_pairs_and_every_job_leads_one_before_any_leads_t
     assert set(names) <= {job for members in drawn[:40] for job in members}
 
 
-def test_a_later_call_begins_with_the_jobs_that_are_in_no_colocation_yet():
+def test_a_later_call_begins_with_jobs_without_a_colocation():
     names = [config.name for config in GRID[:40]]
     first = draw(names, 8, seed=0)
     met = {job for members, _ in first for job in members}
@@ -155,7 +157,7 @@ def test_a_later_call_begins_with_the_jobs_that_are_in_no_colocation_yet():
     assert set(names) == met | {job for members, _ in then for job in members}
 
 
-def test_a_colocation_that_memory_will_not_hold_is_drawn_seldom():
+def test_a_colocation_beyond_memory_is_drawn_seldom():
     names = [config.name for config in GRID[:30]]
     roomy, tight = (draw(names, 60, seed=1, capacity=c, memory=60) for c in (1000, 130))
     over = [members for members, _ in tight if 60 * len(members) > 130]
@@ -164,7 +166,7 @@ def test_a_colocation_that_memory_will_not_hold_is_drawn_seldom():
     assert 0 < len(over) < len(tight) / 2
 
 
-def test_by_mps_each_member_gets_a_part_and_modes_take_turns():
+def test_with_mps_each_member_gets_a_share_and_modes_alternate():
     names = [config.name for config in GRID[:30]]
     both = Sharing({2: 1.0, 4: 1.0}, ("time-slice", "mps"), WHOLE)
     drawn = draw(names, 40, seed=0, sharing=both)
@@ -185,6 +187,6 @@ def test_by_mps_each_member_gets_a_part_and_modes_take_turns():
         ((Share(0.7, "mps"), Share(0.3, "mps")), "a 30% + b 70% @ h100 by mps"),
     ],
 )
-def test_a_colocation_is_named_alike_in_any_order_of_its_members(shares, name):
+def test_the_name_of_a_colocation_does_not_depend_on_the_order_of_members(shares, name):
     assert colocation_id(["b", "a"], "h100", shares) == name
     assert colocation_id(["a", "b"], "h100", shares[::-1]) == name

@@ -1,4 +1,4 @@
-"""Campaigns of several hosts in one folder."""
+"""Merging of campaigns of several hosts into one folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def campaign(folder: Path, machine: str, jobs: str, **run: Any) -> Path:
     return folder
 
 
-def test_what_any_host_measured_is_in_the_merged_campaign(tmp_path):
+def test_the_merged_campaign_holds_the_measurements_of_all_hosts(tmp_path):
     hosts = [campaign(tmp_path / "a", "a", "xy"), campaign(tmp_path / "b", "b", "yz")]
     merged = merge(hosts, tmp_path / "all")
     read = read_campaign(tmp_path / "all")
@@ -60,7 +60,7 @@ def test_what_any_host_measured_is_in_the_merged_campaign(tmp_path):
     }  # fmt: skip
 
 
-def test_order_does_not_matter_nor_does_merging_twice(tmp_path):
+def test_merging_is_commutative_and_idempotent(tmp_path):
     a, b = campaign(tmp_path / "a", "a", "xy"), campaign(tmp_path / "b", "b", "yz")
     merge([a, b], tmp_path / "ab")
     merge([b, a], tmp_path / "ba")
@@ -71,7 +71,7 @@ def test_order_does_not_matter_nor_does_merging_twice(tmp_path):
         assert len(bytes_of) == 1, name
 
 
-def test_of_the_same_thing_measured_twice_the_quieter_is_kept(tmp_path):
+def test_the_quieter_of_two_equal_measurements_is_kept(tmp_path):
     loud = campaign(tmp_path / "loud", "m", "x", foreign_load=0.4, step_time_median_s=0.3)
     quiet = campaign(tmp_path / "quiet", "m", "x")
     failed = campaign(tmp_path / "failed", "m", "x", foreign_load=0.0, failure="crash")
@@ -82,7 +82,7 @@ def test_of_the_same_thing_measured_twice_the_quieter_is_kept(tmp_path):
     assert row["step_time_median_s"] == 0.1
 
 
-def test_a_colocation_that_was_measured_is_kept_whole_not_mixed_with_one_that_failed(tmp_path):
+def test_a_measured_colocation_is_not_mixed_with_a_failed_one(tmp_path):
     def members(folder: Path, second_failed: str) -> Path:
         measured = not second_failed
         shared = WHERE | {
@@ -118,7 +118,7 @@ def test_one_job_with_two_graphs_is_refused(tmp_path):
     assert not (tmp_path / "all" / "jobs.parquet").exists()
 
 
-def test_a_folder_that_is_no_campaign_is_named_and_one_in_use_is_left_alone(tmp_path):
+def test_the_error_names_a_folder_without_campaign_or_one_in_use(tmp_path):
     a = campaign(tmp_path / "a", "a", "x")
     with pytest.raises(TableError, match=r"none/jobs.parquet: no such table"):
         merge([a, tmp_path / "none"], tmp_path / "all")

@@ -1,6 +1,6 @@
-"""A campaign over a Ray cluster of this host, told as JSON: ``python ray_campaign.py FOLDER WHAT``.
+"""Campaign over a Ray cluster of this host, printed as JSON: ``ray_campaign.py FOLDER WHAT``.
 
-In a process of its own: Ray sends its driver a SIGTERM, at any later time, when a node that it
+Runs in a separate process: Ray sends its driver a SIGTERM, at any later time, when a node that it
 was connected to is gone.
 """
 
@@ -41,13 +41,13 @@ def main() -> None:
 
 
 def measure_without_cluster(folder: Path) -> dict[str, Any]:
-    """A campaign on a cluster that is not there."""
+    """Run a campaign on a missing cluster."""
     run_campaign(folder, SETTINGS, lambda _: None, open_runner=ray_runner("auto"))
     return {}
 
 
 def measure(folder: Path, what: str) -> dict[str, Any]:
-    """A campaign on two nodes, of which one is lost; or on none that has a device."""
+    """Run a campaign on two nodes, one of which is lost, or on a cluster without devices."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(

@@ -1,4 +1,4 @@
-"""One profiler a device."""
+"""Device lock: one profiler per device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with lock_device(detect(gpu=False), Path(sys.argv[1])):
 
 @pytest.fixture(autouse=True)
 def lock_folder(tmp_path, monkeypatch):
-    """A lock folder of this test's own."""
+    """Separate lock folder of this test."""
     folder = tmp_path / "locks"
     folder.mkdir()
     monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
@@ -54,7 +54,7 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_a_second_profiler_is_refused_and_told_who_the_first_is(holder, tmp_path):
+def test_a_second_profiler_is_rejected_with_the_identity_of_the_first(holder, tmp_path):
     told = (
         rf"device '{CPU.kind}' is being profiled by process {holder.pid} \(user .+, "
         rf"into {re.escape(str(tmp_path / 'theirs'))}, since 20.+\); wait for it"
@@ -63,7 +63,7 @@ def test_a_second_profiler_is_refused_and_told_who_the_first_is(holder, tmp_path
         pytest.fail("it was let in")
 
 
-def test_a_holder_that_was_killed_holds_nothing(holder, tmp_path):
+def test_the_lock_of_a_killed_process_is_released(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
 
@@ -71,7 +71,7 @@ def test_a_holder_that_was_killed_holds_nothing(holder, tmp_path):
         pass
 
 
-def test_a_lock_can_be_had_again_when_it_was_given_back(tmp_path):
+def test_a_released_lock_can_be_acquired_again(tmp_path):
     for _ in range(2):
         with lock_device(CPU, tmp_path):
             pass
@@ -81,7 +81,7 @@ def test_a_lock_can_be_had_again_when_it_was_given_back(tmp_path):
         pass
 
 
-def test_a_holder_that_has_not_yet_said_who_it_is_is_another_process(lock_folder, tmp_path):
+def test_a_holder_without_an_identity_yet_is_called_another_process(lock_folder, tmp_path):
     with lock_device(CPU, tmp_path):
         (lock_folder / "presage-profile-cpu.lock").write_text("{")
         with (
@@ -91,7 +91,7 @@ def test_a_holder_that_has_not_yet_said_who_it_is_is_another_process(lock_folder
             pytest.fail("it was let in")
 
 
-def test_every_user_can_lock_whatever_the_first_ones_umask_was(lock_folder, tmp_path):
+def test_every_user_can_lock_after_any_umask_of_the_first(lock_folder, tmp_path):
     before = os.umask(0o077)
     try:
         with lock_device(CPU, tmp_path):
@@ -114,9 +114,7 @@ def test_a_planted_link_is_not_followed(lock_folder, tmp_path, caplog):
     assert "is not locked" in caplog.text
 
 
-def test_where_no_folder_can_be_written_to_there_is_a_warning_and_no_lock(
-    monkeypatch, tmp_path, caplog
-):
+def test_without_a_writable_folder_there_is_a_warning_and_no_lock(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "missing"))
     with lock_device(CPU, tmp_path):
         pass
@@ -126,14 +124,14 @@ def test_where_no_folder_can_be_written_to_there_is_a_warning_and_no_lock(
     assert FOLDER_VARIABLE in line
 
 
-def test_the_next_folder_serves_when_the_first_cannot(monkeypatch, lock_folder, tmp_path):
+def test_the_next_folder_is_used_when_the_first_cannot_be(monkeypatch, lock_folder, tmp_path):
     monkeypatch.delenv(FOLDER_VARIABLE)
     monkeypatch.setattr(device_lock, "FOLDERS", (Path("/proc"), lock_folder))
     with lock_device(CPU, tmp_path):
         assert list(lock_folder.iterdir())
 
 
-def test_two_gpus_of_a_kind_are_two_devices_and_a_gpu_is_not_the_processor(
+def test_two_gpus_of_a_kind_and_the_processor_have_separate_locks(
     monkeypatch, lock_folder, tmp_path
 ):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -1,4 +1,4 @@
-"""How a GPU can be shared, as found; MPS's daemon is a script that answers like it."""
+"""Detection of GPU sharing modes; a script stands in for the MPS daemon."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SLICES = (
 
 @pytest.fixture(autouse=True)
 def no_daemon(monkeypatch, tmp_path):
-    """A machine without MPS's daemon and program."""
+    """Hide the MPS daemon and its program."""
     pipes = tmp_path / "mps"
     pipes.mkdir()
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(pipes))
@@ -58,7 +58,7 @@ ANSWERS = "assert sys.argv[1:] == []; assert sys.stdin.read() == 'get_server_lis
 REFUSES = "print('Cannot find MPS control daemon process'); sys.exit(1)"
 
 
-def test_a_daemon_runs_if_its_pipe_is_there_and_it_answers(no_daemon, tmp_path):
+def test_a_daemon_is_running_if_its_pipe_exists_and_it_responds(no_daemon, tmp_path):
     install_control(tmp_path / "bin", ANSWERS)
     assert not is_mps_daemon_running()
     (no_daemon / "control").touch()
@@ -67,7 +67,7 @@ def test_a_daemon_runs_if_its_pipe_is_there_and_it_answers(no_daemon, tmp_path):
     assert not is_mps_daemon_running()
 
 
-def test_without_its_program_a_daemon_is_looked_for_among_the_processes(no_daemon):
+def test_without_its_program_a_daemon_is_searched_among_the_processes(no_daemon):
     (no_daemon / "control").touch()
     assert not is_mps_daemon_running()
     name = "/usr/bin/nvidia-cuda-mps-control"
@@ -92,13 +92,13 @@ def test_a_gpu_without_mig_and_mps_is_shared_by_time_slice():
     assert sharing.modes == ("exclusive", "time-slice")
 
 
-def test_a_gpu_too_old_for_mig_has_none():
+def test_a_gpu_without_mig_support_has_no_slices():
     no = said(DeviceGetMigMode=pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
 
     assert not detect_sharing(RecordedNvml([*WHERE, *no])).mig
 
 
-def test_mig_slices_are_recorded_with_their_part_of_the_compute():
+def test_mig_slices_are_recorded_with_their_fraction_of_the_compute():
     driver = RecordedNvml(
         [
             *WHERE,
@@ -133,7 +133,7 @@ def test_mig_slices_are_recorded_with_their_part_of_the_compute():
         (GpuSharing(mps=True, mig=True, slices=SLICES), ("mig",)),
     ],
 )
-def test_modes_are_those_that_would_work(sharing, modes):
+def test_only_working_modes_are_listed(sharing, modes):
     assert sharing.modes == modes
 
 
@@ -156,7 +156,7 @@ def test_a_share_by_mig_is_the_smallest_slice_of_that_compute():
         gpu_environment(Share(0.5, "mig"), sharing)
 
 
-def test_the_whole_of_a_gpu_in_mig_mode_is_the_slice_that_is_named_or_the_largest(monkeypatch):
+def test_a_full_share_in_mig_mode_is_the_named_or_the_largest_slice(monkeypatch):
     h100 = catalogue()["h100"]
     assert full_share(CPU) == Share()
     monkeypatch.setattr(gpu_sharing, "detect_sharing", lambda: GpuSharing(mps=False))
@@ -170,7 +170,7 @@ def test_the_whole_of_a_gpu_in_mig_mode_is_the_slice_that_is_named_or_the_larges
     assert environment_of(full_share(h100), h100) == {"CUDA_VISIBLE_DEVICES": "MIG-b"}
 
 
-def test_what_a_job_is_given_is_told_where_the_device_is_and_no_driver_is_asked_again():
+def test_the_environment_of_a_share_names_the_device_without_another_query():
     h100, slice_ = catalogue()["h100"], Share(3 / 7, "mig")
 
     assert undivided_share(h100, 4, Share(), mode="time-slice") == Share(mode="time-slice")
@@ -182,7 +182,7 @@ def test_what_a_job_is_given_is_told_where_the_device_is_and_no_driver_is_asked_
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "time-slice"])
-def test_time_slicing_goes_past_a_daemon_that_runs(mode):
+def test_time_slicing_bypasses_a_running_daemon(mode):
     assert gpu_environment(Share(1.0, mode), GpuSharing(mps=False)) == {}
     environment = gpu_environment(Share(1.0, mode), GpuSharing(mps=True))
 
@@ -198,12 +198,12 @@ def test_time_slicing_goes_past_a_daemon_that_runs(mode):
         (Share(0.5, "cpu-quota"), "this mode is for processors"),
     ],
 )
-def test_a_share_that_cannot_be_given_is_refused_with_a_remedy(share, words):
+def test_the_error_of_an_impossible_share_has_a_remedy(share, words):
     with pytest.raises(ProfilingError, match=words):
         gpu_environment(share, GpuSharing(mps=False))
 
 
-def test_a_share_of_this_machines_gpu_is_by_what_is_found_on_it(monkeypatch):
+def test_a_share_of_this_machines_gpu_uses_the_detected_modes(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(WHERE))
 
     assert detect_sharing().modes == ("exclusive", "time-slice")

@@ -1,4 +1,4 @@
-"""The profiler on a processor: real processes, real jobs."""
+"""Profiler on a processor, with real processes and jobs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def calibrated(measured: Path, tmp_path: Path) -> Path:
-    """Folder of a campaign in which nothing but the calibration is done."""
+    """Folder of a campaign in which only the calibration is done."""
     shutil.copy(measured / "devices.parquet", tmp_path)
     return tmp_path
 
@@ -83,7 +83,7 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def workers(parent: psutil.Process) -> list[psutil.Process]:
-    """Its worker processes."""
+    """Return its worker processes."""
     children = parent.children()
     return [child for child in children if "running.worker" in " ".join(command(child))]
 
@@ -107,18 +107,18 @@ def eventually(condition: Callable[[], Any], *, within_s: float = 60.0) -> Any:
 # --- steps and windows --------------------------------------------------------------------------
 
 
-def test_only_steps_wholly_within_the_time_in_which_all_members_stepped_are_counted():
+def test_only_steps_within_the_time_in_which_all_members_ran_are_counted():
     early = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)]
     late = [(0.5, 2.5), (2.5, 3.5)]
 
     assert common_steps([early, late]) == [[(1.0, 2.0), (2.0, 3.0)], late]
 
 
-def test_without_a_step_of_one_member_no_step_of_another_counts():
+def test_if_one_member_made_no_step_no_step_of_another_counts():
     assert common_steps([[(0.0, 1.0)], []]) == [[], []]
 
 
-def test_windows_grow_with_the_steps_up_to_a_limit():
+def test_windows_grow_with_the_step_time_up_to_a_limit():
     assert solo_window_s(1.2, warm_step_s=0.01) == 1.2
     assert solo_window_s(1.2, warm_step_s=0.2) == pytest.approx(2.4)
     assert solo_window_s(1.2, warm_step_s=10) == 6.0
@@ -137,7 +137,7 @@ def test_a_worker_starts_at_the_start_stops_after_the_deadline_and_steps_at_leas
     assert len(step_through(lambda: None, 0.0, 0.0)[0]) == 1
 
 
-def test_a_window_that_was_measured_is_better_than_a_quiet_one_that_was_not():
+def test_a_measured_window_is_better_than_a_quiet_unmeasured_one():
     def window(load: float | None, failure: str = "") -> RunResult:
         return RunResult((MemberResult("a"), MemberResult("b", failure=failure)), load)
 
@@ -149,7 +149,7 @@ def test_a_window_that_was_measured_is_better_than_a_quiet_one_that_was_not():
     assert less_disturbed(noisy, unknown := window(None)) is unknown
 
 
-def test_a_window_of_which_the_halves_differ_is_an_outlier_and_the_steadier_one_is_kept():
+def test_a_window_with_different_halves_is_replaced_by_a_steadier_one():
     slow_from_the_middle = np.array([0.1] * 10 + [0.2] * 10)
     assert unsteadiness(slow_from_the_middle) == pytest.approx(1.0)
     assert unsteadiness(np.array([0.1, 0.1, 9.0, 0.1] * 5)) == 0.0  # a hiccup is none
@@ -160,7 +160,7 @@ def test_a_window_of_which_the_halves_differ_is_an_outlier_and_the_steadier_one_
     assert less_disturbed(unsteady, steady) is steady
 
 
-def test_what_is_timed_warms_up_first_unless_one_call_takes_all_the_time():
+def test_a_timed_function_warms_up_unless_one_call_takes_all_the_time():
     calls: list[float] = []
     few = times_s(lambda: calls.append(0.0), "cpu", most=3)
     slow = times_s(lambda: time.sleep(TIMING_S), "cpu")
@@ -210,7 +210,7 @@ def test_a_job_that_raises_is_a_crash_with_its_message():
     assert "no-such" in member.message
 
 
-def test_a_child_that_keeps_silent_is_a_timeout_and_one_that_exits_a_crash():
+def test_a_silent_child_is_a_timeout_and_an_exited_one_a_crash():
     with Child("json.tool", {}, threads=1) as child, pytest.raises(ChildFailure) as died:
         child.read(until_s=time.monotonic() + 30)
     with Child("json.tool", {}, threads=1) as child, pytest.raises(ChildFailure) as silent:
@@ -222,9 +222,7 @@ def test_a_child_that_keeps_silent_is_a_timeout_and_one_that_exits_a_crash():
 @pytest.mark.parametrize(
     ("failure", "fits"), [("out-of-memory", False), ("crash", True), ("timeout", True), ("", True)]
 )
-def test_members_do_not_fit_if_one_ran_out_of_memory_and_no_slowdown_is_told_after_a_failure(
-    failure, fits
-):
+def test_out_of_memory_means_no_fit_and_a_failure_means_no_slowdown(failure, fits):
     device = detect()
     context = Context(device, "test", machine_digest(device), versions(device))
     work = Work(("a", "b"), (Share(mode="time-slice"),) * 2, 1.0, (0.1, 0.1))
@@ -247,7 +245,7 @@ def test_members_do_not_fit_if_one_ran_out_of_memory_and_no_slowdown_is_told_aft
         (RuntimeError("shapes do not match"), "crash"),
     ],
 )
-def test_lack_of_memory_is_told_from_other_errors(error, failure):
+def test_out_of_memory_is_distinguished_from_other_errors(error, failure):
     assert failure_kind(error) == failure
 
 
@@ -280,7 +278,7 @@ def test_a_campaign_fills_every_table(measured):
     assert device["context_bytes"] > 100 << 20
 
 
-def test_a_campaign_that_is_complete_measures_nothing_again(measured):
+def test_a_complete_campaign_measures_nothing_again(measured):
     before = {path.name: path.read_bytes() for path in measured.iterdir()}
     end = run_campaign(measured, SETTINGS, lambda progress: None, HASTY)
 
@@ -288,7 +286,7 @@ def test_a_campaign_that_is_complete_measures_nothing_again(measured):
     assert {path.name: path.read_bytes() for path in measured.iterdir()} == before
 
 
-def test_tracing_again_with_the_same_tracer_changes_no_row(measured):
+def test_retracing_with_the_same_tracer_changes_no_row(measured):
     before = {name: rows(measured, name) for name in ("jobs", "nodes")}
 
     assert retrace(measured) == 2
@@ -296,7 +294,7 @@ def test_tracing_again_with_the_same_tracer_changes_no_row(measured):
         assert sorted(map(str, rows(measured, name))) == sorted(map(str, table))
 
 
-def test_a_campaign_keeps_to_its_share_and_folder(measured):
+def test_a_campaign_is_bound_to_its_share_and_folder(measured):
     if CORES > 1:
         fewer = CampaignSettings(campaign="test", budget_s=60, threads=1)
         with pytest.raises(ProfilingError, match="new campaign"):
@@ -305,7 +303,7 @@ def test_a_campaign_keeps_to_its_share_and_folder(measured):
         run_campaign(measured, SETTINGS, lambda progress: None)
 
 
-def test_a_device_is_calibrated_with_all_cores_whatever_threads_jobs_have(tmp_path, monkeypatch):
+def test_calibration_uses_all_cores_with_any_number_of_job_threads(tmp_path, monkeypatch):
     used = []
 
     def calibrate(device, *, threads, environment):
@@ -320,7 +318,7 @@ def test_a_device_is_calibrated_with_all_cores_whatever_threads_jobs_have(tmp_pa
     assert rows(tmp_path, "executions") == []
 
 
-def test_the_least_budget_measures_a_job_or_says_what_it_takes_but_never_ends_with_nothing(
+def test_the_smallest_budget_measures_a_job_or_is_an_error_that_names_the_need(
     tmp_path,
 ):
     settings = CampaignSettings(campaign="test", budget_s=LEAST_BUDGET_S, families=("mlp",))
@@ -333,7 +331,7 @@ def test_the_least_budget_measures_a_job_or_says_what_it_takes_but_never_ends_wi
         assert rows(tmp_path, "executions")[0]["failure"] == ""
 
 
-def test_a_budget_that_calibration_used_up_says_how_many_seconds_are_needed(
+def test_the_error_of_a_budget_used_up_by_calibration_names_the_seconds_needed(
     calibrated, monkeypatch
 ):
     monkeypatch.setattr(campaign, "FIRST_SOLO_S", 40.0)
@@ -344,7 +342,7 @@ def test_a_budget_that_calibration_used_up_says_how_many_seconds_are_needed(
 
 
 @pytest.mark.parametrize("wish", [{"sharing": ("time-slice", "mps")}, {"solo_shares": (1.0, 0.5)}])
-def test_a_share_that_the_device_cannot_give_is_refused_before_anything_is_measured(tmp_path, wish):
+def test_an_unsupported_share_is_rejected_before_any_measurement(tmp_path, wish):
     settings = CampaignSettings(campaign="test", budget_s=60, families=("mlp",), **wish)
 
     with pytest.raises(ProfilingError, match=r"sharing mode 'mps'.* is a processor"):
@@ -352,7 +350,7 @@ def test_a_share_that_the_device_cannot_give_is_refused_before_anything_is_measu
     assert not list(tmp_path.iterdir())
 
 
-def test_other_systems_than_linux_are_refused_by_name(tmp_path, monkeypatch):
+def test_the_error_names_a_system_other_than_linux(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
 
     with pytest.raises(ProfilingError, match="needs Linux, but this is Darwin"):
@@ -360,7 +358,7 @@ def test_other_systems_than_linux_are_refused_by_name(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_the_error_names_a_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").touch()
 
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -370,7 +368,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
             run_campaign(folder, SETTINGS, lambda progress: None)
 
 
-def test_a_worker_killed_by_the_kernel_is_out_of_memory_and_the_campaign_goes_on(calibrated):
+def test_a_worker_killed_by_the_kernel_is_out_of_memory_and_the_campaign_continues(calibrated):
     def kill_the_first_worker() -> None:
         (victim,) = eventually(lambda: workers(psutil.Process()))
         os.kill(victim.pid, signal.SIGKILL)
@@ -391,7 +389,7 @@ def test_a_worker_killed_by_the_kernel_is_out_of_memory_and_the_campaign_goes_on
 
 @pytest.fixture
 def running(calibrated: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A campaign in a process of its own, at the moment its first worker is there."""
+    """Campaign in a separate process, at the start of its first worker."""
     flags = "--campaign test --budget-s 60 --families mlp --jobs 9 --colocations 9".split()
     process = subprocess.Popen(
         [sys.executable, "-m", "presage.pipelines.stages.profile", str(calibrated), *flags],
@@ -406,7 +404,7 @@ def running(calibrated: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def test_ctrl_c_leaves_whole_tables_and_no_worker(running, calibrated):
+def test_ctrl_c_leaves_complete_tables_and_no_worker(running, calibrated):
     (worker,) = workers(psutil.Process(running.pid))
     running.send_signal(signal.SIGINT)
     _, message = running.communicate(timeout=30)
@@ -428,7 +426,7 @@ def test_no_worker_outlives_a_campaign_that_is_killed(running):
     eventually(lambda: not worker.is_running() or worker.status() == "zombie", within_s=10)
 
 
-def test_a_campaign_that_is_killed_again_and_again_goes_on_and_measures_nothing_twice(calibrated):
+def test_a_repeatedly_killed_campaign_resumes_and_measures_nothing_twice(calibrated):
     draw = random.Random(0)
     kept: list[dict[str, Any]] = []
     flags = "--campaign test --budget-s 60 --families mlp --jobs 2 --colocations 1 --window-s 0.2"
@@ -467,7 +465,7 @@ def test_a_campaign_that_is_killed_again_and_again_goes_on_and_measures_nothing_
         ({"budget_s": 60, "threads": CORES + 1}, "threads"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_a_remedy(settings, words):
+def test_the_error_of_an_unmeasurable_job_has_a_remedy(settings, words):
     with pytest.raises(ProfilingError, match=words):
         CampaignSettings(campaign="test", **settings)
 
@@ -481,7 +479,7 @@ def test_what_cannot_be_measured_is_refused_with_a_remedy(settings, words):
         ("train: {}", ConfigError, "no section 'profile'"),
     ],
 )
-def test_the_stage_reads_its_parameters_and_names_a_wrong_one(tmp_path, params, error, words):
+def test_the_stage_reads_its_parameters_and_names_an_invalid_one(tmp_path, params, error, words):
     path = tmp_path / "params.yaml"
     path.write_text(params)
 
@@ -497,8 +495,10 @@ def test_the_budget_is_one_number():
 
 
 @pytest.mark.parametrize("full", ["nodes", "executions"])
-def test_a_full_disk_is_one_line_that_leaves_whole_tables_and_no_worker(measured, calibrated, full):
-    """A limit to a file's size stands for the disk's end: what comes before ``full`` fits."""
+def test_a_full_disk_is_one_line_of_error_with_complete_tables_and_no_worker(
+    measured, calibrated, full
+):
+    """A limit of the file size simulates a full disk: files before ``full`` fit."""
     whole = (measured / "executions.parquet").stat().st_size
     limit = {"nodes": 100, "executions": whole - 1000}[full]
     prepare = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"

@@ -1,4 +1,4 @@
-"""A campaign over a Ray cluster: two real nodes on this host, whose devices are processors."""
+"""Campaign over a Ray cluster of two real nodes on this host, with processors as devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).with_name("ray_campaign.py")
 
 
 def campaign(folder: Path, what: str) -> tuple[dict[str, Any], str]:
-    """What the campaign told, and what it logged."""
+    """Return the output of the campaign, and its log."""
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder), what],
         capture_output=True, text=True, timeout=280, check=True,
@@ -33,7 +33,7 @@ def campaign(folder: Path, what: str) -> tuple[dict[str, Any], str]:
     return told, ended.stderr
 
 
-def test_two_nodes_share_a_campaign_and_a_lost_ones_runs_are_made_again(tmp_path):
+def test_two_nodes_share_a_campaign_and_runs_of_a_lost_node_are_repeated(tmp_path):
     told, logged = campaign(tmp_path, "lose-a-node")
     executions = tables.read(tables.EXECUTIONS, tmp_path / "executions.parquet").to_pylist()
 
@@ -43,20 +43,20 @@ def test_two_nodes_share_a_campaign_and_a_lost_ones_runs_are_made_again(tmp_path
     assert "a device was lost" in logged
 
 
-def test_a_cluster_without_devices_says_how_to_offer_them(tmp_path):
+def test_the_error_of_a_cluster_without_devices_says_how_to_offer_them(tmp_path):
     told, _ = campaign(tmp_path / "new", "no-devices")
 
     assert "offers no 'presage_device'; start its nodes with" in told["error"]
     assert not (tmp_path / "new").exists()
 
 
-def test_an_address_where_nobody_answers_is_refused_within_seconds(tmp_path):
+def test_an_address_without_a_response_is_an_error_within_seconds(tmp_path):
     settings = CampaignSettings(campaign="ray", budget_s=20)
     with pytest.raises(ProfilingError, match=r"no Ray cluster at '127\.0\.0\.1:1' .*ray start"):
         run_campaign(tmp_path, settings, lambda _: None, open_runner=ray_runner("127.0.0.1:1"))
 
 
-def test_no_cluster_there_is_one_line_with_a_remedy(tmp_path):
+def test_the_error_of_a_missing_cluster_is_one_line_with_a_remedy(tmp_path):
     told, _ = campaign(tmp_path, "no-cluster")
 
     assert "no Ray cluster at 'auto'" in told["error"]

@@ -1,4 +1,4 @@
-"""What the worker does on a GPU, with a GPU made of a clock; and the child's environment."""
+"""Worker on a simulated GPU, and the environment of the child process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEP_S = 0.01
 
 
 class FakeGpu:
-    """Works off what it is given, one thing after the other; its clock began at some other time."""
+    """GPU that runs kernels in order, with a clock of another origin."""
 
     def __init__(self) -> None:
         self.idle_from_s = 0.0
@@ -66,7 +66,7 @@ class FakeEvent:
 # --- the clock of a GPU -------------------------------------------------------------------------
 
 
-def test_steps_on_a_gpu_last_as_long_as_their_work_and_follow_one_another():
+def test_steps_on_a_gpu_last_as_long_as_their_work_and_run_in_order():
     gpu = FakeGpu()
     start_s = time.monotonic() + 0.02
     steps, cpu_s = step_through_on_gpu(gpu.launch, start_s, start_s + 0.2, gpu.event)
@@ -80,7 +80,7 @@ def test_steps_on_a_gpu_last_as_long_as_their_work_and_follow_one_another():
     assert cpu_s < 0.15  # waiting for the GPU is not work
 
 
-def test_their_times_are_of_the_monotonic_clock_that_other_jobs_use():
+def test_step_times_are_of_the_shared_monotonic_clock():
     gpu = FakeGpu()
     now_s = time.monotonic()
     steps, _ = step_through_on_gpu(gpu.launch, now_s, now_s + 0.1, gpu.event)
@@ -89,7 +89,7 @@ def test_their_times_are_of_the_monotonic_clock_that_other_jobs_use():
         assert end_s == pytest.approx(ended_s, abs=2e-3)
 
 
-def test_the_processor_runs_ahead_by_a_few_steps_so_the_gpu_never_waits_nor_queues_for_long():
+def test_the_processor_runs_a_few_steps_ahead_of_the_gpu():
     gpu = FakeGpu()
     now_s = time.monotonic()
     steps, _ = step_through_on_gpu(gpu.launch, now_s, now_s + 0.2, gpu.event)
@@ -98,7 +98,7 @@ def test_the_processor_runs_ahead_by_a_few_steps_so_the_gpu_never_waits_nor_queu
     assert len(gpu.ended_s) <= len(steps) + AHEAD + 1
 
 
-def test_a_job_that_keeps_the_processor_busy_longer_than_the_gpu_is_timed_by_the_processor():
+def test_a_job_bound_by_the_processor_is_timed_by_the_processor():
     gpu = FakeGpu()
 
     def run() -> None:
@@ -118,7 +118,7 @@ def test_there_is_at_least_one_step():
     assert len(step_through_on_gpu(gpu.launch, 0.0, 0.0, gpu.event)[0]) == 1
 
 
-def test_clocks_are_tied_by_the_quickest_of_several_tries():
+def test_clocks_are_aligned_by_the_quickest_of_several_tries():
     gpu = FakeGpu()
     gpu.launch(0.05)  # another job's: the first event is late
     event, at_s = tied_event(gpu.event)
@@ -146,7 +146,7 @@ def test_clocks_are_tied_by_the_quickest_of_several_tries():
         (RuntimeError("CUDA error: device-side assert triggered"), 0, "crash"),
     ],
 )
-def test_a_gpu_out_of_memory_is_told_from_one_that_is_broken(error, short, failure):
+def test_a_gpu_out_of_memory_is_distinguished_from_a_broken_one(error, short, failure):
     assert failure_kind(error, memory_is_short=bool(short)) == failure
 
 
@@ -155,7 +155,7 @@ def test_a_gpu_out_of_memory_is_told_from_one_that_is_broken(error, short, failu
 
 @pytest.fixture
 def kernels():
-    """The settings of torch, put back afterwards."""
+    """Restore the settings of torch afterwards."""
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     yield
@@ -163,7 +163,7 @@ def kernels():
 
 
 @pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", False), ("tf32", True)])
-def test_tf32_is_used_when_it_is_asked_for_and_never_in_place_of_fp32(kernels, precision, tf32):
+def test_tf32_is_used_only_on_request(kernels, precision, tf32):
     choose_cuda_kernels(precision)
 
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
@@ -171,7 +171,7 @@ def test_tf32_is_used_when_it_is_asked_for_and_never_in_place_of_fp32(kernels, p
     assert torch.backends.cudnn.benchmark is False
 
 
-def test_a_limit_on_a_gpu_is_a_fraction_of_its_memory_and_none_on_the_process(monkeypatch):
+def test_a_memory_limit_on_a_gpu_does_not_limit_the_process(monkeypatch):
     asked: list[float] = []
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60, 80))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", asked.append)
@@ -224,7 +224,7 @@ def test_a_window_is_answered_with_steps_and_memory_by_device_and_by_allocator()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_both_ways_of_stepping_keep_the_same_law(device):
+def test_both_ways_of_stepping_have_the_same_properties(device):
     gpu = FakeGpu()
     start_s = time.monotonic() + 0.02
     if device == "cpu":
@@ -240,7 +240,7 @@ def test_both_ways_of_stepping_keep_the_same_law(device):
 # --- the environment ----------------------------------------------------------------------------
 
 
-def test_a_child_gets_the_environment_that_gives_it_its_share(tmp_path, monkeypatch):
+def test_a_child_gets_the_environment_of_its_share(tmp_path, monkeypatch):
     (tmp_path / "tells.py").write_text(
         "import json, os; print(json.dumps({'event': 'told', **os.environ}))"
     )

@@ -1,4 +1,4 @@
-"""Workers that are begun before they are needed: as on a GPU, but on this processor."""
+"""Pool of workers started ahead, as for a GPU, on this processor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOB = parse("mlp/w128-d2/b8/sgd")
 
 @pytest.fixture
 def workers(monkeypatch):
-    """Workers with spares, though the device is a processor."""
+    """Pool with spare workers, although the device is a processor."""
     monkeypatch.setattr(module, "is_gpu", lambda _device: True)
     monkeypatch.setattr(module, "SPARES", 1)
     monkeypatch.setattr(Workers, "_start", _start_on_cpu)
@@ -32,13 +32,13 @@ def _start_on_cpu(_self):
     return Child(module.WORKER, spec, threads=1)
 
 
-def test_a_processor_keeps_none_in_reserve():
+def test_the_pool_of_a_processor_has_no_spare_workers():
     with Workers(detect(gpu=False), RunOptions(threads=1)) as kept:
         assert not kept._spares
     assert SPARES >= 4  # as many members as a co-location may have
 
 
-def test_a_spare_is_taken_another_is_begun_and_none_is_left_behind(workers):
+def test_a_used_spare_is_replaced_and_none_is_left_behind(workers):
     with workers:
         (spare,) = workers._spares
         child = workers.begin(JOB, Share())
@@ -52,7 +52,7 @@ def test_a_spare_is_taken_another_is_begun_and_none_is_left_behind(workers):
     assert not psutil.pid_exists(child.pid) or not child.alive
 
 
-def test_a_spare_that_died_is_replaced(workers):
+def test_a_dead_spare_is_replaced(workers):
     with workers:
         (spare,) = workers._spares
         psutil.Process(spare.pid).kill()

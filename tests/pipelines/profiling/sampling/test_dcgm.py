@@ -1,4 +1,4 @@
-"""DCGM, through a command that prints what it would."""
+"""DCGM sampler with a stand-in of the command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_dcgm_tells_the_activity_of_multiprocessors_and_leaves_no_process(tmp_path):
+def test_dcgm_reports_the_activity_of_multiprocessors_and_leaves_no_process(tmp_path):
     install_dcgmi(tmp_path, PRINTS_UNTIL_INTERRUPTED)
     before = set(psutil.Process().children())
     seen = sample([*WHERE, *MEMORY], window_s=0.5)
@@ -50,9 +50,7 @@ def test_dcgm_tells_the_activity_of_multiprocessors_and_leaves_no_process(tmp_pa
     assert set(psutil.Process().children()) == before
 
 
-def test_where_dcgm_cannot_count_nvmls_own_monitor_does_and_the_reason_is_told_once(
-    tmp_path, caplog
-):
+def test_without_dcgm_counters_gpm_is_used_and_the_reason_is_logged_once(tmp_path, caplog):
     install_dcgmi(tmp_path, "raise SystemExit('unable to establish a connection')")
     for _ in range(2):
         sampler = NvmlSampler(RecordedNvml.read(RECORDINGS / "session.json"))
@@ -65,7 +63,7 @@ def test_where_dcgm_cannot_count_nvmls_own_monitor_does_and_the_reason_is_told_o
     assert "nv-hostengine" in line
 
 
-def test_a_dcgm_that_does_not_end_is_killed(tmp_path, monkeypatch):
+def test_a_hanging_dcgm_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(dcgm, "PATIENCE_S", 0.2)
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
     install_dcgmi(tmp_path, deaf)
@@ -79,7 +77,7 @@ def test_a_dcgm_that_does_not_end_is_killed(tmp_path, monkeypatch):
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_lines_of_dcgm_that_are_blank_or_impossible_count_for_nothing():
+def test_blank_or_impossible_lines_of_dcgm_are_ignored():
     reading = dcgm.parse([*DMON.splitlines(), "GPU 0  9223372036854775794  0.450", "Error: x", ""])
 
     assert reading.activity == pytest.approx(0.85)

@@ -1,4 +1,4 @@
-"""NVIDIA's driver when it fails, refuses, or is lost."""
+"""NVML sampler with a driver that fails, denies permission, or is lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def all_fail(code: int):
         pynvml.NVML_ERROR_UNKNOWN,  # what a sandbox makes of a question that it does not know
     ],
 )
-def test_what_a_driver_does_not_tell_is_none(code):
+def test_unsupported_values_are_none(code):
     assert sample(all_fail(code)) == DeviceSample(None, None)
     assert sample([*WHERE, *MEMORY]) == DeviceSample(None, None)  # an old nvidia-ml-py
 
@@ -69,7 +69,7 @@ def test_what_a_driver_does_not_tell_is_none(code):
     + [pynvml.NVML_ERROR_UNKNOWN],
 )
 @pytest.mark.parametrize("function", ["DeviceGetUtilizationRates", "DeviceGetMemoryInfo"])
-def test_a_driver_that_disappears_in_a_window_ends_it_with_a_remedy(code, function):
+def test_the_loss_of_the_driver_in_a_window_is_an_error_with_a_remedy(code, function):
     fine = busy_with(load(MEMBER, 60), member=300)
     sampler = NvmlSampler(
         RecordedNvml(
@@ -88,7 +88,7 @@ def test_a_driver_that_disappears_in_a_window_ends_it_with_a_remedy(code, functi
         sampler.stop()
 
 
-def test_a_driver_that_is_gone_before_a_window_ends_it_too():
+def test_the_loss_of_the_driver_before_a_window_is_an_error_too():
     gone = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
     with pytest.raises(ProfilingError, match="GPU is lost"):
         NvmlSampler(RecordedNvml(said(DeviceGetHandleByIndex=gone)))
@@ -97,7 +97,7 @@ def test_a_driver_that_is_gone_before_a_window_ends_it_too():
         sampler.start([MEMBER])
 
 
-def test_a_driver_that_hangs_ends_a_window_and_is_asked_no_more(monkeypatch):
+def test_a_hanging_driver_ends_a_window_and_is_not_called_again(monkeypatch):
     class Counters:
         def start(self) -> None:
             pass
@@ -118,7 +118,7 @@ def test_a_driver_that_hangs_ends_a_window_and_is_asked_no_more(monkeypatch):
         over.set()
 
 
-def test_a_question_that_failed_for_a_moment_is_asked_again():
+def test_a_transient_failure_is_retried():
     busy = said(DeviceGetUtilizationRates=failing(pynvml.NVML_ERROR_TIMEOUT))
     later = said(at_s=0.1, DeviceGetUtilizationRates={"gpu": 70, "memory": 0})
 
@@ -133,7 +133,7 @@ def test_an_empty_list_of_process_samples_is_no_foreign_load(code):
     assert sample([*WHERE, *MEMORY, *empty]).foreign_load == 0
 
 
-def test_a_question_that_is_not_supported_is_asked_once():
+def test_an_unsupported_call_is_made_once():
     driver = RecordedNvml(all_fail(pynvml.NVML_ERROR_NOT_SUPPORTED))
     sampler = NvmlSampler(driver, period_s=0.005)
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_a_question_that_is_not_supported_is_asked_once():
     assert driver.asked.count("nvmlDeviceGetUtilizationRates") == 1
 
 
-def test_missing_permission_is_told_once_by_name(caplog):
+def test_a_missing_permission_is_logged_once_by_name(caplog):
     no = said(DeviceGetProcessUtilization=failing(pynvml.NVML_ERROR_NO_PERMISSION))
     for _ in range(2):
         assert sample([*WHERE, *MEMORY, *no]).foreign_load is None
@@ -153,14 +153,14 @@ def test_missing_permission_is_told_once_by_name(caplog):
     assert "no permission for nvmlDeviceGetProcessUtilization" in line
 
 
-def test_every_error_of_nvml_has_a_verdict():
+def test_every_error_of_nvml_is_classified():
     codes = [getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")]
 
     assert all(isinstance(verdict(failing(code)), Verdict) for code in codes)
     assert verdict(failing(12345)) is verdict(RuntimeError()) is Verdict.SUSPECT
 
 
-def test_a_crash_is_the_jobs_own_only_if_the_driver_is_still_there(monkeypatch):
+def test_a_crash_is_attributed_to_the_job_only_if_the_driver_responds(monkeypatch):
     h100 = catalogue()["h100"]
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml([*WHERE, *MEMORY]))
     require_driver(h100)
@@ -177,7 +177,7 @@ def test_a_crash_is_the_jobs_own_only_if_the_driver_is_still_there(monkeypatch):
     ("visible", "handle"),
     [("0", "first"), ("1,0", "second"), ("GPU-beef", "second"), ("MIG-1", "parent")],
 )
-def test_the_gpu_that_is_sampled_is_the_one_that_jobs_see(monkeypatch, visible, handle):
+def test_the_sampled_gpu_is_the_one_visible_to_jobs(monkeypatch, visible, handle):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
     class TwoGpus(RecordedNvml):

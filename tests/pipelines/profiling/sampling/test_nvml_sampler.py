@@ -1,4 +1,4 @@
-"""A GPU through its driver, as recorded."""
+"""NVML sampler over recorded sessions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("gpu_machine")
 
 
 @pytest.mark.parametrize("path", sorted(RECORDINGS.glob("*.json")), ids=lambda path: path.stem)
-def test_laws_that_hold_in_every_recorded_session(path):
+def test_properties_of_every_recorded_session(path):
     recording = json.loads(path.read_text())
     member, before_bytes = recording["member"], recording["memory_before_bytes"]
     sampler = NvmlSampler(RecordedNvml.read(path), memory_before_bytes=before_bytes)
@@ -60,7 +60,7 @@ def test_laws_that_hold_in_every_recorded_session(path):
         assert share is None or 0 <= share <= 1
 
 
-def test_a_session_tells_of_utilization_power_clocks_memory_and_multiprocessors():
+def test_a_session_has_utilization_power_clocks_memory_and_multiprocessors():
     path = RECORDINGS / "session.json"
     sampler = NvmlSampler(RecordedNvml.read(path))
     sampler.start([1])
@@ -76,7 +76,7 @@ def test_a_session_tells_of_utilization_power_clocks_memory_and_multiprocessors(
     assert seen.throttled is True
 
 
-def test_what_is_recorded_plays_back_the_same(monkeypatch):
+def test_a_recording_plays_back_the_same(monkeypatch):
     script = Path(__file__).parents[4] / "benchmarks/profiling/record_nvml.py"
     spec = importlib.util.spec_from_file_location("record_nvml", script)
     assert spec is not None
@@ -104,7 +104,7 @@ def test_what_is_recorded_plays_back_the_same(monkeypatch):
 # --- utilization --------------------------------------------------------------------------------
 
 
-def test_the_drivers_own_samples_are_weighted_by_the_time_each_tells_of():
+def test_the_drivers_samples_are_weighted_by_their_duration():
     samples = [(100, 0.0), (200, 100.0), (500, 50.0)]
 
     assert time_weighted(samples, after_us=100, window_us=400) == pytest.approx(62.5)
@@ -118,7 +118,7 @@ def test_the_drivers_own_samples_are_weighted_by_the_time_each_tells_of():
     st.integers(0, 10**7),
     st.integers(1, 10**7),
 )
-def test_a_weighted_mean_lies_within_what_was_sampled(samples, after_us, window_us):
+def test_a_weighted_mean_lies_within_the_samples(samples, after_us, window_us):
     samples.sort()
     mean = time_weighted(samples, after_us=after_us, window_us=window_us)
 
@@ -127,7 +127,7 @@ def test_a_weighted_mean_lies_within_what_was_sampled(samples, after_us, window_
         assert min(values) - 1e-9 <= mean <= max(values) + 1e-9
 
 
-def test_without_samples_utilization_is_polled_and_the_first_polls_are_of_the_time_before():
+def test_without_samples_utilization_is_polled_and_early_polls_are_dropped():
     assert later_mean([(0.0, 0.0), (0.4, 0.2), (0.6, 1.0), (0.9, 0.8)], window_s=1.0) == 0.9
     assert later_mean([(0.0, 0.3)], window_s=1.0) == 0.3
     assert later_mean([], window_s=1.0) is None
@@ -147,7 +147,7 @@ def test_samples_from_before_the_window_do_not_count():
 # --- members and strangers ----------------------------------------------------------------------
 
 
-def test_what_others_do_is_foreign_and_a_members_memory_is_its_most():
+def test_load_of_other_processes_is_foreign_and_memory_is_the_members_peak():
     seen = sample(
         [
             *busy_with(load(MEMBER, 50), load(STRANGER, 10), load(STRANGER, 30), member=300),
@@ -160,13 +160,13 @@ def test_what_others_do_is_foreign_and_a_members_memory_is_its_most():
     assert seen.memory_bytes == {MEMBER: 300}
 
 
-def test_without_members_all_that_a_gpu_does_is_foreign():
+def test_without_members_all_load_is_foreign():
     seen = sample(busy_with(load(STRANGER, 10)), pids=())
 
     assert seen.foreign_load == seen.compute_utilization == 0.6
 
 
-def test_senseless_process_samples_are_left_out():
+def test_invalid_process_samples_are_ignored():
     seen = sample(busy_with(load(MEMBER, 50), load(STRANGER, 4_000_000), load(0, 90)))
 
     assert seen.foreign_load == 0
@@ -178,7 +178,7 @@ def test_clients_of_mps_are_members_too():
     assert sample([*busy_with(), *clients]).memory_bytes == {MEMBER: 500}
 
 
-def test_where_process_ids_are_hidden_memory_is_what_came_on_top_and_foreign_load_is_unknown():
+def test_with_hidden_process_ids_memory_is_the_increase_and_foreign_load_unknown():
     hidden = [*busy_with(load(STRANGER, 60), stranger=None)]
 
     alone = sample(hidden, memory_before_bytes=1 * GIB)
@@ -188,7 +188,7 @@ def test_where_process_ids_are_hidden_memory_is_what_came_on_top_and_foreign_loa
     assert two.memory_bytes == {}
 
 
-def test_on_an_idle_gpu_there_is_no_foreign_load_even_if_process_ids_are_hidden():
+def test_an_idle_gpu_has_no_foreign_load_also_with_hidden_process_ids():
     idle = said(DeviceGetUtilizationRates={"gpu": 0, "memory": 0})
 
     assert sample([*WHERE, *MEMORY, *idle]).foreign_load == 0

@@ -28,7 +28,7 @@ def one_thread():
 
 @functools.cache
 def smallest(family: str) -> JobConfig:
-    """The variant with the fewest parameters, at the smallest batch."""
+    """Return the variant with the fewest parameters, at the smallest batch."""
 
     def parameters(config: JobConfig) -> int:
         with torch.device("meta"):
@@ -80,7 +80,7 @@ def test_a_step_runs_on_the_meta_device_where_nothing_is_allocated(config):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_step_can_outlive_the_device_context_it_was_built_in(family):
+def test_a_step_works_outside_the_device_context_that_built_it(family):
     with torch.device("meta"):
         step = build(smallest(family))
 
@@ -101,7 +101,7 @@ def test_input_elements_do_not_depend_on_the_batch(family):
 
 @functools.cache
 def trains_lstm_in_bf16():
-    """Not on every processor: oneDNN's needs AVX-512."""
+    """Return whether this processor can: oneDNN needs AVX-512."""
     lstm, x = torch.nn.LSTM(8, 8), torch.zeros(2, 1, 8)
     try:
         with torch.autocast("cpu", torch.bfloat16):
@@ -114,7 +114,7 @@ def trains_lstm_in_bf16():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_job_runs_in_bf16_and_keeps_the_weights_that_it_trains_in_fp32(family):
+def test_a_job_runs_in_bf16_with_trained_weights_in_fp32(family):
     if family == "lstm_lm" and not trains_lstm_in_bf16():
         pytest.skip("torch trains no LSTM in bf16 on this processor")
     step = build(replace(smallest(family), precision="bf16"))
@@ -134,7 +134,7 @@ def test_inference_in_bf16_runs_too(family):
     assert all(torch.isfinite(p).all() for p in step.parameters())
 
 
-def test_weights_that_are_not_trained_are_held_in_half_precision_on_meta_too():
+def test_frozen_weights_are_in_half_precision_on_meta_too():
     with torch.device("meta"):
         lora = build(replace(smallest("lora"), precision="bf16"))
     matrices = [p for p in lora.parameters() if p.ndim >= 2]
@@ -193,7 +193,7 @@ def test_the_grid_is_wide_ordered_and_free_of_duplicates():
     assert all(name == family.name for name, family in FAMILIES.items())
 
 
-def test_every_name_reads_back_as_its_config():
+def test_every_name_round_trips_to_its_config():
     assert [parse(c.name) for c in all_configs()] == list(all_configs())
 
 
@@ -205,7 +205,7 @@ def test_a_precision_other_than_fp32_is_part_of_the_name():
 
 
 @pytest.mark.parametrize("name", ["", "resnet", "resnet/w16-d20/32/sgd", "a/b/b1/sgd/bf16/more"])
-def test_a_name_that_cannot_be_read_shows_the_form(name):
+def test_the_error_of_an_invalid_name_shows_the_form(name):
     with pytest.raises(ValueError, match="resnet/w16-d20/b32/sgd"):
         parse(name)
 
@@ -220,7 +220,7 @@ def test_a_name_that_cannot_be_read_shows_the_form(name):
         (JobConfig("resnet", "w16-d20", 2, precision="fp8"), "use one of fp32, tf32, bf16, fp16"),
     ],
 )
-def test_a_wrong_config_is_refused_with_a_way_out(config, says):
+def test_the_error_of_an_invalid_config_has_a_remedy(config, says):
     with pytest.raises(ValueError, match=says):
         build(config)
 

@@ -110,14 +110,14 @@ def test_a_large_variant_can_be_traced(family):
 
 
 @pytest.mark.parametrize("family", ["llm_prefill", "llm_decode"])
-def test_what_is_never_trained_refuses_an_optimizer(family):
+def test_an_inference_only_family_rejects_an_optimizer(family):
     variant = next(iter(FAMILIES[family].variants))
 
     with pytest.raises(ValueError, match=f"{family}' is inference only.*use 'inference' instead"):
         build(JobConfig(family, variant, 1, "adamw"))
 
 
-def test_lora_trains_its_adapters_alone():
+def test_lora_trains_only_its_adapters():
     step = build(JobConfig("lora", "w128-d4-r4-t64", 2, "adamw"))
     (model,) = step.modules
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -133,7 +133,7 @@ def test_lora_trains_its_adapters_alone():
         assert torch.equal(parameter, before[name]) != adapter, name
 
 
-def test_lora_starts_at_the_frozen_model():
+def test_lora_initially_equals_the_frozen_model():
     model, tokens = Llama(**TINY, tokens=8), torch.randint(50, (2, 8))
     expected = model(tokens)
 
@@ -143,7 +143,7 @@ def test_lora_starts_at_the_frozen_model():
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_decoding_with_a_cache_equals_the_last_position_of_a_whole_pass(kv_heads):
+def test_decoding_with_a_cache_equals_the_last_position_of_a_full_pass(kv_heads):
     model = Llama(**TINY | {"kv_heads": kv_heads}, tokens=9).eval()
     tokens = torch.randint(50, (3, 9))
     served = CachedLlama(model, 9, start=0)
@@ -158,7 +158,7 @@ def test_decoding_with_a_cache_equals_the_last_position_of_a_whole_pass(kv_heads
     torch.testing.assert_close(decoded, whole[:, 8])
 
 
-def test_a_cache_is_made_once_in_the_type_of_the_keys():
+def test_a_cache_is_allocated_once_in_the_type_of_the_keys():
     step = build(JobConfig("llm_decode", "w256-d4-c128", 2, "inference"))
     (served,) = step.modules
     assert isinstance(served, CachedLlama)
@@ -180,7 +180,7 @@ def test_a_group_of_queries_shares_a_key():
     torch.testing.assert_close(attend(query[:, :, 4:], key, value), expected[:, :, 4:])
 
 
-def test_rotated_products_depend_on_the_distance_alone():
+def test_rotated_products_depend_only_on_the_distance():
     rotation = Rotation(8, 16)
     query, key = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
 
@@ -190,7 +190,7 @@ def test_rotated_products_depend_on_the_distance_alone():
     torch.testing.assert_close(near, far)
 
 
-def test_attention_sees_no_later_token():
+def test_attention_is_causal():
     attention, rotation = Attention(32, 4, 2), Rotation(8, 6)
     x = torch.randn(1, 6, 32)
     changed = torch.cat([x[:, :5], torch.randn(1, 1, 32)], dim=1)

@@ -1,4 +1,4 @@
-"""The published networks have the published sizes, and run where nothing is allocated."""
+"""Vision models of the zoo have their published sizes, and run on the meta device."""
 
 import pytest
 import torch
@@ -87,15 +87,15 @@ def test_a_published_network_trains_on_the_meta_device(name):
 
 
 @pytest.mark.parametrize(("name", "parameters"), DEPLOYED.items(), ids=DEPLOYED)
-def test_inference_is_of_the_network_that_is_deployed(name, parameters):
+def test_inference_uses_the_deployed_network(name, parameters):
     step = on_meta(name, "inference")
 
     assert sum(p.numel() for p in step.parameters()) == parameters
     assert {node.phase for node in traced(step).nodes} == {"forward"}
 
 
-def test_forward_flops_are_the_published_ones():
-    """Giga multiply-adds of one image, as torchvision and the authors print them."""
+def test_forward_flops_equal_the_published_ones():
+    """Compare giga multiply-adds of one image with those of torchvision and the authors."""
     published = {
         "resnet/50-s224": 4.09,
         "mobilenet/v2-s224": 0.30,
@@ -112,7 +112,7 @@ def test_forward_flops_are_the_published_ones():
         assert flops / 2e9 / images == pytest.approx(multiply_adds, rel=0.02), name
 
 
-def test_advantages_without_surprise_are_nought_and_a_reward_reaches_back():
+def test_expected_rewards_have_zero_advantage_and_rewards_propagate_back():
     values = torch.ones(4, 1)
     expected = torch.full((3, 1), 1 - DISCOUNT)  # what keeps a value of one
 
@@ -122,7 +122,7 @@ def test_advantages_without_surprise_are_nought_and_a_reward_reaches_back():
     assert torch.allclose(later, torch.tensor([[DISCOUNT**2], [DISCOUNT], [1.0]]), atol=1e-6)
 
 
-def test_every_part_of_an_actor_critic_step_learns():
+def test_every_part_of_an_actor_critic_step_is_trained():
     for name in ("td3/o8-w64/b32/adam", "ppo/o4-w32-d2/b64/adam", "cyclegan/w4-r2-s64/b1/adam"):
         step = build(parse(name))
         before = [[p.detach().clone() for p in module.parameters()] for module in step.modules]
