@@ -8,9 +8,9 @@ import pynvml
 import pytest
 
 from presage.cli.measuring import diagnosis as doctor
-from tests.pipelines.profiling.recorded_nvml import RecordedNvml, said
+from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
 
-H200 = said(
+H200 = responses(
     DeviceGetCount=1,
     DeviceGetHandleByIndex="handle",
     DeviceGetName="NVIDIA H200",
@@ -52,14 +52,14 @@ def test_a_gpu_is_told_with_its_driver_and_ways_of_sharing():
 
 def test_counters_without_permission_are_named():
     no = pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
-    found = look(*said(DeviceGetProcessUtilization=no))["GPU counters"]
+    found = look(*responses(DeviceGetProcessUtilization=no))["GPU counters"]
 
     assert (found.ok, found.found) == (False, "no permission for nvmlDeviceGetProcessUtilization")
 
 
 def test_a_lost_gpu_is_told_with_its_remedy():
     gone = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-    found = look(*said(DeviceGetMemoryInfo=gone))
+    found = look(*responses(DeviceGetMemoryInfo=gone))
 
     assert found["NVIDIA driver"].ok
     assert not found["GPU"].ok
@@ -69,7 +69,7 @@ def test_a_lost_gpu_is_told_with_its_remedy():
 def test_a_driver_without_a_gpu_is_no_fault():
     (found,) = doctor.nvidia(
         RecordedNvml(
-            said(
+            responses(
                 DeviceGetCount=0, SystemGetDriverVersion="580", SystemGetCudaDriverVersion=13020
             )
         )

@@ -26,7 +26,7 @@ from presage.models.registry.registered_release import RegisteredRelease
 from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
 from presage.pipelines.stages.gate_decision import NOT_PROMOTED, PROMOTED, WOULD_BE_PROMOTED
-from tests.pipelines.reported.outcome_examples import log_of, outcome, together
+from tests.pipelines.reported.outcome_examples import colocated_outcome, log_of, outcome
 from tests.support.quick_evaluate import copy_stages, environment
 from tests.support.small_campaign import small_campaign
 
@@ -53,7 +53,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("cpu-2", "cpu-2-zoo"):
         small_campaign(folder / "data/profiles" / name, FAMILIES)
     shutil.copytree(folder / "data/profiles/cpu-2", folder / "data/profiles/local")
-    log_of(folder / "data/outcomes/agent.db", [outcome("a"), together("b", "mlp", "gnn")])
+    log_of(folder / "data/outcomes/agent.db", [outcome("a"), colocated_outcome("b", "mlp", "gnn")])
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name in QUANTITIES:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}

@@ -1,4 +1,4 @@
-"""What ``presage serve`` is told, and what it says of what cannot be meant."""
+"""Options of ``presage serve``, and errors of invalid ones."""
 
 from __future__ import annotations
 

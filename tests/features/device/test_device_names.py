@@ -98,7 +98,7 @@ GPUS = [one for one in catalogue().values() if one.compute_capability > 0]
         ("12th Gen Intel(R) Core(TM) i7-12700H", "cpu-i7-12700h"),
         ("Intel(R) Core(TM) i9-10940X CPU @ 3.30GHz", "cpu-i9-10940x"),
         ("AMD Ryzen 9 9950X 16-Core Processor", "cpu-ryzen-9950x"),
-        # By nobody
+        # No source
         ("AMD Radeon RX 6800", None),
         ("cpu", None),
         ("2", None),

@@ -9,7 +9,7 @@ from presage.features.device.node_spread import Spread, spread
     [
         (3, 4, "1 1 2", Spread(3, 4, 2, 1)),
         (1, 4, "4", Spread(1, 4, 4, 4)),
-        (6, 7, "", Spread(6, 7, 2, 1)),  # nobody says where they are: spread evenly
+        (6, 7, "", Spread(6, 7, 2, 1)),  # without a placement they are spread evenly
         (0, 8, "consolidated", Spread(1, 8, 8, 8)),
         (0, 8, "unconsolidated", Spread(8, 8, 1, 1)),
     ],

@@ -136,9 +136,9 @@ def test_fused_operators_run_in_half_precision():
 
 def test_a_module_with_half_precision_weights_is_unchanged():
     layer, data = nn.Linear(IN, OUT).half(), torch.empty(B, IN, dtype=torch.float16)
-    plain, told = (trace_module(layer, [data], precision=p) for p in ("fp32", "fp16"))
+    plain, half = (trace_module(layer, [data], precision=p) for p in ("fp32", "fp16"))
 
-    assert plain == told
+    assert plain == half
 
 
 def test_an_unknown_precision_is_refused():

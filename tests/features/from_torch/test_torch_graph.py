@@ -181,10 +181,10 @@ def test_the_error_of_a_value_dependent_operator_names_it(forward, op):
         def forward(self, x):
             return forward(self.layer(x))
 
-    with pytest.raises(GraphError, match=rf"failed (in|after) '.*({op}).*': .*ONNX") as told:
+    with pytest.raises(GraphError, match=rf"failed (in|after) '.*({op}).*': .*ONNX") as error:
         trace(Dependent(), torch.empty(3, 4))
-    assert "\n" not in str(told.value)
-    assert ("depends on values" in str(told.value)) == (op != "mm")
+    assert "\n" not in str(error.value)
+    assert ("depends on values" in str(error.value)) == (op != "mm")
 
 
 def test_a_shape_error_in_the_users_model_names_the_operator():

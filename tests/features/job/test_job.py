@@ -79,10 +79,11 @@ def test_a_version_must_begin_with_two_numbers(version):
 
 
 @pytest.mark.parametrize(
-    ("told", "known"), [("2.13.0+cpu", "2.13.0"), ("1.12", "1.12"), ("", ""), ("2.1rc1", "2.1rc1")]
+    ("version", "known"),
+    [("2.13.0+cpu", "2.13.0"), ("1.12", "1.12"), ("", ""), ("2.1rc1", "2.1rc1")],
 )
-def test_a_version_is_compared_without_its_local_part(told, known):
-    assert public_version(told) == known
+def test_a_version_is_compared_without_its_local_part(version, known):
+    assert public_version(version) == known
 
 
 def test_the_error_of_an_unknown_precision_lists_the_known_ones():

@@ -51,16 +51,16 @@ def test_a_pointer_is_frozen_at_a_commit_of_a_freely_licensed_source(path):
     assert URL.fullmatch(dep["path"])
     assert f"{out['path']}.dvc" == path.name
     assert path.relative_to(UPSTREAM).parts[0] not in FORBIDDEN
-    assert "md5" not in out  # nobody here has seen the file: `dvc update` writes it
+    assert "md5" not in out  # the file was never fetched: `dvc update` writes it
 
 
 def test_without_internet_dvc_commands_ignore_the_pointers(repository):
-    who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+    author = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
     git = ["git", "-C", repository]
     repro = dvc("repro", cwd=repository)
     assert repro.returncode == 0, repro.stderr
     subprocess.run([*git, "add", "--all"], check=True)
-    subprocess.run([*git, *who, "commit", "-q", "-m", "a"], check=True)
+    subprocess.run([*git, *author, "commit", "-q", "-m", "a"], check=True)
     tried = dvc("exp", "run", "--name", "tried", cwd=repository)
     assert tried.returncode == 0, tried.stderr
     assert "http" not in tried.stdout + tried.stderr

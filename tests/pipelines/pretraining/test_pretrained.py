@@ -118,7 +118,7 @@ def test_very_few_runs_of_a_gpu_do_not_fail_any_predictor(features, no_onnx, pre
     rows = pd.concat([solo, on_gpu(solo.iloc[:runs])], ignore_index=True)
     trained = train.train(rows, QUANTITIES[predictor], SETTINGS, starts)
 
-    # To go on, one is enough; from nothing, ten are too few, and nobody says they were learnt.
+    # Fine-tuning needs one run; training from scratch needs more than ten, and does not happen.
     assert set(trained.learnt) == {"processor"} | set(starts)
     assert np.isfinite(trained.forecasts[learn_solo.QUANTILES].to_numpy()).all()
 

@@ -10,13 +10,13 @@ import pynvml
 
 from presage.pipelines.profiling.sampling.device_sample import DeviceSample
 from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
-from tests.pipelines.profiling.recorded_nvml import RecordedNvml, said
+from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
 
 GIB = 2**30
-MEMBER, STRANGER = 4_000_007, 4_000_008  # process ids that this machine does not have
+MEMBER, FOREIGN = 4_000_007, 4_000_008  # process ids that this machine does not have
 
-WHERE = said(Init=None, DeviceGetHandleByIndex="handle")
-MEMORY = said(DeviceGetMemoryInfo={"total": 80 * GIB, "used": 3 * GIB, "free": 77 * GIB})
+WHERE = responses(Init=None, DeviceGetHandleByIndex="handle")
+MEMORY = responses(DeviceGetMemoryInfo={"total": 80 * GIB, "used": 3 * GIB, "free": 77 * GIB})
 
 
 def failing(code: int) -> pynvml.NVMLError:
@@ -24,7 +24,7 @@ def failing(code: int) -> pynvml.NVMLError:
 
 
 def processes(**bytes_by_name: int | None) -> list[dict[str, int | None]]:
-    pids = {"member": MEMBER, "stranger": STRANGER}
+    pids = {"member": MEMBER, "foreign": FOREIGN}
     return [{"pid": pids[name], "usedGpuMemory": size} for name, size in bytes_by_name.items()]
 
 
@@ -49,10 +49,10 @@ def busy_with(*loads: dict[str, int], **bytes_by_name: int | None):
     return (
         *WHERE,
         *MEMORY,
-        *said(
+        *responses(
             DeviceGetUtilizationRates={"gpu": 60, "memory": 1},
             DeviceGetComputeRunningProcesses=processes(**bytes_by_name),
             DeviceGetProcessUtilization=[],
         ),
-        *said(at_s=0.1, DeviceGetProcessUtilization=list(loads)),
+        *responses(at_s=0.1, DeviceGetProcessUtilization=list(loads)),
     )

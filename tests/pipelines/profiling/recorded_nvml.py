@@ -1,7 +1,7 @@
 """NVML played back from a recording: the responses of pynvml, call by call, by their time.
 
 ``benchmarks/profiling/record_nvml.py`` makes recordings on a machine with a GPU. A test without one
-builds its own from ``said``.
+builds its own from :func:`responses`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class RecordedNvml:
 
     def nvmlGpmMetricsGet(self, asked: Any) -> Any:
         for metric in asked.metrics[: asked.numMetrics]:
-            told = self.__getattr__("nvmlGpmMetricsGet")(metric.metricId)
-            metric.value, metric.nvmlReturn = told.value, told.nvmlReturn
+            response = self.__getattr__("nvmlGpmMetricsGet")(metric.metricId)
+            metric.value, metric.nvmlReturn = response.value, response.nvmlReturn
         return asked
 
     def c_nvmlGpmMetricsGet_t(self) -> Any:
@@ -82,39 +82,45 @@ class RecordedNvml:
         call = ([call for call in same if call["at_s"] <= now_s] or same[:1])[-1]
         if "error" in call:
             raise pynvml.NVMLError(call["error"])
-        told = call["answer"]() if callable(call["answer"]) else call["answer"]
-        return _since(_thing(told), since_us) if name in SINCE else _thing(told)
+        response = call["answer"]() if callable(call["answer"]) else call["answer"]
+        return _since(_to_pynvml(response), since_us) if name in SINCE else _to_pynvml(response)
 
 
-def said(at_s: float = 0.0, **answers: Any) -> list[Call]:
+def responses(at_s: float = 0.0, **answers: Any) -> list[Call]:
     """Return calls of a recording with constant responses; an int is ``NVMLError(code)``.
 
     A callable is called every time.
     """
     return [
         {"at_s": at_s, "call": f"nvml{name}"}
-        | ({"error": told.value} if isinstance(told, pynvml.NVMLError) else {"answer": told})
-        for name, told in answers.items()
+        | (
+            {"error": response.value}
+            if isinstance(response, pynvml.NVMLError)
+            else {"answer": response}
+        )
+        for name, response in answers.items()
     ]
 
 
 def utilization_samples(*samples: tuple[int, int]) -> list[Any]:
     """Return samples in the format of ``nvmlDeviceGetSamples``: microseconds and percent."""
-    told = [{"timeStamp": us, "sampleValue": {"uiVal": value}} for us, value in samples]
-    return [pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, told]
+    response = [{"timeStamp": us, "sampleValue": {"uiVal": value}} for us, value in samples]
+    return [pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, response]
 
 
-def _since(told: Any, since_us: int) -> Any:
+def _since(response: Any, since_us: int) -> Any:
     """Return the newer samples of a list, or of a list with its type before it."""
-    typed = bool(told) and isinstance(told[-1], list)
-    fresh = [sample for sample in (told[1] if typed else told) if sample.timeStamp > since_us]
-    if not fresh:
+    typed = bool(response) and isinstance(response[-1], list)
+    newer = [
+        sample for sample in (response[1] if typed else response) if sample.timeStamp > since_us
+    ]
+    if not newer:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-    return (told[0], fresh) if typed else fresh
+    return (response[0], newer) if typed else newer
 
 
-def _thing(told: Any) -> Any:
+def _to_pynvml(response: Any) -> Any:
     """Return JSON as pynvml's values: an object is a struct."""
-    if isinstance(told, dict):
-        return SimpleNamespace(**{key: _thing(value) for key, value in told.items()})
-    return [_thing(item) for item in told] if isinstance(told, list) else told
+    if isinstance(response, dict):
+        return SimpleNamespace(**{key: _to_pynvml(value) for key, value in response.items()})
+    return [_to_pynvml(item) for item in response] if isinstance(response, list) else response

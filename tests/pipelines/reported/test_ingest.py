@@ -43,6 +43,7 @@ from tests.pipelines.reported.outcome_examples import (
     RECENCY,
     TURNS,
     bytes_of,
+    colocated_outcome,
     ingested,
     log_of,
     messages,
@@ -51,7 +52,6 @@ from tests.pipelines.reported.outcome_examples import (
     slower,
     small_job,
     table,
-    together,
 )
 from tests.serving.support.processes import serving
 
@@ -114,9 +114,9 @@ def test_newer_runs_count_for_more(log, to):
 
 
 def test_a_slowdown_is_relative_to_solo_and_null_for_an_unreported_member(log, to):
-    alone = outcome("alone", "mlp", step_time_median_s=0.01)
-    beside = together("beside", "mlp", "vgg", step_time_median_s=0.015)
-    ingested(to, log_of(log, [alone, beside]))
+    solo_run = outcome("alone", "mlp", step_time_median_s=0.01)
+    colocated = colocated_outcome("beside", "mlp", "vgg", step_time_median_s=0.015)
+    ingested(to, log_of(log, [solo_run, colocated]))
 
     rows = {row["job_id"]: row for row in table(to, "colocations").to_dict("records")}
     mlp = rows.pop(only(table(to, "executions"))["job_id"])
@@ -127,17 +127,17 @@ def test_a_slowdown_is_relative_to_solo_and_null_for_an_unreported_member(log, t
 
 
 def test_members_that_report_each_other_are_one_colocation(log, to):
-    rows = [together("a", "mlp", "vgg"), together("b", "vgg", "mlp")]
+    rows = [colocated_outcome("a", "mlp", "vgg"), colocated_outcome("b", "vgg", "mlp")]
     ingested(to, log_of(log, rows))
 
     members = table(to, "colocations")
     assert members["colocation_id"].nunique() == 1
     assert members["step_time_median_s"].notna().all()
-    assert members["slowdown"].isna().all()  # nobody reported one alone
+    assert members["slowdown"].isna().all()  # no solo run was reported
 
 
 def test_equal_members_share_one_report(log, to):
-    ingested(to, log_of(log, [together("a", "mlp", "mlp", "vgg")]))
+    ingested(to, log_of(log, [colocated_outcome("a", "mlp", "mlp", "vgg")]))
 
     members = table(to, "colocations")
     assert len(members) == 3
@@ -163,7 +163,7 @@ def test_failures_are_kept_only_of_jobs_that_never_succeeded(log, to):
         outcome("a", "mlp", failure="out-of-memory", **nothing),
         outcome("b", "vgg", failure="crash", **nothing),
         outcome("c", "vgg"),
-        together("d", "mlp", "vgg", failure="out-of-memory", **nothing),
+        colocated_outcome("d", "mlp", "vgg", failure="out-of-memory", **nothing),
     ]
     done = ingested(to, log_of(log, rows))
 
@@ -204,12 +204,12 @@ def test_a_missing_or_future_end_time_is_replaced_by_the_report_time(log, to):
 
 
 def test_the_folder_is_a_campaign_that_featurize_reads(log, to):
-    rows = [outcome("a", "mlp"), together("b", "mlp", "vgg", step_time_median_s=0.02)]
+    rows = [outcome("a", "mlp"), colocated_outcome("b", "mlp", "vgg", step_time_median_s=0.02)]
     ingested(to, log_of(log, rows))
     campaign = read_campaign(to)
 
     solo, victims = featurize_solo(campaign), featurize_interference(campaign)
-    assert len(solo) == 2  # the neighbour, of which nothing was measured, is there as one
+    assert len(solo) == 2  # the co-located job without a measurement has a row
     assert solo["step_time_median_s"].notna().sum() == 1
     assert sorted(victims["slowdown"].dropna()) == [2.0]
     sent = rows[0].job
@@ -236,9 +236,9 @@ def test_a_job_of_a_campaign_keeps_its_name_and_fold(log, to):
     name = "mlp/w128-d2/b64/sgd"
     campaign = read_campaign(ROOT / "data/profiles/cpu-2")
     measured, (on, *_) = campaign.jobs[name], campaign.devices.values()
-    told = replace(measured, job=replace(measured.job, job_id="tuesday", family="my nets"))
+    reported = replace(measured, job=replace(measured.job, job_id="tuesday", family="my nets"))
     ingest(
-        [log_of(log, [outcome("k", job=told, device=on, memory_peak_bytes=2**29)])], to,
+        [log_of(log, [outcome("k", job=reported, device=on, memory_peak_bytes=2**29)])], to,
         recency=RECENCY, profiles=ROOT / "data/profiles", pretrained=None,
     )  # fmt: skip
 
@@ -370,7 +370,7 @@ def test_duplicates_of_replicas_count_once_and_conflicting_keys_do_not_count(tmp
 
 
 def test_ingesting_again_only_adds_new_outcomes(log, tmp_path, to):
-    ingested(to, log_of(log, [outcome("a"), together("b", "mlp", "vgg")]))
+    ingested(to, log_of(log, [outcome("a"), colocated_outcome("b", "mlp", "vgg")]))
     first = bytes_of(to)
     ingested(to, log)
     assert bytes_of(to) == first
@@ -390,8 +390,8 @@ def reports(draw):
     """Return a strategy for outcomes of few jobs, solo and co-located, on two data sheets."""
     out = []
     for i in range(draw(st.integers(0, 12))):
-        beside = draw(st.lists(NAMES, max_size=2))
-        share = draw(st.sampled_from([TURNS, Share(0.5, "mps")])) if beside else Share()
+        colocated = draw(st.lists(NAMES, max_size=2))
+        share = draw(st.sampled_from([TURNS, Share(0.5, "mps")])) if colocated else Share()
         out.append(
             outcome(
                 f"k{i}",
@@ -399,7 +399,7 @@ def reports(draw):
                           iterations=draw(st.integers(1, 2))),
                 device=device(cores=draw(st.sampled_from([1, 2]))),
                 share=share,
-                neighbours=tuple((small_job(name), share) for name in beside),
+                neighbours=tuple((small_job(name), share) for name in colocated),
                 age_days=draw(st.floats(0, 100)),
                 step_time_median_s=draw(MAYBE_S),
                 compute_utilization=draw(st.none() | st.floats(0, 1)),
@@ -446,7 +446,7 @@ def _at_noon(log):
 @st.composite
 def any_bytes(draw):
     """Return a strategy for bytes: random ones, or an outcome with a cut, flip or new field."""
-    whole = messages([together("k", "mlp", "vgg")])[0][1]
+    whole = messages([colocated_outcome("k", "mlp", "vgg")])[0][1]
     kind = draw(st.sampled_from(["bytes", "cut", "flip", "field"]))
     if kind == "bytes":
         return draw(st.binary(max_size=200))
@@ -562,7 +562,7 @@ def test_a_log_is_read_during_appends(log, to):
 
 
 def test_reports_of_a_client_to_a_server_are_in_the_tables(tmp_path, log, to):
-    rows = [outcome("a"), together("b", "mlp", "vgg", step_time_median_s=0.02)]
+    rows = [outcome("a"), colocated_outcome("b", "mlp", "vgg", step_time_median_s=0.02)]
     with serving(
         "--release", ROOT / "data/pretrained/release", "--outcomes", log, cwd=tmp_path
     ) as server:

@@ -20,7 +20,7 @@ import yaml
 from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
-from tests.pipelines.reported.outcome_examples import log_of, outcome, together
+from tests.pipelines.reported.outcome_examples import colocated_outcome, log_of, outcome
 from tests.support.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[3]
@@ -88,7 +88,7 @@ def calm(tmp_path_factory, run) -> Path:
     """A workspace in which every stage came to its end; and how many changes each made."""
     folder = Path(tmp_path_factory.mktemp("calm"))
     small_campaign(folder / "data/profiles/cpu-2", FAMILIES)
-    log_of(folder / "data/outcomes/agent.db", [outcome("a"), together("b", "mlp", "gnn")])
+    log_of(folder / "data/outcomes/agent.db", [outcome("a"), colocated_outcome("b", "mlp", "gnn")])
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for predictor in QUANTITIES:
         params["train"][predictor] |= {"steps": 15, "ensemble": 1, "hidden": 8}

@@ -119,7 +119,7 @@ def test_backlog_counts_only_its_own_server_among_several(count):
 
 
 def test_retry_delay_is_estimated_from_uninterrupted_work(monkeypatch):
-    # A look that took long, as on a machine under load, would put off the next.
+    # A slow poll, as on a machine under load, would delay the next.
     monkeypatch.setattr("presage.serving.admission.backlog.time.thread_time", lambda: 0.0)
 
     async def main():

@@ -36,8 +36,8 @@ def server(request, release, tmp_path):
         token = add_token(tmp_path / "tokens", "ann", ["predict"])
         options = ["--tls-cert", certificate, "--tls-key", key, "--tokens", tmp_path / "tokens"]
         credentials = Credentials(token=token, ca=ca)
-    told = ("--release", release.folder, "--no-outcomes", *options)
-    with serving(*told, cwd=tmp_path) as running:
+    arguments = ("--release", release.folder, "--no-outcomes", *options)
+    with serving(*arguments, cwd=tmp_path) as running:
         yield running, ca, credentials
 
 

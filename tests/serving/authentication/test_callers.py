@@ -160,7 +160,7 @@ def test_a_token_is_appended_to_an_existing_file(path, end):
     tokens = read_tokens(path)
     assert (authenticate(tokens, first).name, authenticate(tokens, second).name) == ("ann", "bob")
     assert path.read_text().startswith(before)
-    assert path.stat().st_mode & 0o777 == 0o640  # whoever runs the server still may read it
+    assert path.stat().st_mode & 0o777 == 0o640  # the user of the server may still read it
 
 
 def test_a_token_is_added_to_the_target_of_a_symbolic_link(path, tmp_path):

@@ -127,7 +127,7 @@ def test_a_restarted_server_has_a_new_token_that_clients_find():
     assert after().authenticate(metadata(find()))
     with pytest.raises(UnauthenticatedError):
         after().authenticate(metadata(old))
-    before.remove()  # it ended late: the file is the other's by now
+    before.remove()  # it ended after the other server had replaced the file
     assert find() != ""
     after.remove()
     assert find() == ""

@@ -183,12 +183,12 @@ def test_the_asyncio_client_returns_the_same(server, client, job, cpu):
 
 def test_one_client_serves_many_threads(client, job, cpu):
     jobs = [job(f"job-{batch}", batch_size=batch) for batch in range(1, 33)]
-    alone = client.predict([Placement(j, cpu) for j in jobs])
+    expected = client.predict([Placement(j, cpu) for j in jobs])
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         together = list(pool.map(lambda j: client.predict([Placement(j, cpu)])[0], jobs))
 
-    assert together == alone
+    assert together == expected
 
 
 def test_the_client_imports_only_grpc_protobuf_and_numpy():
@@ -214,8 +214,8 @@ def test_a_client_accepts_a_module_a_file_or_features(client, job, cpu, tmp_path
         return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU())
 
     inputs = torch.zeros(8, 64)
-    (alone,) = client.predict([Placement(from_module(build, inputs, iterations=50), cpu)])
-    assert client.predict_job((build, inputs), "cpu-2", iterations=50) == alone
+    (expected,) = client.predict([Placement(from_module(build, inputs, iterations=50), cpu)])
+    assert client.predict_job((build, inputs), "cpu-2", iterations=50) == expected
 
     file = tmp_path / "net.onnx"
     torch.onnx.export(build(), (inputs,), file, dynamo=True, verbose=False)

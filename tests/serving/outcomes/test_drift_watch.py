@@ -34,7 +34,7 @@ def reported(client, job, device, runs, times, *, prefix, release_id=None, neigh
     """Return outcomes of every job: its forecast times a factor and noise."""
     rng = random.Random(prefix)
     jobs = [job(**changes) for changes in JOBS]
-    foretold = client.predict([Placement(one, device) for one in jobs])
+    forecasts = client.predict([Placement(one, device) for one in jobs])
     rows = [
         Outcome(
             f"{prefix}/{run}/{i}", one, device, neighbours=neighbours,
@@ -42,7 +42,7 @@ def reported(client, job, device, runs, times, *, prefix, release_id=None, neigh
             step_time_median_s=times * forecast.step_time_s.median * math.exp(rng.gauss(0, 0.02)),
         )
         for run in range(runs)
-        for i, (one, forecast) in enumerate(zip(jobs, foretold, strict=True))
+        for i, (one, forecast) in enumerate(zip(jobs, forecasts, strict=True))
     ]  # fmt: skip
     done = client.report(rows)
     assert done.accepted == len(rows)
@@ -58,13 +58,13 @@ def reporting_to(release, log):
 def metric(port, name, **labels):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
-    said = ",".join(f'{k}="{v}"' for k, v in labels.items())
-    found = re.search(rf"^presage_{name}\{{{re.escape(said)}\}} (\S+)$", text, re.MULTILINE)
+    message = ",".join(f'{k}="{v}"' for k, v in labels.items())
+    found = re.search(rf"^presage_{name}\{{{re.escape(message)}\}} (\S+)$", text, re.MULTILINE)
     return None if found is None else float(found[1])
 
 
-def drift(*told, expect):
-    result = CliRunner().invoke(app, ["drift", *map(str, told)], env={"COLUMNS": "160"})
+def drift(*arguments, expect):
+    result = CliRunner().invoke(app, ["drift", *map(str, arguments)], env={"COLUMNS": "160"})
     assert result.exit_code == expect, result.output
     return result.output
 
@@ -86,13 +86,13 @@ def test_a_server_reports_drift_also_after_a_restart(release, job, cpu, tmp_path
     with serving(*options, "--drift-s", 0.1, "--workers", 2, cwd=tmp_path):
         until(lambda: metric(port, "drift", **slower) == 1)
 
-    said = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
-    (row,) = [r for r in said["rows"] if r["slice_name"] == slower["slice"]
+    message = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
+    (row,) = [r for r in message["rows"] if r["slice_name"] == slower["slice"]
               and r["quantity"] == "step_time_s"]  # fmt: skip
     assert (row["drift"], row["jobs"], row["runs"]) == ("changed", 4, 80)
     assert 40 < row["noticed_after"] < 65
     assert row["change"] == pytest.approx(1.3, abs=0.05)
-    assert (said["release"], said["outcomes"]) == (release.release_id, 80)
+    assert (message["release"], message["outcomes"]) == (release.release_id, 80)
     assert "changed" in drift(log, "--release", release.folder, expect=3)
 
 
@@ -102,13 +102,13 @@ def test_outcomes_of_another_release_or_of_none_are_not_scored(release, job, cpu
         reported(client, job, cpu, 10, 1.0, prefix="ours")
         reported(client, job, cpu, 20, 9.0, prefix="another", release_id="0123456789ab")
         reported(client, job, cpu, 20, 9.0, prefix="none", release_id="")
-        beside = ((job("other"), Share(0.5)),)
-        reported(client, job, cpu, 1, 9.0, prefix="beside", neighbours=beside)
+        colocated = ((job("other"), Share(0.5)),)
+        reported(client, job, cpu, 1, 9.0, prefix="beside", neighbours=colocated)
 
-    said = drift(log.parent, "--release", release.folder, expect=0)
+    message = drift(log.parent, "--release", release.folder, expect=0)
     for part in ("44 of 204 outcomes name this release", "80 outcomes name no release"):
-        assert part in said
-    # What was told to two servers counts once.
+        assert part in message
+    # An outcome that two servers received counts once.
     twice = json.loads(drift(log, log, "--release", release.folder, "--json", expect=0))
     assert (twice["outcomes"], twice["of_other_releases"], twice["of_no_release"]) == (204, 80, 80)
 
@@ -131,9 +131,9 @@ def test_an_outcome_without_a_forecast_does_not_stop_the_scoring_of_others(
         reported(client, job, cpu, 10, 1.0, prefix="then")
         reported(client, job, cpu, 10, 1.4, prefix="now")
 
-    said = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
-    assert (said["outcomes"], said["refused"]) == (84, 1)
-    assert {"runtime_s", "step_time_s"} <= {row["quantity"] for row in said["rows"]}
+    message = json.loads(drift(log, "--release", release.folder, "--json", expect=3))
+    assert (message["outcomes"], message["refused"]) == (84, 1)
+    assert {"runtime_s", "step_time_s"} <= {row["quantity"] for row in message["rows"]}
     assert "\x1b" not in drift(log, "--release", release.folder, "--all", expect=3)
 
 
@@ -152,20 +152,20 @@ def test_a_replaced_log_is_read_from_its_beginning(release, job, cpu, tmp_path):
 
 def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, cpu, tmp_path):
     log = tmp_path / "log.db"
-    beside = ((job("other"), Share(0.5, "time-slice")),)
+    colocated = ((job("other"), Share(0.5, "time-slice")),)
     with reporting_to(release, log) as client:
-        reported(client, job, cpu, 1, 1.5, prefix="early", neighbours=beside)
+        reported(client, job, cpu, 1, 1.5, prefix="early", neighbours=colocated)
         reported(client, job, cpu, 1, 1.0, prefix="alone")
-        reported(client, job, cpu, 5, 1.5, prefix="beside", neighbours=beside)
+        reported(client, job, cpu, 5, 1.5, prefix="beside", neighbours=colocated)
 
-    said = json.loads(drift(log, "--release", release.folder, "--json", expect=0))
-    assert said["never_reported_alone"] == 4
-    (row,) = [r for r in said["rows"] if (r["quantity"], r["slice_name"]) == ("slowdown", "")]
+    message = json.loads(drift(log, "--release", release.folder, "--json", expect=0))
+    assert message["never_reported_alone"] == 4
+    (row,) = [r for r in message["rows"] if (r["quantity"], r["slice_name"]) == ("slowdown", "")]
     assert (row["jobs"], row["runs"]) == (4, 20)
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("arguments", "message"),
     [
         (["none.db", "--release", "DIR"], "outcome log none.db cannot be read"),
         (["--release", "9"], "no registry there; `dvc repro` makes one"),
@@ -175,12 +175,12 @@ def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, c
         ),
     ],
 )
-def test_undecidable_outcomes_are_not_drift(told, said, release, tmp_path, monkeypatch):
+def test_undecidable_outcomes_are_not_drift(arguments, message, release, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    told = [str(release.folder) if one == "DIR" else one for one in told]
-    result = CliRunner().invoke(app, ["drift", *told])
+    arguments = [str(release.folder) if one == "DIR" else one for one in arguments]
+    result = CliRunner().invoke(app, ["drift", *arguments])
     assert result.exit_code == 1
-    assert said in str(result.exception)
+    assert message in str(result.exception)
 
 
 def test_no_outcomes_are_no_drift(release, tmp_path, monkeypatch):

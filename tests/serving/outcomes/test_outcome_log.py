@@ -383,14 +383,14 @@ def test_processes_create_the_log_and_append_concurrently(path):
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    told = []
+    results = []
     for child in children:
         out, err = child.communicate(timeout=60)
         assert child.returncode == 0, err
-        told.append(json.loads(out))
+        results.append(json.loads(out))
 
-    assert [row["mine"] for row in told] == [40] * 4
-    assert sum(row["shared"] for row in told) == 40
+    assert [row["mine"] for row in results] == [40] * 4
+    assert sum(row["shared"] for row in results) == 40
     assert sorted(keys(path)) == sorted(
         [f"{number}/{i}" for number, i in itertools.product([*range(4), "shared"], range(40))]
     )

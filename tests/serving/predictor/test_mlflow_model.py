@@ -63,19 +63,19 @@ def forecasts(predictor, coverage=0.8):
     return solo, predictor.predict_interference([pair], coverage=coverage)[0]
 
 
-def check(told, predictor, coverage=0.8):
+def check(rows, predictor, coverage=0.8):
     solo, pair = forecasts(predictor, coverage)
-    assert [row["job_id"] for row in told] == ["one", "two", "three"]
-    assert {row["release_id"] for row in told} == {predictor.release_id}
-    for row, forecast in zip(told, solo, strict=True):
+    assert [row["job_id"] for row in rows] == ["one", "two", "three"]
+    assert {row["release_id"] for row in rows} == {predictor.release_id}
+    for row, forecast in zip(rows, solo, strict=True):
         for name, one in forecast.by_field().items():
             for which in ("median", "low", "high"):
                 assert row[f"{name}_{which}"] == pytest.approx(getattr(one, which), rel=1e-6)
             assert row[f"{name}_in_domain"] == one.in_domain
-    for row, slowdown in zip(told[:2], pair.slowdowns, strict=True):
+    for row, slowdown in zip(rows[:2], pair.slowdowns, strict=True):
         assert row["slowdown_high"] == pytest.approx(slowdown.high, rel=1e-6)
         assert (row["fits"], row["fit_probability"]) == (pair.fits, pair.fit_probability)
-    assert "slowdown_median" not in told[2]
+    assert "slowdown_median" not in rows[2]
 
 
 def test_mlflow_models_predict_returns_presages_forecasts(environment, tmp_path, release):
@@ -88,8 +88,8 @@ def test_mlflow_models_predict_returns_presages_forecasts(environment, tmp_path,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "output.json").read_text())["predictions"]
-    check(told, Predictor(release), coverage=0.9)
+    rows = json.loads((tmp_path / "output.json").read_text())["predictions"]
+    check(rows, Predictor(release), coverage=0.9)
 
 
 def test_mlflow_models_serve_returns_presages_forecasts(environment, tmp_path, release, registry):

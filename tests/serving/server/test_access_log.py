@@ -57,8 +57,8 @@ def test_lines_come_soon_and_in_order(tmp_path):
     assert rows[0]["ms"] == pytest.approx(1.234, abs=1e-3)
 
 
-@pytest.mark.parametrize("who", ["reads nothing", "has left"])
-def test_a_reader_that_stops_reading_does_not_block_the_server(who):
+@pytest.mark.parametrize("client", ["reads nothing", "has left"])
+def test_a_reader_that_stops_reading_does_not_block_the_server(client):
     reader, writer = os.pipe()
     dropped: list[int] = []
 
@@ -70,14 +70,14 @@ def test_a_reader_that_stops_reading_does_not_block_the_server(who):
             await asyncio.sleep(0.001)
 
     log = AccessLog(lambda text: os.write(writer, text.encode()), dropped.append)
-    if who == "has left":
+    if client == "has left":
         os.close(reader)
     begin_s = time.monotonic()
     asyncio.run(main(log))
     log.close(wait_s=0.1)
     assert time.monotonic() - begin_s < 10
     assert sum(dropped) > 0
-    if who == "reads nothing":
+    if client == "reads nothing":
         os.close(reader)  # which ends the write that waits
         log._writer.join(5)
     os.close(writer)

@@ -363,7 +363,7 @@ def test_the_access_log_has_a_line_for_every_call(logged, tokens):
         "level": "info", "event": "call", "method": "Echo", "code": "OK", "rows": 3,
         "request_bytes": 5, "client": "predict", "request_id": "r-1",
     }  # fmt: skip
-    # Whoever was refused is named, too, where that is known.
+    # A rejected client is named too, if it is known.
     assert (second["code"], second["client"], second["rows"]) == ("PERMISSION_DENIED", "report", 0)
     assert (third["code"], third["client"]) == ("UNAUTHENTICATED", "127.0.0.1")
     assert third["request_id"] == "r-3"
@@ -395,7 +395,7 @@ def test_calls_without_an_id_get_different_ones():
     asyncio.run(main())
 
 
-# Who calls -------------------------------------------------------------------------------------
+# Clients ---------------------------------------------------------------------------------------
 
 
 def test_a_client_needs_a_token_with_the_role_of_the_method(tokens):
@@ -603,7 +603,7 @@ def test_a_call_without_a_waiting_client_is_ended(logged, how, method):
                 call.cancel()
             await until(logged, "ended")
             assert ends == [method.lower()]
-            # Whose clock says first that it is too late is a race: the client cancels then.
+            # Client and server race to detect the deadline: the client cancels then.
             codes = ["CANCELLED"] + (["DEADLINE_EXCEEDED"] if how == "deadline" else [])
             counts = [
                 count(calls.metrics, "requests_total", method=method, code=code) for code in codes

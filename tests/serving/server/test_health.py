@@ -40,11 +40,11 @@ async def read(watch):
 async def remaining_statuses(watch) -> list[int]:
     """Return the statuses that a watcher still receives after the server ended its watch."""
 
-    told = []
+    statuses_read = []
     while (response := await asyncio.wait_for(watch.read(), 5)) is not grpc.aio.EOF:
-        told.append(response.status)
+        statuses_read.append(response.status)
     assert await watch.code() is grpc.StatusCode.OK
-    return told
+    return statuses_read
 
 
 def test_the_service_has_the_standard_name():
@@ -85,7 +85,7 @@ def test_a_watcher_receives_the_status_and_every_change_until_the_server_closes(
             assert await read(watch) == NOT_SERVING
             health.set_serving()
             assert await read(watch) == SERVING
-            health.set_serving()  # no change, which is not told
+            health.set_serving()  # no change, which is not sent
             health.close()
             assert await remaining_statuses(watch) == [NOT_SERVING]
 
@@ -146,7 +146,7 @@ def test_a_watcher_that_never_reads_does_not_block_others():
             assert (await stub.Check(named(""))).status == SERVING
             health.close()
             assert await remaining_statuses(watch) == [NOT_SERVING]
-            # What lies in its connection: all that it was told, or the last of it alone.
+            # The content of its connection: all statuses, or only the last.
             assert (await remaining_statuses(idle))[-1] == NOT_SERVING
 
     asyncio.run(main())

@@ -332,7 +332,7 @@ def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, 
             time.sleep(0.3)
         for asked, answers in zip(questions, streams, strict=True):
             asked.put(question)
-            assert next(answers).predict.forecasts  # nobody was ended by being told again
+            assert next(answers).predict.forecasts  # no call was ended by the second signal
         for answers in streams:
             with pytest.raises(grpc.RpcError) as caught:
                 next(answers)

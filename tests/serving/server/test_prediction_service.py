@@ -357,14 +357,14 @@ def test_an_impossible_outcome_is_rejected(reporting, job, cpu, change, said):
 
 def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     client, _, sample = reporting
-    (foretold,) = client.predict([Placement(job(), cpu)])
-    assert foretold.step_time_s.in_domain
-    step_s = foretold.step_time_s.median
+    (forecast,) = client.predict([Placement(job(), cpu)])
+    assert forecast.step_time_s.in_domain
+    step_s = forecast.step_time_s.median
     client.report(
         [
-            Outcome("as foretold", job(), cpu, step_time_median_s=step_s),
+            Outcome("as forecast", job(), cpu, step_time_median_s=step_s),
             Outcome("slower", job(), cpu, step_time_median_s=100 * step_s),
-            Outcome("beside", job(), cpu, step_time_median_s=9 * step_s,
+            Outcome("colocated", job(), cpu, step_time_median_s=9 * step_s,
                     neighbours=((job("other"), Share(0.5, "time-slice")),)),
             Outcome("failed", job(), cpu, failure="out-of-memory"),
         ]
@@ -376,7 +376,7 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     assert sample("presage_outcome_ratio_sum", labels) == pytest.approx(101)
 
     # What is sent again, and what is refused, is not compared again.
-    again = Outcome("as foretold", job(), cpu, step_time_median_s=step_s)
+    again = Outcome("as forecast", job(), cpu, step_time_median_s=step_s)
     other = Outcome("slower", job(), cpu, step_time_median_s=step_s)
     client.report([again, other, Outcome("third", job(), cpu, step_time_median_s=step_s)])
     until(lambda: sample("presage_outcome_ratio_count", labels) == 3)

@@ -126,7 +126,7 @@ def test_the_error_names_an_invalid_port(port):
         serve_metrics(Metrics(), "127.0.0.1", port)
 
 
-# What a worker counts, before it waits to be told to end.
+# What a worker counts before it waits for its end.
 WORKER = """
 import os, sys
 from presage.serving.server.prometheus_metrics import Metrics

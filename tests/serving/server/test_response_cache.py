@@ -30,10 +30,10 @@ def answer(content: bytes) -> CachedResponse:
 def test_hits_belong_to_the_release_and_the_size_is_bounded(asked, max_bytes):
     answers = ResponseCache(max_bytes)
     for request, release in asked:
-        told = answer(request * 2 + (b"a" if release is A_RELEASE else b"b"))
+        response = answer(request * 2 + (b"a" if release is A_RELEASE else b"b"))
         found = answers.find(request, release)
-        assert found is None or found == told
-        answers.store(request, release, told)
+        assert found is None or found == response
+        answers.store(request, release, response)
         assert answers.size_bytes <= max_bytes
         held = answers._responses.items()
         assert answers.size_bytes == sum(len(key) + len(of.content) for key, of in held)
@@ -76,7 +76,7 @@ def test_a_repeated_request_gets_the_same_bytes_and_the_same_metrics(release, jo
         stream = pb_grpc.PredictionServiceStub(channel).PredictStream
         question = pb.PredictStreamRequest(request_id=7)
         question.predict.ParseFromString(request)
-        (told,) = stream(iter([question]), timeout=10)
-        assert told.predict.SerializeToString(deterministic=True) == pb.PredictResponse.FromString(
-            first
-        ).SerializeToString(deterministic=True)
+        (response,) = stream(iter([question]), timeout=10)
+        assert response.predict.SerializeToString(
+            deterministic=True
+        ) == pb.PredictResponse.FromString(first).SerializeToString(deterministic=True)

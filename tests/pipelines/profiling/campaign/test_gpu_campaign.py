@@ -23,7 +23,7 @@ from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.worker_pool import Workers
 from presage.system.processes.child_process import Child
 from tests.pipelines.profiling.gpu_window import GIB, failing
-from tests.pipelines.profiling.recorded_nvml import RecordedNvml, said
+from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
 
 pytestmark = [pytest.mark.usefixtures("gpu_machine"), pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ SETTINGS = CampaignSettings(
     campaign="test", budget_s=200, jobs=2, colocations=1, window_s=0.3, families=("mlp",),
     sizes="small", members={2: 1.0},
 )  # fmt: skip
-H200 = said(
+H200 = responses(
     DeviceGetCount=1, DeviceGetHandleByIndex="handle", DeviceGetName="NVIDIA H200",
     DeviceGetIndex=0, DeviceGetUUID="GPU-1",
     DeviceGetMemoryInfo={"total": 140 * GIB, "used": GIB, "free": 139 * GIB},
@@ -88,7 +88,7 @@ def test_the_loss_of_the_driver_ends_a_campaign_with_complete_tables_and_no_work
     def lose_the_gpu(progress: Progress) -> None:
         if progress.solo == 1:
             gone = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
-            driver.replace(said(DeviceGetMemoryInfo=gone, DeviceGetUtilizationRates=gone))
+            driver.replace(responses(DeviceGetMemoryInfo=gone, DeviceGetUtilizationRates=gone))
 
     with pytest.raises(ProfilingError, match=r"GPU is lost.*run the same command again") as ended:
         run_campaign(tmp_path / "out", SETTINGS, lose_the_gpu, HASTY)

@@ -89,7 +89,7 @@ def test_a_measured_colocation_is_not_mixed_with_a_failed_one(tmp_path):
             "colocation_id": "x + y", "members": 2, "machine": "m", "share": 1.0, "fits": True,
             "sharing_mode": "time-slice", "steps": 9 * measured, "solo_step_time_s": 0.1,
             "step_time_median_s": 0.2 if measured else None, "slowdown": 2.0 if measured else None,
-            "foreign_load": 0.02 if measured else None,  # nobody looked
+            "foreign_load": 0.02 if measured else None,  # not sampled
         }  # fmt: skip
         failures = ("", second_failed)
         at = CampaignTables(campaign(folder, "m", "xy"))

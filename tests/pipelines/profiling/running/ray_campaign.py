@@ -32,10 +32,10 @@ def main() -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     logging.basicConfig(level=logging.WARNING)
     try:
-        told = measure_without_cluster(folder) if what == "no-cluster" else measure(folder, what)
+        result = measure_without_cluster(folder) if what == "no-cluster" else measure(folder, what)
     except ProfilingError as error:
-        told = {"error": str(error)}
-    sys.stdout.write(json.dumps(told) + "\n")
+        result = {"error": str(error)}
+    sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
     os._exit(0)  # whatever Ray would still say of the nodes that it lost
 

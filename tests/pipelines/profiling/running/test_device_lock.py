@@ -17,7 +17,7 @@ from presage.features.device.device import catalogue
 from presage.features.device.local_device import detect
 from presage.pipelines.profiling.running import device_lock
 from presage.pipelines.profiling.running.device_lock import FOLDER_VARIABLE, lock_device
-from tests.pipelines.profiling.recorded_nvml import RecordedNvml, said
+from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
 
 CPU = detect(gpu=False)
 
@@ -136,7 +136,7 @@ def test_two_gpus_of_a_kind_and_the_processor_have_separate_locks(
 ):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for uuid in ("GPU-1", "GPU-2"):
-        driver = RecordedNvml(said(DeviceGetHandleByIndex="handle", DeviceGetUUID=uuid))
+        driver = RecordedNvml(responses(DeviceGetHandleByIndex="handle", DeviceGetUUID=uuid))
         monkeypatch.setitem(sys.modules, "pynvml", driver)
         with lock_device(CPU, tmp_path), lock_device(catalogue()["h100"], tmp_path):
             pass

@@ -25,10 +25,10 @@ from presage.pipelines.profiling.running.gpu_sharing import (
     is_mps_daemon_running,
 )
 from presage.pipelines.profiling.running.profiler import undivided_share
-from tests.pipelines.profiling.recorded_nvml import RecordedNvml, said
+from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
 
 CPU = detect(gpu=False)
-WHERE = said(DeviceGetHandleByIndex="handle")
+WHERE = responses(DeviceGetHandleByIndex="handle")
 SLICES = (
     MigSlice("MIG-a", 3 / 7, 40 << 30),
     MigSlice("MIG-b", 1 / 7, 20 << 30),
@@ -86,14 +86,14 @@ def test_without_its_program_a_daemon_is_searched_among_the_processes(no_daemon)
 
 
 def test_a_gpu_without_mig_and_mps_is_shared_by_time_slice():
-    sharing = detect_sharing(RecordedNvml([*WHERE, *said(DeviceGetMigMode=[0, 0])]))
+    sharing = detect_sharing(RecordedNvml([*WHERE, *responses(DeviceGetMigMode=[0, 0])]))
 
     assert sharing == GpuSharing(mps=False)
     assert sharing.modes == ("exclusive", "time-slice")
 
 
 def test_a_gpu_without_mig_support_has_no_slices():
-    no = said(DeviceGetMigMode=pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    no = responses(DeviceGetMigMode=pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
 
     assert not detect_sharing(RecordedNvml([*WHERE, *no])).mig
 
@@ -102,7 +102,7 @@ def test_mig_slices_are_recorded_with_their_fraction_of_the_compute():
     driver = RecordedNvml(
         [
             *WHERE,
-            *said(
+            *responses(
                 DeviceGetMigMode=[1, 1],
                 DeviceGetMaxMigDeviceCount=7,
                 DeviceGetUUID="MIG-a",

@@ -29,24 +29,24 @@ def campaign(folder: Path, what: str) -> tuple[dict[str, Any], str]:
         [sys.executable, str(SCRIPT), str(folder), what],
         capture_output=True, text=True, timeout=280, check=True,
     )  # fmt: skip
-    told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return told, ended.stderr
+    result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return result, ended.stderr
 
 
 def test_two_nodes_share_a_campaign_and_runs_of_a_lost_node_are_repeated(tmp_path):
-    told, logged = campaign(tmp_path, "lose-a-node")
+    result, logged = campaign(tmp_path, "lose-a-node")
     executions = tables.read(tables.EXECUTIONS, tmp_path / "executions.parquet").to_pylist()
 
-    assert told == {"alone": 4, "together": 1, "failed": 0}
+    assert result == {"alone": 4, "together": 1, "failed": 0}
     assert len({row["job_id"] for row in executions}) == 4
     assert all(row["failure"] == "" for row in executions)
     assert "a device was lost" in logged
 
 
 def test_the_error_of_a_cluster_without_devices_says_how_to_offer_them(tmp_path):
-    told, _ = campaign(tmp_path / "new", "no-devices")
+    result, _ = campaign(tmp_path / "new", "no-devices")
 
-    assert "offers no 'presage_device'; start its nodes with" in told["error"]
+    assert "offers no 'presage_device'; start its nodes with" in result["error"]
     assert not (tmp_path / "new").exists()
 
 
@@ -57,7 +57,7 @@ def test_an_address_without_a_response_is_an_error_within_seconds(tmp_path):
 
 
 def test_the_error_of_a_missing_cluster_is_one_line_with_a_remedy(tmp_path):
-    told, _ = campaign(tmp_path, "no-cluster")
+    result, _ = campaign(tmp_path, "no-cluster")
 
-    assert "no Ray cluster at 'auto'" in told["error"]
-    assert "ray start --head" in told["error"]
+    assert "no Ray cluster at 'auto'" in result["error"]
+    assert "ray start --head" in result["error"]

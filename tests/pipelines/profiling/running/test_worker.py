@@ -150,7 +150,7 @@ def test_a_gpu_out_of_memory_is_distinguished_from_a_broken_one(error, short, fa
     assert failure_kind(error, memory_is_short=bool(short)) == failure
 
 
-# --- what torch is told -------------------------------------------------------------------------
+# --- settings of torch ---------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.pipelines.profiling.gpu_window import (
     processes,
     sample,
 )
-from tests.pipelines.profiling.recorded_nvml import RecordedNvml, said
+from tests.pipelines.profiling.recorded_nvml import RecordedNvml, responses
 
 pytestmark = pytest.mark.usefixtures("gpu_machine")
 
@@ -46,7 +46,7 @@ OPTIONAL = (
 
 
 def all_fail(code: int):
-    return [*WHERE, *MEMORY, *said(**dict.fromkeys(OPTIONAL, failing(code)))]
+    return [*WHERE, *MEMORY, *responses(**dict.fromkeys(OPTIONAL, failing(code)))]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_the_loss_of_the_driver_in_a_window_is_an_error_with_a_remedy(code, func
         RecordedNvml(
             [
                 *fine,
-                *said(at_s=0.1, **{function: failing(code)}),
-                *said(at_s=0.1, DeviceGetMemoryInfo=failing(code)),
+                *responses(at_s=0.1, **{function: failing(code)}),
+                *responses(at_s=0.1, DeviceGetMemoryInfo=failing(code)),
             ]
         ),
         period_s=0.005,
@@ -91,8 +91,8 @@ def test_the_loss_of_the_driver_in_a_window_is_an_error_with_a_remedy(code, func
 def test_the_loss_of_the_driver_before_a_window_is_an_error_too():
     gone = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
     with pytest.raises(ProfilingError, match="GPU is lost"):
-        NvmlSampler(RecordedNvml(said(DeviceGetHandleByIndex=gone)))
-    sampler = NvmlSampler(RecordedNvml([*WHERE, *said(DeviceGetSamples=gone)]))
+        NvmlSampler(RecordedNvml(responses(DeviceGetHandleByIndex=gone)))
+    sampler = NvmlSampler(RecordedNvml([*WHERE, *responses(DeviceGetSamples=gone)]))
     with pytest.raises(ProfilingError, match="GPU is lost"):
         sampler.start([MEMBER])
 
@@ -107,7 +107,7 @@ def test_a_hanging_driver_ends_a_window_and_is_not_called_again(monkeypatch):
 
     monkeypatch.setattr(nvml_sampler, "PATIENCE_S", 0.1)
     over = threading.Event()
-    hangs = said(DeviceGetUtilizationRates=lambda: over.wait(60))
+    hangs = responses(DeviceGetUtilizationRates=lambda: over.wait(60))
     sampler = NvmlSampler(RecordedNvml([*WHERE, *MEMORY, *hangs]), counters=Counters())
     sampler.start([MEMBER])
 
@@ -119,8 +119,8 @@ def test_a_hanging_driver_ends_a_window_and_is_not_called_again(monkeypatch):
 
 
 def test_a_transient_failure_is_retried():
-    busy = said(DeviceGetUtilizationRates=failing(pynvml.NVML_ERROR_TIMEOUT))
-    later = said(at_s=0.1, DeviceGetUtilizationRates={"gpu": 70, "memory": 0})
+    busy = responses(DeviceGetUtilizationRates=failing(pynvml.NVML_ERROR_TIMEOUT))
+    later = responses(at_s=0.1, DeviceGetUtilizationRates={"gpu": 70, "memory": 0})
 
     assert sample([*WHERE, *MEMORY, *busy, *later]).compute_utilization == pytest.approx(0.7)
 
@@ -128,7 +128,9 @@ def test_a_transient_failure_is_retried():
 @pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND])
 def test_an_empty_list_of_process_samples_is_no_foreign_load(code):
     listed = processes(member=300)
-    empty = said(DeviceGetProcessUtilization=failing(code), DeviceGetComputeRunningProcesses=listed)
+    empty = responses(
+        DeviceGetProcessUtilization=failing(code), DeviceGetComputeRunningProcesses=listed
+    )
 
     assert sample([*WHERE, *MEMORY, *empty]).foreign_load == 0
 
@@ -145,7 +147,7 @@ def test_an_unsupported_call_is_made_once():
 
 
 def test_a_missing_permission_is_logged_once_by_name(caplog):
-    no = said(DeviceGetProcessUtilization=failing(pynvml.NVML_ERROR_NO_PERMISSION))
+    no = responses(DeviceGetProcessUtilization=failing(pynvml.NVML_ERROR_NO_PERMISSION))
     for _ in range(2):
         assert sample([*WHERE, *MEMORY, *no]).foreign_load is None
 
@@ -167,7 +169,7 @@ def test_a_crash_is_attributed_to_the_job_only_if_the_driver_responds(monkeypatc
     assert memory_in_use_bytes(h100) == 3 * GIB
     assert memory_in_use_bytes(detect(gpu=False)) is None
 
-    lost = said(DeviceGetMemoryInfo=failing(pynvml.NVML_ERROR_GPU_IS_LOST))
+    lost = responses(DeviceGetMemoryInfo=failing(pynvml.NVML_ERROR_GPU_IS_LOST))
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml([*WHERE, *lost]))
     with pytest.raises(ProfilingError, match="nvidia-smi"):
         require_driver(h100)

@@ -16,10 +16,10 @@ from presage.pipelines.profiling.sampling.device_sample import DeviceSample
 from presage.pipelines.profiling.sampling.nvml_readings import later_mean, time_weighted
 from presage.pipelines.profiling.sampling.nvml_sampler import NvmlSampler
 from tests.pipelines.profiling.gpu_window import (
+    FOREIGN,
     GIB,
     MEMBER,
     MEMORY,
-    STRANGER,
     WHERE,
     busy_with,
     failing,
@@ -30,7 +30,7 @@ from tests.pipelines.profiling.gpu_window import (
 from tests.pipelines.profiling.recorded_nvml import (
     RECORDINGS,
     RecordedNvml,
-    said,
+    responses,
     utilization_samples,
 )
 
@@ -132,26 +132,28 @@ def test_without_samples_utilization_is_polled_and_early_polls_are_dropped():
     assert later_mean([(0.0, 0.3)], window_s=1.0) == 0.3
     assert later_mean([], window_s=1.0) is None
 
-    none = said(DeviceGetSamples=failing(pynvml.NVML_ERROR_NOT_SUPPORTED))
-    polled = said(DeviceGetUtilizationRates={"gpu": 40, "memory": 1})
+    none = responses(DeviceGetSamples=failing(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    polled = responses(DeviceGetUtilizationRates={"gpu": 40, "memory": 1})
     assert sample(WHERE + MEMORY + none + polled).compute_utilization == pytest.approx(0.4)
 
 
 def test_samples_from_before_the_window_do_not_count():
-    old = said(DeviceGetSamples=utilization_samples((10, 90), (20, 90)))
-    new = said(at_s=0.1, DeviceGetSamples=utilization_samples((20, 90), (1_000_020, 30)))
+    old = responses(DeviceGetSamples=utilization_samples((10, 90), (20, 90)))
+    new = responses(at_s=0.1, DeviceGetSamples=utilization_samples((20, 90), (1_000_020, 30)))
 
     assert sample(WHERE + MEMORY + old + new).compute_utilization == pytest.approx(0.3)
 
 
-# --- members and strangers ----------------------------------------------------------------------
+# --- members and foreign processes ---------------------------------------------------------------
 
 
 def test_load_of_other_processes_is_foreign_and_memory_is_the_members_peak():
     seen = sample(
         [
-            *busy_with(load(MEMBER, 50), load(STRANGER, 10), load(STRANGER, 30), member=300),
-            *said(at_s=0.3, DeviceGetComputeRunningProcesses=processes(member=200, stranger=900)),
+            *busy_with(load(MEMBER, 50), load(FOREIGN, 10), load(FOREIGN, 30), member=300),
+            *responses(
+                at_s=0.3, DeviceGetComputeRunningProcesses=processes(member=200, foreign=900)
+            ),
         ],
         window_s=0.4,
     )
@@ -161,34 +163,34 @@ def test_load_of_other_processes_is_foreign_and_memory_is_the_members_peak():
 
 
 def test_without_members_all_load_is_foreign():
-    seen = sample(busy_with(load(STRANGER, 10)), pids=())
+    seen = sample(busy_with(load(FOREIGN, 10)), pids=())
 
     assert seen.foreign_load == seen.compute_utilization == 0.6
 
 
 def test_invalid_process_samples_are_ignored():
-    seen = sample(busy_with(load(MEMBER, 50), load(STRANGER, 4_000_000), load(0, 90)))
+    seen = sample(busy_with(load(MEMBER, 50), load(FOREIGN, 4_000_000), load(0, 90)))
 
     assert seen.foreign_load == 0
 
 
 def test_clients_of_mps_are_members_too():
-    clients = said(DeviceGetMPSComputeRunningProcesses=processes(member=500))
+    clients = responses(DeviceGetMPSComputeRunningProcesses=processes(member=500))
 
     assert sample([*busy_with(), *clients]).memory_bytes == {MEMBER: 500}
 
 
 def test_with_hidden_process_ids_memory_is_the_increase_and_foreign_load_unknown():
-    hidden = [*busy_with(load(STRANGER, 60), stranger=None)]
+    hidden = [*busy_with(load(FOREIGN, 60), foreign=None)]
 
-    alone = sample(hidden, memory_before_bytes=1 * GIB)
-    assert (alone.foreign_load, alone.memory_bytes) == (None, {MEMBER: 2 * GIB})
-    assert sample(hidden).memory_bytes == {}  # nobody looked before
+    solo = sample(hidden, memory_before_bytes=1 * GIB)
+    assert (solo.foreign_load, solo.memory_bytes) == (None, {MEMBER: 2 * GIB})
+    assert sample(hidden).memory_bytes == {}  # without a baseline
     two = sample(hidden, pids=(MEMBER, MEMBER + 2), memory_before_bytes=1 * GIB)
     assert two.memory_bytes == {}
 
 
 def test_an_idle_gpu_has_no_foreign_load_also_with_hidden_process_ids():
-    idle = said(DeviceGetUtilizationRates={"gpu": 0, "memory": 0})
+    idle = responses(DeviceGetUtilizationRates={"gpu": 0, "memory": 0})
 
     assert sample([*WHERE, *MEMORY, *idle]).foreign_load == 0
