@@ -463,7 +463,7 @@ def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
 
 
 def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_every_kind():
-    """What travels is tested in tests/schedulers/controller; here, what there is to travel."""
+    """What travels is tested in tests/schedulers/live/controller; here, what there is to travel."""
     has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
     by_kind = {"v100": prediction(300, 50.0, 2), "k80": prediction(800, 190.0, 3)}
     forecasts = Forecasts(Told(some=by_kind.get), has)
