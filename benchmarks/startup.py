@@ -1,6 +1,6 @@
 """How long each stage of dvc.yaml takes to start, written to docs/benchmarks/startup.md.
 
-Run ``python benchmarks/startup.py [--rounds 9]``: until a stage answers ``--help``, all that it
+Run ``python -m benchmarks.startup [--rounds 9]``: until a stage answers ``--help``, all that it
 imports at its head included, beside Python itself and ``import torch`` in the same rounds. Seconds
 are of the processor, which on a machine that does nothing else are those on the clock; of each the
 quickest round counts. Ends with 1 past the bar.
@@ -38,7 +38,7 @@ def main() -> None:
     lines = [
         "# How soon a stage starts",
         "",
-        "By `python benchmarks/startup.py`: processor seconds until `--help` answers, imports",
+        "By `python -m benchmarks.startup`: processor seconds until `--help` answers, imports",
         f"included, the least of {args.rounds} rounds. The bar is {BAR:g} times `import torch`;"
         " wanted were 2 s on the machine it was built on, which those that import torch miss.",
         "",

@@ -2,7 +2,7 @@
 
 For graphs without a backward pass (ONNX, TensorFlow). A torch trace of the same module differs by
 the fusion of single operators. FLOPs of a step agree to 5 per cent for the small networks of
-``tests/features/test_onnx_graph.py``; ``docs/benchmarks/graphs.md`` covers the zoo.
+``tests/features/from_onnx/test_onnx_graph.py``; ``docs/benchmarks/graphs.md`` covers the zoo.
 """
 
 from __future__ import annotations

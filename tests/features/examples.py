@@ -1,4 +1,4 @@
-"""Small domain values that several tests begin with."""
+"""Small domain values for several tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def job(**changes: Any) -> Job:
 
 
 def memory(**changes: Any) -> MemoryEstimate:
-    """One MiB at the peak."""
+    """Return a memory estimate with a peak of one MiB."""
     values = {
         "parameter_bytes": 4000,
         "gradient_bytes": 4000,
@@ -66,19 +66,19 @@ def features(*nodes: OpNode, **changes: Any) -> JobFeatures:
 
 
 def column(name: str, placement: Placement) -> float:
-    """One column of the full feature set."""
+    """Return one column of the full feature set."""
     return float(matrix([placement])[0, columns("full").index(name)])
 
 
 def cell_of(row: OpStats, ratio: float = 1.0) -> str:
-    """Cell of an operator that takes so many times as long to compute as to move its bytes."""
+    """Return the bucket of an operator with this ratio of compute time to memory time."""
     op_classes = job_table([replace(features(), op_stats=(row,))]).op_classes
     cell = int(bucket_positions(op_classes, np.array([ratio]))[0])
     return OPERATOR_BUCKETS[cell]
 
 
 def device(**changes: Any) -> Device:
-    """The document's example {7, 32, 2880}: capability, memory in GB, cores (requirement F3)."""
+    """Return the example {7, 32, 2880}: capability, memory in GB, cores (requirement F3)."""
     values: dict[str, Any] = {
         "kind": "example",
         "compute_capability": 7.0,

@@ -1,4 +1,4 @@
-"""Model files that are made to cost much, or to reach beyond themselves."""
+"""Model files made to exhaust resources, or to read other files."""
 
 import signal
 import time
@@ -13,7 +13,14 @@ from presage.features.from_onnx import native, shapes
 from presage.features.from_onnx.graph import read_onnx
 from presage.features.from_tensorflow.graph import read_tensorflow
 from presage.features.graph import graph_file
-from tests.features.tensorflow_examples import const, function, graph, node, placeholder, save
+from tests.features.from_tensorflow.tensorflow_examples import (
+    const,
+    function,
+    graph,
+    node,
+    placeholder,
+    save,
+)
 from tests.fuzzing.test_corpus import CORPUS
 
 
@@ -32,14 +39,14 @@ def save_onnx(folder, nodes, initializers=(), functions=()):
     return path
 
 
-def test_a_file_that_kills_onnx_leaves_the_next_one_readable(tmp_path):
+def test_a_file_that_crashes_onnx_does_not_affect_the_next(tmp_path):
     with pytest.raises(GraphError, match="ONNX's code crashed"):
         read_onnx(CORPUS / "onnx" / "native_crash.onnx", batch_size=2)
 
     assert read_onnx(save_onnx(tmp_path, [helper.make_node("Relu", ["x"], ["y"])]), batch_size=2)
 
 
-def test_an_answer_that_nobody_waits_for_is_not_the_next_files():
+def test_an_abandoned_response_is_not_returned_for_the_next_file():
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -62,7 +69,7 @@ def test_an_answer_that_nobody_waits_for_is_not_the_next_files():
     assert inferred("next").graph.name == "next"
 
 
-def test_numbers_that_lie_in_another_file_are_not_looked_for(tmp_path):
+def test_external_data_is_not_read(tmp_path):
     shape = helper.make_tensor("shape", TensorProto.INT64, [1], [8])
     shape.ClearField("int64_data")
     shape.data_location = TensorProto.EXTERNAL
@@ -73,7 +80,7 @@ def test_numbers_that_lie_in_another_file_are_not_looked_for(tmp_path):
         read_onnx(save_onnx(tmp_path, nodes, [shape]), batch_size=2)
 
 
-def test_a_path_in_a_file_is_forgotten_as_soon_as_it_is_read(tmp_path):
+def test_paths_in_a_file_are_dropped_when_it_is_read(tmp_path):
     value = helper.make_tensor("value", TensorProto.INT64, [1], [8])
     value.data_location = TensorProto.EXTERNAL
     value.external_data.add(key="location", value="/etc/passwd")
@@ -88,7 +95,7 @@ def test_a_path_in_a_file_is_forgotten_as_soon_as_it_is_read(tmp_path):
     assert b"passwd" not in model.SerializeToString()
 
 
-def test_shapes_that_need_round_after_round_are_given_up(tmp_path, monkeypatch):
+def test_shape_inference_stops_after_a_bounded_number_of_rounds(tmp_path, monkeypatch):
     monkeypatch.setattr(shapes, "MAX_NODE_VISITS", 100)
     nodes, last = [], "x"
     for i in range(20):
@@ -103,7 +110,7 @@ def test_shapes_that_need_round_after_round_are_given_up(tmp_path, monkeypatch):
         read_onnx(save_onnx(tmp_path, nodes), batch_size=2)
 
 
-def test_functions_that_call_each_other_twice_do_not_unfold_for_ever(tmp_path, monkeypatch):
+def test_exponentially_nested_functions_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(graph_file, "MAX_NODES", 1000)
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     inner = [[helper.make_node("Relu", ["a"], ["b"])]]
@@ -141,7 +148,7 @@ def test_functions_that_call_each_other_twice_do_not_unfold_for_ever(tmp_path, m
         read_tensorflow(save(tmp_path, made), batch_size=2)
 
 
-def test_numbers_are_not_computed_when_a_file_says_that_they_are_few(tmp_path):
+def test_an_understated_size_does_not_cause_a_large_computation(tmp_path):
     # The file declares one number where Fill would write 10**12.
     made = graph(
         placeholder("x", None, 4),
@@ -154,7 +161,7 @@ def test_numbers_are_not_computed_when_a_file_says_that_they_are_few(tmp_path):
     assert read_tensorflow(save(tmp_path, made), batch_size=2).nodes
 
 
-def test_a_node_of_many_outputs_costs_as_much_as_it_has(tmp_path):
+def test_a_node_of_many_outputs_costs_linear_time(tmp_path):
     dropout = helper.make_node("Dropout", ["x"], ["y", *(f"mask{i}" for i in range(50_000))])
     path = save_onnx(tmp_path, [dropout])
 
@@ -163,7 +170,7 @@ def test_a_node_of_many_outputs_costs_as_much_as_it_has(tmp_path):
     assert time.process_time() - begin_s < 5  # not by the square of their number
 
 
-def test_an_output_beyond_all_is_not_made_room_for(tmp_path):
+def test_an_excessive_output_index_allocates_no_memory(tmp_path):
     made = graph(placeholder("x", None, 4), node("y", "Relu", "x:999999999"))
 
     with pytest.raises(GraphError, match=r"output 999999999 of 'x'; at most 4096 are"):

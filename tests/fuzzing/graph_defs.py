@@ -18,7 +18,7 @@ from presage.features.from_tensorflow.messages import message
 from presage.features.placement import Placement
 from presage.serving.client.job_features import from_tensorflow
 from presage.serving.codec.wire import write_job
-from tests.features.tensorflow_examples import (
+from tests.features.from_tensorflow.tensorflow_examples import (
     const,
     function,
     graph,
@@ -33,7 +33,7 @@ from tests.fuzzing.smaller import smaller_messages
 
 _KINDS = {".pb": "GraphDef", ".pbtxt": "GraphDef", ".meta": "MetaGraphDef"}
 _SAVED = "/saved_model.pb"  # by its name, not by the end of it
-_WRITTEN = Path(__file__).parents[1] / "features" / "tensorflow"
+_WRITTEN = Path(__file__).parents[1] / "features/from_tensorflow/files"
 
 
 def _images() -> Any:

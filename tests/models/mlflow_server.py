@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.serving.processes import free_port
+from tests.serving.support.processes import free_port
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A machine as tests of GPUs want it, and stages without what takes longest of them."""
+"""Fixtures: a machine for GPU tests, and stages without ONNX export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presage.pipelines.stages import train, train_interference
 
 @contextmanager
 def without_onnx() -> Iterator[None]:
-    """Networks are learnt and judged, and not exported, which takes longer than learning."""
+    """Skip the ONNX export of networks, which takes longer than training."""
     with pytest.MonkeyPatch.context() as patch:
         for stage in (train, train_interference):
             patch.setattr(stage, "export", lambda *_: b"")
@@ -23,14 +23,14 @@ def without_onnx() -> Iterator[None]:
 
 @pytest.fixture
 def no_onnx() -> Iterator[None]:
-    """For a test that looks at no exported network."""
+    """Skip the ONNX export, for tests that read no exported network."""
     with without_onnx():
         yield
 
 
 @pytest.fixture
 def gpu_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All GPUs visible, no DCGM but what a test puts into its folder, no warning given yet."""
+    """Make all GPUs visible, hide DCGM except in the test's folder, and reset warnings."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml_device.warn_of_permission.cache_clear()

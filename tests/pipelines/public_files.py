@@ -1,4 +1,4 @@
-"""Small files in the layouts that sources publish, and where the real ones lie."""
+"""Small files in the layouts of public sources, and the folder of the real files."""
 
 import json
 import os
@@ -19,7 +19,7 @@ DATASETS = Path(os.environ.get("PRESAGE_DATASETS", ROOT.parent / "shared/dataset
 
 
 def real(name):
-    """Folder of a source's real files; the test is skipped where it is not."""
+    """Return the folder of a source's real files; skip the test if it is missing."""
     folder = DATASETS / name
     if not folder.is_dir():
         pytest.skip(f"{folder} is absent: the real files of {name} are not read")
@@ -27,7 +27,7 @@ def real(name):
 
 
 class OneGraph(GraphCache):
-    """The same tiny graph for every job of the zoo: no model is traced."""
+    """Graph cache that returns one tiny graph for every job of the zoo; no model is traced."""
 
     def __init__(self):
         super().__init__(Path("/nonexistent"))
@@ -40,7 +40,7 @@ class OneGraph(GraphCache):
 
 
 def rows_of(source, path, graphs=None):
-    """What an importer makes of a file or folder."""
+    """Return the rows that an importer reads from a file or folder."""
     imported = Imported(IMPORTERS[source].origin)
     with unpack(path) as readable:
         IMPORTERS[source].read(readable, imported, graphs or OneGraph())

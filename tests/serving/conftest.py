@@ -1,4 +1,4 @@
-"""A small real release whose models are written by hand, so that every answer is known.
+"""Small real release with hand-written models, so that every forecast is known.
 
 memory = memory_prior_bytes x MEMORY_FACTORS, step time = roofline_s x STEP_FACTORS, utilization =
 share x UTILIZATION, slowdown = 1 + FACTOR x (the other members' median utilization, summed).
@@ -34,7 +34,7 @@ from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
-from tests.serving.running_server import RunningServer, start_server
+from tests.serving.support.running_server import RunningServer, start_server
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 MEMORY_FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0)
@@ -47,7 +47,7 @@ MEASURED = replace(catalogue()["cpu-2"], memory_bandwidth_bytes_per_s=1.5e10)
 
 
 def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> JobFeatures:
-    """A job of two operators whose work grows with the batch."""
+    """Return a job of two operators whose work grows with the batch."""
     fields: dict[str, Any] = {
         "name": "mlp-3",
         "family": "mlp",
@@ -78,7 +78,7 @@ def make_job(job_id: str = "job", *, batch_size: int = 32, **changes: Any) -> Jo
 
 
 def make_models() -> dict[str, bytes]:
-    """The four predictors, by the contract in presage.models.release.release."""
+    """Return the four predictors, by the contract in presage.models.release.release."""
     return {
         "compute_utilization": column_times("share", UTILIZATION),
         "memory": column_times("memory_prior_bytes", MEMORY_FACTORS),
@@ -88,7 +88,7 @@ def make_models() -> dict[str, bytes]:
 
 
 def column_times(column: str, factors: tuple[float, ...]) -> bytes:
-    """features -> one column of it, times a factor per level."""
+    """Return a model that multiplies one column of the features by a factor per level."""
     nodes = [
         helper.make_node("Gather", ["features", "position"], ["column"], axis=1),
         helper.make_node("Mul", ["column", "factors"], ["quantiles"]),
@@ -102,7 +102,7 @@ def column_times(column: str, factors: tuple[float, ...]) -> bytes:
 
 
 def others_utilization(factors: tuple[float, ...]) -> bytes:
-    """members, mask -> 1 + factor x the sum of the other members' utilization."""
+    """Return a model: members, mask -> 1 + factor x the sum of the other members' utilization."""
     nodes = [
         helper.make_node("Gather", ["members", "position"], ["utilization"], axis=2),
         helper.make_node("Mul", ["utilization", "mask"], ["own"]),
@@ -140,7 +140,7 @@ def onnx_bytes(nodes: Any, constants: Any, inputs: Any, output: Any) -> bytes:
 
 
 def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes: Any) -> Release:
-    """A release trained, so to say, on jobs of batch 1 to 256 on any share of a cpu-2."""
+    """Write a release whose training data is jobs of batch 1 to 256 on shares of a cpu-2."""
     trained = [
         Placement(make_job(batch_size=batch), MEASURED, Share(share, "cpu-quota"))
         for batch in (1, 256)
@@ -173,7 +173,7 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
 
 
 def _probes(models: dict[str, bytes], asked: Any, kinds: Sequence[str]) -> Probes:
-    """What the models answer; of broken ones, what those by hand do."""
+    """Return probes of the models; of broken models, those of the hand-written ones."""
     try:
         found = probe(models, asked, kinds, median=2)
     except Exception:
@@ -191,7 +191,7 @@ def release(tmp_path_factory) -> Release:
 
 @pytest.fixture
 def release_with(tmp_path):
-    """Another release, with other parts than usual."""
+    """Function that writes another release, with changed parts."""
 
     def make(**changes: Any) -> Release:
         return make_release(tmp_path / "other-release", **changes)
@@ -200,8 +200,8 @@ def release_with(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def models_by_hand():
-    """How the models are made, for tests that need one to be broken."""
+def handmade_models():
+    """Functions that make the models, for tests that need a broken one."""
     return SimpleNamespace(
         all=make_models,
         column_times=column_times,
@@ -212,7 +212,7 @@ def models_by_hand():
 
 @pytest.fixture(scope="session")
 def constants():
-    """The numbers that the hand-made models know."""
+    """Constants of the hand-written models."""
     return SimpleNamespace(
         levels=LEVELS,
         memory=MEMORY_FACTORS,
@@ -246,7 +246,7 @@ def client(server: RunningServer):
 
 @pytest.fixture(params=["in-process", "grpc"])
 def backend(request, release):
-    """Whoever predicts: one contract for both."""
+    """Prediction backend, in process or over gRPC."""
     if request.param == "in-process":
         return Predictor(release)
     return request.getfixturevalue("client")
@@ -254,7 +254,7 @@ def backend(request, release):
 
 @pytest.fixture(scope="module")
 def channel(server):
-    """One that sends more than the server takes, so that it is the server that refuses it."""
+    """Channel that sends larger messages than the server accepts."""
     options = [("grpc.max_send_message_length", 32 * 1024 * 1024)]
     with grpc.insecure_channel(server.target, options=options) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""What ``presage serve`` is told, and what it says of what cannot be meant."""
+"""Options of ``presage serve``, and errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from presage.serving.main import main
-from tests.serving.processes import free_port, serving
+from tests.serving.support.processes import free_port, serving
 
 
 @pytest.mark.parametrize("workers", [1, 2])

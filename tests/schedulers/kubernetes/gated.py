@@ -16,11 +16,11 @@ from presage.schedulers.kubernetes.gate.writes import EmitEvent
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Snapshot
 from presage.schedulers.policies.gang.policy import Gang
-from tests.schedulers.kubernetes.api_server import ApiServer
+from tests.schedulers.kubernetes.api_server.api_server import ApiServer
+from tests.schedulers.kubernetes.api_server.statuses import Json
 from tests.schedulers.kubernetes.job_controller import JobController
-from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
+from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, pod, pod_group
-from tests.schedulers.kubernetes.statuses import Json
 
 
 class Gated:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.schedulers.kubernetes.api_server import ApiServer
-from tests.schedulers.kubernetes.statuses import Json
+from tests.schedulers.kubernetes.api_server.api_server import ApiServer
+from tests.schedulers.kubernetes.api_server.statuses import Json
 
 # Keeps a pod until the controller has counted it: also one that was never bound.
 FINALIZER = "batch.kubernetes.io/job-tracking"

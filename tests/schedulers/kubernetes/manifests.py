@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.schedulers.kubernetes.statuses import Json
+from tests.schedulers.kubernetes.api_server.statuses import Json
 
 POD_GROUP_GROUP = "scheduling.x-k8s.io"
 # As sigs.k8s.io/scheduler-plugins defines it, without its schema.

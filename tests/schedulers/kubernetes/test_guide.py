@@ -25,9 +25,9 @@ from presage.cli.app import app
 from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
 from presage.schedulers.kubernetes.extender.extender_types import FilterArgs
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
+from tests.schedulers.kubernetes.extender.test_extender import world
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.manifests import node, pod, pod_group
-from tests.schedulers.kubernetes.test_extender import world
 from tests.schedulers.kubernetes.test_manifests import the
 
 ROOT = Path(__file__).parents[3]

@@ -30,12 +30,12 @@ from presage.serving.authentication.token_file import add_token
 from presage.serving.client.job_features import to_json
 from presage.serving.server_options import Options, Tls
 from tests.features.examples import features
-from tests.schedulers.kubernetes.api_server import ApiServer
+from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
-from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
+from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
-from tests.serving.certificates import make_authority, make_certificate
-from tests.serving.running_server import start_server
+from tests.serving.support.certificates import make_authority, make_certificate
+from tests.serving.support.running_server import start_server
 
 RELEASE = Path(__file__).parents[3] / "data" / "pretrained" / "release"
 LONG_S = 60.0

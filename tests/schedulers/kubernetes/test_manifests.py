@@ -38,10 +38,10 @@ from presage.schedulers.kubernetes.kubernetes_names import (
 from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.client.job_features import from_json
 from presage.serving.server_options import Tls
-from tests.schedulers.kubernetes.api_server import ApiServer
-from tests.schedulers.kubernetes.kube_scheduler import Bound, KubeScheduler
+from tests.schedulers.kubernetes.api_server.api_server import ApiServer
+from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import Bound, KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod
-from tests.serving.certificates import make_authority, make_certificate
+from tests.serving.support.certificates import make_authority, make_certificate
 
 FOLDER = Path(__file__).parents[3] / "examples" / "kubernetes"
 ALL = [

@@ -26,7 +26,7 @@ from presage.serving.authentication.local_token import account
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.job import LEDGER, processes_of
-from tests.serving.processes import free_port
+from tests.serving.support.processes import free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -19,8 +19,8 @@ from presage.serving.v1.prediction_pb2 import Outcome
 from tests.schedulers.live.cluster import until
 from tests.schedulers.live.controller.test_cluster_cli import Asking, process
 from tests.serving.conftest import make_job
-from tests.serving.processes import free_port
-from tests.serving.running_server import start_server
+from tests.serving.support.processes import free_port
+from tests.serving.support.running_server import start_server
 
 RELEASE = Path(__file__).parents[3] / "data/pretrained/release"
 SOURCE = str(Path(presage.__file__).parent.parent)

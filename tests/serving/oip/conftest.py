@@ -10,7 +10,7 @@ from presage.serving.predictor.onnx_model import OnnxModel
 
 
 class NeverRun:
-    """A model that must not be asked."""
+    """Model that must not run."""
 
     def run(self, inputs, present=None):
         raise AssertionError("a model ran although the request is wrong")
@@ -18,7 +18,7 @@ class NeverRun:
 
 @pytest.fixture(scope="session")
 def served(release) -> ServedModels:
-    """The release by hand, by the protocol."""
+    """Served models of the hand-made release."""
     models = {
         name: OnnxModel(
             release.model_path(name),
@@ -33,6 +33,6 @@ def served(release) -> ServedModels:
 
 @pytest.fixture(scope="session")
 def never_run(release) -> ServedModels:
-    """The same, but for models that fail the test when one of them runs."""
+    """Served models that fail the test when one of them runs."""
     models: dict[str, Any] = {name: NeverRun() for name in QUANTITIES}
     return ServedModels.of(release, models)

@@ -1,4 +1,4 @@
-"""Requests as clients make them, and answers as clients read them."""
+"""Requests as clients build them, and responses as clients read them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MEMBER_WIDTH = len(MEMBER_COLUMNS)
 
 
 def infer(request: Any, served: ServedModels) -> Any:
-    """ModelInferResponse to a ModelInferRequest."""
+    """Return the ModelInferResponse to a ModelInferRequest."""
     return ModelInferResponse.FromString(run(check(request, served)))
 
 
 def features(rows: int = 1) -> np.ndarray[Any, Any]:
-    """Features of which no two are alike."""
+    """Return features, no two of which are equal."""
     return np.arange(1, rows * WIDTH + 1, dtype=np.float32).reshape(rows, WIDTH)
 
 
 def colocations(*sizes: int) -> dict[str, Any]:
-    """Members and mask of co-locations of so many members, padded to the largest."""
+    """Return members and mask of co-locations of these sizes, padded to the largest."""
     mask = np.arange(max(sizes)) < np.array(sizes)[:, np.newaxis]
     count = mask.size * MEMBER_WIDTH
     members = np.arange(count, dtype=np.float32).reshape(*mask.shape, MEMBER_WIDTH) / count
@@ -66,7 +66,7 @@ def typed_request(model: str, arrays: dict[str, Any], **fields: Any) -> Any:
 
 
 def answered(response: Any) -> np.ndarray[Any, Any]:
-    """The quantiles of a response, whichever way they came."""
+    """Return the quantiles of a response with raw or typed contents."""
     (output,) = response.outputs
     assert (output.name, output.datatype) == ("quantiles", "FP32")
     if response.raw_output_contents:

@@ -1,4 +1,4 @@
-"""A request that begins as another did is checked and answered as if that had never been."""
+"""Cached request headers: a request with a known header gets the same response and errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NAMES = ("compute_utilization", "memory", "step_time")
 NOT_PARSED = "parsed although it begins as another did"
 
 
-def fresh(served: ServedModels) -> ServedModels:
-    """The same models, of which nothing was asked."""
+def fresh_models(served: ServedModels) -> ServedModels:
+    """Return the same models with empty caches."""
     return ServedModels(served.release_id, served.schema_hash, served.models)
 
 
-def said(request: bytes, served: ServedModels) -> bytes | str:
+def outcome(request: bytes, served: ServedModels) -> bytes | str:
     try:
         return infer.run(infer.check_serialized(request, served))
     except PresageError as error:
@@ -44,14 +44,14 @@ def never(*_args):
     raise AssertionError(NOT_PARSED)
 
 
-def test_the_second_request_that_begins_so_is_not_parsed(served, monkeypatch):
-    served = fresh(served)
-    said(serialized(), served)
-    expected = said(serialized(scale=2), fresh(served))
+def test_the_second_request_with_the_same_header_is_not_parsed(served, monkeypatch):
+    served = fresh_models(served)
+    outcome(serialized(), served)
+    expected = outcome(serialized(scale=2), fresh_models(served))
     monkeypatch.setattr(infer, "parse_request", never)
-    assert said(serialized(scale=2), served) == expected
+    assert outcome(serialized(scale=2), served) == expected
     with pytest.raises(AssertionError, match=NOT_PARSED):
-        said(serialized(rows=2), served)
+        outcome(serialized(rows=2), served)
 
 
 @given(
@@ -67,24 +67,24 @@ def test_the_second_request_that_begins_so_is_not_parsed(served, monkeypatch):
         max_size=12,
     )
 )
-def test_answers_and_errors_are_those_of_a_server_that_was_asked_nothing_before(served, asked):
-    asked_before = fresh(served)
+def test_responses_and_errors_equal_those_of_a_server_with_empty_caches(served, asked):
+    asked_before = fresh_models(served)
     for request in asked:
-        assert said(request, asked_before) == said(request, fresh(served))
+        assert outcome(request, asked_before) == outcome(request, fresh_models(served))
 
 
 @given(garbled=st.binary(max_size=60), at=st.integers(0, 100))
-def test_what_differs_anywhere_before_the_contents_is_read(served, garbled, at):
-    known = fresh(served)
+def test_a_difference_before_the_contents_is_detected(served, garbled, at):
+    known = fresh_models(served)
     right = serialized()
-    said(right, known)
+    outcome(right, known)
     request = right[:at] + garbled + right[at + len(garbled) :]
-    assert said(request, known) == said(request, fresh(served))
+    assert outcome(request, known) == outcome(request, fresh_models(served))
 
 
-def test_values_are_looked_at_each_time(never_run):
-    served = fresh(never_run)
-    served.headers.store(*_kept(serialized(), served))
+def test_values_are_checked_each_time(never_run):
+    served = fresh_models(never_run)
+    served.headers.store(*_cached(serialized(), served))
     wrong = features()
     wrong[0, COLUMNS.index("flops")] = np.nan
     request = raw_request("memory", {"features": wrong}).SerializeToString()
@@ -112,23 +112,23 @@ def test_values_are_looked_at_each_time(never_run):
         ),
     ],
 )
-def test_these_headers_are_not_kept(served, request_):
-    served = fresh(served)
-    answer = said(request_, served)
+def test_these_headers_are_not_cached(served, request_):
+    served = fresh_models(served)
+    answer = outcome(request_, served)
     assert isinstance(answer, bytes)
     assert served.headers.find(request_) is None
 
 
-def test_few_headers_are_kept(served):
-    served = fresh(served)
+def test_the_number_of_cached_headers_is_bounded(served):
+    served = fresh_models(served)
     for rows in range(1, headers._MAX_HEADERS + 2):
-        said(serialized(rows=rows), served)
+        outcome(serialized(rows=rows), served)
     found = [
         served.headers.find(serialized(rows=rows)) for rows in range(1, headers._MAX_HEADERS + 2)
     ]
     assert 0 < sum(header is not None for header in found) <= headers._MAX_HEADERS
 
 
-def _kept(request: bytes, served: ServedModels):
+def _cached(request: bytes, served: ServedModels):
     raw = features().tobytes()
     return request, raw, served.models["memory"], "features", (1, WIDTH)

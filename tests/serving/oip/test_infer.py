@@ -1,4 +1,4 @@
-"""What a right request is answered with."""
+"""Responses to valid inference requests."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_each_member_has_its_slowdowns_and_padding_has_none(served, constants, m
     assert (slowdowns[1, 2] == 1).all()
 
 
-def test_raw_is_answered_raw_and_typed_typed(served):
+def test_raw_requests_get_raw_and_typed_requests_typed_responses(served):
     raw = infer(raw_request("memory", {"features": features()}), served)
     typed = infer(typed_request("memory", {"features": features()}), served)
 
@@ -59,7 +59,7 @@ def test_raw_is_answered_raw_and_typed_typed(served):
     assert len(typed.outputs[0].contents.fp32_contents) == 5
 
 
-def test_an_answer_names_model_release_request_unit_and_levels(served, release):
+def test_a_response_names_model_release_request_unit_and_levels(served, release):
     asked = raw_request("step_time", {"features": features()}, id="call 7")
 
     response = infer(asked, served)
@@ -71,7 +71,7 @@ def test_an_answer_names_model_release_request_unit_and_levels(served, release):
     assert response.parameters["levels"].string_param == "0.05,0.1,0.5,0.9,0.95"
 
 
-def test_one_answer_leaves_no_trace_in_the_next(served):
+def test_a_response_holds_nothing_of_the_previous_one(served):
     infer(raw_request("memory", {"features": features(3)}, id="first"), served)
 
     second = infer(typed_request("memory", {"features": features()}), served)
@@ -81,7 +81,7 @@ def test_one_answer_leaves_no_trace_in_the_next(served):
     assert len(second.raw_output_contents) == 0
 
 
-def test_the_release_may_be_asked_for_by_its_id_and_the_output_by_its_name(served, release):
+def test_a_request_may_name_the_release_id_and_the_output(served, release):
     asked = raw_request(
         "memory",
         {"features": features()},
@@ -92,7 +92,7 @@ def test_the_release_may_be_asked_for_by_its_id_and_the_output_by_its_name(serve
     assert answered(infer(asked, served)).shape == (1, 5)
 
 
-def test_parameters_that_change_nothing_are_passed_over(served):
+def test_parameters_without_effect_are_ignored(served):
     asked = raw_request("memory", {"features": features()})
     asked.parameters["priority"].uint64_param = 1
     asked.inputs[0].parameters["content_type"].string_param = "np"
@@ -118,7 +118,7 @@ def test_fields_of_a_later_protocol_do_not_disturb_typed_contents(served):
 
 
 @pytest.mark.parametrize("make", [raw_request, typed_request])
-def test_the_largest_requests_are_answered(served, make):
+def test_the_largest_requests_succeed(served, make):
     rows = infer(make("memory", {"features": features(MAX_ROWS)}), served)
     full = colocations(*[MAX_MEMBERS] * (MAX_ROWS // MAX_MEMBERS))
     together = check(make("interference", full), served)
@@ -127,7 +127,7 @@ def test_the_largest_requests_are_answered(served, make):
     assert together.rows == MAX_ROWS
 
 
-def test_values_at_the_very_ends_of_their_ranges_are_answered(served):
+def test_values_at_the_ends_of_their_ranges_succeed(served):
     asked = features(2)
     asked[0], asked[1] = 0, 1e30
     asked[:, COLUMNS.index("log_compute_over_memory")] = -1e30, 1e30

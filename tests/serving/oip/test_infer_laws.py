@@ -1,4 +1,4 @@
-"""Laws of ModelInfer: both ways of contents agree with the model, and no accident can happen."""
+"""Properties of ModelInfer: raw and typed contents agree with the model; no request crashes."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ SECRET = "s3cret"  # what no error may repeat
 
 @pytest.mark.parametrize("name", ["compute_utilization", "memory", "step_time"])
 @given(matrix=matrices)
-def test_raw_and_typed_features_are_answered_as_the_model_does(served, name, matrix):
+def test_raw_and_typed_features_get_the_models_quantiles(served, name, matrix):
     expected = served.models[name].onnx.quantiles({"features": matrix})
 
     for make in (raw_request, typed_request):
@@ -46,7 +46,7 @@ def test_raw_and_typed_features_are_answered_as_the_model_does(served, name, mat
 
 
 @given(data=st.data(), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_raw_and_typed_members_are_answered_as_the_model_does(served, data, sizes):
+def test_raw_and_typed_members_get_the_models_quantiles(served, data, sizes):
     asked = colocations(*sizes)
     asked["members"] = data.draw(
         arrays(np.float32, (*asked["mask"].shape, MEMBER_WIDTH), elements=amounts)
@@ -60,8 +60,8 @@ def test_raw_and_typed_members_are_answered_as_the_model_does(served, data, size
         assert (quantiles[~present] == 1).all()
 
 
-def answer_or_refusal(content: bytes, served) -> None:
-    """What became of a request; any error but ours fails the test that calls this."""
+def response_or_error(content: bytes, served) -> None:
+    """Return the response or the expected error; any other error fails the test."""
     try:
         request = ModelInferRequest.FromString(content)
     except DecodeError:
@@ -78,8 +78,8 @@ def answer_or_refusal(content: bytes, served) -> None:
 
 
 @given(content=st.binary(max_size=200))
-def test_any_bytes_are_answered_or_refused(served, content):
-    answer_or_refusal(content, served)
+def test_any_bytes_get_a_response_or_an_error(served, content):
+    response_or_error(content, served)
 
 
 RIGHT = [
@@ -95,14 +95,14 @@ edits = st.tuples(st.floats(0, 1), st.integers(0, 8), st.binary(max_size=8))
 
 
 @given(content=st.sampled_from(RIGHT), changes=st.lists(edits, max_size=4), places=st.booleans())
-def test_a_right_request_with_bytes_changed_is_answered_or_refused(
+def test_a_valid_request_with_changed_bytes_gets_a_response_or_an_error(
     served, content, changes, places
 ):
     for where, length, new in changes:
         # Most of a request is numbers; half of the changes go where the structure is.
         start = int(where * (len(content) if places else min(len(content), 60)))
         content = content[:start] + new + content[start + length :]
-    answer_or_refusal(content, served)
+    response_or_error(content, served)
 
 
 sizes = st.sampled_from([-(2**63), -1, 0, 1, 2, MEMBER_WIDTH, WIDTH, 4097, 2**62, 2**63 - 1])
@@ -139,5 +139,5 @@ requests = st.builds(
 
 
 @given(request=requests)
-def test_any_request_is_answered_or_refused(served, request):
-    answer_or_refusal(request.SerializeToString(), served)
+def test_any_request_gets_a_response_or_an_error(served, request):
+    response_or_error(request.SerializeToString(), served)

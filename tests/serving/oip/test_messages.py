@@ -1,4 +1,4 @@
-"""The protocol's messages are the ones that its clients know, and live beside theirs."""
+"""The protocol's messages equal those of its clients, and coexist with them in a process."""
 
 import subprocess
 import sys
@@ -17,13 +17,13 @@ OURS_ENTRY = "inference.ModelMetadataResponse.ParametersEntry"
 
 
 @pytest.fixture(scope="module")
-def theirs():
-    """Messages of an unmodified tritonclient, in this process."""
+def triton_messages():
+    """Messages of an unmodified tritonclient in this process."""
     return pytest.importorskip("tritonclient.grpc.service_pb2")
 
 
-def described(field):
-    """All that matters of a field on the wire and in code."""
+def field_description(field):
+    """Return the properties of a field that matter on the wire and in code."""
     return {
         "number": field.number,
         "type": field.type,
@@ -37,8 +37,8 @@ def described(field):
 
 
 def fields(descriptor):
-    """Every field of a message and of those inside it, by full name."""
-    found = {field.full_name: described(field) for field in descriptor.fields}
+    """Return every field of a message and of its submessages, by full name."""
+    found = {field.full_name: field_description(field) for field in descriptor.fields}
     found |= {descriptor.full_name: descriptor.GetOptions().map_entry}
     for inner in descriptor.nested_types:
         found |= fields(inner)
@@ -46,17 +46,17 @@ def fields(descriptor):
 
 
 @pytest.mark.parametrize("name", sorted(FILE.message_types_by_name))
-def test_every_message_is_tritonclients_field_by_field(theirs, name):
+def test_every_message_is_tritonclients_field_by_field(triton_messages, name):
     ours = fields(FILE.message_types_by_name[name])
     standard = {k: v for k, v in ours.items() if not k.startswith((OURS, OURS_ENTRY))}
 
-    assert standard == fields(theirs.DESCRIPTOR.message_types_by_name[name])
+    assert standard == fields(triton_messages.DESCRIPTOR.message_types_by_name[name])
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_is_tritonclients(theirs, name):
+def test_every_method_is_tritonclients(triton_messages, name):
     ours = FILE.services_by_name[SERVICE].methods_by_name[name]
-    their = theirs.DESCRIPTOR.services_by_name[SERVICE].methods_by_name[name]
+    their = triton_messages.DESCRIPTOR.services_by_name[SERVICE].methods_by_name[name]
 
     assert ours.full_name == their.full_name == f"{SERVICE_NAME}.{name}"
     assert ours.input_type.full_name == their.input_type.full_name
@@ -64,34 +64,34 @@ def test_every_method_is_tritonclients(theirs, name):
     assert (their.client_streaming, their.server_streaming) == (False, False)
 
 
-def test_neither_knows_of_the_other_in_one_process(theirs):
-    assert theirs.ModelInferRequest.DESCRIPTOR.file.pool is not POOL
-    assert theirs.ModelInferRequest is not messages.ModelInferRequest
+def test_both_sets_of_messages_are_separate_in_one_process(triton_messages):
+    assert triton_messages.ModelInferRequest.DESCRIPTOR.file.pool is not POOL
+    assert triton_messages.ModelInferRequest is not messages.ModelInferRequest
 
 
 @pytest.mark.parametrize("make", [raw_request, typed_request])
-def test_what_one_writes_the_other_reads(theirs, make):
+def test_messages_of_each_are_read_by_the_other(triton_messages, make):
     ours = make("memory", {"features": features(2)}, id="7", model_version="1")
     ours.parameters["p"].string_param = "v"
 
-    read = theirs.ModelInferRequest.FromString(ours.SerializeToString())
+    read = triton_messages.ModelInferRequest.FromString(ours.SerializeToString())
 
     assert list(read.inputs[0].shape) == [2, WIDTH]
     assert read.parameters["p"].string_param == "v"
     assert messages.ModelInferRequest.FromString(read.SerializeToString()) == ours
 
 
-def test_metadata_of_ours_is_read_by_who_does_not_know_its_parameters(theirs):
+def test_metadata_is_read_by_clients_that_do_not_know_its_parameters(triton_messages):
     ours = messages.ModelMetadataResponse(name="memory", platform="p")
     ours.parameters["unit"].string_param = "bytes"
 
-    read = theirs.ModelMetadataResponse.FromString(ours.SerializeToString())
+    read = triton_messages.ModelMetadataResponse.FromString(ours.SerializeToString())
 
     assert (read.name, read.platform) == ("memory", "p")
 
 
-def test_the_default_pool_stays_free_for_others():
-    """In a process of its own: here, another test may have brought tritonclient's."""
+def test_the_default_descriptor_pool_stays_free():
+    """Run in a separate process: another test may have imported tritonclient's here."""
     code = (
         "import presage.serving.oip.messages\n"
         "from google.protobuf import descriptor_pool\n"

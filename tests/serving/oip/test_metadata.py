@@ -1,4 +1,4 @@
-"""What a client learns of the server and its models before it asks."""
+"""Metadata and readiness of the server and its models."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def tensors(found):
     return {tensor.name: (tensor.datatype, list(tensor.shape)) for tensor in found}
 
 
-def test_the_server_says_its_name_and_version():
+def test_server_metadata_has_name_and_version():
     found = server_metadata()
 
     assert (found.name, found.version) == ("presage", presage.__version__)
@@ -54,7 +54,7 @@ def test_interference_takes_members_and_a_mask(served):
 
 
 @pytest.mark.parametrize(("name", "unit"), [(q.name, q.unit) for q in QUANTITIES.values()])
-def test_parameters_say_what_the_numbers_mean(served, name, unit):
+def test_parameters_describe_units_and_columns(served, name, unit):
     found = {key: value.string_param for key, value in metadata(served, name).parameters.items()}
 
     columns = MEMBER_COLUMNS if name == "interference" else COLUMNS
@@ -71,14 +71,14 @@ def test_no_column_has_a_comma_in_its_name():
 
 
 @pytest.mark.parametrize("name", QUANTITIES)
-def test_what_is_served_is_ready_under_its_version_too(served, release, name):
+def test_a_served_model_is_ready_under_its_version_too(served, release, name):
     assert ready(served, name)
     assert ready(served, name, release.release_id)
     assert metadata(served, name, release.release_id) == metadata(served, name)
 
 
 @pytest.mark.parametrize(("name", "version"), [(SECRET, ""), ("", ""), ("memory", SECRET)])
-def test_what_is_not_served_is_not_ready_and_has_no_metadata(served, name, version):
+def test_other_models_are_not_ready_and_have_no_metadata(served, name, version):
     assert not ready(served, name, version)
     with pytest.raises(UnknownModelError) as caught:
         metadata(served, name, version)

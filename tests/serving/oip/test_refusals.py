@@ -1,4 +1,4 @@
-"""A wrong request is refused before a model runs, with its place and without the caller's words."""
+"""Invalid requests are rejected before a model runs, with their path and without their text."""
 
 import re
 from typing import Any
@@ -41,7 +41,7 @@ def refused(asked, served, error=InvalidTensorError) -> str:
 
 
 def shaped(*shape):
-    """A raw request of that shape whose bytes would fill a row."""
+    """Return a raw request of that shape whose bytes fill one row."""
     return request("memory", [tensor("features", shape)], [ROW_BYTES])
 
 
@@ -120,7 +120,7 @@ def test_raw_and_typed_contents_are_not_mixed(never_run):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_there_is_one_raw_entry_for_each_input(never_run, count):
+def test_the_number_of_raw_entries_equals_that_of_inputs(never_run, count):
     asked = raw_request("interference", colocations(2))
     del asked.raw_input_contents[1:]
     asked.raw_input_contents.extend([b""] * (count - 1))
@@ -150,7 +150,7 @@ def test_the_inputs_are_those_of_the_model_each_once(never_run, names, said):
 
 
 @pytest.mark.parametrize("missing", ["members", "mask"])
-def test_the_input_that_is_missing_is_named(never_run, missing):
+def test_the_error_names_the_missing_input(never_run, missing):
     asked = colocations(2)
     del asked[missing]
 
@@ -160,7 +160,7 @@ def test_the_input_that_is_missing_is_named(never_run, missing):
 
 
 @pytest.mark.parametrize("name", ["", "Memory", "runtime", SECRET])
-def test_an_unknown_model_is_refused_and_those_there_are_named(never_run, name):
+def test_the_error_of_an_unknown_model_lists_the_served_models(never_run, name):
     asked = raw_request(name, {"features": features()})
 
     assert refused(asked, never_run, UnknownModelError) == (
@@ -169,7 +169,7 @@ def test_an_unknown_model_is_refused_and_those_there_are_named(never_run, name):
 
 
 @pytest.mark.parametrize("version", ["1", "-1", SECRET])
-def test_an_unknown_version_is_refused_and_the_served_one_named(never_run, release, version):
+def test_the_error_of_an_unknown_version_names_the_served_version(never_run, release, version):
     asked = raw_request("memory", {"features": features()}, model_version=version)
 
     text = refused(asked, never_run, UnknownModelError)
@@ -214,9 +214,7 @@ def test_extensions_that_would_change_an_answer_are_refused(never_run):
         ("log_compute_over_memory", -np.inf, "of row 2 is not finite, must be in [-1e+30, 1e+30]"),
     ],
 )
-def test_a_value_that_no_model_takes_is_refused_by_column_and_row(
-    never_run, make, column, value, said
-):
+def test_the_error_of_an_invalid_value_names_column_and_row(never_run, make, column, value, said):
     asked = features(4)
     asked[2, COLUMNS.index(column)] = value
 
@@ -226,7 +224,7 @@ def test_a_value_that_no_model_takes_is_refused_by_column_and_row(
     assert said in text
 
 
-def test_a_signalling_nan_is_refused_as_any_other(never_run):
+def test_a_signalling_nan_is_rejected_as_any_nan(never_run):
     asked = features()
     asked.view(np.uint32)[0, 3] = 0x7F800001
 
@@ -235,7 +233,7 @@ def test_a_signalling_nan_is_refused_as_any_other(never_run):
 
 @pytest.mark.parametrize("make", [raw_request, typed_request])
 @pytest.mark.parametrize("member", [0, 2])  # one that is there, and padding
-def test_a_members_value_is_refused_by_co_location_member_and_column(never_run, make, member):
+def test_the_error_of_a_members_value_names_co_location_member_and_column(never_run, make, member):
     asked = colocations(3, 2)
     asked["members"][1, member, 4] = np.nan
 
@@ -256,14 +254,14 @@ def test_a_members_value_is_refused_by_co_location_member_and_column(never_run, 
         ([1, 0, 1], "mask: co-location 1 does not begin with its members"),
     ],
 )
-def test_a_mask_is_ones_and_then_zeros(never_run, mask, said):
+def test_a_mask_must_be_ones_followed_by_zeros(never_run, mask, said):
     asked = colocations(3, 2)
     asked["mask"][1] = mask
 
     assert said in refused(raw_request("interference", asked), never_run)
 
 
-def test_a_mask_is_of_the_members_shape(never_run):
+def test_a_mask_must_have_the_members_shape(never_run):
     asked = colocations(3, 2)
     asked["mask"] = asked["mask"].T.copy()
 
@@ -282,7 +280,7 @@ def test_a_mask_is_of_the_members_shape(never_run):
         ((2, 0), "shape is [2, 0, 20], must be [co-locations, members, 20] with at least 1"),
     ],
 )
-def test_co_locations_and_members_have_their_limits(never_run, shape, said):
+def test_the_numbers_of_co_locations_and_members_are_limited(never_run, shape, said):
     inputs = [tensor("members", (*shape, MEMBER_WIDTH)), tensor("mask", shape)]
 
     text = refused(request("interference", inputs, [b"", b""]), never_run)

@@ -1,4 +1,4 @@
-"""An unmodified tritonclient against the server, in a process that has its descriptors too."""
+"""Unmodified tritonclient against the server, in a process with both sets of descriptors."""
 
 import grpc
 import numpy as np
@@ -17,7 +17,7 @@ utils = pytest.importorskip("tritonclient.utils")
 
 @pytest.fixture(scope="module")
 def target(server):
-    """The whole server, with everything else on the port."""
+    """Address of the complete server with all its services."""
     return server.target
 
 
@@ -41,7 +41,7 @@ def status_of(call):
     return caught.value.status(), caught.value.message()
 
 
-def test_it_is_live_and_ready(client, release):
+def test_the_server_is_live_and_ready(client, release):
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("memory")
@@ -50,7 +50,7 @@ def test_it_is_live_and_ready(client, release):
     assert not client.is_model_ready("runtime")
 
 
-def test_it_says_what_it_is(client, release):
+def test_the_server_metadata_is_read(client, release):
     assert client.get_server_metadata().name == "presage"
     found = client.get_model_metadata("interference", as_json=True)
 
@@ -68,7 +68,7 @@ def test_it_says_what_it_is(client, release):
 
 @pytest.mark.parametrize("rows", [1, 300])
 @pytest.mark.parametrize("name", ["compute_utilization", "memory", "step_time"])
-def test_rows_are_answered_as_the_model_does(client, served, release, name, rows):
+def test_rows_get_the_models_quantiles(client, served, release, name, rows):
     asked = features(rows)
 
     result = client.infer(name, inputs({"features": asked}), request_id="call 7")
@@ -80,7 +80,7 @@ def test_rows_are_answered_as_the_model_does(client, served, release, name, rows
     assert response.parameters["levels"].string_param == "0.05,0.1,0.5,0.9,0.95"
 
 
-def test_co_locations_are_answered_as_the_model_does(client, served):
+def test_co_locations_get_the_models_quantiles(client, served):
     asked = colocations(3, 1, 2)
     present = asked["mask"] == 1
 
@@ -91,7 +91,7 @@ def test_co_locations_are_answered_as_the_model_does(client, served):
     assert result.as_numpy("quantiles")[present].tolist() == expected.tolist()
 
 
-def test_what_is_wrong_has_its_status(client):
+def test_an_invalid_request_has_its_status(client):
     narrow = inputs({"features": np.ones((1, WIDTH - 1), np.float32)})
     right = inputs({"features": features()})
 

@@ -2,8 +2,8 @@
 
 Most of what is printed holds names from users, files or the network. The console here escapes
 every ``str`` that it is given, in a table's cell as in a sentence, and knows no markup: what is to
-be coloured is a :func:`styled` text. Nothing else imports ``rich`` (tests/test_terminal.py), so a
-name cannot reach a terminal by another way.
+be coloured is a :func:`styled` text. Nothing else imports ``rich`` (tests/cli/test_terminal.py), so
+a name cannot reach a terminal by another way.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from presage.serving.authentication.token_file import add_token
 from presage.serving.client import job_features
 from presage.serving.client.credentials import Credentials
 from tests.features.examples import features
-from tests.serving.certificates import make_authority, make_certificate
-from tests.serving.processes import free_port
+from tests.serving.support.certificates import make_authority, make_certificate
+from tests.serving.support.processes import free_port
 
 PRESAGE = [sys.executable, "-m", "presage", "cluster"]
 PATIENCE_S = 60.0

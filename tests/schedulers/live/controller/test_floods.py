@@ -9,8 +9,8 @@ import pytest
 from presage.errors import UnauthenticatedError
 from presage.schedulers.live.client.client import ClusterClient
 from tests.schedulers.live.controller.users import DEVICE, Users
-from tests.serving.floods import MIB, growth_under_unfinished_bytes
-from tests.serving.http2 import Connection
+from tests.serving.support.floods import MIB, growth_under_unfinished_bytes
+from tests.serving.support.http2 import Connection
 
 pytestmark = pytest.mark.timeout(240)
 CLUSTER, NODE = "/presage.cluster.v1.ClusterService", "/presage.cluster.v1.NodeService"

@@ -15,8 +15,8 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account, local_token_finder, local_token_path
 from presage.serving.client.credentials import Credentials
 from tests.schedulers.live.controller.users import DEVICE, GIB, PRESAGE, Agent, Users, until
-from tests.serving.certificates import make_authority, make_certificate
-from tests.serving.processes import free_port
+from tests.serving.support.certificates import make_authority, make_certificate
+from tests.serving.support.processes import free_port
 
 SECRETS = (b"hunter2", b"hunter3", b"/home/ann", b"secret-model")
 Code = grpc.StatusCode

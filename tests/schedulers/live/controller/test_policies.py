@@ -13,7 +13,7 @@ from presage.schedulers.policies.packing.policy import Packing
 from presage.schedulers.policies.sharing.policy import Sharing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.live.controller.test_core import K80, V100, Told, World
-from tests.schedulers.test_policy_plugins import Wrapped
+from tests.schedulers.policies.test_policy_plugins import Wrapped
 
 JOBS = {"0": "300", "1": "600", "2": "400", "3": "100"}
 

@@ -21,7 +21,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.credentials import Credentials
-from tests.serving.processes import free_port
+from tests.serving.support.processes import free_port
 
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
 KIND, GIB = "h100", 2**30

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chromium import CONTRAST
 from tests.schedulers.live.ui.conftest import refreshed, served, wait_until
 from tests.schedulers.live.ui.stand_in import StandIn, large, listing, running, waiting
+from tests.support.chromium import CONTRAST
 
 
 def test_when_the_page_itself_is_not_answered_it_says_so(show):

@@ -1,0 +1,1 @@
+"""Histories of a live cluster under random faults, checked against laws."""

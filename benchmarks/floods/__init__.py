@@ -1,0 +1,1 @@
+"""Floods of servers by clients without a token."""

@@ -1,0 +1,1 @@
+"""Value of forecasts to schedulers, simulated."""

@@ -1,0 +1,1 @@
+"""Gang scheduling by interference and communication."""

@@ -1,0 +1,1 @@
+"""Operator graphs against published counts, torch and ONNX."""

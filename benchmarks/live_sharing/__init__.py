@@ -1,0 +1,1 @@
+"""GPU-sharing policies on a live cluster and in the simulator."""

@@ -1,0 +1,1 @@
+"""Accuracy of predictors, and of what improves it."""

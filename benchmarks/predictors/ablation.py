@@ -1,0 +1,180 @@
+"""What each part of a step time's forecast is worth, written to docs/benchmarks/ablation.md.
+
+Run ``python -m benchmarks.predictors.ablation data/.pretraining/features`` after `make pretrained`:
+a quarter of an hour on one core. Training steps of timm's models on an RTX 3090; five folds by
+model, and by family; so many training rows of the other folds, drawn by chance; one network for
+each fold.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from presage.features.columns.schema import COMMON, columns
+from presage.features.device.device_class import GPU
+from presage.features.quantities.quantity import Quantity
+from presage.features.quantities.registry import QUANTITIES
+from presage.models.training.fit import (
+    LEVELS,
+    FitConfig,
+    ScalarStack,
+    fit_scalar,
+    inputs_of,
+    quantiles_of,
+    transform_features,
+)
+from presage.models.training.splits import FOLDS, job_folds
+from presage.pipelines.stages.feature_table import feature_matrix
+from presage.pipelines.stages.fit_settings import Settings, read_settings
+from presage.pipelines.stages.train import settle_torch
+
+PAGE = Path("docs/benchmarks/ablation.md")
+TARGET = QUANTITIES["step_time"]
+ROWS = (30, 100, 300, 1000, None)  # None: all of the other folds
+SIZES = (8, 16, 32, 64, 128)
+SPLITS = {"model": "unseen model", "family": "unseen family"}
+_ROOFLINE = (
+    "roofline_s", "compute_s", "memory_s", "overhead_s", "compute_bound_share", "overhead_share",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a network reads and learns.
+
+    ``before`` is what it goes on from; without ``adds_up`` shares are read, and no more.
+    """
+
+    name: str
+    target: Quantity
+    feature_set: str
+    before: ScalarStack | None = None
+    adds_up: bool = True
+
+
+def variants(before: ScalarStack) -> list[Variant]:
+    """Each with a part more than the one before it."""
+    common = tuple(column.name for column in COMMON)
+    blind = tuple(name for name in common if name not in _ROOFLINE)
+    unaided = replace(TARGET, prior=None)
+    published = replace(unaided, inputs=tuple(columns("published")))
+    return [
+        Variant("published features", published, "published"),
+        Variant("whole-job features", replace(unaided, inputs=blind), "full"),
+        Variant("+ factor over the roofline", replace(TARGET, inputs=common), "full"),
+        Variant("+ shares of cells", TARGET, "full", adds_up=False),
+        Variant("+ their sum, each with a factor (served)", TARGET, "full"),
+        Variant("+ pre-training", TARGET, "full", before),
+    ]
+
+
+def errors(
+    solo: pd.DataFrame, variant: Variant, folds: np.ndarray, rows: int | None, config: Config
+) -> np.ndarray:
+    """Percentage error of every row, each by a network that saw so many rows of other folds."""
+    full = feature_matrix(solo, "full")
+    x = transform_features(feature_matrix(solo, variant.feature_set), variant.feature_set)
+    measured = solo[TARGET.column].to_numpy(np.float64)
+    y = variant.target.to_learnt(measured, full)
+    inputs = inputs_of(variant.target.inputs, variant.feature_set)
+    inputs = inputs if variant.adds_up else replace(inputs, parts=())
+    median = np.empty(len(solo))
+    for fold in range(FOLDS):
+        asked = folds == fold
+        seen = np.random.default_rng(fold).permutation(np.flatnonzero(~asked))[:rows]
+        settings = config(len(seen), variant)
+        weights = np.ones((settings.ensemble, len(seen)))
+        stack = fit_scalar(x[seen], y[seen], weights, inputs, settings, start=variant.before)
+        learnt = quantiles_of(stack, x[asked]).mean(axis=0)
+        forecast = variant.target.to_measured(learnt, full[asked])
+        median[asked] = forecast[:, LEVELS.index(0.5)]
+    return np.asarray(100 * np.abs(median / measured - 1))
+
+
+class Config:
+    """Settings by rows as params.yaml has them, one network each, or of another size."""
+
+    def __init__(self, settings: Settings, hidden: int | None = None) -> None:
+        self._settings, self._hidden = settings, hidden
+
+    def __call__(self, rows: int, variant: Variant) -> FitConfig:
+        config = self._settings.of(rows, goes_on=variant.before is not None)
+        return replace(config, ensemble=1, hidden=self._hidden or config.hidden)
+
+
+def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -> ScalarStack:
+    """One network of the GPUs' rows that are not of this table."""
+    others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
+    full = feature_matrix(others, "full")
+    y = TARGET.to_learnt(others[TARGET.column].to_numpy(np.float64), full)
+    config = replace(settings.of(len(others), goes_on=False), ensemble=1)
+    return fit_scalar(
+        transform_features(full, "full"), y, np.ones((1, len(y))), inputs_of(TARGET.inputs, "full"),
+        config,
+    )  # fmt: skip
+
+
+def shown(found: np.ndarray) -> str:
+    return f"{found.mean():.1f} / {np.median(found):.1f}"
+
+
+def main() -> None:
+    settle_torch()
+    settings = read_settings("step_time")
+    solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
+    here = ((solo["device_kind"] == "rtx-3090") & (solo["full.trains"] == 1)).to_numpy(
+        bool, copy=True
+    )
+    here &= solo[TARGET.column].notna().to_numpy(bool)
+    before = taught_elsewhere(solo, here, settings)
+    rows = solo[here].reset_index(drop=True)
+    lines = [
+        "# What each part is worth",
+        "",
+        "By `python -m benchmarks.predictors.ablation`: training steps of timm's models"
+        f" on an RTX 3090 ({len(rows):,} rows of {rows['model'].nunique():,} models)."
+        " Mean / median absolute",
+        "percentage error of one network for each of five folds, by how many rows it was taught.",
+        "Pre-training is on the other GPU rows of the public tables: inference of these models,",
+        "torchvision, Gavel, ParvaGPU, MISO and Pollux.",
+    ]
+    for column, split in SPLITS.items():
+        folds = job_folds(list(rows[column]))
+        lines += [
+            "",
+            f"## By rows, {split}",
+            "",
+            "| network reads | " + " | ".join(f"{n or 'all'} rows" for n in ROWS) + " |",
+            "|---|" + "---:|" * len(ROWS),
+        ]
+        for variant in variants(before):
+            sys.stderr.write(f"{split}: {variant.name}\n")
+            cells = [shown(errors(rows, variant, folds, n, Config(settings))) for n in ROWS]
+            lines.append(f"| {variant.name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "## By size of the network, served features",
+        "",
+        "| hidden units | " + " | ".join(SPLITS.values()) + " | 300 rows, unseen model |",
+        "|---:|---:|---:|---:|",
+    ]
+    served = variants(before)[4]
+    for hidden in SIZES:
+        sys.stderr.write(f"{hidden} hidden units\n")
+        config = Config(settings, hidden)
+        cells = [
+            shown(errors(rows, served, job_folds(list(rows[column])), None, config))
+            for column in SPLITS
+        ]
+        cells.append(shown(errors(rows, served, job_folds(list(rows["model"])), 300, config)))
+        lines.append(f"| {hidden} | {' | '.join(cells)} |")
+    PAGE.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""How far forecasts are off on public tables, written to docs/benchmarks/public_tables.md.
+
+Run ``python -m benchmarks.predictors.public_tables DATASETS``, the folder of the sources' files
+(docs/importing.md): what ``presage benchmark`` says of each question, on two seeds, which deal the
+folds as well. Twenty minutes on two cores, once the operator graphs are cached.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from presage.features.columns.schema import columns, matrix
+from presage.features.device.device import usable_cores
+from presage.models.training.fit import LEVELS
+from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_splits import split_folds
+from presage.pipelines.benchmark.files import read_tables
+from presage.pipelines.benchmark.rows import Rows
+from presage.pipelines.benchmark.run import run
+from presage.pipelines.benchmark.tasks import TASKS
+from presage.pipelines.importers.public_models.graph_cache import GraphCache
+from presage.pipelines.stages.train import settle_torch
+
+PAGE = Path("docs/benchmarks/public_tables.md")
+SEEDS = (0, 1)
+TIMM = ("timm/timm_step_time.parquet",)
+TORCHVISION = ("torchvision/torchvision_step_time.csv.gz",)
+MEMORY = ("gpumemnet/timm_train_memory_a100_40gb.csv.gz",)
+GAVEL = ("gavel/pairs.csv.gz", "gavel/isolated.csv.gz")
+BASELINES = ("boosted_trees", "linear", "constant", "additive")
+INTRODUCTION = """\
+Written by `python -m benchmarks.predictors.public_tables DATASETS`: `presage benchmark` on two
+seeds, which deal the folds as well. MAPE / median absolute percentage error, of slowdowns in
+normalised speed; a row is always forecast by networks that saw none like it. Width is the median
+one of the 80 % interval, in per cent of what was measured. Baselines read the same columns and
+learn the same; the constant is the median label; the additive rule adds effects of the victim and
+of its co-runners to the device's mean of log speed."""
+NEAR_TWINS = """\
+Near-twins: another model of the family, in training, whose FLOPs and live bytes of a sample and
+parameters are all within a tenth. Training steps of unseen models on the RTX 3090:"""
+TWIN = 1.1  # sizes of models that are nearly the same are within this ratio
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is forecast, and what is left out; ``target`` is in the units of the page."""
+
+    title: str
+    task: str
+    train: tuple[str, ...]
+    split: str | None
+    target: str
+    test: tuple[str, ...] = ()
+
+
+QUESTIONS = (
+    Question("Training step, RTX 3090", "train-step", TIMM, "model", "4.5 / 2.2"),
+    Question("Training step, RTX 3090", "train-step", TIMM, "family", "9 / 5"),
+    Question("Training step, six GPUs", "train-step", TORCHVISION, "device", "15"),
+    Question("Inference step, three GPUs", "inference-step", TIMM, "device", "12"),
+    Question("Training memory, A100", "train-memory", MEMORY, "model", "4 / 2"),
+    Question("Training memory, A100", "train-memory", MEMORY, "family", "6 / 3"),
+    Question(
+        "Utilization of MLPs, A100", "utilization",
+        ("gpumemnet/mlp_train_utilization_a100_40gb.csv.gz",), None,
+        "MAE 1.2 points, RMSLE 0.12",
+    ),
+    Question("Slowdown of pairs, Gavel", "interference", GAVEL, "pair", "K80 5, P100 6, V100 12"),
+    Question(
+        "Slowdown of pairs, Gavel", "interference", GAVEL, "family", "K80 8, P100 10, V100 22"
+    ),
+    Question(
+        "Slowdown of pairs, Lucid", "interference", ("lucid/pairs.csv", "lucid/solo.csv"),
+        "model", "MAE 0.06",
+    ),
+    Question(
+        "Slowdown of three to five, learnt from two, ParvaGPU", "interference",
+        ("parvagpu/few.csv",), None, "10", test=("parvagpu/many.csv",),
+    ),
+)  # fmt: skip
+
+
+def ask(question: Question, datasets: Path, seed: int) -> dict[str, Any]:
+    """What ``presage benchmark --json`` prints."""
+    settle_torch()
+    with TemporaryDirectory() as scratch:
+        train, test = (
+            [_file(name, datasets, Path(scratch)) for name in names]
+            for names in (question.train, question.test)
+        )
+        result = run(
+            question.task, train, test,
+            graphs=GraphCache(), progress=_silent, split=question.split, seed=seed,
+        )  # fmt: skip
+    return result.as_json()
+
+
+def near_twins(datasets: Path, seed: int) -> tuple[float, list[np.ndarray]]:
+    """Share of timm's rows of unseen models that have a near-twin in training; errors, in percent.
+
+    A near-twin is another model of the family whose FLOPs and live bytes of a sample, and
+    parameters, are all within a tenth. The errors are of rows with one, and of rows without.
+    """
+    settle_torch()
+    task = TASKS["train-step"]
+    rows: Rows = task.rows(read_tables([datasets / name for name in TIMM], GraphCache()))
+    rows = rows.take(np.isfinite(rows.measured))
+    median = task.cross_forecast(rows, "model", seed=seed, progress=_silent).quantiles
+    off = 100 * np.abs(median[:, LEVELS.index(0.5)] / rows.measured - 1)
+    twin = _has_twin(rows, split_folds(rows.who, "model", seed=seed))
+    return float(twin.mean()), [off[twin], off[~twin]]
+
+
+def _has_twin(rows: Rows, folds: Folds) -> np.ndarray:
+    """Which rows have a near-twin among those of the other folds."""
+    table = pd.DataFrame(matrix(rows.placements, "full"), columns=columns("full"))
+    of_sample = table[["forward_flops", "peak_live_bytes"]].div(table["batch_size"], axis=0)
+    sizes = np.log(np.column_stack([of_sample, table["parameters"]]))
+    out = np.zeros(len(rows), dtype=bool)
+    for at in rows.who.groupby("family").indices.values():
+        near = (np.abs(sizes[at][:, None] - sizes[at][None]) <= np.log(TWIN)).all(axis=-1)
+        out[at] = (near & (folds[at][:, None] != folds[at][None])).any(axis=1)
+    return out
+
+
+def _file(name: str, datasets: Path, scratch: Path) -> Path:
+    """A file of the datasets; of ParvaGPU's, processes up to two or from three on."""
+    if not name.startswith("parvagpu/"):
+        return datasets / name
+    rows = pd.read_csv(datasets / "parvagpu/parvagpu_tidy.csv.gz")
+    few = rows["Workload Number"] <= 2
+    path = scratch / Path(name).name
+    rows[few if path.stem == "few" else ~few].to_csv(path, index=False)
+    return path
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def page(
+    found: Mapping[Question, Sequence[Mapping[str, Any]]],
+    twins: Sequence[tuple[float, list[np.ndarray]]],
+) -> list[str]:
+    """The page's lines."""
+    lines = [
+        "# How far forecasts are off on public tables",
+        "",
+        INTRODUCTION,
+        "",
+        "| what | rows | left out | target | seed | network | 80 % covers | 90 % covers | width "
+        "| boosted trees | linear | constant | additive rule |",
+        "|---|---:|---|---|---:|---|---:|---:|---:|---|---|---|---|",
+    ]  # fmt: skip
+    for question, results in found.items():
+        for result in results:
+            mlp = result["mlp"]
+            cells = [
+                question.title, str(result["rows"]), result["split"], question.target,
+                str(result["seed"]), f"**{_off(mlp)}**",
+                f"{mlp['coverage']:.0f}", f"{mlp['coverage_90']:.0f}",
+                f"{mlp['interval_width']:.0f}",
+                *(_off(result["baselines"].get(name)) for name in BASELINES),
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "## Where the error sits",
+        "",
+        "| what | left out | seed | by device: MAPE (rows), 80 / 90 % interval covers "
+        "| the worst families: MAPE (rows) |",
+        "|---|---|---:|---|---|",
+    ]
+    for question, results in found.items():
+        for result in results:
+            slices = result["slices"]
+            lines.append(
+                f"| {question.title} | {result['split']} | {result['seed']} "
+                f"| {_worst(slices['device'], 6, covers=True)} | {_worst(slices['family'], 5)} |"
+            )
+    utilization = next(r for q, r in found.items() if q.task == "utilization")
+    lucid = next(r for q, r in found.items() if "Lucid" in q.title)
+    lines += [
+        "",
+        "In the labels' units, seed by seed: utilization MAE "
+        + ", ".join(f"{r['mlp']['mae']:.2f} points" for r in utilization)
+        + ", RMSLE "
+        + ", ".join(f"{r['mlp']['rmsle']:.3f}" for r in utilization)
+        + "; Lucid MAE "
+        + ", ".join(f"{r['mlp']['mae']:.3f}" for r in lucid)
+        + ".",
+        "",
+        NEAR_TWINS,
+        "",
+        "| seed | rows with one % | with | without (target 6.5) |",
+        "|---:|---:|---|---|",
+    ]  # fmt: skip
+    for seed, (share, errors) in zip(SEEDS, twins, strict=True):
+        both = " | ".join(f"{e.mean():.1f} / {np.median(e):.1f}" for e in errors)
+        lines.append(f"| {seed} | {100 * share:.1f} | {both} |")
+    return lines
+
+
+def _off(figures: Mapping[str, float] | None) -> str:
+    if figures is None:
+        return "-"
+    return f"{figures['mape']:.1f} / {figures['median_ape']:.1f}"
+
+
+def _worst(slices: Mapping[str, Mapping[str, float]], most: int, *, covers: bool = False) -> str:
+    said = []
+    for name, figures in list(slices.items())[:most]:
+        text = f"{name} {figures['mape']:.1f} ({figures['rows']:.0f})"
+        if covers:
+            text += f", {figures['coverage']:.0f} / {figures['coverage_90']:.0f}"
+        said.append(text)
+    return "; ".join(said)
+
+
+def main() -> None:
+    datasets = Path(sys.argv[1])
+    with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
+        asked = {
+            question: [pool.submit(ask, question, datasets, seed) for seed in SEEDS]
+            for question in QUESTIONS
+        }
+        twins = [pool.submit(near_twins, datasets, seed) for seed in SEEDS]
+        found = {}
+        for question, running in asked.items():
+            found[question] = [one.result() for one in running]
+            figures = ", ".join(_off(r["mlp"]) for r in found[question])
+            sys.stderr.write(f"{question.title}, {found[question][0]['split']}: {figures}\n")
+        lines = page(found, [one.result() for one in twins])
+    PAGE.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes
+    main()

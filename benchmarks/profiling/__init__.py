@@ -1,0 +1,1 @@
+"""Cost and accuracy of measurements, and campaigns on GPU machines."""

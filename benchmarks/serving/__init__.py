@@ -1,0 +1,1 @@
+"""Presage's server and other servers on one machine."""

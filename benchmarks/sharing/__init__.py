@@ -1,0 +1,1 @@
+"""Sharing with quality of service on a simulated cluster of a thousand nodes."""

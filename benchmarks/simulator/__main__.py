@@ -1,0 +1,339 @@
+"""How fast the simulator is, written to docs/benchmarks/simulator.md.
+
+Run ``python -m benchmarks.simulator DATASETS [--rounds 3] [--measured FOLDER] [--jobs-at-most N]``:
+DATASETS has the traces (docs/importing.md), FOLDER tables of another kind of device whose jobs are
+packed as well. Twenty minutes on one core; less with fewer jobs. Each measurement has a process
+of its own; of several rounds the quickest counts. Ends with 1 past a bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from benchmarks.simulator.runs import (
+    ENDED_BETWEEN,
+    ONE_VC,
+    PHILLY,
+    Run,
+    alone,
+    bare,
+    decisions_ms,
+    grown,
+    profiled_sharing,
+    profiled_whole,
+    sharing,
+    simulated,
+)
+from presage.schedulers.policies.registry import POLICIES
+
+PAGE = Path("docs/benchmarks/simulator.md")
+PICTURES = Path("docs/pictures")
+ZOO = Path("data/profiles/cpu-2-zoo")
+LISTS = ("fifo", "sjf")  # policies that serve a list
+PUBLISHED_S = {"vc": (796_881.0, 388_986.4), "philly": (849_784.9, 26_818.4)}  # average JCT
+JOBS_PER_S, PHILLY_S, SHARING_PER_S, DECISION_MS = 20_000, 6.0, 3_000, 100.0  # the bars
+SHARED_JOBS, SHARED_NODES = 20_000, (96, 64)
+PENDING, OWN_PENDING, WIDE_NODES = 10_000, (100, 1_000, 10_000), 1_024
+DECISIONS = 40
+GROWN = (1_000, 10_000, 100_000, 1_000_000)
+GROWN_POLICIES = ("fifo", "sjf", "backfill", "las", "packing")
+GROWN_LOAD = 0.8  # of Philly's: the queue is short, and does not grow with the trace
+SHARING = (("sjf", "oracle"), ("packing", "oracle"), ("packing", "release"))
+SHORT_ROUNDS = 3  # of a trace of a twentieth of a second, in one of all of Philly
+FEWEST_SHARED = 0.1
+MOST_FILES = 9
+INTRODUCTION = """\
+Written by `python -m benchmarks.simulator DATASETS [--measured FOLDER]`, in one run. Seconds are of
+the processor, and of the simulation alone; of {rounds} rounds the quickest counts (of three times
+as many for the first trace, which is short). The machine has {cores} cores which others use as
+well (load average {load:.1f} at the beginning): hence the ratios to a floor of the same run, a bare
+event loop of 40 lines (`bare_loop` in `benchmarks/simulator/runs.py`) which makes the same
+schedule, keeps no ledger and no log, and checks nothing."""
+OTHERS = """\
+Figures of the other simulators come with the trace, and were not taken in this run; Gavel's decides
+in rounds of 360 s and has another schedule.
+
+| simulator | policy | average JCT s | CPU s | jobs per CPU s |
+|---|---|---:|---:|---:|
+| Lucid, steps of 1 s | FIFO | 796,881.0 | 119.5 | 8.2 |
+| Lucid, steps of 1 s | SJF | 388,986.4 | - | about 7 |
+| Gavel, rounds of 360 s | FIFO | 731,501.8 | 57 | 17 |
+| Gavel, rounds of 360 s | LAS | 496,855.6 | 59 | 17 |"""
+
+
+class Bar(NamedTuple):
+    """What was wanted, and whether it was met."""
+
+    what: str
+    wanted: str
+    found: str
+    met: bool
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.simulator",
+        description=(__doc__ or "").split("\n", maxsplit=1)[0],
+    )
+    parser.add_argument("datasets", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--measured", type=Path)
+    parser.add_argument("--jobs-at-most", type=int, default=GROWN[-1])
+    args = parser.parse_args()
+    bars: list[Bar] = []
+    tables = [ZOO] if args.measured is None else [ZOO, args.measured]
+    philly = args.datasets / PHILLY
+    introduction = INTRODUCTION.format(
+        rounds=args.rounds, cores=os.cpu_count(), load=os.getloadavg()[0]
+    )
+    told = [
+        *whole(args.datasets, args.rounds, bars),
+        *shared(philly, tables, args.rounds, bars),
+        *decisions(philly, tables[-1], bars),
+        *growth(philly, args.jobs_at_most),
+        *where_time_goes(philly, tables[-1]),
+    ]
+    lines = ["# How fast the simulator is", "", introduction, "", *barred(bars), *told]
+    PAGE.write_text("\n".join(lines) + "\n")
+    missed = [bar.what for bar in bars if not bar.met]
+    if missed:
+        sys.exit(f"past the bar: {'; '.join(missed)}")
+
+
+_MET = {True: "met", False: "**missed**"}
+
+
+def quickest(runs: Sequence[Run]) -> Run:
+    """Of rounds of the same."""
+    return min(runs, key=lambda run: run.cpu_s)
+
+
+def barred(bars: Sequence[Bar]) -> list[str]:
+    """The table of bars."""
+    return [
+        "| bar | wanted | found | |",
+        "|---|---:|---:|---|",
+        *(f"| {what} | {wanted} | {found} | {_MET[met]} |" for what, wanted, found, met in bars),
+        "",
+    ]
+
+
+def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
+    """Two traces on whole devices, beside the floor and what others published."""
+    for title, key, path, nodes in (
+        ("One virtual cluster of Philly: 984 jobs, 8 x 8 GPUs", "vc", ONE_VC, 8),
+        ("All of Philly: 82,240 jobs, 64 x 8 GPUs", "philly", PHILLY, 64),
+    ):
+        yield from (f"## {title}", "")
+        if key == "philly":
+            yield from ("Without its seven jobs of 12 GPUs.", "")
+        yield (
+            "| policy | average JCT s | published s | CPU s | jobs per CPU s | floor, CPU s "
+            "| times the floor | peak MiB |"
+        )
+        yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+        for policy, published_s in zip(LISTS, PUBLISHED_S[key], strict=True):
+            pairs = [
+                [alone(how, datasets / path, nodes, policy) for how in (simulated, bare)]
+                for _ in range(rounds if key == "philly" else SHORT_ROUNDS * rounds)
+            ]
+            run, floor = (quickest(runs) for runs in zip(*pairs, strict=True))
+            yield (
+                f"| {policy} | {run.average_jct_s:,.1f} | {published_s:,.1f} | {run.cpu_s:.3f} "
+                f"| {run.jobs_per_s:,.0f} | {floor.cpu_s:.4f} | {run.cpu_s / floor.cpu_s:.1f} "
+                f"| {run.peak_mib:,.0f} |"
+            )
+            exact = round(run.average_jct_s, 1) == round(floor.average_jct_s, 1) == published_s
+            found_s = f"{run.average_jct_s:,.1f}"
+            bars.append(
+                Bar(f"{key}, {policy}: average JCT s", f"{published_s:,.1f}", found_s, exact)
+            )
+            if key == "vc":
+                bars.append(_at_least(f"vc, {policy}: jobs per CPU s", JOBS_PER_S, run.jobs_per_s))
+            else:
+                bars.append(_below(f"philly, {policy}: CPU s", PHILLY_S, run.cpu_s))
+        yield ""
+        if key == "vc":
+            yield from (OTHERS, "")
+
+
+def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -> Iterator[str]:
+    """Jobs that share devices by what was measured of their models."""
+    yield from (
+        f"## With sharing and interference: Philly's first {SHARED_JOBS:,} jobs",
+        "",
+        "Models are drawn from measured tables, which tell how slow they become together. What",
+        "`packing` is foretold is the truth (oracle), or what the pretrained release says in the",
+        "same process; beside it is `sjf`, which shares nothing.",
+        "",
+        "| tables | GPUs | policy | forecasts | jobs per CPU s | CPU s | mean queue "
+        "| jobs that shared % | average JCT s |",
+        "|---|---:|---|---|---:|---:|---:|---:|---:|",
+    )  # fmt: skip
+    few = []
+    for folder in tables:
+        most = 0.0
+        for nodes in SHARED_NODES:
+            for policy, forecast in (
+                ("sjf", "oracle"),
+                ("packing", "oracle"),
+                ("packing", "release"),
+            ):
+                given = (philly, folder, SHARED_JOBS, nodes, policy, forecast)
+                run = quickest([alone(sharing, *given) for _ in range(rounds)])
+                most = max(most, run.shared)
+                yield (
+                    f"| {folder.name} | {nodes * 8} | {policy} | {forecast} "
+                    f"| {run.jobs_per_s:,.0f} | {run.cpu_s:.2f} | {run.mean_pending:,.1f} "
+                    f"| {100 * run.shared:.1f} | {run.average_jct_s:,.0f} |"
+                )
+                if policy == "packing":
+                    what = f"{folder.name}, {nodes * 8} GPUs, packing by {forecast}: jobs per CPU s"
+                    bars.append(_at_least(what, SHARING_PER_S, run.jobs_per_s))
+        if most < FEWEST_SHARED:
+            few.append(f"`{folder.name}`")
+    yield ""
+    if few:
+        yield f"Of {' and '.join(few)} few jobs share: they leave little of a device to others."
+        yield ""
+
+
+def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
+    """One decision on a wide cluster with many who wait."""
+    yield from (
+        f"## One decision: {PENDING:,} jobs wait, {WIDE_NODES * 8:,} GPUs",
+        "",
+        f"Of {DECISIONS} decisions on a cluster that is full but for {ENDED_BETWEEN} jobs, which",
+        "ended since the one before, a minute ago. Jobs are Philly's, with models of",
+        f"`{tables.name}`; their forecasts (oracle) are there when they come. The bar is for the",
+        "median.",
+        "",
+        "| policy | median ms | slowest ms |",
+        "|---|---:|---:|",
+    )
+    for policy in POLICIES:
+        took = alone(decisions_ms, philly, tables, policy, PENDING, WIDE_NODES, DECISIONS, False)
+        yield f"| {policy} | {median(took):.2f} | {max(took):.1f} |"
+        bars.append(_below(f"{policy}: a decision, ms", DECISION_MS, median(took)))
+    yield from (
+        "",
+        "The worst case is that every job has features of its own, those that run as well. Then",
+        "nothing that is known of one job holds of another, and `packing` asks how each of the",
+        "first 256 that wait gets on with at most 256 of those that run. It remembers that; now",
+        "and then it has too much to remember, and asks anew: these are the slowest decisions.",
+        "",
+        "| policy | jobs wait | median ms | slowest ms |",
+        "|---|---:|---:|---:|",
+    )
+    for policy in POLICIES:
+        for pending in OWN_PENDING if policy == "packing" else (PENDING,):
+            took = alone(decisions_ms, philly, tables, policy, pending, WIDE_NODES, DECISIONS, True)
+            yield f"| {policy} | {pending:,} | {median(took):.2f} | {max(took):.1f} |"
+            what = f"{policy}: a decision of {pending:,} jobs with features of their own, ms"
+            bars.append(_below(what, DECISION_MS, median(took)))
+    yield ""
+
+
+def growth(philly: Path, most: int) -> Iterator[str]:
+    """Ever longer traces."""
+    sizes = [jobs for jobs in GROWN if jobs <= most]
+    yield from (
+        "## Growth with the number of jobs",
+        "",
+        f"Jobs like Philly's (`presage trace generate`) on 512 GPUs, {GROWN_LOAD:g} times as fast.",
+        "Memory is that of a process that has also read Philly's trace and made the jobs.",
+        "",
+        "![CPU seconds and peak memory by jobs](../pictures/simulator_growth.png)",
+        "",
+        "| policy | jobs | CPU s | jobs per CPU s | mean queue | peak MiB |",
+        "|---|---:|---:|---:|---:|---:|",
+    )
+    found: dict[str, list[Run]] = {}
+    for policy in GROWN_POLICIES:
+        for jobs in sizes:
+            run = alone(grown, philly, jobs, 64, GROWN_LOAD, policy)
+            found.setdefault(policy, []).append(run)
+            yield (
+                f"| {policy} | {jobs:,} | {run.cpu_s:.2f} | {run.jobs_per_s:,.0f} "
+                f"| {run.mean_pending:,.1f} | {run.peak_mib:,.0f} |"
+            )
+    yield ""
+    _draw_growth(found, PICTURES / "simulator_growth.png")
+
+
+def _draw_growth(found: Mapping[str, Sequence[Run]], target: Path) -> None:
+    figure = Figure(figsize=(9, 3.6), dpi=100, layout="constrained")
+    speed, memory = figure.subplots(1, 2)
+    for policy, runs in found.items():
+        jobs = [run.jobs for run in runs]
+        speed.plot(jobs, [run.cpu_s for run in runs], marker="o", label=policy)
+        memory.plot(jobs, [run.peak_mib for run in runs], marker="o", label=policy)
+    speed.set(title="CPU seconds", xlabel="jobs", xscale="log", yscale="log")
+    memory.set(title="peak memory, MiB", xlabel="jobs", xscale="log", yscale="log")
+    speed.legend()
+    figure.savefig(target)
+
+
+def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
+    """Shares of files of the simulator in the time of two runs."""
+    spent = {
+        "sjf": alone(profiled_whole, philly, 64, "sjf"),
+        f"packing, {tables.name}": alone(
+            profiled_sharing, philly, tables, SHARED_JOBS, SHARED_NODES[-1], "packing"
+        ),
+    }
+    shares = {
+        name: {file: 100 * s / sum(own_s.values()) for file, s in own_s.items()}
+        for name, own_s in spent.items()
+    }
+    files = sorted(
+        {file for of in shares.values() for file in of},
+        key=lambda file: -sum(of.get(file, 0.0) for of in shares.values()),
+    )[:MOST_FILES]
+    yield from (
+        "## Where time goes",
+        "",
+        "By cProfile, which makes calls dearer than they are: own time of each file of",
+        "`schedulers/` in per cent, of Philly under `sjf` and of jobs that share as above.",
+        "`Python` is the interpreter's own functions and all other files.",
+        "",
+        "![own time by file](../pictures/simulator_profile.png)",
+        "",
+        f"| file | {' | '.join(shares)} |",
+        f"|---|{'---:|' * len(shares)}",
+        *(
+            f"| {file} | {' | '.join(f'{of.get(file, 0.0):.1f}' for of in shares.values())} |"
+            for file in files
+        ),
+    )
+    figure = Figure(figsize=(8, 4), dpi=100, layout="constrained")
+    panel = figure.subplots()
+    for place, (name, of) in enumerate(shares.items()):
+        at = [i + 0.4 * place for i in range(len(files))]
+        panel.barh(at, [of.get(file, 0.0) for file in files], height=0.4, label=name)
+    panel.set_yticks([i + 0.2 for i in range(len(files))], files)
+    panel.invert_yaxis()
+    panel.set(xlabel="% of the time")
+    panel.legend()
+    figure.savefig(PICTURES / "simulator_profile.png")
+
+
+def _at_least(what: str, wanted: float, found: float) -> Bar:
+    return Bar(what, f">= {wanted:,.0f}", f"{found:,.0f}", found >= wanted)
+
+
+def _below(what: str, wanted: float, found: float) -> Bar:
+    return Bar(what, f"< {wanted:g}", f"{found:.2f}", found < wanted)
+
+
+if __name__ == "__main__":
+    main()

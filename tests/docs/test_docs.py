@@ -1,0 +1,44 @@
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import check_parses, private_words, shell_commands
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_tables_page_is_what_the_schemas_say():
+    page = runpy.run_path(str(ROOT / "docs" / "make_tables_page.py"))["page"]()
+
+    assert (ROOT / "docs" / "tables.md").read_text() == page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_relative_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_short_and_fits_a_terminal():
+    lines = README.splitlines()
+
+    assert len(lines) < 150
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_readme_is_written_in_the_words_of_the_field():
+    assert not private_words(README)
+
+
+def test_every_command_in_the_readme_is_one_of_the_command_line():
+    commands = shell_commands(README)
+
+    assert len(commands) >= 4
+    for words in commands:
+        check_parses(words)

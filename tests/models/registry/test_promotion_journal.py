@@ -1,0 +1,484 @@
+"""The journal of promotions: one wins, a crash is mended, what came from outside is said."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mlflow.tracking import MlflowClient
+
+from presage.errors import RegistryError
+from presage.models.registry import promotion
+from presage.models.registry import registry as registry_module
+from presage.models.registry.champion import peek_champion
+from presage.models.registry.promotion import make_move
+from presage.models.registry.promotion_journal import (
+    GATE,
+    JOURNAL,
+    NOTHING,
+    Entry,
+    Move,
+    moves_of,
+    valid_entries,
+)
+from presage.models.registry.registry import KEPT_ENTRIES, Registry
+from presage.models.release.release import load_release
+from tests.models.mlflow_server import served
+from tests.serving.support.shared_registry import shared_registry, what_is_missing
+
+VERSIONS = 5
+# Children of a process that has imported MLflow, which takes seconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
+
+
+def entry(number: int, follows: int) -> Entry:
+    move = Move(None, "", number, "", GATE, "", "", withdraws=False)
+    values = {name: getattr(move, name) for name in Move.__dataclass_fields__}
+    return Entry(**values, number=number, follows=follows, at="", created_ms=0, token="", done=True)
+
+
+# Who is first ----------------------------------------------------------------------------------
+
+
+def test_of_two_that_follow_the_same_entry_the_smaller_number_is_valid():
+    entries = [entry(1, 0), entry(3, 1), entry(2, 1), entry(4, 3), entry(5, 2)]
+
+    assert [e.number for e in valid_entries(entries)] == [1, 2, 5]
+
+
+@given(st.lists(st.integers(0, 12), max_size=12).map(lambda f: [*map(entry, range(1, 13), f)]))
+def test_valid_entries_are_one_chain_that_later_ones_do_not_change(entries):
+    chain = valid_entries(entries)
+
+    assert [e.follows for e in chain] == [NOTHING, *(e.number for e in chain)][: len(chain)]
+    for known in range(len(entries) + 1):  # what a reader saw stays what it was
+        seen = valid_entries(entries[:known])
+        assert seen == chain[: len(seen)]
+
+
+# In a registry ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder_of_five(tmp_path_factory, empty_database, make_release) -> Path:
+    """Versions 1 to 5, of which 1 is champion; the releases lie beside it."""
+    folder: Path = tmp_path_factory.mktemp("five") / "registry"
+    shutil.copytree(empty_database.parent, folder)
+    registry = Registry(f"sqlite:///{folder}/mlflow.db")
+    for i in range(1, VERSIONS + 1):
+        release = make_release(folder.parent / f"release-{i}", data_digest=f"{i}" * 64)
+        assert registry.register(release, {}) == i
+    registry.promote(1)
+    return folder
+
+
+@pytest.fixture
+def five(tmp_path, folder_of_five) -> Registry:
+    shutil.copytree(folder_of_five, tmp_path / "five")
+    return Registry(f"sqlite:///{tmp_path}/five/mlflow.db")
+
+
+@pytest.fixture(scope="module")
+def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
+    """Address of a server on a database and a folder."""
+    folder = tmp_path_factory.mktemp("server") / "registry"
+    shutil.copytree(empty_database.parent, folder)
+    with served(folder) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def of_a_team(tmp_path_factory) -> Iterator[str]:
+    """Address of a server on PostgreSQL and S3."""
+    if missing := what_is_missing():
+        pytest.skip(f"needs {missing}")
+    with shared_registry(tmp_path_factory.mktemp("team")) as server:
+        yield server.uri
+
+
+@pytest.fixture(params=["a database", "of_a_server", "of_a_team"])
+def shared(request, tmp_path, folder_of_five) -> str:
+    """Address of a registry that several processes use: five versions, of which 1 is champion."""
+    if request.param == "a database":
+        shutil.copytree(folder_of_five, tmp_path / "shared")
+        return f"sqlite:///{tmp_path}/shared/mlflow.db"
+    uri: str = request.getfixturevalue(request.param)
+    client = MlflowClient(tracking_uri=uri)
+    for model in client.search_registered_models():  # of the test before
+        client.delete_registered_model(model.name)
+    registry = Registry(uri)
+    for release in sorted(folder_of_five.parent.glob("release-*")):
+        registry.register(load_release(release), {})
+    registry.promote(1)
+    return uri
+
+
+def aliases(registry: Registry) -> dict[str, int]:
+    return {alias: r.version for r in registry.versions() for alias in r.aliases}
+
+
+def agree(registry: Registry) -> bool:
+    """Whether the alias, by the short way too, is that of the last move."""
+    last = moves_of(registry.journal())[-1]
+    champion = registry.champion()
+    assert champion is not None
+    return (
+        last.done
+        and champion.version == last.to_version
+        and (peek_champion(registry.uri) == last.to_release)
+    )
+
+
+def test_every_change_is_an_entry_that_says_who_from_what_to_what_and_why(five):
+    five.promote(2, reason="22 of 40 figures are better")
+    five.promote(3, verdict="forced", reason="a customer waits", by="ada@lab")
+    five.rollback(reason="it was slow")
+
+    told = [(e.verdict, e.from_version, e.to_version, e.reason) for e in five.journal()]
+    assert told == [
+        ("gate", None, 1, ""),
+        ("gate", 1, 2, "22 of 40 figures are better"),
+        ("forced", 2, 3, "a customer waits"),
+        ("rollback", 3, 2, "it was slow"),
+    ]
+    assert [e.by for e in five.journal()][2] == "ada@lab"
+    assert all("@" in e.by and e.at.endswith("+00:00") and e.done for e in five.journal())
+    assert aliases(five) == {"champion": 2, "previous": 3}
+    assert five.resolve(3).withdrawn_at
+    assert agree(five)
+
+
+def test_who_decided_before_another_entry_came_is_told_who_won(five):
+    seen = five.settle()
+    five.promote(2, by="grace@lab", reason="better")
+
+    with pytest.raises(RegistryError, match=r"first, by grace@lab at .*entry 2, gate: better"):
+        five.promote(3, follows=seen)
+    assert aliases(five) == {"champion": 2, "previous": 1}
+
+    # The same where both had looked before either wrote.
+    client = MlflowClient(tracking_uri=five.uri, registry_uri=five.uri)
+    move = Move(1, "", 4, "", GATE, "", "", withdraws=False)
+    with pytest.raises(RegistryError, match="first, by grace@lab"):
+        make_move(client, move, seen)
+    assert len(client.search_model_versions(f"name='{JOURNAL}'")) == 3
+    assert len(five.journal()) == 2
+    assert agree(five)
+
+
+def test_an_entry_that_was_sent_twice_is_its_writers_all_the_same(five, monkeypatch):
+    create = MlflowClient.create_model_version
+
+    def twice(self, name, *arguments, **options):
+        if name == JOURNAL:
+            create(self, name, *arguments, **options)
+        return create(self, name, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_model_version", twice)
+    assert five.promote(2).version == 2
+    assert len(five.journal()) == 2
+    assert agree(five)
+
+
+def together(*doings: Callable[[Barrier], str], folder: Path) -> list[str]:
+    """What each of several processes said, which begin their work at the same moment."""
+    barrier = FORKS.Barrier(len(doings))
+    processes = [
+        FORKS.Process(target=_say, args=(folder / f"said-{i}", doing, barrier))
+        for i, doing in enumerate(doings)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+        assert process.exitcode == 0
+    return [(folder / f"said-{i}").read_text() for i in range(len(doings))]
+
+
+def _say(said: Path, doing: Callable[[Barrier], str], barrier: Barrier) -> None:
+    said.write_text(doing(barrier))
+
+
+def promote(uri: str, version: int, barrier: Barrier) -> str:
+    registry = Registry(uri)
+    seen = registry.settle()
+    barrier.wait(120)
+    try:
+        registry.promote(version, follows=seen, by=f"process {version}")
+    except RegistryError as error:
+        return str(error)
+    return "won"
+
+
+def delete(uri: str, version: int, barrier: Barrier) -> str:
+    registry = Registry(uri)
+    registry.settle()
+    barrier.wait(120)
+    try:
+        registry.delete(version)
+    except RegistryError as error:
+        return str(error)
+    return "won"
+
+
+def test_of_several_processes_that_promote_at_once_one_wins_and_the_others_are_told(
+    shared, tmp_path
+):
+    versions = range(2, VERSIONS + 1)
+    told = together(*(partial(promote, shared, version) for version in versions), folder=tmp_path)
+    said = dict(zip(versions, told, strict=True))
+
+    winners = [version for version, words in said.items() if words == "won"]
+    assert len(winners) == 1, said
+    for version in said.keys() - set(winners):
+        assert f"was made champion first, by process {winners[0]}" in said[version], said
+    registry = Registry(shared)
+    assert [e.to_version for e in registry.journal()] == [1, *winners]
+    assert aliases(registry) == {"champion": winners[0], "previous": 1}
+    assert agree(registry)
+
+
+def _die(uri: str, step: str, method: str) -> None:
+    setattr(promotion, step, lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
+    who = {"by": "the one that died"} if method == "promote" else {}
+    getattr(Registry(uri), method)(2, **who)
+
+
+def die(uri: str, step: str, method: str = "promote") -> None:
+    """A process promotes or deletes version 2, and is killed before a step of it."""
+    process = FORKS.Process(target=_die, args=(uri, step, method))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("step", ["carry_out", "mark_done"])
+def test_what_a_killed_process_had_begun_the_next_one_finishes(five, step):
+    die(five.uri, step)
+    moved = step == "mark_done"
+    assert aliases(five) == ({"champion": 2, "previous": 1} if moved else {"champion": 1})
+    assert not five.journal()[-1].done
+
+    five.settle()
+
+    assert aliases(five) == {"champion": 2, "previous": 1}
+    assert [e.by for e in five.journal()][1:] == ["the one that died"]
+    assert agree(five)
+
+
+def test_whoever_promotes_after_a_killed_process_goes_on_from_what_it_had_begun(shared):
+    die(shared, "carry_out")
+    registry = Registry(shared)
+    registry.promote(3)
+
+    assert [(e.from_version, e.to_version) for e in registry.journal()] == [
+        (None, 1), (1, 2), (2, 3)
+    ]  # fmt: skip
+    assert aliases(registry) == {"champion": 3, "previous": 2}
+    assert agree(registry)
+
+
+def test_a_hand_that_comes_late_does_not_take_the_champion_back(five):
+    five.promote(2)
+    five.promote(3)
+    MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
+    five.settle()
+
+    assert aliases(five) == {"champion": 3, "previous": 2}
+    assert len(five.journal()) == 3
+
+
+def test_a_move_without_presage_is_noted_and_stays(five):
+    client = MlflowClient(tracking_uri=five.uri)
+    client.set_registered_model_alias("presage", "champion", 4)
+    five.settle()
+
+    last = five.journal()[-1]
+    assert (last.verdict, last.from_version, last.to_version) == ("outside", 1, 4)
+    assert aliases(five) == {"champion": 4, "previous": 1}
+    assert five.rollback().version == 1
+
+    client.delete_registered_model_alias("presage", "champion")
+    five.settle()
+    assert (five.journal()[-1].verdict, five.journal()[-1].to_version) == ("outside", None)
+    assert five.champion() is None
+    assert five.promote(2).version == 2
+    assert agree(five)
+
+
+def test_a_registry_of_before_the_journal_gets_one(five):
+    client = MlflowClient(tracking_uri=five.uri)
+    client.delete_registered_model(JOURNAL)
+    assert five.journal() == []
+    five.promote(2)
+
+    told = [(e.verdict, e.from_version, e.to_version) for e in five.journal()]
+    assert told == [("outside", None, 1), ("gate", 1, 2)]
+    assert aliases(five) == {"champion": 2, "previous": 1}
+
+
+def test_a_release_that_was_deleted_before_it_became_champion_does_not(five):
+    die(five.uri, "carry_out")
+    MlflowClient(tracking_uri=five.uri).delete_model_version("presage", "2")
+    five.settle()
+
+    assert [(e.verdict, e.to_version) for e in five.journal()][1:] == [("gate", 2), ("outside", 1)]
+    assert aliases(five)["champion"] == 1
+
+
+# Deleting, and registering at once -------------------------------------------------------------
+
+
+def test_what_an_alias_or_a_late_entry_names_is_not_deleted(five):
+    five.promote(2)
+    five.challenge(3)
+    for version, why in ((2, "alias champion, journal entry 2 refer"), (3, "alias challenger ")):
+        with pytest.raises(RegistryError, match=why):
+            five.delete(version)
+    for i in range(KEPT_ENTRIES):
+        five.promote(4 + i % 2)
+        with pytest.raises(RegistryError, match=f"version {1 if i < KEPT_ENTRIES - 1 else 5} "):
+            five.delete(1 if i < KEPT_ENTRIES - 1 else 5)
+
+    run_id = five.delete(1).run_id
+    assert [r.version for r in five.versions()] == [2, 3, 4, 5]
+    assert MlflowClient(tracking_uri=five.uri).get_run(run_id).info.lifecycle_stage == "deleted"
+
+
+def exists(registry: Registry, version: int, run_id: str) -> bool:
+    """Whether a version and its run are there; never one of them alone."""
+    run = MlflowClient(tracking_uri=registry.uri).get_run(run_id).info.lifecycle_stage
+    found = version in [r.version for r in registry.versions()]
+    assert found == (run == "active")
+    return found
+
+
+def just_before(monkeypatch, step: str, then) -> None:
+    """Let others act once, right before a step of :mod:`presage.models.registry.promotion`."""
+    original = getattr(promotion, step)
+
+    def later(*arguments):
+        monkeypatch.setattr(promotion, step, original)
+        then()
+        return original(*arguments)
+
+    monkeypatch.setattr(promotion, step, later)
+
+
+def test_a_release_that_is_promoted_before_its_deletion_is_written_down_stays(five, monkeypatch):
+    run_id = five.resolve(2).run_id
+    just_before(monkeypatch, "append", lambda: Registry(five.uri).promote(2, by="ada@lab"))
+
+    with pytest.raises(RegistryError, match=r"was made champion first, by ada@lab .*entry 2, gate"):
+        five.delete(2)
+    assert exists(five, 2, run_id)
+    assert aliases(five) == {"champion": 2, "previous": 1}
+    assert agree(five)
+
+
+def test_a_release_that_is_deleted_before_its_promotion_is_written_down_is_not_promoted(
+    five, monkeypatch
+):
+    run_id = five.resolve(2).run_id
+    just_before(monkeypatch, "append", lambda: Registry(five.uri).delete(2))
+
+    with pytest.raises(RegistryError, match=r"a version was deleted first, .*deletion: version 2 "):
+        five.promote(2)
+    assert not exists(five, 2, run_id)
+    assert aliases(five) == {"champion": 1}
+    assert agree(five)
+
+
+def test_a_deletion_that_was_written_down_is_ahead_of_every_promotion(five, monkeypatch):
+    run_id = five.resolve(2).run_id
+
+    def others() -> None:
+        other = Registry(five.uri)
+        MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 4)
+        with pytest.raises(RegistryError, match="no release '2'"):
+            other.promote(2)
+        other.promote(3)
+
+    just_before(monkeypatch, "_delete", others)
+    five.delete(2)  # its own hand comes late
+
+    assert not exists(five, 2, run_id)
+    told = [(e.verdict, e.to_version, e.deletes, e.done) for e in five.journal()][1:3]
+    assert told == [("deletion", None, 2, True), ("outside", 4, None, True)]
+    assert aliases(five) == {"champion": 3, "previous": 4}
+    assert agree(five)
+
+
+@pytest.mark.parametrize("step", ["_delete", "mark_done"])
+def test_what_a_killed_process_had_begun_to_delete_the_next_one_deletes(five, step):
+    run_id = five.resolve(2).run_id
+    die(five.uri, step, "delete")
+    assert exists(five, 2, run_id) == (step == "_delete")
+
+    with pytest.raises(RegistryError, match="no release '2'"):
+        five.promote(2)
+    assert not exists(five, 2, run_id)
+    assert [e.done for e in five.journal()] == [True, True]
+    assert aliases(five) == {"champion": 1}
+
+
+def test_a_deletion_moves_no_alias_and_stops_no_promotion_that_was_decided_before(five):
+    five.promote(2)
+    five.promote(3)
+    seen = five.settle()
+    five.delete(5)
+    # A hand that comes late is corrected by the last move; the deletion says nothing of it.
+    MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
+    five.settle()
+    assert aliases(five) == {"champion": 3, "previous": 2}
+
+    five.promote(4, follows=seen)
+    assert aliases(five) == {"champion": 4, "previous": 3}
+    assert five.rollback().version == 3
+    told = [e.verdict for e in five.journal()]
+    assert told == ["gate", "gate", "gate", "deletion", "gate", "rollback"]
+    assert agree(five)
+
+
+def test_of_a_promotion_and_a_deletion_at_once_one_happens(shared, tmp_path):
+    run_id = Registry(shared).resolve(2).run_id
+    said = together(partial(promote, shared, 2), partial(delete, shared, 2), folder=tmp_path)
+
+    won = [words == "won" for words in said]
+    assert sum(won) == 1, said
+    registry = Registry(shared)
+    assert exists(registry, 2, run_id) == won[0]
+    assert aliases(registry) == ({"champion": 2, "previous": 1} if won[0] else {"champion": 1})
+
+
+def register(uri: str, folder: Path, barrier: Barrier) -> str:
+    log_release = vars(registry_module)["log_release"]
+
+    def slowly(*arguments: Any) -> Any:  # both have looked, neither has written
+        vars(registry_module)["log_release"] = log_release
+        run = log_release(*arguments)
+        barrier.wait(60)
+        return run
+
+    vars(registry_module)["log_release"] = slowly
+    return str(Registry(uri).register(load_release(folder), {}))
+
+
+def test_a_release_that_two_processes_register_at_once_is_there_once(five, make_release, tmp_path):
+    release = make_release(tmp_path / "release", data_digest="9" * 64)
+    said = together(*[partial(register, five.uri, release.folder)] * 2, folder=tmp_path)
+
+    assert said == ["6", "6"]
+    assert [r.version for r in five.versions()] == [1, 2, 3, 4, 5, 6]
+    assert five.download(6, tmp_path / "download").release_id == release.release_id

@@ -1,0 +1,206 @@
+"""One contract for whoever foretells."""
+
+from __future__ import annotations
+
+import math
+import socket
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from presage.errors import ServiceError
+from presage.models.release.release import load_release
+from presage.schedulers.core.cluster import Cluster, Node
+from presage.schedulers.core.forecasts import Forecaster, Forecasts, RuntimePrediction
+from presage.schedulers.forecasters.forecast_table import Table
+from presage.schedulers.forecasters.no_forecasts import NoForecasts
+from presage.schedulers.forecasters.noisy import Noisy
+from presage.schedulers.forecasters.oracle import Oracle
+from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.forecasters.prediction_cache import MOST_RETRY_S, PredictionCache
+from presage.schedulers.live.forecast_source import live_forecaster
+from presage.schedulers.live.protocol.wire import (
+    read_predictions,
+    write_prediction,
+)
+from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
+from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
+from presage.serving.client.client import PresageClient
+from presage.serving.predictor.predictor import Predictor
+from tests.schedulers.clusters import GIB, job
+
+ROOT = Path(__file__).parents[3]
+DEVICES = Cluster((Node("n0", 2, "cpu-2", 16 * GIB),))
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    return read_measurements(ROOT / "data/profiles/cpu-2-zoo")
+
+
+@pytest.fixture(scope="module")
+def jobs(zoo):
+    models = zoo.models_on("cpu-2")[:9]
+    return [
+        job(str(i), model=model, features=zoo.features[model], iterations=100 * i)
+        for i, model in enumerate([*models, *models[:3]])
+    ]
+
+
+def made(name: str, zoo, jobs) -> Forecaster:
+    noisy, _, of = name.rpartition(" ")
+    found: Forecaster = NoForecasts()
+    if of == "oracle":
+        ground_truth = MeasuredTruth({one.job_id: 50.0 for one in jobs}, zoo, "cpu-2")
+        found = Oracle(ground_truth, DEVICES)
+    elif of == "table":
+        found = Table(zoo)
+    elif of == "release":
+        found = Predicted(Predictor(load_release(ROOT / "data/pretrained/release")))
+    return Noisy(found, spread=0.4, seed=5) if noisy else found
+
+
+# Oracles are asked of the jobs and kinds of their world alone.
+STRANGERS_TO_JOBS = ("none", "table", "release", "noisy release")
+
+
+@pytest.fixture(scope="module", params=["oracle", "noisy oracle", *STRANGERS_TO_JOBS])
+def forecaster(request, zoo, jobs):
+    return made(request.param, zoo, jobs)
+
+
+def test_as_many_answers_as_questions_whatever_their_order_and_occupancy(forecaster, jobs):
+    alone = [(one, "cpu-2") for one in jobs]
+    pairs = [("cpu-2", (one, other)) for one in jobs[:5] for other in jobs[:5]]
+    told, together = forecaster.predictions(alone), forecaster.slowdowns(pairs)
+    assert (len(told), len(together)) == (len(alone), len(pairs))
+
+    order = list(range(len(alone)))
+    Random(1).shuffle(order)
+    assert list(forecaster.predictions([alone[i] for i in order])) == [told[i] for i in order]
+    for (_, members), slowdowns in zip(pairs, together, strict=True):
+        assert slowdowns is None or len(slowdowns) == len(members)
+        again = forecaster.slowdowns([("cpu-2", members[::-1])])[0]
+        assert again is slowdowns is None or again[::-1] == pytest.approx(slowdowns)
+    assert list(forecaster.predictions([])) == list(forecaster.slowdowns([])) == []
+
+
+def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
+    forecaster, jobs, request
+):
+    name = request.node.callspec.params["forecaster"]
+    of_release = load_release(ROOT / "data/pretrained/release").release_id
+    forecasts = Forecasts(forecaster, DEVICES)
+    sent = write_prediction("cpu-2", forecasts.prediction(jobs[0], "cpu-2"))
+
+    assert sent.release_id == (of_release if name.endswith("release") else "")
+    assert read_predictions([sent])["cpu-2"].release_id == sent.release_id
+
+
+def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):
+    one, like_it = forecaster.predictions([(jobs[0], "cpu-2"), (jobs[9], "cpu-2")])
+    assert (one is None) == (like_it is None)
+    assert one is None or one[1:4] == like_it[1:4]
+
+
+@pytest.mark.parametrize("kind", ["cpu-2", "no such kind"])
+@pytest.mark.parametrize("name", STRANGERS_TO_JOBS)
+def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs):
+    stranger, forecaster = job("stranger"), made(name, zoo, jobs)
+    told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
+    told.expect([stranger])
+    assert told.prediction(stranger, kind) == RuntimePrediction(math.inf, 1000, GIB)
+    assert told.slowdowns([(kind, (stranger, stranger))]) == [(math.inf, math.inf)]
+    assert told.missing == {kind: 1}
+
+
+def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
+    with PresageClient("127.0.0.1:1", timeout_s=0.3) as client:
+        with pytest.raises(ServiceError):
+            client.device("cpu-2")
+        told = Forecasts(Predicted(client), DEVICES)
+        told.expect(jobs)
+        assert {told.prediction(one, "cpu-2") for one in jobs} == {
+            RuntimePrediction(math.inf, 1000, 16 * GIB)
+        }
+    ((why, times),) = told.failures.items()
+    assert "127.0.0.1:1" in why
+    assert times == 1  # asked once for all
+
+
+class Down(NoForecasts):
+    """Fails, but for one time."""
+
+    def __init__(self, answers):
+        self.asked, self._answers = 0, answers
+
+    def predictions(self, asked):
+        self.asked += 1
+        if self.asked != self._answers:
+            raise ServiceError("nobody is there")
+        return super().predictions(asked)
+
+
+@pytest.mark.parametrize(("answers", "asked"), [(0, 3), (3, 6)])
+def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, asked):
+    forecaster = Down(answers)
+    told = Forecasts(forecaster, DEVICES)
+    for number in range(20):
+        assert told.runtime_s(job(str(number))) == math.inf
+    assert forecaster.asked == asked
+
+
+class Broken(NoForecasts):
+    """Whose arithmetic fails."""
+
+    def predictions(self, asked):
+        return [RuntimePrediction(1.0, round(math.inf), 1) for _ in asked]
+
+
+def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
+    told = Forecasts(Broken(), DEVICES)
+    assert told.prediction(job("1"), "cpu-2").runtime_s == math.inf
+    assert list(told.failures.values()) == [1]
+
+
+class Switched(NoForecasts):
+    """A service that is there or not, and knows nothing."""
+
+    there = False
+
+    def predictions(self, asked):
+        if not self.there:
+            raise ServiceError("nobody is there")
+        return super().predictions(asked)
+
+
+def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
+    fresh = PredictionCache(Switched)
+    assert fresh.failure == ""
+    now_s = 0.0
+    for number in range(5):
+        forecasts = fresh.get(DEVICES, now_s)
+        if number:  # nobody has been asked anew yet
+            assert fresh.failure == forecasts.failure == "nobody is there"
+        forecasts.runtime_s(job(str(number)))
+        assert fresh.failure == "nobody is there"
+        now_s += MOST_RETRY_S + 1
+
+    monkeypatch.setattr(Switched, "there", True)
+    forecasts = fresh.get(DEVICES, now_s)
+    assert fresh.failure == "nobody is there"
+    forecasts.runtime_s(job("last"))
+    assert fresh.failure == forecasts.failure == ""
+
+
+def test_of_a_service_that_is_silent_the_cluster_says_so_whatever_grpc_calls_it(jobs):
+    with socket.socket() as mute:  # takes connections, and never answers
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        silent = f"127.0.0.1:{mute.getsockname()[1]}"
+        causes = {"127.0.0.1:1": "connection refused", silent: "something listens there"}
+        for target, cause in causes.items():
+            told = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
+            told.runtime_s(jobs[0])
+            assert told.failure.startswith(f"no prediction service at {target}: {cause}")

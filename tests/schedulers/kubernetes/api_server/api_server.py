@@ -1,0 +1,235 @@
+"""A Kubernetes API server in this process, for the official client over real HTTP.
+
+What it refuses, and in which words, follows kubernetes/kubernetes 1.36 wherever a scheduler or a
+gate could be wrong. It has no users and no roles, no schemas of custom resources, no server-side
+apply, no controllers and no garbage collection: see `registry.py` and `pod_rules.py`.
+
+References
+----------
+https://kubernetes.io/docs/reference/using-api/api-concepts/ (versions, watches, pages, patches)
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from kubernetes import client as kubernetes_client
+
+from tests.schedulers.kubernetes.api_server.api_http import HttpServer, Request
+from tests.schedulers.kubernetes.api_server.faults import Fault
+from tests.schedulers.kubernetes.api_server.object_store import Signal
+from tests.schedulers.kubernetes.api_server.patches import merge_patch
+from tests.schedulers.kubernetes.api_server.registry import Registry
+from tests.schedulers.kubernetes.api_server.resources import PODS, Resource
+from tests.schedulers.kubernetes.api_server.statuses import Json
+
+
+class ApiServer:
+    """Serves from ``with`` to its end, on a free port of 127.0.0.1.
+
+    Parameters
+    ----------
+    history_changes : int
+        How many changes a watch can be behind.
+    clock : callable
+        Aware time of now, of which creationTimestamp and its like keep whole seconds.
+
+    Examples
+    --------
+    >>> with ApiServer() as server:
+    ...     core = CoreV1Api(server.client())
+    ...     core.create_namespaced_pod("default", pod("a"))
+    """
+
+    def __init__(
+        self,
+        *,
+        history_changes: int = 1000,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.registry = Registry(history_changes, clock)
+        self._clients: list[kubernetes_client.ApiClient] = []
+        self._http = HttpServer(self.registry)
+        self.requests = self._http.requests
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._serve()
+        return self
+
+    def _serve(self) -> None:
+        self._serving = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, name="API server"
+        )
+        self._serving.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.go_down()
+        for client in self._clients:
+            client.close()
+            client.rest_client.pool_manager.clear()
+
+    def go_down(self) -> None:
+        """Refuse connections; what is stored stays, and can still be changed without HTTP."""
+        self._http.stop()
+        self._serving.join()
+
+    def come_up(self) -> None:
+        """Serve again, at the same address; ``requests`` begins anew."""
+        self._http = HttpServer(self.registry, self._http.server_address[1])
+        self.requests = self._http.requests
+        self._serve()
+
+    def client(self, *, retries: Any = None) -> kubernetes_client.ApiClient:
+        """The official client, for this server.
+
+        ``retries`` as urllib3 has them. Left out, urllib3 repeats on its own, up to 3 times: any
+        GET, PUT and DELETE whose connection broke, and these too when they are answered 429 or
+        503 with Retry-After. False lets every failure through at once.
+        """
+        configuration = kubernetes_client.Configuration(host=self.url)
+        configuration.proxy = None
+        configuration.retries = retries
+        client = kubernetes_client.ApiClient(configuration)
+        self._clients.append(client)
+        return client
+
+    def kubeconfig(self) -> Json:
+        """What a file for `--kubeconfig` must say, for a client in another process."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {"server": self.url}}],
+            "users": [{"name": "test", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "current-context": "test",
+        }
+
+    def create(self, plural: str, body: Json, namespace: str | None = None) -> Json:
+        """Create without HTTP; the namespace is the object's own or "default"."""
+        resource = self._resource(plural)
+        own = (body.get("metadata") or {}).get("namespace") or "default"
+        return self.registry.create(
+            resource, (namespace or own) if resource.namespaced else "", body
+        )
+
+    def get(self, plural: str, name: str, namespace: str = "default") -> Json | None:
+        """The object as it is stored, or None."""
+        resource = self._resource(plural)
+        return self.registry.store.get(resource, namespace if resource.namespaced else "", name)
+
+    def all(self, plural: str, namespace: str = "") -> list[Json]:
+        return self.registry.store.all(self._resource(plural), namespace)
+
+    def delete(self, plural: str, name: str, namespace: str = "default", **options: Any) -> Json:
+        """Delete without HTTP; ``options`` as in DeleteOptions."""
+        resource = self._resource(plural)
+        return self.registry.delete(
+            resource, namespace if resource.namespaced else "", name, options
+        )
+
+    def change(
+        self, plural: str, name: str, patch: Json, namespace: str = "default", status: bool = False
+    ) -> Json:
+        """Merge-patch without HTTP."""
+        resource = self._resource(plural)
+        where = namespace if resource.namespaced else ""
+        return self.registry.patch(
+            resource, where, name, lambda old: merge_patch(old, patch), status=status
+        )
+
+    def set_phase(self, name: str, phase: str, namespace: str = "default") -> Json:
+        """What a kubelet does: "Running", "Succeeded" or "Failed"; Running is Ready as well."""
+        pod = self.registry.get(PODS, namespace, name)
+        conditions = [
+            *(c for c in pod["status"].get("conditions", []) if c["type"] != "Ready"),
+            {"type": "Ready", "status": "True" if phase == "Running" else "False"},
+        ]
+        return self.change(
+            "pods", name, {"status": {"phase": phase, "conditions": conditions}}, namespace, True
+        )
+
+    def finish(self, name: str, namespace: str = "default") -> Json:
+        """What a kubelet does when a pod that is being deleted has ended: it is gone."""
+        if "deletionTimestamp" not in self.registry.get(PODS, namespace, name)["metadata"]:
+            raise ValueError(f"pod {name} is not being deleted")
+        return self.registry.delete(PODS, namespace, name, {"gracePeriodSeconds": 0})
+
+    def _resource(self, plural: str) -> Resource:
+        """By its plural alone, which no two kinds here share."""
+        return next(known for known in self.registry.served() if known.plural == plural)
+
+    @property
+    def version(self) -> int:
+        """Of the newest write."""
+        return self.registry.store.version
+
+    @property
+    def open_watches(self) -> int:
+        return self.registry.store.watches
+
+    def wait_for_watches(self, count: int, timeout_s: float = 5.0) -> None:
+        """Until so many watches are open."""
+        ends_s = time.monotonic() + timeout_s
+        while self.open_watches != count:
+            if time.monotonic() > ends_s:
+                raise TimeoutError(f"{self.open_watches} watches are open, not {count}")
+            time.sleep(0.005)
+
+    def seen(self, method: str, path: str = "") -> list[Request]:
+        """Requests of that HTTP method or verb whose path has a match of the expression."""
+        return [
+            request
+            for request in list(self.requests)
+            if method in ("*", request.method, request.verb) and re.search(path, request.path)
+        ]
+
+    def drop(
+        self, method: str, path: str, when: Literal["before", "after"], times: int = 1
+    ) -> None:
+        """Reset the next connections: before their request is carried out, or after, unanswered."""
+        self._http.faults.add(Fault(method, path, times, drop=when))
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        status: int,
+        *,
+        times: int = 1,
+        retry_after_s: int | None = None,
+    ) -> None:
+        """Refuse the next ones: 409, 429, 500, 503 and so on; nothing is done."""
+        self._http.faults.add(
+            Fault(method, path, times, status=status, retry_after_s=retry_after_s)
+        )
+
+    def delay(self, method: str, path: str, delay_s: float, times: int = 1) -> None:
+        self._http.faults.add(Fault(method, path, times, delay_s=delay_s))
+
+    def calm(self) -> None:
+        """Forget the faults that are still to come."""
+        self._http.faults.clear()
+
+    def drop_watches(self) -> None:
+        """Reset the connection of every open watch, in the middle of a line."""
+        self.registry.store.signal(Signal.DROP)
+
+    def send_bookmarks(self) -> None:
+        """To every watch that asked for them; the real server does so about once a minute."""
+        self.registry.store.bookmark()
+
+    def compact(self) -> None:
+        """Forget all history: older versions and continue tokens are answered 410 from now on."""
+        self.registry.compact()

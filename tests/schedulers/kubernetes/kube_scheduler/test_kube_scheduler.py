@@ -1,0 +1,417 @@
+"""The stand-in of kube-scheduler decides, and asks extenders, as the real one does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip(
+    "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
+)
+
+from tests.schedulers.kubernetes.api_server.api_server import ApiServer
+from tests.schedulers.kubernetes.kube_scheduler.extender import Extender
+from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
+from tests.schedulers.kubernetes.manifests import node, node_affinity, pod
+
+Answers = dict[str, Callable[[dict[str, Any]], Any]]
+
+
+class Minutes:
+    """A clock that a minute passes on with every look."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self._now += timedelta(minutes=1)
+        return self._now
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(clock=Minutes()) as server:
+        server.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000})
+        server.create("priorityclasses", {"metadata": {"name": "usual"}, "value": 10})
+        yield server
+
+
+@contextmanager
+def extender(answers: Answers) -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
+    """Its url, and the calls it got: path and body. An answer that is a number is a status."""
+    calls = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            calls.append((self.path, body))
+            answer = answers[self.path.rpartition("/")[2]](body)
+            self.send_response(answer if isinstance(answer, int) else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_address[1]}/presage", calls
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+def placed(scheduler: KubeScheduler) -> dict[str, str]:
+    return {bound.pod: bound.node for bound in scheduler.step()}
+
+
+def condition(server: ApiServer, name: str) -> dict[str, Any]:
+    found = server.get("pods", name)
+    assert found is not None
+    return next(c for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
+
+
+def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(server):
+    server.create("nodes", node("n1", gpus=8))
+    server.create("pods", pod("young", gpus=4, priorityClassName="usual"))
+    server.create("pods", pod("gated", gpus=4, gates=["a.b/c"], priorityClassName="urgent"))
+    server.create("pods", pod("younger", gpus=4, priorityClassName="usual"))
+    server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
+    server.create("pods", pod("others", gpus=4, schedulerName="another"))
+    scheduler = KubeScheduler(server.url)
+
+    assert [bound.pod for bound in scheduler.step()] == ["urgent", "young"]
+    assert condition(server, "urgent")["status"] == "True"
+    waits = condition(server, "younger")
+    assert (waits["status"], waits["reason"]) == ("False", "Unschedulable")
+    assert waits["message"] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert condition(server, "gated")["reason"] == "SchedulingGated"
+    version = server.version
+    assert scheduler.step() == []
+    assert server.version == version, "what it has said already it does not say again"
+    server.set_phase("urgent", "Succeeded")
+    assert placed(scheduler) == {"younger": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ({}, "a"),
+        ({"nodeSelector": {"kind": "h100"}}, "b"),
+        ({"nodeSelector": {"kind": "v100"}}, None),
+        ({"cpus": "65"}, None),
+        ({"cpus": "500m", "memory": "600Gi"}, "d"),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}], "gpus": 16}, "c"),
+        ({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"cordoned": "y"}}, "e"),
+        ({"tolerations": [{"key": "gpu", "value": "no"}], "gpus": 16}, None),
+    ],
+)
+def test_a_pod_goes_where_its_requests_selector_and_tolerations_let_it(server, spec, where):
+    server.create("nodes", node("a"))
+    server.create("nodes", node("b", labels={"kind": "h100"}))
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    server.create("nodes", node("c", gpus=16, taints=[taint]))
+    server.create("nodes", node("d", memory="1Ti"))
+    server.create("nodes", node("e", labels={"cordoned": "y"}, unschedulable=True))
+    server.create("pods", pod("p", **spec))
+    assert placed(KubeScheduler(server.url)) == ({"p": where} if where else {})
+
+
+@pytest.mark.parametrize(
+    ("terms", "where"),
+    [
+        ([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}], "b"),
+        ([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}]}], "b"),
+        ([{"matchExpressions": [{"key": "slot", "operator": "Gt", "values": ["2"]}]}], "c"),
+        ([{"matchExpressions": [{"key": "slot", "operator": "DoesNotExist"}]}], "a"),
+        ([{"matchExpressions": [{"key": "slot", "operator": "In", "values": ["2", "3"]}]}], "b"),
+        ([{"matchExpressions": [{"key": "slot", "operator": "NotIn", "values": ["2"]}]}], "a"),
+        ([{}, {"matchExpressions": [{"key": "slot", "operator": "Exists"}]}], "b"),
+        ([{}], None),
+    ],
+)
+def test_of_the_terms_of_an_affinity_one_must_hold_whole(server, terms, where):
+    for name, labels in (("a", {}), ("b", {"slot": "2"}), ("c", {"slot": "3"})):
+        server.create("nodes", node(name, labels=labels))
+    server.create("pods", pod("p", affinity=node_affinity(*terms)))
+    assert placed(KubeScheduler(server.url)) == ({"p": where} if where else {})
+
+
+def test_an_extender_filters_and_scores_and_is_asked_in_go_s_spelling(server):
+    for name in ("a", "b", "c"):
+        server.create("nodes", node(name))
+    server.create("pods", pod("p"))
+    answers: Answers = {
+        "filter": lambda body: {"nodenames": ["b", "c"], "failedNodes": {"a": "too far"}},
+        "prioritize": lambda body: [{"host": "b", "score": 1}, {"Host": "c", "Score": 9}],
+    }
+    with extender(answers) as (url, calls):
+        configuration = f"""
+            apiVersion: kubescheduler.config.k8s.io/v1
+            kind: KubeSchedulerConfiguration
+            extenders:
+              - urlPrefix: {url}
+                filterVerb: filter
+                prioritizeVerb: prioritize
+                weight: 5
+                nodeCacheCapable: true
+                httpTimeout: 2s
+            """
+        scheduler = KubeScheduler.configured(server.url, yaml.safe_load(configuration))
+        assert placed(scheduler) == {"p": "c"}
+    assert [path for path, _ in calls] == ["/presage/filter", "/presage/prioritize"]
+    first, second = (body for _, body in calls)
+    assert first.keys() == {"Pod", "Nodes", "NodeNames"}
+    assert (first["Nodes"], first["NodeNames"]) == (None, ["a", "b", "c"])
+    assert second["NodeNames"] == ["b", "c"]
+    assert first["Pod"]["metadata"]["name"] == "p"
+    assert "kind" not in first["Pod"]
+
+
+def test_scores_of_extenders_add_up_by_their_weights(server):
+    server.create("nodes", node("a"))
+    server.create("nodes", node("b"))
+    server.create("pods", pod("p"))
+    scores: Answers = {
+        "mild": lambda body: [{"Host": "a", "Score": 10}],
+        "strong": lambda body: [{"Host": "b", "Score": 4}],
+        "broken": lambda body: [{"Host": "a", "Score": 9.5}],
+    }
+    with extender(scores) as (url, _):
+        extenders = [
+            {"urlPrefix": url, "prioritizeVerb": verb, "weight": weight}
+            for verb, weight in (("mild", 1), ("strong", 3), ("broken", 100))
+        ]
+        assert placed(KubeScheduler(server.url, extenders)) == {"p": "b"}
+
+
+def test_a_score_is_scaled_to_the_scheduler_s_own():
+    with extender({"prioritize": lambda body: [{"Host": "a", "Score": 9}]}) as (url, _):
+        config = {"urlPrefix": url, "prioritizeVerb": "prioritize", "weight": 5}
+        scores = Extender(config).scores(pod("p"), [node("a")])
+    assert scores == {"a": 9 * 5 * (100 // 10)}
+
+
+def test_names_are_no_answer_to_who_was_sent_whole_nodes(server):
+    server.create("nodes", node("a"))
+    server.create("pods", pod("p"))
+    with extender({"filter": lambda body: {"NodeNames": ["a"]}}) as (url, _):
+        config = {"urlPrefix": url, "filterVerb": "filter"}
+        assert placed(KubeScheduler(server.url, [config])) == {}
+
+
+def test_an_extender_without_a_cache_gets_whole_nodes_and_may_bind(server):
+    server.create("nodes", node("a"))
+    server.create("pods", pod("p"))
+    answers: Answers = {
+        "filter": lambda body: {"Nodes": body["Nodes"]},
+        "bind": lambda body: {"Error": "" if body["Node"] == "a" else "no"},
+    }
+    with extender(answers) as (url, calls):
+        verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind"}
+        config = {"urlPrefix": url + "/", "weight": 1, **verbs}
+        assert placed(KubeScheduler(server.url, [config])) == {"p": "a"}
+    made = server.get("pods", "p")
+    assert made is not None
+    assert "nodeName" not in made["spec"], "to bind was the extender's part"
+    # A single node is not worth a call to score it.
+    assert [path for path, _ in calls] == ["/presage/filter", "/presage/bind"]
+    assert calls[0][1]["Nodes"]["items"][0]["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+    assert calls[1][1] == {
+        "PodName": "p", "PodNamespace": "default", "PodUID": made["metadata"]["uid"], "Node": "a",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+@pytest.mark.parametrize(
+    "answer", [500, 201, {"Error": "no forecast"}, {"NodeNames": ["unknown"]}, "no object"]
+)
+def test_of_an_extender_that_fails_only_an_ignorable_one_is_done_without(server, answer, ignorable):
+    server.create("nodes", node("a"))
+    server.create("pods", pod("p"))
+    with extender({"filter": lambda body: answer}) as (url, _):
+        config = {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True}
+        scheduler = KubeScheduler(server.url, [{**config, "ignorable": ignorable}])
+        assert placed(scheduler) == ({"p": "a"} if ignorable else {})
+    if not ignorable:
+        assert condition(server, "p")["reason"] == "SchedulerError"
+
+
+def test_an_extender_manages_only_its_own_resources(server):
+    server.create("nodes", node("a", gpus=0))
+    server.create("pods", pod("plain"))
+    server.create("pods", pod("with-devices", gpus=4))
+    with extender({"filter": lambda body: {"NodeNames": []}}) as (url, calls):
+        managed = {"name": "nvidia.com/gpu", "ignoredByScheduler": True}
+        config = {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True}
+        scheduler = KubeScheduler(server.url, [{**config, "managedResources": [managed]}])
+        assert placed(scheduler) == {"plain": "a"}
+    assert [body["Pod"]["metadata"]["name"] for _, body in calls] == ["with-devices"]
+
+
+def going(server: ApiServer) -> list[str]:
+    """Pods that are being deleted."""
+    found = [found["metadata"] for found in server.all("pods")]
+    return [metadata["name"] for metadata in found if "deletionTimestamp" in metadata]
+
+
+def busy(server: ApiServer) -> None:
+    """Two full nodes; to empty n2 costs less."""
+    for name, low in (("n1", ["a", "b"]), ("n2", ["c"])):
+        server.create("nodes", node(name, gpus=8))
+        for pod_name in low:
+            size = 8 // len(low)
+            server.create(
+                "pods", pod(pod_name, gpus=size, priorityClassName="usual", nodeName=name)
+            )
+            server.set_phase(pod_name, "Running")
+
+
+def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_are_gone(server):
+    busy(server)
+    server.create("pods", pod("urgent", gpus=8, priorityClassName="urgent"))
+    scheduler = KubeScheduler(server.url)
+
+    assert scheduler.step() == []
+    urgent, victim = server.get("pods", "urgent"), server.get("pods", "c")
+    assert urgent is not None
+    assert victim is not None
+    assert urgent["status"]["nominatedNodeName"] == "n2"
+    assert going(server) == ["c"]
+    disrupted = [c for c in victim["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert disrupted[0]["reason"] == "PreemptionByScheduler"
+    server.create("nodes", node("n3", gpus=8))
+    server.create("pods", pod("cheaper", gpus=8, nodeName="n3"))
+    assert scheduler.step() == []
+    assert going(server) == ["c"], "once is enough, even if it would be cheaper elsewhere by now"
+    server.finish("c")
+    assert placed(scheduler) == {"urgent": "n2"}
+    bound = server.get("pods", "urgent")
+    assert bound is not None
+    assert "nominatedNodeName" not in bound["status"]
+
+
+def test_nobody_less_urgent_slips_into_capacity_that_is_being_made(server):
+    server.create("nodes", node("n", gpus=8))
+    for name in ("a", "b"):
+        server.create("pods", pod(name, gpus=4, nodeName="n"))
+    server.create("pods", pod("urgent", gpus=8, priorityClassName="urgent"))
+    scheduler = KubeScheduler(server.url)
+    scheduler.step()
+    assert going(server) == ["a", "b"]
+    server.finish("a")
+    server.create("pods", pod("small", gpus=1, priorityClassName="usual"))
+    assert scheduler.step() == []
+    server.finish("b")
+    assert placed(scheduler) == {"urgent": "n"}
+
+
+def test_of_those_who_could_go_the_most_important_stay(server):
+    server.create("nodes", node("n", gpus=8))
+    server.create("pods", pod("a", gpus=4, nodeName="n", priorityClassName="usual"))
+    server.create("pods", pod("b", gpus=4, nodeName="n"))
+    server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
+    KubeScheduler(server.url).step()
+    assert going(server) == ["b"]
+
+
+def test_nobody_goes_for_who_does_not_preempt_or_would_not_fit_even_so(server):
+    busy(server)
+    never = pod("patient", gpus=4, priorityClassName="urgent", preemptionPolicy="Never")
+    server.create("pods", never)
+    server.create("pods", pod("equal", gpus=4, priorityClassName="usual"))
+    server.create("pods", pod("huge", gpus=9, priorityClassName="urgent"))
+    scheduler = KubeScheduler(server.url)
+    scheduler.step()
+    assert going(server) == []
+
+    server.create("pods", pod("half", gpus=4, priorityClassName="urgent"))
+    scheduler.step()
+    assert going(server) == ["c"], "of those that cost the same, who began last"
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_an_extender_has_a_say_in_who_is_preempted(server, by_name):
+    busy(server)
+    server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
+    uid = {p["metadata"]["name"]: p["metadata"]["uid"] for p in server.all("pods")}
+    answers: Answers = {
+        "preempt": lambda body: {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": uid["a"]}]}}}
+    }
+    with extender(answers) as (url, calls):
+        config = {"urlPrefix": url, "preemptVerb": "preempt", "nodeCacheCapable": by_name}
+        KubeScheduler(server.url, [config]).step()
+    given, other = ("NodeNameToMetaVictims", "NodeNameToVictims")[:: 1 if by_name else -1]
+    ((_, body),) = calls
+    assert body[other] is None
+    assert body[given].keys() == {"n1", "n2"}
+    (victim,) = body[given]["n2"]["Pods"]
+    assert victim == {"UID": uid["c"]} if by_name else victim["metadata"]["name"] == "c"
+    urgent = server.get("pods", "urgent")
+    assert urgent is not None
+    assert urgent["status"]["nominatedNodeName"] == "n1"
+    assert going(server) == ["a"]
+
+
+def test_nodes_that_an_extender_rules_out_for_good_are_not_worth_a_preemption(server):
+    busy(server)
+    server.create("pods", pod("tiny", gpus=0, priorityClassName="urgent"))
+    answers: Answers = {
+        "filter": lambda body: {
+            "NodeNames": [],
+            "FailedNodes": {"n1": "not now"},
+            "FailedAndUnresolvableNodes": {"n2": "never"},
+        },
+        "preempt": lambda body: {"NodeNameToMetaVictims": {}},
+    }
+    with extender(answers) as (url, calls):
+        verbs = {"filterVerb": "filter", "preemptVerb": "preempt"}
+        KubeScheduler(server.url, [{"urlPrefix": url, "nodeCacheCapable": True, **verbs}]).step()
+    # It fits on n1 with every pod there, so nobody would have to go: no candidate at all.
+    assert [path for path, _ in calls] == ["/presage/filter"]
+    assert condition(server, "tiny")["message"] == "0/2 nodes are available: 1 never, 1 not now."
+
+
+def test_a_binding_that_fails_is_tried_again(server):
+    server.create("nodes", node("a"))
+    server.create("pods", pod("p"))
+    scheduler = KubeScheduler(server.url)
+    server.answer("create", "/pods/p/binding", 500)
+    assert scheduler.step() == []
+    assert condition(server, "p")["reason"] == "SchedulerError"
+    assert placed(scheduler) == {"p": "a"}
+
+
+def test_in_the_background_it_binds_what_becomes_ready(server):
+    server.create("nodes", node("a"))
+    server.create("pods", pod("p", gates=["a.b/c"]))
+    with KubeScheduler(server.url):
+        server.answer("list", "/nodes", 503)
+        server.change("pods", "p", {"spec": {"schedulingGates": None}})
+        ends_s = time.monotonic() + 5
+        while condition(server, "p")["status"] == "False" and time.monotonic() < ends_s:
+            time.sleep(0.01)
+    assert condition(server, "p")["status"] == "True"
+
+
+def test_a_configuration_that_is_not_understood_is_refused():
+    with pytest.raises(ValueError, match="tlsConfig"):
+        KubeScheduler("http://x", [{"urlPrefix": "http://y", "tlsConfig": {}}])
+    with pytest.raises(ValueError, match="positive weight"):
+        KubeScheduler("http://x", [{"urlPrefix": "http://y", "prioritizeVerb": "p"}])
+    with pytest.raises(ValueError, match="httpTimeout"):
+        KubeScheduler("http://x", [{"urlPrefix": "http://y", "httpTimeout": "5"}])
+    both = [{"urlPrefix": "http://y", "bindVerb": "bind"}] * 2
+    with pytest.raises(ValueError, match="only one extender"):
+        KubeScheduler("http://x", both)
