@@ -82,8 +82,8 @@ def make_outcome(
         finished_at_unix_s=ended_at_unix_s,
         failure=failure,
         idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
-        neighbours=[
-            pb.Outcome.Neighbour(
+        colocated_jobs=[
+            pb.Outcome.ColocatedJob(
                 job=write_features(other.submitted), share=_share(other, enforcement)
             )
             for other in colocated
