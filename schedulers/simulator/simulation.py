@@ -343,7 +343,7 @@ class Simulation:
             changes = self.ledger.apply(actions, self._now_s)
         except ImpossibleActionError as error:
             # The reason alone: what was wanted may be anything, also what no line can hold.
-            self.log.entries += [decided, (self._now_s, "refused", "", {"why": str(error)})]
+            self.log.entries += [decided, (self._now_s, "refused", "", {"reason": str(error)})]
             if self._stop:
                 raise
             return

@@ -91,7 +91,7 @@ class NodeCore:
 
     # Inputs ---------------------------------------------------------------------------------
 
-    def apply(self, orders: pb.NodeOrders, now_s: float) -> list[NodeTask]:
+    def apply(self, orders: pb.NodeCommands, now_s: float) -> list[NodeTask]:
         """Take over the controller's orders; return the ended tasks that are removed by them."""
         self._set_policy(orders)
         assigned = {(row.job.job_id, row.attempt): row for row in orders.tasks}
@@ -100,8 +100,8 @@ class NodeCore:
                 self._add(order, now_s)
             task = self.tasks[name]
             task.is_assigned = True
-            if order.end:
-                self._end(task, order.end, checkpoint=not order.discard)
+            if order.end_reason:
+                self._end(task, order.end_reason, checkpoint=not order.discard)
         for name, task in self.tasks.items():
             if name not in assigned:
                 task.is_assigned = False
@@ -116,7 +116,7 @@ class NodeCore:
 
     def restore(
         self,
-        order: pb.TaskOrder,
+        order: pb.TaskCommand,
         allocations: tuple[Allocation, ...],
         now_s: float,
         *,
@@ -198,7 +198,7 @@ class NodeCore:
 
     # ----------------------------------------------------------------------------------------
 
-    def _set_policy(self, orders: pb.NodeOrders) -> None:
+    def _set_policy(self, orders: pb.NodeCommands) -> None:
         settings = orders.sharing if orders.HasField("sharing") else None
         if settings == self._settings:
             return
@@ -215,7 +215,7 @@ class NodeCore:
     def _key(self, job: Job, status: JobStatus) -> Key:
         return (not job.latency_sensitive, -job.priority, job.submit_s)
 
-    def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
+    def _add(self, order: pb.TaskCommand, now_s: float) -> NodeTask:
         submitted = read_job(order.job, now_s, "job")
         task = NodeTask(order, submitted, now_s)
         earlier = [other for other in self.tasks.values() if other.name[0] == task.name[0]]
@@ -224,20 +224,20 @@ class NodeCore:
             self._end(attempt, "another attempt of its job is on this node", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
-        self.received.by_job[job.job_id] = read_predictions(order.told)
+        self.received.by_job[job.job_id] = read_predictions(order.predictions)
         self._forecasts(self.cluster, now_s).forget(job)
         first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
         status = JobStatus(
             Phase.PENDING,
             now_s,
             starts=order.attempt - 1,
-            overflows=int(order.alone),
+            overflows=int(order.exclusive),
             first_start_s=first_s,
         )
         self._attempts[job.job_id] = order.attempt
         if why := self._ledger.adopt(job, status):
             task.step, task.why = Step.ENDED, why
-            lost = pb.Exit(how=why, lost=True)
+            lost = pb.Exit(description=why, lost=True)
             task.observation = Observation(0.0, None, order.done, None, 0, 0, lost)
             self._release(task)
         return task
@@ -250,7 +250,13 @@ class NodeCore:
         if task.step in (Step.WAITING, Step.ALLOCATED):
             task.step = Step.ENDED
             task.observation = Observation(
-                0.0, None, task.order.done, None, 0, 0, pb.Exit(asked=True, how="never started")
+                0.0,
+                None,
+                task.order.done,
+                None,
+                0,
+                0,
+                pb.Exit(requested=True, description="never started"),
             )
 
     def _release(self, task: NodeTask) -> None:
@@ -499,17 +505,17 @@ class NodeCore:
             attempt=task.order.attempt,
             phase=phase,
             allocations=write_allocations(task.allocations),
-            late=task.slo_violated,
-            why=task.why,
+            slo_violated=task.slo_violated,
+            reason=task.why,
             saved=task.order.done,
         )
         if observation is not None:
             row.done = self._done(task, observation)
-            row.done_guessed = observation.done is None and row.done > 0
+            row.done_estimated = observation.done is None and row.done > 0
             row.saved = max(row.saved, observation.saved)
             row.ran_s = observation.ran_s
             if task.remaining_s is not None and observation.exit is None:
-                row.rest_s = task.remaining_s
+                row.remaining_s = task.remaining_s
             row.memory_bytes, row.peak_memory_bytes = (
                 observation.memory_bytes,
                 observation.peak_memory_bytes,
@@ -518,7 +524,7 @@ class NodeCore:
             if observation.exit is not None:
                 row.exit.CopyFrom(observation.exit)
                 if task.end == OVERFLOW:
-                    row.exit.out_of_memory, row.exit.asked = True, False
+                    row.exit.out_of_memory, row.exit.requested = True, False
         return row
 
 

@@ -197,7 +197,7 @@ def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_
     assert after == decision["challenger"]
 
     (outcome,) = loop.live("next", [last], SLOWER)  # one that the controller has not asked for yet
-    (told,) = loop.cluster.status("next-0").told
+    (told,) = loop.cluster.status("next-0").predictions
     assert (told.kind, told.release_id, outcome.release_id) == (KIND, after, after)
     said = loop.drift(status=0)
     judged = said["outcomes"] - said["of_other_releases"] - said["of_no_release"]

@@ -31,7 +31,7 @@ def task(name, milli=1000, **how):
     over = pb.Exit(**(how or {"finished": True}))
     seen = Observation(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
     return NodeTask(
-        pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, observation=seen,
+        pb.TaskCommand(attempt=1), submitted, 0.0, step=Step.ENDED, observation=seen,
         busy_s=RAN_S / 2,
         allocations=(Allocation(0, milli, GIB),), first_sample=(10.0, 0.1), last_sample=(90.0, 0.9),
     )  # fmt: skip
@@ -98,16 +98,16 @@ def test_an_outcome_names_the_release_that_predicted_the_job_on_its_kind_of_devi
     one = task("one")
     assert told(one).release_id == ""  # placed without a forecast, or by one of no release
 
-    one.order.told.add(kind="h100", release_id="another release")
+    one.order.predictions.add(kind="h100", release_id="another release")
     assert told(one).release_id == ""
-    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    one.order.predictions.add(kind=DEVICE.kind, release_id="the release")
     assert told(one).release_id == "the release"
 
 
 @pytest.mark.parametrize("changed", ["share", "occupancy"])
 def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_the_run(changed):
     one, other = task("one"), task("other")
-    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    one.order.predictions.add(kind=DEVICE.kind, release_id="the release")
     if changed == "share":
         one.has_constant_share = False
     else:  # it ended and was forgotten, so that the outcome cannot name it
@@ -141,7 +141,7 @@ def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_j
 
 @pytest.mark.parametrize(
     ("how", "failure"),
-    [({"out_of_memory": True}, "out-of-memory"), ({"how": "ended with status 1"}, "crash")],
+    [({"out_of_memory": True}, "out-of-memory"), ({"description": "ended with status 1"}, "crash")],
 )
 def test_of_one_that_failed_no_times_are_told(how, failure):
     row = told(task("one", **how))
@@ -149,7 +149,7 @@ def test_of_one_that_failed_no_times_are_told(how, failure):
     assert not row.HasField("runtime_s")
 
 
-@pytest.mark.parametrize("how", [{"asked": True}, {"lost": True}])
+@pytest.mark.parametrize("how", [{"requested": True}, {"lost": True}])
 def test_of_one_that_others_ended_nothing_is_told(how):
     one = task("one", **how)
     assert make_outcome(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None
