@@ -85,7 +85,7 @@ _COLUMNS = {
     "JCT h": ("average_jct_s", 3600, 1), "median": ("median_jct_s", 3600, 1),
     "99 %": ("p99_jct_s", 3600, 0), "waiting h": ("average_queue_s", 3600, 1),
     "makespan h": ("makespan_s", 3600, 0), "slowdown": ("average_slowdown", 1, 2),
-    "in use %": ("device_use", 0.01, 0), "unfair %": ("unfair_share", 0.01, 0),
+    "in use %": ("device_utilization", 0.01, 0), "unfair %": ("unfair_fraction", 0.01, 0),
     "99 % unfairness": ("p99_unfairness", 1, 1), "out of memory": ("overflows", 1, 1),
 }  # fmt: skip
 
@@ -149,7 +149,7 @@ def _risks(outcomes: Outcomes) -> Iterator[str]:
                 continue
             alike = _of(outcomes, trace, LOADS[-1], policy, forecast, risk)
             promised = "0" if forecast == "oracle" else f"{risk:.0%}"
-            took_more = _mean(alike, "exceeded_share", 0.01, 1)
+            took_more = _mean(alike, "memory_exceeded_rate", 0.01, 1)
             ran_out = _mean(alike, "overflows", len(traced(trace)[0].jobs) / 100, 2)
             failed, jct_h = _mean(alike, "failed", 1, 1), _mean(alike, "average_jct_s", 3600, 1)
             yield (
@@ -169,7 +169,7 @@ def _noises(outcomes: Outcomes) -> Iterator[str]:
             for policy in ("sjf", "packing")
         }
         jct = [_mean(alike, "average_jct_s", 3600, 1, margin=True) for alike in of.values()]
-        exceeded = _mean(of["packing"], "exceeded_share", 0.01, 0)
+        exceeded = _mean(of["packing"], "memory_exceeded_rate", 0.01, 0)
         overflows = _mean(of["packing"], "overflows", 1, 1)
         yield f"| {bias:g} | {noise:g} | {' | '.join(jct)} | {exceeded} % | {overflows} |"
 

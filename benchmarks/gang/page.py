@@ -172,7 +172,7 @@ def _jct(alike: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) 
     cells = [_mean(alike, "average_jct_s", HOUR_S, 1, margin=True), _ratio(alike, base)]
     cells += [_mean(alike, *column) for column in (
         ("median_jct_s", HOUR_S, 1), ("p99_jct_s", HOUR_S, 0), ("large_jct_s", HOUR_S, 1),
-        ("average_slowdown", 1.0, 2), ("p99_slowdown", 1.0, 2), ("device_use", PERCENT, 0),
+        ("average_slowdown", 1.0, 2), ("p99_slowdown", 1.0, 2), ("device_utilization", PERCENT, 0),
         ("reserved_share", PERCENT, 1), ("rollbacks", 1.0, 0),
     )]  # fmt: skip
     return " | ".join(cells)
@@ -251,7 +251,7 @@ def _foretold(made: Made) -> Iterator[str]:
                     f"| {_ratio(alike, base)} | {_mean(alike, 'average_slowdown', 1.0, 2)} "
                     f"| {_mean(alike, 'p99_slowdown', 1.0, 2)} "
                     f"| {_mean(alike, 'overflows', 1.0, 1)} "
-                    f"| {_mean(alike, 'device_use', PERCENT, 0)} |"
+                    f"| {_mean(alike, 'device_utilization', PERCENT, 0)} |"
                 )
 
 

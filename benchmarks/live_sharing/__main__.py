@@ -285,7 +285,7 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
         model=kind,
         iterations=iterations,
         environment={"OMP_NUM_THREADS": "1"},
-        checkpoint_every_s=20.0,
+        checkpoint_interval_s=20.0,
         **more,
     )
 
@@ -448,7 +448,7 @@ def lived(
 
 
 def _outcome(row: pb.JobStatus) -> dict[str, Any]:
-    promised = row.told[0].promised_s if row.told else float("inf")
+    promised = row.predictions[0].slo_s if row.predictions else float("inf")
     ran_s = row.ended_unix_s - row.started_unix_s
     return {
         "phase": pb.Phase.Name(row.phase),
@@ -506,7 +506,7 @@ def simulate(
             one.job.job_id: (one.end_s - (one.first_start_s or 0.0)) / one.slo_s
             for one in done.results
         },
-        "late_share": metrics.late_share,
+        "slo_violation_rate": metrics.slo_violation_rate,
         "preemptions": metrics.preemptions,
     }
 

@@ -109,7 +109,7 @@ def _row(
 ) -> tuple[str, ...]:
     jct_s, told_s = _jct_s(live), mean(simulated["jct_s"].values())
     urgent = {job: one for job, one in live.items() if one["urgent"]}
-    late = simulated["late_share"]
+    late = simulated["slo_violation_rate"]
     return (
         name,
         f"{simulated['slower'] - 1:+.1%}",

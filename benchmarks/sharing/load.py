@@ -58,12 +58,12 @@ class FakeNode:
             task.phase = pb.TASK_RUNNING
         self.number += 1
         return pb.NodeReport(
-            node=self.name, agent_id=self.name, number=self.number, orders=self.version,
+            node=self.name, agent_id=self.name, number=self.number, commands_version=self.version,
             devices=[pb.Device(kind=self.kind, memory_bytes=MEMORY_BYTES)] * DEVICES,
             tasks=self.tasks.values(),
         )  # fmt: skip
 
-    def obey(self, orders: pb.NodeOrders) -> None:
+    def obey(self, orders: pb.NodeCommands) -> None:
         """Begin what is new, forget what is over."""
         self.answered += 1
         self.waits.set()

@@ -75,17 +75,17 @@ def columns_of(found: Mapping[str, Metrics]) -> list[Column]:
     columns += [
         _ratio("average_slowdown", "slowdown mean", found),
         _ratio("p99_unfairness", "unfairness 99 %", found),
-        _part("unfair_share", "unfair", found, min),
-        _part("device_use", "devices in use", found, max),
+        _part("unfair_fraction", "unfair", found, min),
+        _part("device_utilization", "devices in use", found, max),
     ]
     for key in ("preemptions", "restarts", "overflows"):
         same = "preemptions" if key == "restarts" else None  # these are usually equal
         if any(getattr(one, key) != (getattr(one, same) if same else 0) for one in found.values()):
             columns.append(_counts(key, key, found, None))
-    if any(one.exceeded_share is not None for one in found.values()):
-        columns.append(_part("exceeded_share", "memory exceeded", found, None))
-    if any(one.late_share is not None for one in found.values()):
-        columns.append(_part("late_share", "late of promised", found, min))
+    if any(one.memory_exceeded_rate is not None for one in found.values()):
+        columns.append(_part("memory_exceeded_rate", "memory exceeded", found, None))
+    if any(one.slo_violation_rate is not None for one in found.values()):
+        columns.append(_part("slo_violation_rate", "SLO violations", found, min))
         values = {name: one.best_effort_queue_s for name, one in found.items()}
         unit = unit_of([value for value in values.values() if value is not None])
         title = "waiting best effort"

@@ -357,7 +357,7 @@ class Simulation(Backend):
         for rejection in reconcile(self, self._policy, self._rng, self._now_s).rejections:
             # The reason alone: the action may be anything, also what no line can hold.
             self.log.entries.append((self._now_s, "decide", "", self._decisions))
-            self.log.entries.append((self._now_s, "refused", "", {"why": rejection.why}))
+            self.log.entries.append((self._now_s, "refused", "", {"reason": rejection.why}))
             if self._stop:
                 raise ImpossibleActionError(rejection.why)
 

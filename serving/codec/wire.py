@@ -59,7 +59,7 @@ _FORMATS = ("", *MEMORY_FORMATS)
 _texts = attrgetter(*_TEXTS)
 
 KnownDevice = Callable[[str], Device | None]
-OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
+OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.ColocatedJob
 
 
 def write_job(features: JobFeatures) -> pb.Job:
@@ -395,8 +395,10 @@ def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
         metrics=json.loads(response.metrics_json),
         loaded_at_unix_s=response.loaded_at_unix_s,
         refused=(
-            RefusedRelease(response.refused.reason, response.refused.refused_at_unix_s)
-            if response.HasField("refused")
+            RefusedRelease(
+                response.rejected_release.reason, response.rejected_release.rejected_at_unix_s
+            )
+            if response.HasField("rejected_release")
             else None
         ),
     )

@@ -152,11 +152,13 @@ def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
     device = read_device(outcome.device, predictor.known_device, "outcome.device")
     default_share = read_share(outcome.device, "outcome.device")
     job = read_job(outcome.job, "outcome.job")
-    rows: Sequence[pb.Outcome | pb.Outcome.Neighbour] = (outcome, *outcome.neighbours)
+    rows: Sequence[pb.Outcome | pb.Outcome.ColocatedJob] = (outcome, *outcome.colocated_jobs)
     shares = tuple(
         read_share(row, "outcome") if row.HasField("share") else default_share for row in rows
     )
-    neighbours = tuple(read_job(row.job, "outcome.neighbours") for row in outcome.neighbours)
+    neighbours = tuple(
+        read_job(row.job, "outcome.colocated_jobs") for row in outcome.colocated_jobs
+    )
     return _Run(
         outcome,
         Placement(job, device, shares[0]),

@@ -158,15 +158,15 @@ class PredictionService:
             )
         counted.labels("accepted").inc(appended.accepted)
         counted.labels("duplicate").inc(appended.duplicates)
-        counted.labels("refused").inc(len(errors))
+        counted.labels("rejected").inc(len(errors))
         if len(errors) == count:
             raise errors[min(errors)]
         self._score([good[i] for i in appended.new])
         return pb.ReportOutcomesResponse(
             accepted=appended.accepted,
             duplicates=appended.duplicates,
-            refused=[
-                pb.ReportOutcomesResponse.Refusal(index=index, error=_error(error))
+            rejected=[
+                pb.ReportOutcomesResponse.Rejection(index=index, error=_error(error))
                 for index, error in sorted(errors.items())
             ],
         ).SerializeToString()
@@ -201,8 +201,8 @@ class PredictionService:
         )
         response = wire.write_release(info, devices)
         if (refused := self._served.refused) is not None:
-            response.refused.reason = refused.reason
-            response.refused.refused_at_unix_s = refused.at_unix_s
+            response.rejected_release.reason = refused.reason
+            response.rejected_release.rejected_at_unix_s = refused.at_unix_s
         return response.SerializeToString()
 
     def _predict(

@@ -72,7 +72,7 @@ class NodeBackend(Backend):
             Phase.PENDING,
             now_s,
             starts=order.attempt - 1,
-            overflows=int(order.alone),
+            overflows=int(order.exclusive),
             first_start_s=first_s,
         )
         return self._sync(task, job, status)

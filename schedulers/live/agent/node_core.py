@@ -87,7 +87,7 @@ class NodeCore:
 
     # Inputs ---------------------------------------------------------------------------------
 
-    def apply(self, orders: pb.NodeOrders, now_s: float) -> list[NodeTask]:
+    def apply(self, orders: pb.NodeCommands, now_s: float) -> list[NodeTask]:
         """Take over the controller's orders; return the ended tasks that are removed by them."""
         self._set_policy(orders)
         assigned = {(row.job.job_id, row.attempt): row for row in orders.tasks}
@@ -96,8 +96,8 @@ class NodeCore:
                 self._add(order, now_s)
             task = self.tasks[name]
             task.is_assigned = True
-            if order.end:
-                self._end(task, order.end, checkpoint=not order.discard)
+            if order.end_reason:
+                self._end(task, order.end_reason, checkpoint=not order.discard)
         for name, task in self.tasks.items():
             if name not in assigned:
                 task.is_assigned = False
@@ -112,7 +112,7 @@ class NodeCore:
 
     def restore(
         self,
-        order: pb.TaskOrder,
+        order: pb.TaskCommand,
         allocations: tuple[Allocation, ...],
         now_s: float,
         *,
@@ -195,7 +195,7 @@ class NodeCore:
 
     # ----------------------------------------------------------------------------------------
 
-    def _set_policy(self, orders: pb.NodeOrders) -> None:
+    def _set_policy(self, orders: pb.NodeCommands) -> None:
         settings = orders.sharing if orders.HasField("sharing") else None
         if settings == self._settings:
             return
@@ -210,7 +210,7 @@ class NodeCore:
                 home_s=0.0, reserve=settings.reserve,
             ).agent_policy()  # fmt: skip
 
-    def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
+    def _add(self, order: pb.TaskCommand, now_s: float) -> NodeTask:
         submitted = read_job(order.job, now_s, "job")
         task = NodeTask(order, submitted, now_s)
         earlier = [other for other in self.tasks.values() if other.name[0] == task.name[0]]
@@ -219,11 +219,11 @@ class NodeCore:
             self._end(attempt, "another attempt of its job is on this node", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
-        self.received.by_job[job.job_id] = read_predictions(order.told)
+        self.received.by_job[job.job_id] = read_predictions(order.predictions)
         self._forecasts(self.cluster, now_s).forget(job)
         if why := self.backend.enter(task, now_s):
             task.step, task.why = Step.ENDED, why
-            lost = pb.Exit(how=why, lost=True)
+            lost = pb.Exit(description=why, lost=True)
             task.observation = Observation(0.0, None, order.done, None, 0, 0, lost)
         return task
 
@@ -235,7 +235,13 @@ class NodeCore:
         if task.step in (Step.WAITING, Step.ALLOCATED):
             task.step = Step.ENDED
             task.observation = Observation(
-                0.0, None, task.order.done, None, 0, 0, pb.Exit(asked=True, how="never started")
+                0.0,
+                None,
+                task.order.done,
+                None,
+                0,
+                0,
+                pb.Exit(requested=True, description="never started"),
             )
 
     def _forget(self, task: NodeTask) -> None:
@@ -356,17 +362,17 @@ class NodeCore:
             attempt=task.order.attempt,
             phase=phase,
             allocations=write_allocations(task.allocations),
-            late=task.slo_violated,
-            why=task.why,
+            slo_violated=task.slo_violated,
+            reason=task.why,
             saved=task.order.done,
         )
         if observation is not None:
             row.done = self._done(task, observation)
-            row.done_guessed = observation.done is None and row.done > 0
+            row.done_estimated = observation.done is None and row.done > 0
             row.saved = max(row.saved, observation.saved)
             row.ran_s = observation.ran_s
             if task.remaining_s is not None and observation.exit is None:
-                row.rest_s = task.remaining_s
+                row.remaining_s = task.remaining_s
             row.memory_bytes, row.peak_memory_bytes = (
                 observation.memory_bytes,
                 observation.peak_memory_bytes,
@@ -375,7 +381,7 @@ class NodeCore:
             if observation.exit is not None:
                 row.exit.CopyFrom(observation.exit)
                 if task.end == OVERFLOW:
-                    row.exit.out_of_memory, row.exit.asked = True, False
+                    row.exit.out_of_memory, row.exit.requested = True, False
         return row
 
 

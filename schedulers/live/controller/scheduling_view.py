@@ -105,7 +105,7 @@ class SchedulingView:
         """As the ledger has it: without kinds that are too small for it."""
         return self.ledger.jobs.get(live.job_id) or self._of_large_kinds(live)
 
-    def told_of(self, job: Job) -> list[pb.Told]:
+    def told_of(self, job: Job) -> list[pb.Prediction]:
         """What is foretold of a job now, on each kind that its user allows."""
         kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
         return [write_prediction(kind, self.forecasts.prediction(job, kind)) for kind in kinds]

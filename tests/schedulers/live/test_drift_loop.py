@@ -178,7 +178,7 @@ def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_
 
     slow = loop.live("slow", jobs, SLOWER)
     assert {row.release_id for row in slow} == {before}
-    assert not any(row.neighbours for row in slow)
+    assert not any(row.colocated_jobs for row in slow)
     timed = [row for row in loop.outcomes() if row.HasField("step_time_median_s")]
     assert len(timed) > len(jobs) // 2  # of all, unless the machine stalls
     said = loop.drift(status=3)
@@ -197,7 +197,7 @@ def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_
     assert after == decision["challenger"]
 
     (outcome,) = loop.live("next", [last], SLOWER)  # one that the controller has not asked for yet
-    (told,) = loop.cluster.status("next-0").told
+    (told,) = loop.cluster.status("next-0").predictions
     assert (told.kind, told.release_id, outcome.release_id) == (KIND, after, after)
     said = loop.drift(status=0)
     judged = said["outcomes"] - said["of_other_releases"] - said["of_no_release"]

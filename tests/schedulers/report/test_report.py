@@ -109,7 +109,7 @@ def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
     close = columns(36000.0, 36001.0, 72000.0)
     assert close["makespan_s"].unit == "h"
     assert shown(close["makespan_s"]) == [("10.00", True), ("10.00", True), ("20.00", False)]
-    assert shown(close["device_use"]) == [("100.0", False)] * 3
+    assert shown(close["device_utilization"]) == [("100.0", False)] * 3
     assert shown(columns(36000.0, 36001.0)["makespan_s"]) == [("10.00", False)] * 2
     assert columns(60.0)["makespan_s"].unit == "s"
     assert "overflows" not in close
@@ -198,7 +198,7 @@ def test_the_table_has_the_figures_of_the_metrics(show, simulated_jobs):
     shown = dict(cells)
     for policy, done in simulated_jobs.items():
         found = compute_metrics(done)
-        for figure in ("jobs", "average_jct_s", "p99_jct_s", "makespan_s", "device_use"):
+        for figure in ("jobs", "average_jct_s", "p99_jct_s", "makespan_s", "device_utilization"):
             assert float(shown[f"{policy}.{figure}"]) == getattr(found, figure)
     assert shown["fifo.rejected"] == "1"
 

@@ -58,12 +58,12 @@ class Replay(Policy):
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-                what, job_id, more = entry["what"], entry.get("job", ""), entry.get("more")
+                what, job_id, more = entry["event"], entry.get("job_id", ""), entry.get("details")
                 if what == "decide":
                     decision = int(more)
                     actions = self._of_decision.setdefault(decision, [])
                 elif what == "refused":
-                    self._refused[decision] = more["why"]
+                    self._refused[decision] = more["reason"]
                 elif what in _ACTIONS:
                     actions.append(_action(what, job_id or more, more))
                 elif what == "submit":  # after it, a line may say that the job can never run

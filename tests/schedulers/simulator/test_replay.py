@@ -167,10 +167,10 @@ class Careless(Fifo):
 
 def test_what_was_refused_is_logged_by_its_reason_and_replayed():
     first, again = (list(busy_day(3, Careless()).log.lines()) for _ in range(2))
-    refused = [json.loads(line)["more"] for line in first if '"refused"' in line]
+    refused = [json.loads(line)["details"] for line in first if '"refused"' in line]
 
     assert len(refused) == len(IMPOSSIBLE)
-    assert {tuple(more) for more in refused} == {("why",)}
+    assert {tuple(more) for more in refused} == {("reason",)}
     assert again == first
     assert list(busy_day(3, Replay(first)).log.lines()) == first
 
@@ -233,10 +233,10 @@ def test_names_of_nodes_and_devices_are_of_no_effect():
 @pytest.mark.parametrize(
     "line",
     [
-        "", "{", "[]", '{"s": 1}', '{"s": "x", "what": "start"}',
-        '{"s": 1, "what": "start", "job": "a", "more": [[1]]}',
+        "", "{", "[]", '{"time_s": 1}', '{"time_s": "x", "event": "start"}',
+        '{"time_s": 1, "event": "start", "job_id": "a", "details": [[1]]}',
     ],
 )  # fmt: skip
 def test_what_is_no_log_is_named(line):
     with pytest.raises(TableError, match="line 2 is none of a simulation's log"):
-        Replay(['{"s": 0.0, "what": "finish", "job": "a"}', line])
+        Replay(['{"time_s": 0.0, "event": "finish", "job_id": "a"}', line])

@@ -48,9 +48,11 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
         "jobs": 3, "failed": 0, "rejected": 1, "starved": 0,
         "average_jct_s": (100 + 149 + 158) / 3, "median_jct_s": 149.0, "p99_jct_s": 0,
         "makespan_s": 160.0, "average_queue_s": (0 + 99 + 148) / 3,
-        "average_slowdown": 1.0, "p99_unfairness": 0, "unfair_share": 2 / 3,
-        "device_use": (200 + 100 + 10) / 320, "preemptions": 0, "restarts": 0, "overflows": 0,
-        "exceeded_share": None, "late_share": None, "best_effort_queue_s": (0 + 99 + 148) / 3,
+        "average_slowdown": 1.0, "p99_unfairness": 0, "unfair_fraction": 2 / 3,
+        "device_utilization": (200 + 100 + 10) / 320,
+        "preemptions": 0, "restarts": 0, "overflows": 0,
+        "memory_exceeded_rate": None, "slo_violation_rate": None,
+        "best_effort_queue_s": (0 + 99 + 148) / 3,
         "bytes_by_level": None,
     }  # fmt: skip
     assert told["sjf"]["average_jct_s"] == (100 + 108 + 159) / 3
@@ -92,16 +94,16 @@ def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
         first = (tmp_path / "first" / name).read_bytes()
         assert first == (tmp_path / "second" / name).read_bytes()
         entries = [json.loads(line) for line in first.splitlines()]
-        assert {entry["what"] for entry in entries} == {
+        assert {entry["event"] for entry in entries} == {
             "submit",
             "reject",
             "decide",
             "start",
             "finish",
         }
-        submitted, rejected = [entry for entry in entries if entry.get("job") == "large"]
-        assert submitted["more"] == {"gpus": 9}
-        assert rejected["more"] == "a gang of 9, and there are 2 devices for it"
+        submitted, rejected = [entry for entry in entries if entry.get("job_id") == "large"]
+        assert submitted["details"] == {"gpus": 9}
+        assert rejected["details"] == "a gang of 9, and there are 2 devices for it"
 
 
 def test_the_page_is_a_file_with_the_same_bytes_each_time(simulate, tmp_path):
@@ -166,9 +168,9 @@ def test_forecasts_that_are_too_low_pack_too_much(shared):
     )
 
     assert known["average_slowdown"] == 1.0
-    assert known["exceeded_share"] == 0.0
+    assert known["memory_exceeded_rate"] == 0.0
     assert low["average_slowdown"] > 1.2
-    assert low["exceeded_share"] == 1.0
+    assert low["memory_exceeded_rate"] == 1.0
     assert low["average_queue_s"] < known["average_queue_s"]
 
 

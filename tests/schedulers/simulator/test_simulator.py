@@ -324,7 +324,7 @@ def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
     refused = [entry for entry in done.log.entries if entry[1] == "refused"]
 
     assert len(refused) == 1
-    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["why"]
+    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["reason"]
     assert [one.job.job_id for one in done.results] == ["a", "b", "c"]
 
 

@@ -217,16 +217,22 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
             "deletion_time='inf', must be a time",
         ),
         (OPENB + "a,1,1,1,1250,,LS,Running,5,9,6\n", "line 2: job 'a': compute_milli=1250, must"),
-        ('{"s": 0, "what": "submit", "job": "a"}\n', "line 1: a submission without the job's col"),
-        ('{"s": 0, "what": "start", "job": "a"}\n', "line 1: job 'a' was never submitted"),
-        ('{"s": 0, "what"\n', "line 1: is not an event"),
-        ('{"s": 0}\n', "line 1: is not an event"),
-        ('{"s": 1' + 400 * "0" + ', "what": "start"}\n', "line 1: is not an event"),
-        ('{"s": NaN, "what": "start", "job": "a"}\n', "line 1: is not an event"),
-        ('{"s": 2e12, "what": "start", "job": "a"}\n', "is not an event; .* at most 1e12 seconds"),
-        ('{"s": 0, "what": ["start"], "job": {}}\n', "line 1: is not an event"),
         (
-            '{"s": 0, "what": "submit", "job": "a", "more": {"gpus": 1.5}}\n',
+            '{"time_s": 0, "event": "submit", "job_id": "a"}\n',
+            "line 1: a submission without the job's col",
+        ),
+        ('{"time_s": 0, "event": "start", "job_id": "a"}\n', "line 1: job 'a' was never submitted"),
+        ('{"time_s": 0, "event"\n', "line 1: is not an event"),
+        ('{"time_s": 0}\n', "line 1: is not an event"),
+        ('{"time_s": 1' + 400 * "0" + ', "event": "start"}\n', "line 1: is not an event"),
+        ('{"time_s": NaN, "event": "start", "job_id": "a"}\n', "line 1: is not an event"),
+        (
+            '{"time_s": 2e12, "event": "start", "job_id": "a"}\n',
+            "is not an event; .* at most 1e12 seconds",
+        ),
+        ('{"time_s": 0, "event": ["start"], "job_id": {}}\n', "line 1: is not an event"),
+        (
+            '{"time_s": 0, "event": "submit", "job_id": "a", "details": {"gpus": 1.5}}\n',
             "line 1: gpus='1.5', must be an integer >= 1",
         ),
     ],
@@ -365,9 +371,10 @@ def test_time_in_which_a_job_was_paused_or_waited_is_not_its_duration(read):
         ("start", whole), ("pause", None), ("resume", None), ("resize", half), ("lost", None),
         ("start", whole), ("preempt", None), ("start", half), ("migrate", whole), ("finish", None),
     ]  # fmt: skip
-    lines = [{"s": 0.0, "what": "submit", "job": "a", "more": {"gpus": 2}}]
+    lines = [{"time_s": 0.0, "event": "submit", "job_id": "a", "details": {"gpus": 2}}]
     lines += [
-        {"s": 2.0**i, "what": what, "job": "a", "more": more} for i, (what, more) in enumerate(told)
+        {"time_s": 2.0**i, "event": what, "job_id": "a", "details": more}
+        for i, (what, more) in enumerate(told)
     ]
     found = read("".join(f"{json.dumps(line)}\n" for line in lines), "log.jsonl")
 

@@ -159,7 +159,7 @@ def test_a_corrupt_file_is_rejected_and_the_old_release_stays(shared, releases, 
             registry.download(2, tmp_path / "by-hand")
         assert not (tmp_path / "by-hand").exists()
         refused = server.metrics.registry.get_sample_value
-        until(lambda: refused("presage_releases_refused_total"))
+        until(lambda: refused("presage_releases_rejected_total"))
         assert client.predict([Placement(job("a"), cpu)])[0].step_time_s.release_id == good
 
         release = models(shared, "register", str(releases[1].folder))  # mended where it lies

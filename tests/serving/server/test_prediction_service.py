@@ -371,8 +371,8 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     )  # fmt: skip
     labels = {"quantity": "step_time_s"}
     until(lambda: sample("presage_outcome_ratio_count", labels) == 2)
-    assert sample("presage_outcome_inside_total", labels | {"inside": "true"}) == 1
-    assert sample("presage_outcome_inside_total", labels | {"inside": "false"}) == 1
+    assert sample("presage_outcome_in_interval_total", labels | {"in_interval": "true"}) == 1
+    assert sample("presage_outcome_in_interval_total", labels | {"in_interval": "false"}) == 1
     assert sample("presage_outcome_ratio_sum", labels) == pytest.approx(101)
 
     # What is sent again, and what is refused, is not compared again.
@@ -382,7 +382,7 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     until(lambda: sample("presage_outcome_ratio_count", labels) == 3)
     with pytest.raises(InvalidJobError):
         client.report([other])
-    assert sample("presage_outcomes_total", {"result": "refused"}) == 2
+    assert sample("presage_outcomes_total", {"result": "rejected"}) == 2
     assert sample("presage_outcome_ratio_count", labels) == 3
 
 
@@ -392,7 +392,7 @@ def test_errors_name_the_co_located_job_of_an_outcome(release, job, cpu, tmp_pat
         [Outcome(str(i), job(), cpu, runtime_s=1.0, neighbours=neighbours) for i in range(4)]
     )
     report.outcomes[1].job.ClearField("op_stats")
-    report.outcomes[2].neighbours[1].job.batch_size = 0
+    report.outcomes[2].colocated_jobs[1].job.batch_size = 0
     with (
         start_server(release, Options(port=0, outcomes=tmp_path / "log.db")) as server,
         grpc.insecure_channel(server.target) as channel,
@@ -400,9 +400,10 @@ def test_errors_name_the_co_located_job_of_an_outcome(release, job, cpu, tmp_pat
         answer = pb_grpc.PredictionServiceStub(channel).ReportOutcomes(
             report, timeout=10, metadata=own_metadata(server)
         )
-    assert (answer.accepted, [row.index for row in answer.refused]) == (2, [1, 2])
-    assert answer.refused[0].error.message.startswith("outcomes[1].job: no operator")
-    assert answer.refused[1].error.message.startswith("outcomes[2].neighbours[1].job.batch_size=0")
+    assert (answer.accepted, [row.index for row in answer.rejected]) == (2, [1, 2])
+    assert answer.rejected[0].error.message.startswith("outcomes[1].job: no operator")
+    message = answer.rejected[1].error.message
+    assert message.startswith("outcomes[2].colocated_jobs[1].job.batch_size=0")
 
 
 def test_a_large_report_does_not_block_other_requests(release, job, cpu, tmp_path):

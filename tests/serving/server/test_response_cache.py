@@ -68,7 +68,7 @@ def test_a_repeated_request_gets_the_same_bytes_and_the_same_metrics(release, jo
         ]
 
         assert more == [first, first]
-        assert sample("presage_repeated_total") == 2
+        assert sample("presage_response_cache_hits_total") == 2
         assert sum(value or 0 for value in domain) == 3
         assert sample("presage_request_rows_sum", {"method": "Predict"}) == 3
 

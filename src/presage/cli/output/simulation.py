@@ -102,6 +102,6 @@ def _remarks(run: Simulation, *, has_forecasts: bool) -> Iterator[str]:
     starved = [job_id for job_id in run.ledger.jobs if run.ledger.status(job_id).phase not in ENDED]
     if starved:
         yield f"jobs that never started, or never restarted: {len(starved):,}, first {starved[0]!r}"
-    refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
+    refused = [details["reason"] for _, event, _, details in run.log.entries if event == "refused"]
     if refused:
         yield f"{len(refused):,} decisions were rejected, first: {refused[0]}"

@@ -12,7 +12,7 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing.policy import Packing
 from presage.schedulers.policies.sharing.policy import Sharing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
-from tests.schedulers.live.controller.test_core import K80, V100, Told, World
+from tests.schedulers.live.controller.test_core import K80, V100, FakeForecaster, World
 from tests.schedulers.policies.test_policy_plugins import Wrapped
 
 JOBS = {"0": "300", "1": "600", "2": "400", "3": "100"}
@@ -33,7 +33,9 @@ def live_allocations(policy):
 
 def simulated_allocations(policy):
     jobs = [job(name, float(name), model=model) for name, model in JOBS.items()]
-    done = simulated(cluster(2), policy, jobs, dict.fromkeys(JOBS, 1e4), forecaster=Told())
+    done = simulated(
+        cluster(2), policy, jobs, dict.fromkeys(JOBS, 1e4), forecaster=FakeForecaster()
+    )
     entries = [one for one in done.log.entries if one[1] == "start" and one[0] < 10.0]
     return {job_id: [tuple(one) for one in held] for _, _, job_id, held in entries}
 
@@ -56,7 +58,7 @@ def test_what_is_explained_of_a_wrapped_policy_is_what_is_explained_of_it(policy
         world.submit("job", model="300", compute_milli=500)
         world.report("a", [V100])
         (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
-        return row.need_compute_milli, row.need_memory_bytes
+        return row.required_compute_milli, row.required_memory_bytes
 
     assert explained(Wrapped(policy)) == explained(policy)
     if needs is not None:

@@ -216,7 +216,7 @@ class ProcessOptions:
         return {
             "folder": str((self.folder or Path()).resolve()),
             "environment": job_variables(self.env or (), self.env_file),
-            "checkpoint_every_s": self.checkpoint_every_s,
+            "checkpoint_interval_s": self.checkpoint_every_s,
             "grace_s": self.grace_s,
             "retries": self.retries,
         }
