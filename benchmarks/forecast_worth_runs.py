@@ -168,19 +168,19 @@ class Strangers:
         assert job.features is not None
         return self._fold[job.features.job.family]
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Of each, by the release to which it is a stranger."""
-        told = [forecaster.predictions(asked) for forecaster in self._of]
-        return [told[self._fold_of(job)][i] for i, (job, _) in enumerate(asked)]
+        told = [forecaster.predictions(requests) for forecaster in self._of]
+        return [told[self._fold_of(job)][i] for i, (job, _) in enumerate(requests)]
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
         """Of each member, by the release to which it is a stranger."""
-        told = [forecaster.slowdowns(asked) for forecaster in self._of]
+        told = [forecaster.slowdowns(requests) for forecaster in self._of]
         return [
             [_known(told[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
-            for i, (_, jobs) in enumerate(asked)
+            for i, (_, jobs) in enumerate(requests)
         ]
 
 

@@ -101,7 +101,7 @@ def main() -> None:
         draw_plan(
             args.picture,
             world.state.cluster,
-            tenants=[world.state.on(device) for device in range(world.state.cluster.devices)],
+            tenants=[world.state.jobs_on(device) for device in range(world.state.cluster.devices)],
             slowdowns=world.slowdowns,
             ring=plan.devices.tolist(),
             title=f"A gang of {world.gang.gpus}, planned by {args.optimiser}: "
@@ -154,7 +154,7 @@ class World:
 
     def _together(self, device: int) -> tuple[float, ...]:
         """Slowdowns of those on a device, and of a member of the gang that joins them: the last."""
-        there = tuple(self.state.job(job_id) for job_id in self.state.on(device))
+        there = tuple(self.state.job(job_id) for job_id in self.state.jobs_on(device))
         if not there:
             return (1.0,)
         kind = self.state.cluster.kind_of(device)
@@ -197,13 +197,13 @@ class World:
             table.add_column(column, justify="left" if column in ("device", "beside") else "right")
         for device, level, cost in zip(
             ring.tolist(),
-            tree.meeting(ring, following),
+            tree.common_level(ring, following),
             tree.distance(ring, following),
             strict=True,
         ):
             *others, own = self._together(device)
             table.add_row(
-                self.state.cluster.name_of(device), " ".join(self.state.on(device)) or "nobody",
+                self.state.cluster.name_of(device), " ".join(self.state.jobs_on(device)) or "none",
                 f"{own:.2f} x", " ".join(f"{other:.2f} x" for other in others),
                 f"over {tree.levels[level]}", f"{cost:g}",
             )  # fmt: skip

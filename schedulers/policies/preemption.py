@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from presage.schedulers.core.action import Preempt, Start
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
@@ -36,7 +36,7 @@ def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
             job = state.job(heapq.heappop(again)[1])
         else:
             next_pending = next(pending, None)
-        allocations = consolidated(job, state.cluster, idle)
+        allocations = place_consolidated(job, state.cluster, idle)
         if allocations is None:
             mine = rank(job, state.status(job.job_id))
             if worst is None:
@@ -69,7 +69,7 @@ def _in_place_of(
             break
         out.append(one)
         freed.give(_devices(one, state))
-        allocations = consolidated(job, state.cluster, freed)
+        allocations = place_consolidated(job, state.cluster, freed)
         if allocations is not None:
             got = {allocation.device for allocation in allocations}
             out = [one for one in out if not got.isdisjoint(_devices(one, state))]

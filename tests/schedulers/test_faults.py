@@ -285,21 +285,21 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
     assert all(one.phase is Phase.FINISHED for one in done.results)
     # From the log alone: how long runs lasted, and what of them was kept.
     began_s: dict[str, float] = {}
-    held_s, kept_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
+    held_s, saved_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
     for at_s, what, name, _ in done.log.entries:
         if what == "start":
             began_s[name] = at_s
             starts[name] += 1
         elif what in {"lost", "finish"}:
             ran_s = at_s - began_s[name]
-            work_s = max(0.0, ran_s - (saves.restart_s if kept_s[name] else 0.0))
+            work_s = max(0.0, ran_s - (saves.restart_s if saved_s[name] else 0.0))
             step_s = saves.interval_s + saves.cost_s
             held_s[name] += ran_s
-            kept_s[name] += work_s // step_s * step_s if what == "lost" else work_s
+            saved_s[name] += work_s // step_s * step_s if what == "lost" else work_s
     assert Counter(what for _, what, _, _ in done.log.entries)["lost"] == 9
     for one in done.results:
         name, gpus = one.job.job_id, one.job.gpus
         whole_s = ground_truth[name] * (1 + saves.cost_s / saves.interval_s)
-        assert kept_s[name] == pytest.approx(whole_s)
+        assert saved_s[name] == pytest.approx(whole_s)
         assert one.status.attained_s == pytest.approx(gpus * held_s[name])
         assert one.status.starts == starts[name]

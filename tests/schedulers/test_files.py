@@ -61,11 +61,11 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
         ),
         (
             "nodes: [{name: n0, devices: 100000000000, kind: v100, within: nvswitch}]",
-            "devices=100000000000, at most 1,000,000 are simulated",
+            "devices=100000000000, the limit is 1,000,000",
         ),
         (
             "nodes: [{name: 'n[0-99]', devices: 10001, kind: v100}]",
-            "a cluster of 1,000,100 devices, at most 1,000,000",
+            "the cluster has 1,000,100 devices, the limit is 1,000,000",
         ),
         ("nodes: [&a {name: n0, devices: 1, kind: v100}, *a]", "two nodes are called 'n0'"),
     ],

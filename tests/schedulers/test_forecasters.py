@@ -133,29 +133,29 @@ class Down(NoForecasts):
     """Fails, but for one time."""
 
     def __init__(self, answers):
-        self.asked, self._answers = 0, answers
+        self.requests, self._answers = 0, answers
 
-    def predictions(self, asked):
-        self.asked += 1
-        if self.asked != self._answers:
+    def predictions(self, requests):
+        self.requests += 1
+        if self.requests != self._answers:
             raise ServiceError("nobody is there")
-        return super().predictions(asked)
+        return super().predictions(requests)
 
 
-@pytest.mark.parametrize(("answers", "asked"), [(0, 3), (3, 6)])
-def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, asked):
+@pytest.mark.parametrize(("answers", "requests"), [(0, 3), (3, 6)])
+def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, requests):
     forecaster = Down(answers)
     told = Forecasts(forecaster, DEVICES)
     for number in range(20):
         assert told.runtime_s(job(str(number))) == math.inf
-    assert forecaster.asked == asked
+    assert forecaster.requests == requests
 
 
 class Broken(NoForecasts):
     """Whose arithmetic fails."""
 
-    def predictions(self, asked):
-        return [RuntimePrediction(1.0, round(math.inf), 1) for _ in asked]
+    def predictions(self, requests):
+        return [RuntimePrediction(1.0, round(math.inf), 1) for _ in requests]
 
 
 def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
@@ -169,10 +169,10 @@ class Switched(NoForecasts):
 
     there = False
 
-    def predictions(self, asked):
+    def predictions(self, requests):
         if not self.there:
             raise ServiceError("nobody is there")
-        return super().predictions(asked)
+        return super().predictions(requests)
 
 
 def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.core.topology import Topology, Vertex, of_nodes
+from presage.schedulers.core.topology import Topology, Vertex, flat_topology
 from presage.schedulers.policies.gang.distances import Distances
 from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
 from presage.schedulers.policies.gang.greedy import Greedy
@@ -191,7 +191,7 @@ def test_the_tree_optimum_is_the_optimum(most_members, examples):
 
 def test_the_tree_optimum_of_thousands_of_nodes_side_by_side():
     nodes = 3000
-    flat = of_nodes(Vertex(f"n{i}", "node", (2 * i, 2 * i + 1)) for i in range(nodes))
+    flat = flat_topology(Vertex(f"n{i}", "node", (2 * i, 2 * i + 1)) for i in range(nodes))
     degradation = np.full(2 * nodes, 0.5)
     degradation[-3:] = 0.0
     problem = Problem(
@@ -217,7 +217,7 @@ class Watched(Problem):
 
 def watched(members, candidates):
     """Members that are not alike, on so many devices of a node of their own each."""
-    flat = of_nodes(Vertex(f"n{i}", "node", (i,)) for i in range(candidates))
+    flat = flat_topology(Vertex(f"n{i}", "node", (i,)) for i in range(candidates))
     degradation = np.random.default_rng(0).random((members, candidates))
     return Watched(degradation, Distances(flat, flat.depth_first), Weights(1.0, 0.0))
 

@@ -139,34 +139,37 @@ class Pairs:
     """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
-    def predictions(self, asked):
+    def predictions(self, requests):
         return [
-            RuntimePrediction(100.0, 600 if one.model == "calm" else 300, GIB) for one, _ in asked
+            RuntimePrediction(100.0, 600 if one.model == "calm" else 300, GIB)
+            for one, _ in requests
         ]
 
-    def slowdowns(self, asked):
-        self.asked.append([tuple(one.model for one in jobs) for _, jobs in asked])
-        return [tuple(1.25 if one.model == "victim" else 1.0 for one in jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        self.requests.append([tuple(one.model for one in jobs) for _, jobs in requests])
+        return [
+            tuple(1.25 if one.model == "victim" else 1.0 for one in jobs) for _, jobs in requests
+        ]
 
 
 def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
     pairs = Pairs()
     jobs = [of("victim", "0"), of("calm", "1"), of("calm", "2"), of("new", "gang", 1.0, gpus=2)]
     done = packed(jobs, nodes=(3,), policy=Gang(), forecaster=lambda world, devices: pairs)
-    assert pairs.asked[-1] == [("victim", "new"), ("calm", "new")]  # in one batch, alike once
+    assert pairs.requests[-1] == [("victim", "new"), ("calm", "new")]  # in one batch, alike once
     assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 beside the victim
 
 
 class ByName(Pairs):
     """Who is called "1.5" is slowed so by anybody; all are small."""
 
-    def predictions(self, asked):
-        return [RuntimePrediction(100.0, 300, GIB) for _ in asked]
+    def predictions(self, requests):
+        return [RuntimePrediction(100.0, 300, GIB) for _ in requests]
 
-    def slowdowns(self, asked):
-        return [tuple(float(one.model) for one in jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [tuple(float(one.model) for one in jobs) for _, jobs in requests]
 
 
 def with_tenants(devices, waiting, **tenants):

@@ -56,8 +56,8 @@ def picture(made: Ledger):
         {job_id: made.status(job_id) for job_id in made.jobs},
         list(made.running.items()),
         [waiting.job_id for waiting in made.pending],
-        [made.on(device) for device in range(made.cluster.devices)],
-        [made.idle.on(node) for node in range(len(made.cluster.nodes))],
+        [made.jobs_on(device) for device in range(made.cluster.devices)],
+        [made.idle.count_on(node) for node in range(len(made.cluster.nodes))],
         made.capacity.compute_milli.tolist(),
         made.capacity.memory_bytes.tolist(),
         made.down,
@@ -66,7 +66,7 @@ def picture(made: Ledger):
 
 def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
     made = ledger(2, jobs=[job("a", gpus=2)])
-    made.apply([Start("a", made.cluster.whole)], 5.0)
+    made.apply([Start("a", made.cluster.full_allocations)], 5.0)
 
     assert made.status("a").phase is Phase.RUNNING
     assert made.idle.count == 0
@@ -84,19 +84,19 @@ def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
             "n0/0 has 500 thousandths of its compute left, not 1000",
         ),
         (Start("b", (part(0, 1, 13 * GIB),)), "bytes of memory left"),
-        (Start("b", ()), "0 members of a gang that needs 1"),
-        (Start("gang", (part(1), part(1))), "two members on n0/1"),
-        (Start("gang", (part(1),)), "1 members of a gang that needs 2"),
+        (Start("b", ()), "the gang needs 1 members, got 0"),
+        (Start("gang", (part(1), part(1))), "another member of the job is on n0/1"),
+        (Start("gang", (part(1),)), "the gang needs 2 members, got 1"),
         (Start("b", (part(7),)), "there is no device 7"),
-        (Start("b", (part(1, 0),)), "an allocation of 0 thousandths"),
+        (Start("b", (part(1, 0),)), "allocation of 0 thousandths"),
         (Start("a", (part(1),)), "it is running"),
-        (Start("picky", (part(1),)), "n0/1 is a v100, and it runs on a100"),
+        (Start("picky", (part(1),)), "n0/1 is a v100, and the job runs on a100 only"),
         (Start("nobody", (part(1),)), "there is no such job"),
         (Preempt("b"), "it is pending"),
         (Pause("b"), "it is pending"),
         (Resume("a"), "it is running"),
         (Resize("b", (part(1),)), "it is pending"),
-        (Migrate("a", (part(0), part(1))), "2 members of a gang that needs 1"),
+        (Migrate("a", (part(0), part(1))), "the gang needs 1 members, got 2"),
         (Reject("a", "enough"), "it is running"),
     ],
 )
@@ -136,10 +136,10 @@ def test_a_paused_job_keeps_its_memory_and_lends_its_compute():
 
 def test_an_elastic_gang_runs_with_any_number_within_its_range():
     made = ledger(4, jobs=[job("a", gpus=4, min_gpus=2)])
-    made.apply([Start("a", made.cluster.whole[:2])], 0.0)
-    made.apply([Resize("a", made.cluster.whole)], 10.0)
-    with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2 to 4"):
-        made.apply([Resize("a", made.cluster.whole[:1])], 20.0)
+    made.apply([Start("a", made.cluster.full_allocations[:2])], 0.0)
+    made.apply([Resize("a", made.cluster.full_allocations)], 10.0)
+    with pytest.raises(ImpossibleActionError, match="the gang needs 2 to 4 members, got 1"):
+        made.apply([Resize("a", made.cluster.full_allocations[:1])], 20.0)
 
     assert made.status("a").attained_at(20.0) == 2 * 10 + 4 * 10
     assert made.idle.count == 0
@@ -149,14 +149,14 @@ def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would
     urgent = job("urgent", latency_sensitive=True, memory_bytes=8 * GIB)
     made = ledger(2, jobs=[job("patient"), job("small"), urgent])
 
-    with pytest.raises(ImpossibleActionError, match=r"'patient' goes where .* 'urgent'"):
-        made.apply([Start("patient", made.cluster.whole[:1])], 0.0)
+    with pytest.raises(ImpossibleActionError, match=r"'patient' takes devices .* 'urgent' would fit"):
+        made.apply([Start("patient", made.cluster.full_allocations[:1])], 0.0)
     made.apply([Start("small", (part(0, HALF),))], 0.0)  # it asks for a whole device's compute
     made.apply(
         [
             Preempt("small"),
-            Start("urgent", made.cluster.whole[:1]),
-            Start("patient", made.cluster.whole[1:]),
+            Start("urgent", made.cluster.full_allocations[:1]),
+            Start("patient", made.cluster.full_allocations[1:]),
         ],
         1.0,
     )
@@ -166,12 +166,15 @@ def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would
 def test_what_can_never_run_is_rejected_when_it_comes():
     made = ledger(4, 4)
 
-    assert made.submit(job("large", gpus=9), 0.0) == "a gang of 9, and there are 8 devices for it"
+    assert (
+        made.submit(job("large", gpus=9), 0.0)
+        == "the gang needs 9 devices, and the cluster has 8 for it"
+    )
     assert made.submit(job("fat", memory_bytes=17 * GIB), 0.0) == (
-        "it asks for 17 GiB of a device, and there are at most 16"
+        "the job requests 17 GiB of device memory, and devices have at most 16"
     )
     assert made.submit(job("elastic", gpus=9, min_gpus=8), 0.0) == ""
-    assert "of which there is no device" in made.submit(job("other", kinds=("a100",)), 0.0)
+    assert "the cluster has no such device" in made.submit(job("other", kinds=("a100",)), 0.0)
     assert made.status("large").phase is made.status("other").phase is Phase.REJECTED
     with pytest.raises(ImpossibleActionError, match="'large' was submitted before"):
         made.submit(job("large"), 1.0)
@@ -185,12 +188,12 @@ def test_a_kind_that_is_too_small_is_excluded_and_without_another_a_job_can_neve
     assert made.exclude("any", "v100") == ""
     assert made.jobs["any"].kinds == ("a100",)
     for job_id, kind in (("any", "a100"), ("only", "v100")):
-        assert made.exclude(job_id, kind) == f"it does not fit into the memory of {kind}"
+        assert made.exclude(job_id, kind) == f"the job does not fit into the memory of {kind}"
 
 
 def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
     made = ledger(2, 2, jobs=[job("a", gpus=3), job("b")])
-    made.apply([Start("a", made.cluster.whole[1:])], 0.0)
+    made.apply([Start("a", made.cluster.full_allocations[1:])], 0.0)
     changes = made.fail(0, 5.0)
 
     assert [change.job.job_id for change in changes] == ["a"]
@@ -205,7 +208,7 @@ def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
 
 def test_a_reservation_keeps_devices_from_others_until_it_expires():
     made = ledger(2, 2, jobs=[job("gang", gpus=3), job("b"), job("c", gpus=2)])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Reserve("gang", whole[:2], 10.0)], 0.0)
 
     assert made.status("gang").phase is Phase.RESERVED
@@ -225,11 +228,11 @@ def test_a_reservation_keeps_devices_from_others_until_it_expires():
 
 def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
     made = ledger(2, jobs=[job("gang", gpus=2)])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Reserve("gang", whole[:1], 10.0)], 0.0)
-    with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2"):
+    with pytest.raises(ImpossibleActionError, match="the gang needs 2 members, got 1"):
         made.apply([Start("gang", whole[:1])], 1.0)
-    with pytest.raises(ImpossibleActionError, match="it would expire at 1"):
+    with pytest.raises(ImpossibleActionError, match="the reservation would expire at 1"):
         made.apply([Reserve("gang", whole, 1.0)], 1.0)
     made.apply([Start("gang", whole)], 2.0)
 
@@ -242,7 +245,7 @@ def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
 
 def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
     made = ledger(2, 2, jobs=[job("runs"), job("keeps", gpus=4), job("waits"), job("late", 3.0)])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Start("runs", whole[:1]), Reserve("keeps", whole[1:3], 10.0)], 4.0)
     made.apply([Reserve("late", whole[3:], 5.0)], 4.0)
     made.expire(5.0)
@@ -256,13 +259,13 @@ def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
     with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
         again.adopt(job("more"), made.status("runs"))
     assert picture(again) == picture(made)
-    assert "a gang of 5" in again.adopt(job("large", gpus=5), made.status("waits"))
+    assert "the gang needs 5" in again.adopt(job("large", gpus=5), made.status("waits"))
 
 
 def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
     gang = job("gang", gpus=2, latency_sensitive=True)
     made = ledger(2, 1, jobs=[job("first", latency_sensitive=True), gang, job("b"), job("c")])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Start("first", whole[2:])], 0.0)
 
     with pytest.raises(ImpossibleActionError, match="best-effort job 'c' goes where"):
@@ -283,25 +286,25 @@ ANY_WAKE: Any = Wake
 @pytest.mark.parametrize(
     ("action", "said"),
     [
-        ("start", "action 1 is none, but something of type str"),
-        (object(), "action 1 is none, but something of type object"),
-        (ANY_START(7, (WHOLE_DEVICE,)), "action 1 names no job, but something of type int"),
-        (ANY_START("a", None), "allocations are no tuple, but something of type NoneType"),
-        (ANY_START("a", {WHOLE_DEVICE}), "allocations are no tuple, but something of type set"),
+        ("start", "action 1: expected an action, got str"),
+        (object(), "action 1: expected an action, got object"),
+        (ANY_START(7, (WHOLE_DEVICE,)), "action 1: expected a job id, got int"),
+        (ANY_START("a", None), "allocations: expected a tuple, got NoneType"),
+        (ANY_START("a", {WHOLE_DEVICE}), "allocations: expected a tuple, got set"),
         (
             ANY_START("a", ((0, FULL_DEVICE_MILLI, GIB),)),
-            "among allocations there is something of type tuple",
+            "expected an Allocation, got tuple",
         ),
-        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli is no whole number, but"),
-        (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device is no whole number, but"),
-        (ANY_START("a", (ANY_GRANT(0, 1, 10**5000),)), "memory_bytes is beyond 64 bits"),
-        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "something of type str is no time"),
-        (ANY_RESERVE("a", (WHOLE_DEVICE,), 10**400), "beyond all that a float can hold"),
-        (ANY_REJECT("a", None), "the reason is no text, but something of type NoneType"),
-        (ANY_WAKE("soon"), "something of type str is no time"),
-        (ANY_WAKE(np.float32(1)), "something of type float32 is no time"),
-        (Wake(float("nan")), "nan is no time"),
-        (Wake(10**400), "a time is beyond all that a float can hold"),
+        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli: expected an int, got"),
+        (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device: expected an int, got"),
+        (ANY_START("a", (ANY_GRANT(0, 1, 10**5000),)), "memory_bytes does not fit into 64 bits"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "expected a time in seconds, got str"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), 10**400), "expected a time that fits into a float"),
+        (ANY_REJECT("a", None), "reason: expected a str, got NoneType"),
+        (ANY_WAKE("soon"), "expected a time in seconds, got str"),
+        (ANY_WAKE(np.float32(1)), "expected a time in seconds, got float32"),
+        (Wake(float("nan")), "expected a time in seconds, got nan"),
+        (Wake(10**400), "expected a time that fits into a float"),
     ],
 )
 def test_whatever_a_policy_returns_is_refused_with_a_reason(action: Any, said: str) -> None:
@@ -378,9 +381,9 @@ class AnyActions(RuleBasedStateMachine):
     @invariant()
     def nothing_is_held_that_is_not_there(self):
         made = self.made
-        for device, whole in enumerate(made.cluster.whole):
+        for device, whole in enumerate(made.cluster.full_allocations):
             node = made.cluster.node_of[device]
-            statuses = {job_id: made.status(job_id) for job_id in made.on(device)}
+            statuses = {job_id: made.status(job_id) for job_id in made.jobs_on(device)}
             held = [
                 (allocation, status.phase)
                 for status in statuses.values()

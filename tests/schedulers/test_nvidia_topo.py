@@ -207,11 +207,13 @@ def test_c3_a_gang_goes_where_a_listing_says_that_devices_are_near(
     ledger = Ledger(there, Queue(lambda job, status: (job.submit_s,)))
     for tenant, device in zip(tenants, busy, strict=True):
         ledger.submit(tenant, 0.0)
-        ledger.apply([Start(tenant.job_id, (there.whole[device],))], 0.0)
+        ledger.apply([Start(tenant.job_id, (there.full_allocations[device],))], 0.0)
     ledger.submit(job("gang", 1.0, gpus=members), 1.0)
     for optimiser in ("tree", "frog-leaping"):
         state = State(ledger, 1.0, Progress())
         actions = Gang(optimiser=optimiser).decide(
             state, Forecasts(NoForecasts(), there), Random(0)
         )
-        assert actions == [Start("gang", tuple(there.whole[device] for device in goes_to))]
+        assert actions == [
+            Start("gang", tuple(there.full_allocations[device] for device in goes_to))
+        ]

@@ -40,8 +40,8 @@ def test_the_queue_puts_latency_sensitive_jobs_first_whatever_the_policys_key_is
 def test_a_best_effort_job_does_not_get_what_a_waiting_urgent_gang_could_have():
     devices = cluster(2, 2)
     running = [
-        Start("x", (devices.whole[0],)),
-        Start("y", (devices.whole[2],)),
+        Start("x", (devices.full_allocations[0],)),
+        Start("y", (devices.full_allocations[2],)),
     ]
     jobs = [job("x"), job("y"), job("gang", gpus=2, **URGENT), job("small")]
     state = state_of(devices, jobs, running=running)
@@ -51,7 +51,7 @@ def test_a_best_effort_job_does_not_get_what_a_waiting_urgent_gang_could_have():
     # One idle device on each node: the gang is not placed there, but the ledger says that it fits.
     assert not plan.start(state.job("gang"))
     assert not plan.start(small)
-    assert plan.start(state.job("gang"), (devices.whole[1], devices.whole[3]))
+    assert plan.start(state.job("gang"), (devices.full_allocations[1], devices.full_allocations[3]))
     assert not plan.start(small)  # nothing is left
     state._ledger.apply(plan.actions, 0.0)
 
@@ -84,7 +84,9 @@ def test_a_plan_refuses_what_is_not_there_and_leaves_its_capacity_as_it_was():
 def test_a_preemption_frees_devices_for_a_start_and_the_job_may_start_again():
     devices = cluster(2)
     state = state_of(
-        devices, [job("a"), job("wide", gpus=2)], running=[Start("a", (devices.whole[0],))]
+        devices,
+        [job("a"), job("wide", gpus=2)],
+        running=[Start("a", (devices.full_allocations[0],))],
     )
     plan = state.plan()
     assert not plan.start(state.job("wide"))
@@ -93,14 +95,14 @@ def test_a_preemption_frees_devices_for_a_start_and_the_job_may_start_again():
     assert not plan.preempt("wide")
     assert plan.start(state.job("wide"))
     assert not plan.start(state.job("a"))
-    assert plan.actions == [Preempt("a"), Start("wide", devices.whole)]
+    assert plan.actions == [Preempt("a"), Start("wide", devices.full_allocations)]
     state._ledger.apply(plan.actions, 0.0)
 
 
 def test_a_preemption_that_would_make_an_earlier_start_an_overtaking_is_refused():
     devices = cluster(2)
     jobs = [job("a"), job("small"), job("gang", gpus=2, **URGENT)]
-    state = state_of(devices, jobs, running=[Start("a", (devices.whole[0],))])
+    state = state_of(devices, jobs, running=[Start("a", (devices.full_allocations[0],))])
     plan = state.plan()
     assert plan.start(state.job("small"))  # the gang does not fit anyway
     assert not plan.preempt("a")  # now it would
@@ -135,5 +137,5 @@ def test_whatever_a_plan_starts_and_preempts_the_ledger_accepts(made, devices, d
             elif phase in WAITING and one.gpus == 1:
                 device = data.draw(st.integers(0, devices.devices - 1))
                 if not one.kinds or devices.kind_of(device) in one.kinds:
-                    plan.start(one, (one.requested(devices.whole[device]),))
+                    plan.start(one, (one.requested(devices.full_allocations[device]),))
         ledger.apply(plan.actions, now_s)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
@@ -34,12 +34,12 @@ class AnyForecasts:
     def __init__(self, predictions):
         self._predictions = predictions
 
-    def predictions(self, asked):
-        return [self._predictions[int(one.job_id) % len(self._predictions)] for one, _ in asked]
+    def predictions(self, requests):
+        return [self._predictions[int(one.job_id) % len(self._predictions)] for one, _ in requests]
 
-    def slowdowns(self, asked):
+    def slowdowns(self, requests):
         told = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
-        return [told[sum(int(one.job_id) for one in jobs) % len(told)] for _, jobs in asked]
+        return [told[sum(int(one.job_id) for one in jobs) % len(told)] for _, jobs in requests]
 
 
 class ByModel:
@@ -48,11 +48,11 @@ class ByModel:
     def __init__(self, **predictions):
         self._predictions = predictions
 
-    def predictions(self, asked):
-        return [self._predictions.get(one.model) for one, _ in asked]
+    def predictions(self, requests):
+        return [self._predictions.get(one.model) for one, _ in requests]
 
-    def slowdowns(self, asked):
-        return [[1.2] * len(jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [[1.2] * len(jobs) for _, jobs in requests]
 
 
 class Forgetful(Sharing):
@@ -108,7 +108,7 @@ def test_nobody_is_put_where_less_memory_is_than_is_asked_for(name):
     starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
     assert starts == [1]
     rejected = [more for _, what, _, more in done.log.entries if what == "reject"]
-    assert rejected == ["a gang of 3, and there are 2 devices for it"]
+    assert rejected == ["the gang needs 3 devices, and the cluster has 2 for it"]
 
 
 @given(
@@ -122,7 +122,7 @@ def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_dev
     sizes, gpus, kinds
 ):
     devices, one = cluster_of(*sizes), job("a", gpus=gpus, kinds=kinds)
-    allocations = consolidated(one, devices, IdleDevices(devices))
+    allocations = place_consolidated(one, devices, IdleDevices(devices))
     assert (allocations is not None) == can_run(one, devices)
     if allocations is not None:
         assert len({allocation.device for allocation in allocations}) == gpus
@@ -231,11 +231,11 @@ def test_least_attained_service_lets_the_young_go_first_without_knowing_anything
 
 
 def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
-    asked = []
+    requests = []
 
     class Counting(Oracle):
         def predictions(self, pairs):
-            asked.append(len(pairs))
+            requests.append(len(pairs))
             return [RuntimePrediction(float("nan"), -1, -1)] * len(pairs)
 
     devices = cluster(1)
@@ -246,7 +246,7 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
     assert {forecasts.prediction(one, "v100") for one in jobs} == {
         RuntimePrediction(float("inf"), 1000, devices.nodes[0].memory_bytes)
     }
-    assert asked == [10_000]
+    assert requests == [10_000]
 
 
 def test_a_job_that_ages_makes_capacity_also_if_it_was_started_with_those_that_wait():

@@ -238,11 +238,11 @@ def test_a_wrapped_policy_is_the_policy(name):
     lengths = {"0": 5.0, "1": 30.0, "2": 7.0}
 
     class Told:
-        def predictions(self, asked):
-            return [RuntimePrediction(20.0, 300, 4 * GIB) for _ in asked]
+        def predictions(self, requests):
+            return [RuntimePrediction(20.0, 300, 4 * GIB) for _ in requests]
 
-        def slowdowns(self, asked):
-            return [[1.1] * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            return [[1.1] * len(jobs) for _, jobs in requests]
 
     def log(policy):
         return [*simulated(cluster(2), policy, jobs, lengths, forecaster=Told()).log.lines()]
@@ -267,11 +267,11 @@ def test_simulate_takes_files_and_names(folder):
 
 def test_simulate_takes_objects():
     class Half:
-        def predictions(self, asked):
-            return [RuntimePrediction(50.0, 400, 4 * GIB) for _ in asked]
+        def predictions(self, requests):
+            return [RuntimePrediction(50.0, 400, 4 * GIB) for _ in requests]
 
-        def slowdowns(self, asked):
-            return [[1.0] * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            return [[1.0] * len(jobs) for _, jobs in requests]
 
     devices = Cluster((Node("n0", 1, "v100", 16 * GIB),))
     trace = Trace((job("b", 1.0, model="m"), job("a", model="m")), {"a": 50.0, "b": 50.0})

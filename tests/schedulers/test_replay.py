@@ -58,7 +58,7 @@ class AnyThing(Fifo):
             if rng.random() < 0.05:
                 actions.append(Reject(one.job_id, "for no reason"))
             elif rng.random() < 0.15:
-                kept = tuple(state.cluster.whole[: one.gpus])[: rng.randint(1, 4)]
+                kept = tuple(state.cluster.full_allocations[: one.gpus])[: rng.randint(1, 4)]
                 actions.append(Reserve(one.job_id, kept, state.now_s + rng.choice((5.0, 50.0))))
             elif rng.random() < 0.7:
                 share, memory = rng.choice(((FULL_DEVICE_MILLI, 16), (300, 4), (600, 8)))
@@ -86,7 +86,7 @@ class AnyThing(Fifo):
         return actions
 
     def paused(self, state):
-        on = {job_id for device in range(state.cluster.devices) for job_id in state.on(device)}
+        on = {job_id for device in range(state.cluster.devices) for job_id in state.jobs_on(device)}
         return sorted(on - state.running.keys())
 
 
@@ -162,7 +162,7 @@ class Careless(Fifo):
         impossible = self.wanted.pop() if first and self.wanted else None
         if impossible is None:
             return [*super().decide(state, forecasts, rng), Wake(state.now_s + 1)]
-        return impossible(first.job_id, state.cluster.whole[0])
+        return impossible(first.job_id, state.cluster.full_allocations[0])
 
 
 def test_what_was_refused_is_logged_by_its_reason_and_replayed():

@@ -122,20 +122,20 @@ def test_who_is_not_foretold_has_a_device_alone():
 class Careless(Oracle):
     """Foretells a quarter of the memory, and that nobody minds anybody."""
 
-    def predictions(self, asked):
-        told = super().predictions(asked)
+    def predictions(self, requests):
+        told = super().predictions(requests)
         return [one._replace(memory_bytes=one.memory_bytes // 4) for one in told]
 
-    def slowdowns(self, asked):
-        return [(1.0,) * len(jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [(1.0,) * len(jobs) for _, jobs in requests]
 
 
 class Unknown(Oracle):
     """Knows only what has a model."""
 
-    def predictions(self, asked):
+    def predictions(self, requests):
         return [told if one.model else None for (one, _), told in
-                zip(asked, super().predictions(asked), strict=True)]  # fmt: skip
+                zip(requests, super().predictions(requests), strict=True)]  # fmt: skip
 
 
 class Counting(Oracle):
@@ -145,13 +145,13 @@ class Counting(Oracle):
         super().__init__(ground_truth, devices)
         self.alone, self.together = [], []
 
-    def predictions(self, asked):
-        self.alone.append(len(asked))
-        return super().predictions(asked)
+    def predictions(self, requests):
+        self.alone.append(len(requests))
+        return super().predictions(requests)
 
-    def slowdowns(self, asked):
-        self.together.append(len(asked))
-        return super().slowdowns(asked)
+    def slowdowns(self, requests):
+        self.together.append(len(requests))
+        return super().slowdowns(requests)
 
 
 def test_a_decision_with_ten_thousand_jobs_asks_once_of_each():
@@ -230,13 +230,14 @@ def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
 
     class Alike:
-        def predictions(self, asked):
+        def predictions(self, requests):
             return [
-                RuntimePrediction(1e4, 500 if one.model[0] == "h" else 50, GIB) for one, _ in asked
+                RuntimePrediction(1e4, 500 if one.model[0] == "h" else 50, GIB)
+                for one, _ in requests
             ]
 
-        def slowdowns(self, asked):
-            return [(1.1,) * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            return [(1.1,) * len(jobs) for _, jobs in requests]
 
     # Pairs of light jobs leave most compute, and are full; a heavy one on the last device is not.
     first = [of(f"light {i}", f"l{i}") for i in range(8)] + [of("heavy", "h")]
@@ -265,36 +266,36 @@ def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
     told = []
 
     class Alike:
-        def predictions(self, asked):
-            return [RuntimePrediction(100.0, 400, GIB)] * len(asked)
+        def predictions(self, requests):
+            return [RuntimePrediction(100.0, 400, GIB)] * len(requests)
 
-        def slowdowns(self, asked):
-            told.append([jobs[-1].job_id for _, jobs in asked])
-            return [(1.1,) * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            told.append([jobs[-1].job_id for _, jobs in requests])
+            return [(1.1,) * len(jobs) for _, jobs in requests]
 
     jobs = [job(str(i), float(i >= 8), model=str(i)) for i in range(40)]
     lengths = {one.job_id: 100.0 for one in jobs}
     done = packed(jobs, nodes=(8,), seconds=lengths, forecaster=lambda world, devices: Alike())
 
     assert sorted(told[0]) == sorted(3 * [str(i) for i in range(8, 13)])
-    assert all(len(asked) <= 5 * 8 for asked in told)
+    assert all(len(requests) <= 5 * 8 for requests in told)
     assert [one.phase for one in done.results] == [Phase.FINISHED] * 40
     assert sum(now_s == 1.0 for now_s, _ in starts_of(done).values()) == 3  # on the same devices
 
 
 def test_occupancies_that_no_device_has_are_forgotten(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.core.capacity.shared_devices.MOST_KNOWN", 4)
+    monkeypatch.setattr("presage.schedulers.core.capacity.shared_devices.MAX_UNUSED", 4)
     shared = SharedDevices()
     shared.put(0, KIND, 500, GIB, [job("stays")])
-    first = shared.known
+    first = shared.occupancies
     for i in range(20):
         shared.put(1, KIND, 500, GIB, [job(str(i))])
-        assert len(shared.known) <= 4 + 2 * 2 + 1
+        assert len(shared.occupancies) <= 4 + 2 * 2 + 1
         here = {one.jobs[0].job_id: bits for one, bits in shared.devices.items()}
         assert here == {"stays": 1, str(i): 2}
-        assert all(shared.known[one.number] is one for one in shared.devices)
+        assert all(shared.occupancies[one.number] is one for one in shared.devices)
         assert shared.present == sum(1 << one.number for one in shared.devices)
-    assert shared.known is not first
+    assert shared.occupancies is not first
 
 
 def test_best_fit_passes_over_who_does_not_fit():
@@ -357,7 +358,7 @@ def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
     queue = Queue(lambda one, status: (rank[one.job_id],))
     for i, one in enumerate(jobs):
         if i == len(jobs) // 2:
-            list(queue.turns())  # from now on they are kept by shape
+            list(queue.cursor())  # from now on they are kept by shape
         queue.add(one, JobStatus(Phase.PENDING, 0.0))
     for one in jobs[:removed]:
         queue.remove(one.job_id)
@@ -365,14 +366,14 @@ def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
     in_order = list(queue)
     assert in_order == sorted(jobs[removed:], key=lambda one: rank[one.job_id])
     assert queue.first() == (in_order[0] if in_order else None)
-    assert list(queue.of_at_most(2)) == [one for one in in_order if one.gpus <= 2]
-    seen, turns = [], queue.turns()
-    for one in turns:
+    assert list(queue.jobs_up_to(2)) == [one for one in in_order if one.gpus <= 2]
+    seen, cursor = [], queue.cursor()
+    for one in cursor:
         seen.append(one)
         if one.gpus in unfit:
-            turns.skip()
+            cursor.skip()
     first_of = {gpus: next((o for o in in_order if o.gpus == gpus), None) for gpus in unfit}
     assert seen == [o for o in in_order if o.gpus not in unfit or o is first_of[o.gpus]]
-    assert {s: queue.one_of(s).workload_key for s in queue.workload_keys(4)} == {
+    assert {s: queue.representative(s).workload_key for s in queue.workload_keys(4)} == {
         one.workload_key: one.workload_key for one in in_order if one.gpus == 1
     }

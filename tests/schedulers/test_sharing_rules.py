@@ -47,11 +47,11 @@ class Told:
     def __init__(self, **by_model):
         self._by_model = by_model
 
-    def predictions(self, asked):
-        return [self._of(one, kind) for one, kind in asked]
+    def predictions(self, requests):
+        return [self._of(one, kind) for one, kind in requests]
 
-    def slowdowns(self, asked):
-        return [[1.0] * len(jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [[1.0] * len(jobs) for _, jobs in requests]
 
     def _of(self, one, kind):
         told = self._by_model.get(one.model)
@@ -364,7 +364,7 @@ def test_c4_what_was_saved_when_it_was_sent_away_is_not_lost_again():
     world.ledger.apply([Preempt("was away")], 3000.0)
     world.submit(job("young", 3000.0, model="any"))
     for name, device, at_s in (("young", 1, 3400.0), ("was away", 0, 3500.0)):
-        world.ledger.apply([Start(name, (world.ledger.cluster.whole[device],))], at_s)
+        world.ledger.apply([Start(name, (world.ledger.cluster.full_allocations[device],))], at_s)
     world.submit(job("urgent", 3600.0, model="any", latency_sensitive=True))
 
     assert world.decide(3600.0)[0] == Preempt("was away")
@@ -459,7 +459,7 @@ def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
     with pytest.raises(ImpossibleActionError, match="latency-sensitive job 'ls'"):
         plain = World(cluster(1), Told(some=prediction(1000)))
         plain.submit(job("be"), job("ls", latency_sensitive=True))
-        plain.ledger.apply([Start("be", plain.ledger.cluster.whole)], 200.0)
+        plain.ledger.apply([Start("be", plain.ledger.cluster.full_allocations)], 200.0)
 
 
 def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_every_kind():
@@ -500,8 +500,8 @@ def test_n1_a_latency_sensitive_task_has_the_device_with_most_left_as_in_both_ex
 
 def test_n2_where_nobody_foretells_neighbours_it_goes_by_the_run_time_alone():
     class Alone(Told):
-        def slowdowns(self, asked):
-            return [None] * len(asked)
+        def slowdowns(self, requests):
+            return [None] * len(requests)
 
     def told(kind):
         return prediction(300, 100.0 if kind == "a100" else 1000.0)
@@ -519,8 +519,8 @@ def test_n2_where_nobody_foretells_neighbours_it_goes_by_the_run_time_alone():
 
 def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_time():
     class Crowded(Told):
-        def slowdowns(self, asked):
-            return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in requests]
 
     told = Crowded(loud=prediction(300), quiet=prediction(400), new=prediction(200))
     world = World(cluster(2), told)

@@ -70,7 +70,7 @@ def test_a_person_is_told_why_a_job_was_rejected(simulate):
     simulate()  # which writes the files
     words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
     told = CliRunner().invoke(app, words)
-    why = "a gang of 9, and there are 2 devices for it"
+    why = "the gang needs 9 devices, and the cluster has 2 for it"
     assert told.stderr == f"fifo: rejected jobs: 1, first 'large': {why}\n"
 
 
@@ -101,7 +101,7 @@ def test_the_log_has_the_same_bytes_each_time(simulate, tmp_path):
         }
         submitted, rejected = [entry for entry in entries if entry.get("job") == "large"]
         assert submitted["more"] == {"gpus": 9}
-        assert rejected["more"] == "a gang of 9, and there are 2 devices for it"
+        assert rejected["more"] == "the gang needs 9 devices, and the cluster has 2 for it"
 
 
 def test_the_page_is_a_file_with_the_same_bytes_each_time(simulate, tmp_path):

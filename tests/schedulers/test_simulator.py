@@ -313,7 +313,7 @@ def test_a_policy_that_starts_nobody_comes_to_an_end():
 class TakesTooMuch(Fifo):
     def decide(self, state, forecasts, rng):
         actions = super().decide(state, forecasts, rng)
-        return actions if state.now_s else [*actions, Start("b", state.cluster.whole)]
+        return actions if state.now_s else [*actions, Start("b", state.cluster.full_allocations)]
 
 
 def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
@@ -381,12 +381,12 @@ def down(at_s, until_s=None, node=0):
 def test_what_a_preempted_job_saved_outlives_the_next_failure():
     # Saved after 900 s; started again at 900, and its node fails 50 s later.
     done = simulated(
-        cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).whole)]}),
+        cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).full_allocations)]}),
         [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0),
     )  # fmt: skip
     assert done.results[0].end_s == 950.0 + 100.0
 
-    script = {900.0: [Preempt("a"), Wake(905.0)], 905.0: [Start("a", cluster(1).whole)]}
+    script = {900.0: [Preempt("a"), Wake(905.0)], 905.0: [Start("a", cluster(1).full_allocations)]}
     done = simulated(
         cluster(1), Scripted(script), [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0)
     )
@@ -400,7 +400,7 @@ def test_a_checkpoint_holds_what_was_done_when_it_was_written():
             return [
                 Start(one.job_id, (Allocation(0, 500, 8 * GIB),))
                 for one in state.pending
-                if one.job_id not in state.on(0) and len(state.on(0)) < 2
+                if one.job_id not in state.jobs_on(0) and len(state.jobs_on(0)) < 2
             ]
 
     saves = Checkpointing(interval_s=1000.0)
@@ -431,7 +431,7 @@ def test_a_paused_job_whose_node_fails_falls_back_to_its_checkpoint():
 )
 def test_a_restart_is_paid_whole_whatever_comes_between(more):
     costs = Checkpointing(restart_s=600.0)
-    script = {10.0: [Preempt("a"), Wake(100.0)], 100.0: [Start("a", cluster(1).whole)]}
+    script = {10.0: [Preempt("a"), Wake(100.0)], 100.0: [Start("a", cluster(1).full_allocations)]}
     done = simulated(
         cluster(1), Scripted(script | more, starts=True), [job("a", checkpointing=costs)],
         {"a": 110.0},
@@ -445,8 +445,12 @@ def test_a_restart_is_paid_whole_whatever_comes_between(more):
     "wants",
     [
         lambda state: [Wake(state.now_s + 1e-3)],
-        lambda state: [Reserve("a", state.cluster.whole, state.now_s + 1.0)],
-        lambda state: [Start("a", state.cluster.whole), Preempt("a"), Wake(state.now_s + 1.0)],
+        lambda state: [Reserve("a", state.cluster.full_allocations, state.now_s + 1.0)],
+        lambda state: [
+            Start("a", state.cluster.full_allocations),
+            Preempt("a"),
+            Wake(state.now_s + 1.0),
+        ],
     ],
 )
 def test_a_policy_that_goes_on_for_ever_and_starts_nobody_is_stopped(wants, faults):

@@ -83,18 +83,21 @@ def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
 @pytest.mark.parametrize(
     ("root", "words"),
     [
-        (Vertex("r", "rack", (0, 2)), "device 1 is in the tree nowhere"),
-        (Vertex("r", "rack", (0, 1, 1)), "device 1 is in the tree twice"),
-        (Vertex("r", "rack", (1,)), "device 0 is in the tree nowhere"),
+        (Vertex("r", "rack", (0, 2)), "device 1 is not in the tree"),
+        (Vertex("r", "rack", (0, 1, 1)), "device 1 is twice in the tree"),
+        (Vertex("r", "rack", (1,)), "device 0 is not in the tree"),
         (Vertex("r", "rack", (0, Vertex("n", "node", ()))), "node 'n' has no device below it"),
-        (Vertex("r", "room", (0,)), "level 'room', which costs nothing; known are nvlink, pix"),
+        (
+            Vertex("r", "room", (0,)),
+            "level 'room', which has no cost; levels with",
+        ),
         (
             Vertex("r", "node", (0, Vertex("n", "rack", (1,)))),
             "rack 'n' is below node 'r'; levels are, from the innermost, nvlink",
         ),
         (
             Vertex("r", "rack", (Vertex("n", "node", (0,)), Vertex("n", "node", (1,)))),
-            "two of level 'node' are called 'n'",
+            "two vertices of level 'node' are called 'n'",
         ),
     ],
 )
@@ -108,7 +111,7 @@ def test_costs_are_finite_and_never_fall_outwards():
     for cost, words in ((-1, ">= 0, the cost of a device"), (float("nan"), "costs nan")):
         with pytest.raises(ConfigError, match=words):
             Topology(Vertex("n", "node", (0,)), {"node": cost})
-    with pytest.raises(ConfigError, match=r"rack costs 4, must be a finite number >= 5, .* node"):
+    with pytest.raises(ConfigError, match=r"cost of rack is 4, must be a finite .* >= 5, .* node"):
         Topology(Vertex("n", "node", (0,)), {"node": 5.0, "rack": 4.0})
 
 
@@ -226,7 +229,7 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
         (NODES + "topology: {cost: {}}", "topology.cost is not known; did you mean 'costs'"),
         (NODES + "topology: {costs: [1]}", "topology.costs is not a mapping"),
         (NODES + "topology: {costs: {rack: far}}", "costs.rack='far' is not a number"),
-        (NODES + "topology: {costs: {rack: 30}}", "costs: spine costs 20, must .* >= 30"),
+        (NODES + "topology: {costs: {rack: 30}}", "costs: cost of spine is 20, must .* >= 30"),
         (NODES + "topology: {costs: {rak: 12}}", "costs.rak: no group has .* did you mean 'rack'"),
         (NODES + "topology: {groups: {rak: 2}}", "groups.rak is not known; did you mean 'rack'"),
         (NODES + "topology: {groups: {rack: 0}}", "groups.rack is not a mapping; write"),

@@ -249,7 +249,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
     ("text", "words"),
     [
         ("sn,gpu,model\na,1,K80\n", "line 2: model='K80', must be one of P100, T4"),
-        ("sn,gpu,model\na,0,\n", "a cluster of no nodes"),
+        ("sn,gpu,model\na,0,\n", "a cluster needs at least one node"),
         ("sn,gpu,model\na,1,T4\na,1,T4\n", "two nodes are called 'a'"),
         ("name,devices\n", "no column 'sn'; a CSV cluster file has openb's"),
     ],

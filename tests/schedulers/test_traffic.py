@@ -79,7 +79,10 @@ def test_of_whom_nothing_is_known_nothing_is_told():
 def test_a_gang_that_moves_sends_from_where_it_is_and_what_is_lost_was_sent_too():
     # Two nodes of two. 400 of 1,000 s on the first one, the rest on both; then its node fails.
     both = (Allocation(0, FULL_DEVICE_MILLI, 16 * GIB), Allocation(2, FULL_DEVICE_MILLI, 16 * GIB))
-    script = {0.0: [Start("a", cluster(2, 2).whole[:2])], 400.0: [Preempt("a"), Start("a", both)]}
+    script = {
+        0.0: [Start("a", cluster(2, 2).full_allocations[:2])],
+        400.0: [Preempt("a"), Start("a", both)],
+    }
     one = sender(gpus=2, iterations=1000, checkpointing=Checkpointing(restart_s=10.0))
     done = simulated(
         cluster(2, 2), Scripted(script), [one], {"a": 1000.0}, faults=down(610.0, 610.0, node=1)

@@ -111,7 +111,7 @@ class Occupants:
         """Of a job on some devices: as much as it needs, all of one that is not shared."""
         cluster, share = self._fleet.cluster, self._fleet.share
         return tuple(
-            cluster.whole[device]
+            cluster.full_allocations[device]
             if share[cluster.node_of[device]] == 1
             else Allocation(
                 device,
@@ -138,7 +138,9 @@ class Occupants:
         named = [self._fleet.device(*one) for one in at]
         devices = [one for one in named if one is not None and cluster.node_of[one] == place]
         if len(devices) != job.gpus:
-            emptiest = sorted(cluster.devices_of(place), key=lambda one: (len(ledger.on(one)), one))
+            emptiest = sorted(
+                cluster.devices_of(place), key=lambda one: (len(ledger.jobs_on(one)), one)
+            )
             devices = emptiest[: job.gpus]
         capacity = ledger.capacity
         left = (

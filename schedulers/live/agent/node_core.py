@@ -440,7 +440,9 @@ class NodeCore:
         state = State(self._ledger, self._decision_s(now_s), self._progress, self._usage)
         forecasts = self._forecasts(self.cluster, now_s)
         # In one request: each request to a predictor that does not respond costs its timeout.
-        forecasts.expect(job for job in self._ledger.jobs.values() if not forecasts.knows(job))
+        forecasts.expect(
+            job for job in self._ledger.jobs.values() if not forecasts.has_requested(job)
+        )
         actions = policy.decide(state, forecasts, Random(0))  # noqa: S311
         try:
             self._ledger.apply(actions, now_s)
@@ -485,7 +487,7 @@ class NodeCore:
                 for task in tasks
                 if task.observation is not None
             )
-            if used_bytes > _TOLERANCE * self.cluster.whole[device].memory_bytes:
+            if used_bytes > _TOLERANCE * self.cluster.full_allocations[device].memory_bytes:
                 last = min(tasks, key=lambda task: task.runtime_s)
                 self._end(last, OVERFLOW, checkpoint=False)
 

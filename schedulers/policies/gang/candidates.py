@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
-from presage.schedulers.core.capacity.task_slots import slots
+from presage.schedulers.core.capacity.task_slots import task_slots
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -88,7 +88,7 @@ def candidates_of(
     of_occupancies = np.array([_degradation(slowdowns, limits) for slowdowns in told])
     degradation[shared] = of_occupancies[of]
     kept = np.isfinite(degradation)
-    places = np.flatnonzero(kept)[slots(job, cluster, devices[kept], degradation[kept])]
+    places = np.flatnonzero(kept)[task_slots(job, cluster, devices[kept], degradation[kept])]
     return Candidates(devices[places], degradation[places].mean(axis=1), needs, len(devices))
 
 

@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.errors import ConfigError
-from presage.schedulers.core.capacity.task_slots import are_plain, if_empty, slots
+from presage.schedulers.core.capacity.task_slots import (
+    are_unconstrained,
+    task_slots,
+    with_empty_node_limits,
+)
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
@@ -48,12 +52,12 @@ def kept_near(
         above = topology.ancestor(level)
         usable = np.arange(cluster.devices)
         if job.kinds:
-            usable = usable[cluster.columns.of_kinds(job.kinds)]
+            usable = usable[cluster.columns.has_kind(job.kinds)]
         if down:
             usable = usable[~np.isin(cluster.columns.node[usable], list(down))]
-        if not are_plain(job):
+        if not are_unconstrained(job):
             nothing = np.zeros(len(usable))
-            usable = usable[slots(if_empty(job), cluster, usable, nothing)[:, 0]]
+            usable = usable[task_slots(with_empty_node_limits(job), cluster, usable, nothing)[:, 0]]
         holds = np.bincount(above[usable] + 1)[1:]
     if holds.max(initial=0) * size < job.gpus:
         yield np.arange(len(devices))

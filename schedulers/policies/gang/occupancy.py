@@ -30,7 +30,7 @@ class Tenants:
         self._state = state
         self.capacity = state.capacity()
         devices = range(state.cluster.devices)
-        self.count = np.fromiter((len(state.on(device)) for device in devices), np.int64)
+        self.count = np.fromiter((len(state.jobs_on(device)) for device in devices), np.int64)
         self._gone: set[str] = set()
         self._came: dict[int, tuple[Job, ...]] = {}
         self._occupancy_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
@@ -40,7 +40,7 @@ class Tenants:
     def occupancies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return occupancy numbers of devices; equal for equal kinds and jobs that are alike."""
         for device in devices[self._occupancy_of[devices] == _NOT_LOOKED_AT].tolist():
-            kind, jobs = self._state.cluster.kind_of(device), self.on(device)
+            kind, jobs = self._state.cluster.kind_of(device), self.jobs_on(device)
             key = kind, *sorted(str(job.equivalence_class) for job in jobs)
             if key not in self._number:
                 self._number[key] = len(self._occupancies)
@@ -53,9 +53,9 @@ class Tenants:
         """Return the kind of device and the jobs of an occupancy number."""
         return self._occupancies[number]
 
-    def on(self, device: int) -> tuple[Job, ...]:
+    def jobs_on(self, device: int) -> tuple[Job, ...]:
         """Return the jobs that hold or reserve a part of a device."""
-        there = self._state.on(device)
+        there = self._state.jobs_on(device)
         jobs = tuple(self._state.job(job_id) for job_id in there if job_id not in self._gone)
         return jobs + self._came.get(device, ())
 

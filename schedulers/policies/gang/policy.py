@@ -129,8 +129,8 @@ class Gang(Policy):
         round_ = _Round(self, state, forecasts, np.random.default_rng(rng.getrandbits(64)))
         keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
         keeping.sort(key=lambda held: self._rank(held[0], held[1], forecasts), reverse=True)
-        turns = state.pending.turns()
-        for job in turns:
+        cursor = state.pending.cursor()
+        for job in cursor:
             status = state.status(job.job_id)
             place = self._rank(job, status, forecasts) if keeping else ()
             while keeping and self._rank(keeping[-1][0], keeping[-1][1], forecasts) < place:
@@ -146,7 +146,7 @@ class Gang(Policy):
                 if round_.serve_instead(job, status, *keeping[0]):
                     keeping.pop(0)
             elif not status.overflows:
-                turns.skip()
+                cursor.skip()
         while keeping:
             round_.serve(*keeping.pop())
         return round_.actions

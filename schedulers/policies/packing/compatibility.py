@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from presage.errors import ConfigError
-from presage.schedulers.core.capacity.shared_devices import MOST_KNOWN, Occupancy
+from presage.schedulers.core.capacity.shared_devices import MAX_UNUSED, Occupancy
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import PolicyNeeds
@@ -98,8 +98,8 @@ class CompatibilityCache:
         occupancies : collection of Occupancy
             Occupancies that devices have now.
         """
-        known = state.shared.known
-        if known is not self._known or len(self.of) > MOST_KNOWN:
+        known = state.shared.occupancies
+        if known is not self._known or len(self.of) > MAX_UNUSED:
             self._known, self.of = known, {}
         looked: list[tuple[Hashable, Compatibility]] = []
         meetings: list[tuple[Compatibility, Occupancy, Job]] = []
@@ -112,7 +112,7 @@ class CompatibilityCache:
             new = present & ~one.looked_at
             if not new:
                 continue
-            job = state.pending.one_of(workload_key)
+            job = state.pending.representative(workload_key)
             if new.bit_count() <= BREADTH:
                 at = self._with_capacity(job, one, _numbered(known, new), forecasts)
             elif not one.joins & present:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -69,7 +69,7 @@ class Packing(ShortestFirst):
         places = SharedCapacity(state, forecasts, self._limits)
         actions, idle, head = [], state.idle(), None
         for job in state.pending:
-            allocations = consolidated(job, state.cluster, idle)
+            allocations = place_consolidated(job, state.cluster, idle)
             if allocations is None:
                 head = job
                 break
@@ -105,8 +105,8 @@ class Packing(ShortestFirst):
         workload_keys += [
             workload_key for workload_key in others if workload_key not in workload_keys
         ]
-        guard, turns = PriorityGuard(state), pending.turns(workload_keys)
-        for job in turns:
+        guard, cursor = PriorityGuard(state), pending.cursor(workload_keys)
+        for job in cursor:
             if job.job_id in started:
                 continue
             if state.status(job.job_id).overflows:
@@ -118,11 +118,11 @@ class Packing(ShortestFirst):
                 if job is head and job.gpus == 1:
                     places.spare_one(job.kinds)
                 guard.add(job)
-                turns.skip()
+                cursor.skip()
                 continue
             device, occupancy = place
             if guard.blocks(job, (places.part(job, device),)):
-                turns.skip()  # it would be where a latency-sensitive job would fit
+                cursor.skip()  # it would be where a latency-sensitive job would fit
                 continue
             yield Start(job.job_id, (places.beside(job, device, occupancy),))
 

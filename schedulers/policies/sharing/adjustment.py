@@ -124,7 +124,7 @@ class Rebalancing:
         device, left = allocation.device, int(self._capacity.compute_milli[allocation.device])
         more = wanted_milli - allocation.compute_milli
         if left < more:
-            tenants = self._tenants.on(device)
+            tenants = self._tenants.on_device(device)
             if not surely:
                 more = min(more, left + sum(one.spare_milli for one in tenants))
             found = release(more - left, 0, tenants)

@@ -36,11 +36,11 @@ class Tenants:
             return None
         return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
-    def on(self, device: int) -> list[Tenant]:
+    def on_device(self, device: int) -> list[Tenant]:
         """Return the best-effort jobs that run on a device."""
         return [
             self._tenant(job_id, device)
-            for job_id in self._state.on(device)
+            for job_id in self._state.jobs_on(device)
             if job_id not in self._ended
             and job_id in self._state.running
             and not self._state.job(job_id).latency_sensitive
@@ -86,7 +86,9 @@ class Tenants:
         allocation = next(one for one in allocations if one.device == device)
         status, costs = self._state.status(job_id), job.checkpointing
         unsaved_s = min(
-            status.at_stake_s(self._state.now_s), self._state.unsaved_s(job_id), costs.interval_s
+            status.seconds_since_start(self._state.now_s),
+            self._state.unsaved_s(job_id),
+            costs.interval_s,
         )
         lost_s = (unsaved_s + costs.cost_s + costs.restart_s) * len(allocations)
         # A gang runs as fast as its slowest member: shrinking one would waste the others' compute.

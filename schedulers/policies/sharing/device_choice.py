@@ -37,9 +37,11 @@ def _runtime_s(
     """Return the run time on each device (M2): alone, times the slowdown by co-located jobs."""
     kind = {device: state.cluster.kind_of(device) for device in fitting}
     runtime_s = {device: forecasts.prediction(job, kind[device]).runtime_s for device in fitting}
-    shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
-    asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
-    for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
+    shared = [
+        device for device in fitting if state.jobs_on(device) and runtime_s[device] < math.inf
+    ]
+    requests = [(kind[device], (*map(state.job, state.jobs_on(device)), job)) for device in shared]
+    for device, slowdowns in zip(shared, forecasts.slowdowns(requests), strict=True):
         if slowdowns[-1] < math.inf:  # else no forecast of the slowdown is available
             runtime_s[device] *= slowdowns[-1]
     return runtime_s

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from presage.errors import ConfigError
 from presage.schedulers.core.action import Action, Start, Wake
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -199,9 +199,9 @@ class _Serving:
         aged = self._aged()
         if aged is not None and not self._serve(aged):
             self._wait_for(aged)
-        turns = self._state.pending.turns()
+        cursor = self._state.pending.cursor()
         unfit: set[Hashable] = set()
-        for job in turns:
+        for job in cursor:
             if job is aged:
                 continue
             if self._alike(job) not in unfit:
@@ -209,9 +209,9 @@ class _Serving:
                     self._guard.add(job)
                     if self._like_others(job):
                         unfit.add(job.workload_key)
-                        turns.skip()
+                        cursor.skip()
             elif self._like_others(job):
-                turns.skip()
+                cursor.skip()
             elif not self._serve(job):
                 self._guard.add(job)
         for urgent, known in self._workload_keys.unfit.items():
@@ -289,7 +289,7 @@ class _Serving:
         needs, kind = self._needs(aged), self._devices.kind
         compute = self._capacity.compute_milli / np.array(needs.compute_milli)[kind]
         memory = self._capacity.memory_bytes / np.array(needs.memory_bytes)[kind]
-        allowed = self._devices.of_kinds(aged.kinds) if aged.kinds else np.ones_like(self._spared)
+        allowed = self._devices.has_kind(aged.kinds) if aged.kinds else np.ones_like(self._spared)
         allowed &= self._devices.memory_bytes >= np.array(needs.memory_bytes)[kind]
         if allowed.any():
             self._spared[np.where(allowed, np.minimum(compute, memory), -1.0).argmax()] = True
@@ -312,14 +312,14 @@ class _Serving:
 
     def _home(self, job: Job, status: JobStatus) -> int | None:
         """Return the only device that an evicted best-effort job may start on for now (N6, N9)."""
-        if job.latency_sensitive or len(status.was_on) != 1 or status.overflows:
+        if job.latency_sensitive or len(status.previous_devices) != 1 or status.overflows:
             return None
         leaves_s = status.since_s + self._settings.home_s
-        down = self._state.cluster.node_of[status.was_on[0]] in self._state.down
+        down = self._state.cluster.node_of[status.previous_devices[0]] in self._state.down
         if down or self._state.now_s >= leaves_s:
             return None
         self.wake_s = min(self.wake_s, leaves_s)
-        return status.was_on[0]
+        return status.previous_devices[0]
 
     def _needs(self, job: Job) -> Needs:
         return self._workload_keys.needs(self._alike(job), job)
@@ -338,7 +338,7 @@ class _Serving:
             released = release(
                 allocation.compute_milli - int(capacity.compute_milli[device]),
                 allocation.memory_bytes - int(capacity.memory_bytes[device]),
-                self._tenants.on(device),
+                self._tenants.on_device(device),
             )
             if released is not None:
                 found.append((released.cost, device, released))
@@ -357,7 +357,7 @@ class _Serving:
         """Start a job on exclusive devices; return whether it fits."""
         if self._head is not None and (self._for_all or not job.latency_sensitive):
             return False
-        allocations = consolidated(job, self._state.cluster, self._idle.copy())
+        allocations = place_consolidated(job, self._state.cluster, self._idle.copy())
         if allocations is not None:
             return self._start(job, allocations)
         if job.latency_sensitive and self._clear(job):
@@ -375,12 +375,12 @@ class _Serving:
         held = {
             device: there
             for device in range(state.cluster.devices)
-            if (there := state.on(device))
+            if (there := state.jobs_on(device))
             and device not in self._taken
-            and [one.job_id for one in self._tenants.on(device)] == list(there)
+            and [one.job_id for one in self._tenants.on_device(device)] == list(there)
         }
-        freed.give([device for device in held if not freed.has(device)])
-        allocations = consolidated(job, state.cluster, freed)
+        freed.give([device for device in held if not freed.is_idle(device)])
+        allocations = place_consolidated(job, state.cluster, freed)
         if allocations is None:
             return False
         before = self._capacity.copy()
@@ -397,7 +397,11 @@ class _Serving:
         self._capacity.take(allocations)
         self._taken.update(allocation.device for allocation in allocations)
         self._idle.take(
-            [allocation.device for allocation in allocations if self._idle.has(allocation.device)]
+            [
+                allocation.device
+                for allocation in allocations
+                if self._idle.is_idle(allocation.device)
+            ]
         )
         self.watch |= job.latency_sensitive
         self.actions.append(Start(job.job_id, allocations))

@@ -43,9 +43,9 @@ def violated(
     reserve : float
         Fraction of the margin between the predicted run time and the SLO that is held back.
     """
-    kept_s = reserve * max(0.0, prediction.promised_s - prediction.runtime_s) if reserve else 0.0
+    reserve_s = reserve * max(0.0, prediction.promised_s - prediction.runtime_s) if reserve else 0.0
     ends_s = elapsed_s + rest_s(done, elapsed_s, prediction, pace_s)
-    return ends_s > (prediction.promised_s - kept_s) * ROUNDED
+    return ends_s > (prediction.promised_s - reserve_s) * ROUNDED
 
 
 def too_busy(usage_milli: float, prediction: RuntimePrediction) -> bool:

@@ -143,6 +143,6 @@ def _check_capacity(done: Simulation) -> None:
             for device, compute_milli, memory_bytes in allocations:
                 compute[device] += compute_milli
                 memory[device] += memory_bytes
-        for device, whole in enumerate(cluster.whole):
+        for device, whole in enumerate(cluster.full_allocations):
             if compute[device] > whole.compute_milli or memory[device] > whole.memory_bytes:
                 raise BrokenPolicyError(f"{CAPACITY}: {cluster.name_of(device)} at {at_s:g} s")

@@ -252,7 +252,7 @@ def test_more_than_a_quorum_start_if_they_fit_and_the_others_when_they_do():
         ({"group": False}, "there is no PodGroup 'train' in namespace 'default'; create it"),
         ({"pods": 2}, "fewer pods wait than minMember 3 needs"),
         ({"sizes": (1, 2, 2)}, "its pods ask for 1 and 2 devices"),
-        ({"sizes": (4, 4, 4)}, "a gang of 12, and there are 8 devices for it"),
+        ({"sizes": (4, 4, 4)}, "the gang needs 12 devices, and the cluster has 8 for it"),
         ({"sizes": (9, 9, 9)}, "no node can take one of its pods, not even an empty one"),
     ],
 )

@@ -68,7 +68,9 @@ class Spreads(Policy):
 
     def decide(self, state, forecasts, rng):
         return [
-            Start(one.job_id, state.cluster.whole[:: 2 if one.gpus > 1 else 1][: one.gpus])
+            Start(
+                one.job_id, state.cluster.full_allocations[:: 2 if one.gpus > 1 else 1][: one.gpus]
+            )
             for one in state.pending
         ]
 
