@@ -135,7 +135,7 @@ class World:
             model = MODELS[name.split()[0]]
             job = Job(name, 0.0, len(devices), model=model, features=measured[model])
             ledger.submit(job, 0.0)
-            needs = needs_of(job, cluster, self.forecasts, self._limits, alone=False)
+            needs = needs_of(job, cluster, self.forecasts, self._limits, exclusive=False)
             allocations = [
                 Allocation(device, *needs[cluster.kind_of(device)]) for device in devices
             ]
@@ -144,7 +144,7 @@ class World:
         self.gang = Job("gang", 1.0, 8, model=GANG, features=measured[GANG])
         ledger.submit(self.gang, 1.0)
         self.state = State(ledger, 1.0, Progress())
-        needs = needs_of(self.gang, cluster, self.forecasts, self._limits, alone=False)
+        needs = needs_of(self.gang, cluster, self.forecasts, self._limits, exclusive=False)
         self._found = candidates_of(
             self.gang, needs, cluster, Tenants(self.state), self.forecasts, self._limits
         )

@@ -25,7 +25,7 @@ DEPTH = 100  # jobs behind the first that does not fit which are considered
 class Backfill(Fifo):
     """Policy that starts jobs by arrival and backfills behind the first job that does not fit.
 
-    The forecasts of the running jobs tell when and where the blocked job can start. A later job may
+    The forecasts of the running jobs say when and where the blocked job can start. A later job may
     start now if it is predicted to end by then, or if it runs on other devices. If that time cannot
     be predicted, no job is backfilled.
 
@@ -50,7 +50,7 @@ class Backfill(Fifo):
         if at_s == math.inf:
             return actions
         gaps = _Gaps(state, forecasts, idle, reserved, at_s)
-        return actions + gaps.filled(head, {start.job_id for start in actions})
+        return actions + gaps.fill(head, {start.job_id for start in actions})
 
     def _reservation(
         self,
@@ -92,7 +92,7 @@ class _Gaps:
     reserved : frozenset of int
         Devices that the head is predicted to get.
     until_s : float
-        When it is predicted to start.
+        Predicted start of the head.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class _Gaps:
         self._elsewhere.take([device for device in reserved if self._elsewhere.is_idle(device)])
         self._guard = PriorityGuard(state)
 
-    def filled(self, head: Job, started: set[str]) -> list[Start]:
+    def fill(self, head: Job, started: set[str]) -> list[Start]:
         """Return starts of jobs behind the head, in order."""
         actions: list[Start] = []
         considered = 0
@@ -134,7 +134,7 @@ class _Gaps:
         if allocations is None:
             return None
         if end_s(job, allocations, self._state, self._forecasts) > self._until_s:
-            # It would end too late where it fits best: it may only use devices the head won't get.
+            # It would end too late where it fits best: it may only use other devices than the head.
             free.give(_devices(allocations))
             free, other = other, free
             allocations = place_consolidated(job, cluster, free)

@@ -1,6 +1,6 @@
 """Priority guard: keeps best-effort jobs from overtaking latency-sensitive ones.
 
-It serves policies that write their actions by hand; ``state.plan()`` has a guard of its own.
+It serves policies that build actions themselves; ``state.plan()`` includes such a check.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class PriorityGuard:
         if given_back:
             capacity = self._capacity.copy()
             capacity.give(given_back)
-            jobs = [one for one in self._waiting.values() if self._fits(one, capacity)]
+            jobs = [other for other in self._waiting.values() if self._fits(other, capacity)]
         return any(
-            satisfies_request(g, one, self._state.cluster) for g in allocations for one in jobs
+            satisfies_request(allocation, other, self._state.cluster)
+            for allocation in allocations
+            for other in jobs
         )

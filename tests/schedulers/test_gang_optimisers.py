@@ -334,6 +334,6 @@ def test_where_no_level_costs_anything_interference_decides():
 def test_more_members_than_candidates_cannot_be():
     problem = Problem(np.zeros((3, 2)), Distances(TREE, np.array([0, 1])), Weights())
     for name, search in SEARCHES.items():
-        with pytest.raises(ValueError, match="a gang of 3 and 2 candidates"):
+        with pytest.raises(ValueError, match="a gang of 3 members has 2 candidates"):
             search.plan(problem, np.random.default_rng(0))
         assert name

@@ -186,7 +186,7 @@ def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
     devices, new = cluster(4), of("1.6", "new", gpus=2)
     state = with_tenants(devices, new, a=("1.25", (0, 1)), b=("2", (1,)), c=("8", (2,)))
     limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
-    needs = needs_of(new, devices, forecasts, limits, alone=False)
+    needs = needs_of(new, devices, forecasts, limits, exclusive=False)
     found = candidates_of(new, needs, devices, Tenants(state), forecasts, limits)
     assert found.devices[:, 0].tolist() == [0, 1, 3]  # beside c somebody would be slowed too much
     assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])

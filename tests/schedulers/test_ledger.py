@@ -149,7 +149,9 @@ def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would
     urgent = job("urgent", latency_sensitive=True, memory_bytes=8 * GIB)
     made = ledger(2, jobs=[job("patient"), job("small"), urgent])
 
-    with pytest.raises(ImpossibleActionError, match=r"'patient' takes devices .* 'urgent' would fit"):
+    with pytest.raises(
+        ImpossibleActionError, match=r"'patient' takes devices .* 'urgent' would fit"
+    ):
         made.apply([Start("patient", made.cluster.full_allocations[:1])], 0.0)
     made.apply([Start("small", (part(0, HALF),))], 0.0)  # it asks for a whole device's compute
     made.apply(

@@ -35,7 +35,7 @@ from presage.schedulers.policies.sharing.device_choice import choose_device
 from presage.schedulers.policies.sharing.node_choice import choose_node
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.sharing.reclaim import Tenant, release
-from presage.schedulers.policies.sharing.slo import violated
+from presage.schedulers.policies.sharing.slo import is_violated
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 NOTHING = NoForecasts()
@@ -293,7 +293,7 @@ def test_c4_victims_are_the_smallest_set_and_of_these_the_one_that_loses_least()
 
     def victims(lack_milli, lack_bytes):
         found = release(lack_milli, lack_bytes, tenants)
-        return found and found.ended
+        return found and found.evicted
 
     assert victims(500, 0) == ("young",)
     assert victims(100, 3 * GIB) == ("other",)
@@ -327,13 +327,13 @@ def test_c4_no_smaller_set_would_do_and_what_is_released_is_enough(lack_milli, l
         return
     lost = {one.job_id: one.lost_s for one in tenants}
     best = min((len(ended), sum(lost[i] for i in ended)) for ended in will_do)
-    assert (len(found.ended), found.lost_s) == best
+    assert (len(found.evicted), found.lost_s) == best
     has = {one.job_id: one for one in tenants}
-    given_milli = sum(has[i].compute_milli for i in found.ended)
-    given_milli += sum(has[i].compute_milli - left for i, left in found.lowered)
+    given_milli = sum(has[i].compute_milli for i in found.evicted)
+    given_milli += sum(has[i].compute_milli - left for i, left in found.shrunk)
     assert given_milli >= lack_milli
-    assert all(left >= has[i].least_milli for i, left in found.lowered)
-    assert not set(found.ended) & {i for i, _ in found.lowered}
+    assert all(left >= has[i].least_milli for i, left in found.shrunk)
+    assert not set(found.evicted) & {i for i, _ in found.shrunk}
 
 
 def test_c4_of_very_many_tenants_a_set_that_is_nearly_smallest_is_found_at_once():
@@ -341,8 +341,8 @@ def test_c4_of_very_many_tenants_a_set_that_is_nearly_smallest_is_found_at_once(
     found = release(0, 60 * GIB, tenants)
 
     assert found is not None
-    assert len(found.ended) <= 22  # 16 of 3 GiB, and 6 of 2 GiB
-    assert sum(one.memory_bytes for one in tenants if one.job_id in found.ended) >= 60 * GIB
+    assert len(found.evicted) <= 22  # 16 of 3 GiB, and 6 of 2 GiB
+    assert sum(one.memory_bytes for one in tenants if one.job_id in found.evicted) >= 60 * GIB
     assert release(0, 97 * GIB, tenants) is None
 
 
@@ -535,23 +535,23 @@ def test_n3_a_qos_check_as_in_the_worked_example():
     # 1:30 + 1:00 > 2:00: of 100 iterations 40 are left, each of 90 s; promised are 2 hours.
     told = RuntimePrediction(9000.0, 500, GIB, high_s=7200.0 * 1.25)
     assert told.remaining_s(0.6) == 3600.0
-    assert violated(5400.0, 0.6, told._replace(high_s=7200.0))
-    assert not violated(3600.0, 0.6, told._replace(high_s=7200.0))
+    assert is_violated(5400.0, 0.6, told._replace(high_s=7200.0))
+    assert not is_violated(3600.0, 0.6, told._replace(high_s=7200.0))
 
 
 def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
     told = prediction(500, 100.0, high_s=120.0)
 
-    assert not violated(60.0, 0.45, told)
-    assert violated(70.0, 0.45, told)
-    assert violated(60.0, 0.45, told._replace(high_s=None))
+    assert not is_violated(60.0, 0.45, told)
+    assert is_violated(70.0, 0.45, told)
+    assert is_violated(60.0, 0.45, told._replace(high_s=None))
 
 
 def test_n3_a_part_of_the_preset_may_be_kept_in_hand():
     told = prediction(300, runtime_s=100.0, high_s=120.0)
-    assert not violated(60.0, 0.4, told)  # 60 s more: it will just be in time
-    assert violated(60.0, 0.4, told, reserve=0.1)
-    assert not violated(50.0, 0.4, told, reserve=0.5)
+    assert not is_violated(60.0, 0.4, told)  # 60 s more: it will just be in time
+    assert is_violated(60.0, 0.4, told, reserve=0.1)
+    assert not is_violated(50.0, 0.4, told, reserve=0.5)
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e6), st.floats(0.0, 0.5), st.floats(1.0, 2.0))
@@ -562,7 +562,7 @@ def test_n3_a_task_that_is_as_fast_as_foretold_is_in_time(part, runtime_s, setup
     elapsed_s = part * runtime_s
     done = max(0.0, (elapsed_s - setup_s) / (runtime_s - setup_s))
 
-    assert not violated(elapsed_s, done, told, reserve=0.5)
+    assert not is_violated(elapsed_s, done, told, reserve=0.5)
 
 
 def test_n3_setup_is_over_once_something_is_done():
@@ -574,7 +574,7 @@ def test_n3_setup_is_over_once_something_is_done():
 
 
 def test_n3_where_nothing_is_foretold_nothing_is_violated():
-    assert not violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).prediction(job("1"), "v100"))
+    assert not is_violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).prediction(job("1"), "v100"))
 
 
 def late(world, job_id, now_s, done=0.0):

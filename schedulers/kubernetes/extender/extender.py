@@ -213,13 +213,13 @@ class Extender:
             features=features_of(pod, of_group),
         )  # fmt: skip
         self._forecasts.expect(forecasts, [job])
-        cluster, limits = observed.fleet.cluster, Limits.of(self._policy.needs)
+        cluster, limits = observed.fleet.cluster, Limits.from_needs(self._policy.needs)
         now_s = self._clock()
         tenants = Tenants(State(observed.ledger, now_s, Progress()))
         leaving = {occupant_id(one, groups, now_s) for one in (pod, *gone)}
         for held in leaving & observed.ledger.running.keys():
-            tenants.leave(held)
-        needs = needs_of(job, cluster, forecasts, limits, alone=False)
+            tenants.remove(held)
+        needs = needs_of(job, cluster, forecasts, limits, exclusive=False)
         found = candidates_of(job, needs, cluster, tenants, forecasts, limits)
         self._tell(self._forecasts.failure)
         if self._failure:

@@ -73,7 +73,7 @@ def observe(
     pods, groups = snapshot.pods, snapshot.pod_groups
     queue = Queue(lambda job, status: policy.key(job, status, forecasts))
     ledger = Ledger(fleet.cluster, queue)
-    occupants = Occupants(fleet, ledger, Limits.of(policy.needs), fresh, forecasts)
+    occupants = Occupants(fleet, ledger, Limits.from_needs(policy.needs), fresh, forecasts)
     occupants.follow(pods.values(), groups, now_s)
     observed = Observed(fleet, gangs, ledger, occupants)
     holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))

@@ -41,7 +41,7 @@ from presage.schedulers.live.protocol.wire import (
     write_allocations,
 )
 from presage.schedulers.policies.sharing.policy import Sharing
-from presage.schedulers.policies.sharing.slo import rest_s, violated
+from presage.schedulers.policies.sharing.slo import is_violated, remaining_s
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 PATIENCE_S = 5.0  # for free capacity, which there was when the controller chose this node
@@ -432,9 +432,9 @@ class NodeCore:
             elapsed_s = max(0.0, now_s - self._ledger.status(job.job_id).first_start_s)
             done = self._progress.at(job.job_id, now_s)
             pace_s = self._progress.pace_s(job.job_id)
-            task.remaining_s = rest_s(done, elapsed_s, prediction, pace_s)
+            task.remaining_s = remaining_s(done, elapsed_s, prediction, pace_s)
             if job.latency_sensitive:
-                task.slo_violated = violated(elapsed_s, done, prediction, pace_s)
+                task.slo_violated = is_violated(elapsed_s, done, prediction, pace_s)
 
     def _follow_policy(self, policy: Sharing, now_s: float) -> None:
         state = State(self._ledger, self._decision_s(now_s), self._progress, self._usage)

@@ -13,7 +13,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.packing.compatibility import CompatibilityCache, Limits
-from presage.schedulers.policies.packing.open_places import SharedCapacity
+from presage.schedulers.policies.packing.shared_capacity import SharedCapacity
 from presage.schedulers.policies.placement import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.shortest_first import ShortestFirst
@@ -74,7 +74,7 @@ class Packing(ShortestFirst):
                 head = job
                 break
             if job.gpus == 1 and not state.status(job.job_id).overflows:
-                allocations = (places.whole(job, allocations[0]),)
+                allocations = (places.place_on_idle(job, allocations[0]),)
             actions.append(Start(job.job_id, allocations))
         if head is not None:
             self._drain(head, state, idle, places)
@@ -95,7 +95,7 @@ class Packing(ShortestFirst):
     ) -> Iterator[Start]:
         """Yield starts of jobs that are co-located, as no idle devices are left."""
         pending = state.pending
-        workload_keys = self._compatibility.look(
+        workload_keys = self._compatibility.evaluate(
             pending.workload_keys(DEPTH), state, places.present, places.occupancies, forecasts
         )
         # Places are kept for these as well, although they fit nowhere now.
@@ -112,19 +112,19 @@ class Packing(ShortestFirst):
             if state.status(job.job_id).overflows:
                 guard.add(job)
                 continue
-            neighbour = self._compatibility.of.get(job.workload_key)
-            place = None if neighbour is None else places.best(neighbour)
+            compatibility = self._compatibility.by_workload.get(job.workload_key)
+            place = None if compatibility is None else places.best(compatibility)
             if place is None:
                 if job is head and job.gpus == 1:
-                    places.spare_one(job.kinds)
+                    places.drain_one(job.kinds)
                 guard.add(job)
                 cursor.skip()
                 continue
             device, occupancy = place
-            if guard.blocks(job, (places.part(job, device),)):
+            if guard.blocks(job, (places.allocation(job, device),)):
                 cursor.skip()  # it would be where a latency-sensitive job would fit
                 continue
-            yield Start(job.job_id, (places.beside(job, device, occupancy),))
+            yield Start(job.job_id, (places.co_locate(job, device, occupancy),))
 
     def _drain(self, head: Job, state: State, idle: IdleDevices, places: SharedCapacity) -> None:
         """Drain the nodes where the blocked job is closest to having its devices.
@@ -134,6 +134,6 @@ class Packing(ShortestFirst):
         """
         if head.gpus == 1:
             if state.status(head.job_id).overflows:
-                places.spare_one(head.kinds)
+                places.drain_one(head.kinds)
             return  # else it may be co-located
-        places.spare(nearest_nodes(head, state, idle))
+        places.drain(nearest_nodes(head, state, idle))

@@ -34,7 +34,7 @@ class WorkloadCache:
     def __len__(self) -> int:
         return len(self._needs)
 
-    def are_of(self, devices: DeviceColumns, forecasts: Forecasts) -> bool:
+    def is_for(self, devices: DeviceColumns, forecasts: Forecasts) -> bool:
         """Return whether the cache belongs to this cluster and these forecasts."""
         return devices is self._devices and forecasts is self._forecasts
 
