@@ -84,14 +84,14 @@ def errors(
     inputs = inputs if variant.adds_up else replace(inputs, parts=())
     median = np.empty(len(solo))
     for fold in range(FOLDS):
-        asked = folds == fold
-        seen = np.random.default_rng(fold).permutation(np.flatnonzero(~asked))[:rows]
+        held_out = folds == fold
+        seen = np.random.default_rng(fold).permutation(np.flatnonzero(~held_out))[:rows]
         settings = config(len(seen), variant)
         weights = np.ones((settings.ensemble, len(seen)))
         stack = fit_scalar(x[seen], y[seen], weights, inputs, settings, start=variant.before)
-        learnt = quantiles_of(stack, x[asked]).mean(axis=0)
-        forecast = variant.target.to_measured(learnt, full[asked])
-        median[asked] = forecast[:, LEVELS.index(0.5)]
+        predicted = quantiles_of(stack, x[held_out]).mean(axis=0)
+        forecast = variant.target.to_measured(predicted, full[held_out])
+        median[held_out] = forecast[:, LEVELS.index(0.5)]
     return np.asarray(100 * np.abs(median / measured - 1))
 
 

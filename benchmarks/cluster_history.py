@@ -63,8 +63,8 @@ def measured(output: Path, settings: Settings) -> dict[str, Any]:
     began_s = time.time()
     folder = output / f"run-{settings.seed}"
 
-    def progress(said: str) -> None:
-        print(f"seed {settings.seed}, {time.time() - began_s:.0f} s: {said}", flush=True)
+    def progress(message: str) -> None:
+        print(f"seed {settings.seed}, {time.time() - began_s:.0f} s: {message}", flush=True)
 
     path = run(folder, settings, progress)
     ran_s = time.time() - began_s

@@ -53,10 +53,10 @@ def _write_without(fold: int, source: Path, target: Path) -> None:
         data[name] = data[name].filter(pc.is_in(data[name]["job_id"], pa.array(known)))
     together = data["colocations"]
     out_of_domain = together.filter(pc.invert(pc.is_in(together["job_id"], pa.array(known))))
-    with_strangers = pc.is_in(
+    has_out_of_domain = pc.is_in(
         together["colocation_id"], out_of_domain["colocation_id"].combine_chunks()
     )
-    data["colocations"] = together.filter(pc.invert(with_strangers))
+    data["colocations"] = together.filter(pc.invert(has_out_of_domain))
     for name, table in tables.CAMPAIGN_TABLES.items():
         tables.write(table, data[name], target / f"{name}.parquet")
 

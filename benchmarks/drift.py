@@ -125,11 +125,11 @@ def peer_false_alarms(make: Callable[[], Any]) -> int:
     return alarms
 
 
-def told(found: list[int]) -> str:
+def summary(found: list[int]) -> str:
     """Median and ninth decile, and how many were never noticed."""
     never = sum(late == MOST for late in found)
-    said = f"{median(found):.0f} ({quantiles(found, n=10)[-1]:.0f})"
-    return f"{said}, {never} of {RUNS} never in {MOST}" if never else said
+    text = f"{median(found):.0f} ({quantiles(found, n=10)[-1]:.0f})"
+    return f"{text}, {never} of {RUNS} never in {MOST}" if never else text
 
 
 def main() -> None:
@@ -141,14 +141,14 @@ def main() -> None:
         print(f"  {name}: {peer_false_alarms(make)}", flush=True)
     print(f"outcomes until jobs that are {SLOWER} times as slow are noticed: median (90 %)")
     for before in (0, 50, 1_000):
-        print(f"  new jobs, after {before}: {told(delays(before, 0.0, math.inf))}", flush=True)
+        print(f"  new jobs, after {before}: {summary(delays(before, 0.0, math.inf))}", flush=True)
         for name, make in peers().items():
-            print(f"    {name}: {told(peer_delays(make, before))}", flush=True)
+            print(f"    {name}: {summary(peer_delays(make, before))}", flush=True)
     for noise in (NOISE, NOISY):
         print(f"jobs seen before, whose runs differ by {noise:.0%}")
         for jobs, before in ((3, 33), (10, 110), (20, 40), (50, 1_500)):
-            said = told(delays(before, 0.0, jobs, noise))
-            print(f"  {jobs} jobs with {before / jobs:.0f} runs each before: {said}", flush=True)
+            text = summary(delays(before, 0.0, jobs, noise))
+            print(f"  {jobs} jobs with {before / jobs:.0f} runs each before: {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ WARM_S, SETTLE_S = 1.0, 1.5
 
 
 @dataclass
-class Asked:
+class HonestRequests:
     """Honest requests."""
 
     seconds: list[float] = field(default_factory=list)
@@ -59,9 +59,9 @@ class Round:
     """One flood of one server, between two quiet times."""
 
     quiet_ms: tuple[float, float]
-    pushed: Asked
-    held: Asked
-    renewed: Asked
+    pushed: HonestRequests
+    held: HonestRequests
+    renewed: HonestRequests
     sent: dict[str, float]  # what the flood was, and what the server's memory grew by
 
 
@@ -153,9 +153,9 @@ def floor(
         quiet = honest(server, phase_s)
         with attack(bare, server) as tell:
             tell("push")
-            beside = honest(server, phase_s)
+            loaded = honest(server, phase_s)
             rates.append(tell("stop")["mib_per_s"])
-        ratios.append(beside.median_ms / quiet.median_ms)
+        ratios.append(loaded.median_ms / quiet.median_ms)
     return {"ratio": statistics.median(ratios), "mib_per_s": statistics.median(rates)}
 
 
@@ -185,9 +185,9 @@ def attack(flood: Flood, server: Server) -> Iterator[Callable[[str], dict[str, f
             process.kill()
 
 
-def honest(server: Server, for_s: float) -> Asked:
+def honest(server: Server, for_s: float) -> HonestRequests:
     """Ask for some seconds, and at least once."""
-    found, ends_s = Asked(), time.perf_counter() + for_s
+    found, ends_s = HonestRequests(), time.perf_counter() + for_s
     while (begin_s := time.perf_counter()) < ends_s or not (found.seconds or found.errors):
         try:
             server.ask()
@@ -203,13 +203,13 @@ def over(rounds: list[Round]) -> dict[str, Any]:
     """Return medians over rounds, and the worst of errors and memory."""
     result: dict[str, Any] = {}
     for phase in ("pushed", "held", "renewed"):
-        asked: list[Asked] = [getattr(one, phase) for one in rounds]
+        phases: list[HonestRequests] = [getattr(one, phase) for one in rounds]
         ratios = [
             there.median_ms / statistics.mean(one.quiet_ms)
-            for there, one in zip(asked, rounds, strict=True)
+            for there, one in zip(phases, rounds, strict=True)
         ]
-        errors = [error for there in asked for error in there.errors]
-        result[phase] = summary([s for there in asked for s in there.seconds]) | {
+        errors = [error for there in phases for error in there.errors]
+        result[phase] = summary([s for there in phases for s in there.seconds]) | {
             "ratio": statistics.median(ratios), "ratios": ratios,
             "errors": len(errors), "first_errors": errors[:3],
         }  # fmt: skip
@@ -235,10 +235,10 @@ def memory_mib(pid: int, row: str) -> float:
     return int(status.split(f"{row}:")[1].split()[0]) / 1024
 
 
-def progress(said: str) -> None:
+def progress(message: str) -> None:
     """Show on a terminal what is being done."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{said}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -92,13 +92,13 @@ def serve(folder: Path, *, is_open: bool) -> Iterator[Server]:
         options = ["--tls-cert", certificate, "--tls-key", key, "--tokens", tokens]
         credentials = Credentials(token=add_token(tokens, "ann", ["predict"]), ca=ca)
     job = next(iter(read_campaign(CAMPAIGN).jobs.values()))
-    asked = [Placement(job, find_device("v100-16gb"))]
-    told = ("--release", pretrained_release(), "--no-outcomes", *options)
+    placements = [Placement(job, find_device("v100-16gb"))]
+    arguments = ("--release", pretrained_release(), "--no-outcomes", *options)
     with (
-        serving(*told, cwd=folder) as running,
+        serving(*arguments, cwd=folder) as running,
         PresageClient(running.target, credentials=credentials) as client,
     ):
-        yield Server(running.process.pid, running.port, lambda: client.predict(asked), ca)
+        yield Server(running.process.pid, running.port, lambda: client.predict(placements), ca)
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def page(outcomes: Outcomes) -> Iterator[str]:
                     _mean(alike, *column, margin=column[0] == "average_jct_s")
                     for column in _COLUMNS.values()
                 ]
-                yield f"| {_named(policy)} | {_told(forecast, risk)} | {' | '.join(cells)} |"
+                yield f"| {_named(policy)} | {_label(forecast, risk)} | {' | '.join(cells)} |"
     yield from _risks(outcomes)
     yield from _noises(outcomes)
 
@@ -201,5 +201,5 @@ def _named(policy: str) -> str:
     return {TWICE: "packing, twice over", FOUR: "the same, 4 on a device"}.get(policy, policy)
 
 
-def _told(forecast: str, risk: float) -> str:
+def _label(forecast: str, risk: float) -> str:
     return forecast if risk == 0.1 else f"{forecast}, risk {risk:g}"

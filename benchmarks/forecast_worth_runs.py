@@ -154,11 +154,11 @@ def _forecaster(
             Predicted(_predictor(releases / f"{fold}" / "release"), risk=run.risk)
             for fold in range(FOLDS)
         ]
-        return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
+        return CrossFitted(of, fold_of([one.job.family for one in world.features.values()]))
     return Noisy(Oracle(ground_truth, cluster), spread=run.noise, bias=run.bias, seed=run.seed)
 
 
-class Strangers:
+class CrossFitted:
     """Every job is foretold by a release that has learnt nothing of its family."""
 
     def __init__(self, of: Sequence[Forecaster], fold: Mapping[str, int]) -> None:
@@ -170,16 +170,16 @@ class Strangers:
 
     def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Of each, by the release to which it is a stranger."""
-        told = [forecaster.predictions(requests) for forecaster in self._of]
-        return [told[self._fold_of(job)][i] for i, (job, _) in enumerate(requests)]
+        answers = [forecaster.predictions(requests) for forecaster in self._of]
+        return [answers[self._fold_of(job)][i] for i, (job, _) in enumerate(requests)]
 
     def slowdowns(
         self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
         """Of each member, by the release to which it is a stranger."""
-        told = [forecaster.slowdowns(requests) for forecaster in self._of]
+        answers = [forecaster.slowdowns(requests) for forecaster in self._of]
         return [
-            [_known(told[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
+            [_known(answers[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
             for i, (_, jobs) in enumerate(requests)
         ]
 

@@ -32,7 +32,7 @@ from presage.schedulers.core.queue import Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.predicted import Predictor as Asked
+from presage.schedulers.forecasters.predicted import Predictor as ServicePredictor
 from presage.schedulers.policies.gang.policy import Gang
 from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
@@ -86,7 +86,7 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
     took: dict[str, list[Took]] = {when: [] for when in WHEN}
     started, occupancies = 0, 0
     for _ in range(AFRESH):
-        with _foretold(case) as (predictor, service_s):
+        with _service(case) as (predictor, service_s):
             features = read_measurements(lucid).features  # nobody has looked at them before
             world = _World(predictor, service_s, features, own=case.own)
             occupancies = world.occupancies
@@ -111,9 +111,9 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
 
 def _small(features: Mapping[str, JobFeatures]) -> list[str]:
     """Models of which the release says that they fit beside the jobs on the devices."""
-    told = Predicted(Predictor(load_release(SHIPPED)))
+    forecaster = Predicted(Predictor(load_release(SHIPPED)))
     jobs = [Job(model, 0.0, features=one, iterations=1) for model, one in features.items()]
-    predictions = told.predictions([(job, KIND) for job in jobs])
+    predictions = forecaster.predictions([(job, KIND) for job in jobs])
     left = MEMORY_BYTES - TENANT[1]
     return [
         job.job_id
@@ -135,7 +135,7 @@ class _World:
 
     def __init__(
         self,
-        predictor: Asked,
+        predictor: ServicePredictor,
         service_s: Callable[[], float],
         features: Mapping[str, JobFeatures],
         *,
@@ -185,7 +185,7 @@ def _own(features: JobFeatures, number: int, *, own: bool) -> JobFeatures:
 
 
 @contextmanager
-def _foretold(case: Case) -> Iterator[tuple[Asked, Callable[[], float]]]:
+def _service(case: Case) -> Iterator[tuple[ServicePredictor, Callable[[], float]]]:
     """The release that ships, and seconds of the processor that a service of it has used."""
     if case.where == "in process":
         yield Predictor(load_release(SHIPPED)), lambda: 0.0

@@ -14,8 +14,8 @@ from gang_decision import CASES, GANGS, MEMBERS, NODES, WHEN
 from gang_plans import LARGE, NODE, SMALL, Large, Small
 from gang_runs import (
     ANYWHERE,
+    FORECAST_SETTINGS,
     FORECASTS,
-    FORETOLD,
     GANG,
     KEEPS_NOTHING,
     ONE,
@@ -77,7 +77,7 @@ def page(made: Made) -> Iterator[str]:
     yield from _streams(made)
     yield from _sweep(made)
     yield from _optimised(made)
-    yield from _foretold(made)
+    yield from _by_forecast(made)
     yield ""
     yield LAST.rstrip()
 
@@ -108,17 +108,17 @@ def _large(made: Made) -> Iterator[str]:
     yield f"| gang | bound | {' | '.join(names)} |"
     yield f"|---|---:|{'---:|' * len(names)}"
     for case in LARGE:
-        told = made[case]
+        results = made[case]
         title = f"{case.members} of {case.free:,}, {_of_case(case)}"
-        cells = [f"{told[name]['cost']:.4f}" if name in told else "-" for name in names]
-        yield f"| {title} | {told['bound']:.4f} | {' | '.join(cells)} |"
+        cells = [f"{results[name]['cost']:.4f}" if name in results else "-" for name in names]
+        yield f"| {title} | {results['bound']:.4f} | {' | '.join(cells)} |"
     yield from ("", "Milliseconds of the processor:", "")
     yield f"| gang | {' | '.join(names)} |"
     yield f"|---|{'---:|' * len(names)}"
     for case in LARGE:
-        told = made[case]
+        results = made[case]
         title = f"{case.members} of {case.free:,}, {_of_case(case)}"
-        cells = [f"{told[name]['ms']:,.1f}" if name in told else "-" for name in names]
+        cells = [f"{results[name]['ms']:,.1f}" if name in results else "-" for name in names]
         yield f"| {title} | {' | '.join(cells)} |"
     yield ""
 
@@ -128,12 +128,12 @@ def _decisions(made: Made) -> Iterator[str]:
     yield "| forecasts | unlike neighbours | gang | ms | CPU ms | service, CPU ms | slowest ms | |"
     yield "|---|---:|---|---:|---:|---:|---:|---|"
     for case in CASES:
-        told = made[case]
+        results = made[case]
         for when in WHEN:
-            of = told[when]
+            of = results[when]
             met = "met" if of["wall_ms"] < BAR_MS else "**missed**"
             yield (
-                f"| {case.where} | {told['occupancies']:,} | {when} | {of['wall_ms']:.0f} "
+                f"| {case.where} | {results['occupancies']:,} | {when} | {of['wall_ms']:.0f} "
                 f"| {of['cpu_ms']:.0f} | {of['service_ms']:.0f} | {of['worst_ms']:.0f} | {met} |"
             )
     yield ""
@@ -233,14 +233,14 @@ def _optimised(made: Made) -> Iterator[str]:
     yield ""
 
 
-def _foretold(made: Made) -> Iterator[str]:
+def _by_forecast(made: Made) -> Iterator[str]:
     yield FORECASTED
     yield (
         "| world | policy | forecasts | JCT h | of best-fit's % | slowdown | 99 % "
         "| out of memory | in use % |"
     )
     yield f"|---|---|---|{'---:|' * 6}"
-    for world, trace, load in FORETOLD:
+    for world, trace, load in FORECAST_SETTINGS:
         base = _alike(made, world, trace, load, "best-fit")
         for policy in (GANG, "packing:overcommit=2"):
             for forecast in FORECASTS:

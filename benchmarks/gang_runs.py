@@ -66,7 +66,7 @@ ONE = ("gavel", "ITP 2", 1.1)  # where weights are swept, and optimisers and for
 RATIOS = ((0, 1), (1, 8), (1, 3), (1, 1), (3, 1), (8, 1), (1, 0))  # alpha, beta
 OPTIMISERS = ("tree", "frog-leaping", "as-published", "greedy")
 FORECASTS = ("oracle", "table", "shipped", "none")
-FORETOLD = [ONE, ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1)]
+FORECAST_SETTINGS = [ONE, ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1)]
 
 
 class World(NamedTuple):
@@ -97,8 +97,8 @@ def world(name: str, folder: Path) -> World:
     memory_bytes = find_device(kind, devices).memory_bytes
     models = measured.models_on(kind)
     jobs = [Job(model, 0.0, features=measured.features[model], iterations=1) for model in models]
-    told = Predicted(_shipped(), risk=0.5).predictions([(job, kind) for job in jobs])
-    known = [one for one in told if one is not None]
+    predictions = Predicted(_shipped(), risk=0.5).predictions([(job, kind) for job in jobs])
+    known = [one for one in predictions if one is not None]
     busy = {
         (m, kind): o.compute_milli / FULL_DEVICE_MILLI for m, o in zip(models, known, strict=True)
     }
@@ -133,16 +133,16 @@ def by_optimiser(name: str) -> str:
 
 def runs() -> list[Run]:
     """All, each once."""
-    asked = [(*setting, policy, "oracle") for setting in SETTINGS for policy in POLICIES]
-    asked += [(*ONE, swept(near, *ratio), "oracle")
+    settings = [(*setting, policy, "oracle") for setting in SETTINGS for policy in POLICIES]
+    settings += [(*ONE, swept(near, *ratio), "oracle")
               for near in ("node", "cluster") for ratio in RATIOS]  # fmt: skip
-    asked += [(*ONE, by_optimiser(name), "oracle") for name in OPTIMISERS]
-    asked += [(*setting, policy, forecast)
-              for setting in FORETOLD for policy in (GANG, "packing:overcommit=2")
+    settings += [(*ONE, by_optimiser(name), "oracle") for name in OPTIMISERS]
+    settings += [(*setting, policy, forecast)
+              for setting in FORECAST_SETTINGS for policy in (GANG, "packing:overcommit=2")
               for forecast in FORECASTS]  # fmt: skip
     return [
         Run(of, trace, load, policy, seed, forecast)
-        for of, trace, load, policy, forecast in dict.fromkeys(asked)
+        for of, trace, load, policy, forecast in dict.fromkeys(settings)
         for seed in SEEDS
     ]
 

@@ -63,9 +63,9 @@ def _counter_that_knows_groups() -> FlopCounterMode:
     def gradients(
         grad: torch.Size, image: torch.Size, weight: torch.Size, *settings: Any, out_shape: Any
     ) -> int:
-        transposed, wanted = settings[4], settings[-1]
+        transposed, output_mask = settings[4], settings[-1]
         places = image if transposed else grad
-        return sum(wanted[:2]) * 2 * math.prod(places) * math.prod(weight[1:])
+        return sum(output_mask[:2]) * 2 * math.prod(places) * math.prod(weight[1:])
 
     mapping = {torch.ops.aten.convolution_backward: gradients}
     return FlopCounterMode(display=False, custom_mapping=mapping)

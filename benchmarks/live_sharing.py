@@ -62,7 +62,7 @@ NODE_GIB = 4.0
 JOB = str(Path(__file__).parent.parent / "examples/cluster_job.py")
 SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 17.0
 SHORTEST_S, LONGEST_S = 25.0, 75.0
-ROUNDS, ALONE_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
+ROUNDS, SOLO_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
 SHORT = 60  # iterations of those that run to their end
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    rounds, together = [_kept(output / "alone-0.json", lambda: measured_alone(output))], []
+    rounds, together = [_kept(output / "alone-0.json", lambda: measure_solo(output))], []
     for i in range(ROUNDS):
         pairs = list(combinations_with_replacement(sorted(KINDS), 2))[i::ROUNDS]
         together.append(
@@ -116,44 +116,44 @@ def main() -> None:
                 output / f"together-{i}.json", lambda pairs=pairs: measured_together(output, pairs)
             )
         )
-        rounds.append(_kept(output / f"alone-{i + 1}.json", lambda: measured_alone(output)))
-    alone = of_rounds(rounds)
+        rounds.append(_kept(output / f"alone-{i + 1}.json", lambda: measure_solo(output)))
+    solo = of_rounds(rounds)
     at_mean_speed = [
         (kinds, [step_s / slower for step_s in steps_s])
         for i, part in enumerate(together)
-        for slower in [_slower(alone, rounds[i : i + 2])]
+        for slower in [_slower(solo, rounds[i : i + 2])]
         for kinds, steps_s in part
     ]
     tables = output / "tables"
-    write_tables(alone, at_mean_speed, tables)
-    jobs = submissions(alone)
+    write_tables(solo, at_mean_speed, tables)
+    jobs = submissions(solo)
     live, slower, held = {}, {}, {}
     for name, policy in POLICIES.items():
         live[name] = _kept(
             output / f"{name}.json", lambda policy=policy: lived(policy, jobs, tables, output)
         )
-        rounds.append(_kept(output / f"alone after {name}.json", lambda: measured_alone(output)))
-        slower[name] = _slower(alone, rounds[-2:])
+        rounds.append(_kept(output / f"alone after {name}.json", lambda: measure_solo(output)))
+        slower[name] = _slower(solo, rounds[-2:])
     for name in HELD:
         held[name] = _kept(
             output / f"{name}, held.json",
             lambda name=name: lived(POLICIES[name], jobs, tables, output, "--hard-shares"),
         )
-    urgent = _urgent(alone, at_mean_speed, output)
+    urgent = _urgent(solo, at_mean_speed, output)
     simulated, divided = (
         {
-            name: simulate(policy, jobs, alone, tables, slower[name], undivided)
+            name: simulate(policy, jobs, solo, tables, slower[name], undivided)
             for name, policy in POLICIES.items()
         }
         for undivided in (undivided_part(*urgent), 0.0)
     )
     PAGE.write_text(
-        "\n".join(page(alone, at_mean_speed, urgent, jobs, live, simulated, divided, held)) + "\n"
+        "\n".join(page(solo, at_mean_speed, urgent, jobs, live, simulated, divided, held)) + "\n"
     )
 
 
 def _urgent(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     output: Path,
 ) -> tuple[float, float]:
@@ -163,19 +163,19 @@ def _urgent(
     """
     pairs = [
         (one, other)
-        for one in sorted(alone)
-        for other in sorted(alone)
-        if alone[one]["busy"] + alone[other]["busy"] <= 1.0
+        for one in sorted(solo)
+        for other in sorted(solo)
+        if solo[one]["busy"] + solo[other]["busy"] <= 1.0
     ]
-    before = _kept(output / "alone before urgent.json", lambda: measured_alone(output))
+    before = _kept(output / "alone before urgent.json", lambda: measure_solo(output))
     rows = _kept(output / "urgent.json", lambda: measured_together(output, pairs, urgent=True))
-    after = _kept(output / "alone after urgent.json", lambda: measured_alone(output))
-    slower = _slower(alone, [before, after])
+    after = _kept(output / "alone after urgent.json", lambda: measure_solo(output))
+    slower = _slower(solo, [before, after])
     equal: dict[tuple[str, str], list[float]] = {}
     for kinds, steps_s in together:
         for (one, other), step_s in zip((kinds, kinds[::-1]), steps_s, strict=True):
-            equal.setdefault((one, other), []).append(step_s / alone[one]["step_s"] - 1)
-    tenfold = [steps_s[0] / slower / alone[one]["step_s"] - 1 for (one, _), steps_s in rows]
+            equal.setdefault((one, other), []).append(step_s / solo[one]["step_s"] - 1)
+    tenfold = [steps_s[0] / slower / solo[one]["step_s"] - 1 for (one, _), steps_s in rows]
     return statistics.mean(tenfold), statistics.mean(
         statistics.mean(equal[one, other]) for (one, other), _ in rows
     )
@@ -209,26 +209,26 @@ def of_rounds(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, 
 
 
 def _slower(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     rounds: Sequence[Mapping[str, Mapping[str, float]]],
 ) -> float:
     """How many times as long steps took in some rounds, in the mean of all kinds."""
     return statistics.mean(
-        one[kind]["step_s"] / alone[kind]["step_s"] for one in rounds for kind in alone
+        one[kind]["step_s"] / solo[kind]["step_s"] for one in rounds for kind in solo
     )
 
 
-def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
+def submissions(solo: Mapping[str, Mapping[str, float]]) -> list[Submission]:
     """The same each time: kinds in turn, lengths drawn by a seed."""
     draw = random.Random(SEED)
-    names = sorted(alone)
+    names = sorted(solo)
     urgent = set(draw.sample(range(JOBS), URGENT))
     at_s = 0.0
     found = []
     for number in range(JOBS):
         kind = names[number % len(names)]
         length_s = draw.uniform(SHORTEST_S, LONGEST_S)
-        iterations = max(10, round(length_s / alone[kind]["step_s"]))
+        iterations = max(10, round(length_s / solo[kind]["step_s"]))
         found.append(Submission(f"job-{number:02}", at_s, kind, iterations, number in urgent))
         at_s += draw.expovariate(1 / EVERY_S)
     return found
@@ -288,15 +288,15 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
     )
 
 
-def measured_alone(output: Path) -> dict[str, dict[str, float]]:
+def measure_solo(output: Path) -> dict[str, dict[str, float]]:
     """Of each kind of job: its step, its setup, its start, how busy and how large it is.
 
     Two kinds are measured at a time, each on a core of its own: later the other is busy, too.
     """
     kinds, found = sorted(KINDS), {}
-    with cluster(output / "alone", "best-fit", "none") as client:
+    with cluster(output / "solo", "best-fit", "none") as client:
         for pair in zip(kinds[::2], kinds[1::2], strict=True):
-            found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, ALONE_S)), strict=True)
+            found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, SOLO_S)), strict=True)
             for kind, row in zip(pair, _whole(client, pair), strict=True):
                 took_s = row.ended_unix_s - row.started_unix_s
                 found[kind]["setup_s"] = max(0.0, took_s - SHORT * found[kind]["step_s"])
@@ -392,13 +392,13 @@ def _of_samples(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def write_tables(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     target: Path,
 ) -> None:
     """What was measured, as a campaign's tables."""
     made = Imported(Origin("live", "this machine", "none"))
-    for kind, of in alone.items():
+    for kind, of in solo.items():
         config = parse(kind)
         made.job(
             kind, graph=trace(config), name=config.model, family=config.family,
@@ -414,7 +414,7 @@ def write_tables(
             {
                 "job_id": kind,
                 "step_time_median_s": step_s,
-                "solo_step_time_s": alone[kind]["step_s"],
+                "solo_step_time_s": solo[kind]["step_s"],
             }
             for kind, step_s in zip(kinds, steps_s, strict=True)
         ]
@@ -463,7 +463,7 @@ def _outcome(row: pb.JobStatus) -> dict[str, Any]:
 def simulate(
     policy: str,
     jobs: Sequence[Submission],
-    alone: Mapping[str, Any],
+    solo: Mapping[str, Any],
     tables: Path,
     slower: float,
     undivided: float,
@@ -482,13 +482,13 @@ def simulate(
         Job(
             one.job_id, one.after_s, model=one.kind, iterations=one.iterations,
             latency_sensitive=one.urgent, compute_milli=KINDS[one.kind].request_milli,
-            checkpointing=Checkpointing(restart_s=slower * alone[one.kind]["setup_s"]),
+            checkpointing=Checkpointing(restart_s=slower * solo[one.kind]["setup_s"]),
         )
         for one in jobs
     ]  # fmt: skip
     duration_s = {
-        one.job_id: alone[one.kind]["start_s"]
-        + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
+        one.job_id: solo[one.kind]["start_s"]
+        + slower * (solo[one.kind]["setup_s"] + one.iterations * solo[one.kind]["step_s"])
         for one in jobs
     }
     ground_truth = MeasuredTruth(

@@ -261,11 +261,11 @@ def section_repeatability(seconds: float) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / name for name in ("first", "second")]
         jobs, together = max(4, round(seconds / 4 / 6)), max(3, round(seconds / 4 / 12))
-        wanted = CampaignSettings(
+        settings = CampaignSettings(
             campaign="repeat", budget_s=seconds, jobs=jobs, colocations=together
         )
         for folder in folders:
-            run_campaign(folder, wanted, lambda progress: say(json.dumps(progress.current)))
+            run_campaign(folder, settings, lambda progress: say(json.dumps(progress.current)))
         return [
             "",
             "## How well two passes agree",

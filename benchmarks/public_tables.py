@@ -118,7 +118,7 @@ def near_twins(datasets: Path, seed: int) -> tuple[float, list[np.ndarray]]:
     rows = rows.take(np.isfinite(rows.measured))
     median = task.cross_forecast(rows, "model", seed=seed, progress=_silent).quantiles
     off = 100 * np.abs(median[:, LEVELS.index(0.5)] / rows.measured - 1)
-    twin = _has_twin(rows, split_folds(rows.who, "model", seed=seed))
+    twin = _has_twin(rows, split_folds(rows.metadata, "model", seed=seed))
     return float(twin.mean()), [off[twin], off[~twin]]
 
 
@@ -128,7 +128,7 @@ def _has_twin(rows: Rows, folds: Folds) -> np.ndarray:
     of_sample = table[["forward_flops", "peak_live_bytes"]].div(table["batch_size"], axis=0)
     sizes = np.log(np.column_stack([of_sample, table["parameters"]]))
     out = np.zeros(len(rows), dtype=bool)
-    for at in rows.who.groupby("family").indices.values():
+    for at in rows.metadata.groupby("family").indices.values():
         near = (np.abs(sizes[at][:, None] - sizes[at][None]) <= np.log(TWIN)).all(axis=-1)
         out[at] = (near & (folds[at][:, None] != folds[at][None])).any(axis=1)
     return out
@@ -219,25 +219,25 @@ def _off(figures: Mapping[str, float] | None) -> str:
 
 
 def _worst(slices: Mapping[str, Mapping[str, float]], most: int, *, covers: bool = False) -> str:
-    said = []
+    text = []
     for name, figures in list(slices.items())[:most]:
         text = f"{name} {figures['mape']:.1f} ({figures['rows']:.0f})"
         if covers:
             text += f", {figures['coverage']:.0f} / {figures['coverage_90']:.0f}"
-        said.append(text)
-    return "; ".join(said)
+        text.append(text)
+    return "; ".join(text)
 
 
 def main() -> None:
     datasets = Path(sys.argv[1])
     with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
-        asked = {
+        questions = {
             question: [pool.submit(ask, question, datasets, seed) for seed in SEEDS]
             for question in QUESTIONS
         }
         twins = [pool.submit(near_twins, datasets, seed) for seed in SEEDS]
         found = {}
-        for question, running in asked.items():
+        for question, running in questions.items():
             found[question] = [one.result() for one in running]
             figures = ", ".join(_off(r["mlp"]) for r in found[question])
             sys.stderr.write(f"{question.title}, {found[question][0]['split']}: {figures}\n")

@@ -71,7 +71,7 @@ class Recorder:
         if call["call"] == "nvmlDeviceGetSamples":
             answer = answer[0], [_sample(answer[0], sample) for sample in answer[1]]
         if call["call"] != "nvmlGpmMetricsGet":
-            self.calls.append(call | {"answer": _told(answer)})
+            self.calls.append(call | {"answer": _as_json(answer)})
             return
         for metric in answer.metrics[: answer.numMetrics]:
             value = {"value": float(metric.value), "nvmlReturn": int(metric.nvmlReturn)}
@@ -92,15 +92,15 @@ def _sample(kind: int, sample: Any) -> dict[str, Any]:
     }
 
 
-def _told(answer: Any) -> Any:
+def _as_json(answer: Any) -> Any:
     if answer is None or isinstance(answer, int | float | str | dict):
         return answer
     if isinstance(answer, list | tuple):
-        return [_told(item) for item in answer]
+        return [_as_json(item) for item in answer]
     if isinstance(answer, ctypes.Structure):
-        return {field[0]: _told(getattr(answer, field[0])) for field in answer._fields_}
+        return {field[0]: _as_json(getattr(answer, field[0])) for field in answer._fields_}
     if fields := getattr(answer, "__dict__", None):
-        return {key: _told(value) for key, value in fields.items()}
+        return {key: _as_json(value) for key, value in fields.items()}
     return answer.value if isinstance(answer, ctypes._SimpleCData) else "handle"
 
 

@@ -101,9 +101,9 @@ def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
         figures |= measure.batches(bench, [s for s in servers if s.kind.name != "echo"])
         if "presage" in of:
             say("Predict, PredictMatrix")
-            asked = [s for s in servers if s.kind.name in ("echo", "presage")]
-            figures |= measure.predict_latency(bench, asked)
-            figures |= measure.bulk(bench, next(s for s in asked if s.kind.name == "presage"))
+            measured = [s for s in servers if s.kind.name in ("echo", "presage")]
+            figures |= measure.predict_latency(bench, measured)
+            figures |= measure.bulk(bench, next(s for s in measured if s.kind.name == "presage"))
     if "presage" in of:
         say("in process, several processes, many requests")
         figures |= measure.in_process(bench)

@@ -63,7 +63,7 @@ class FakeNode:
             tasks=self.tasks.values(),
         )  # fmt: skip
 
-    def obey(self, orders: pb.NodeOrders) -> None:
+    def apply(self, orders: pb.NodeOrders) -> None:
         """Begin what is new, forget what is over."""
         self.answered += 1
         self.waits.set()
@@ -100,7 +100,7 @@ async def _attach(channel: grpc.aio.Channel, node: FakeNode, pace: Pace) -> None
 
     stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
     async for orders in stub.Attach(reports()):
-        node.obey(orders)
+        node.apply(orders)
 
 
 def load(nodes: int, output: Path, port: int = 50171) -> dict[str, float]:

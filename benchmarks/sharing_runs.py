@@ -21,7 +21,7 @@ from statistics import mean, median
 from typing import Any
 
 from cross_fitted import FOLDS, fold_of
-from forecast_worth_runs import DATASETS, KIND, MEMORY_BYTES, Strangers
+from forecast_worth_runs import DATASETS, KIND, MEMORY_BYTES, CrossFitted
 
 from presage.models.release.release import load_release
 from presage.schedulers.core.action import Action
@@ -121,7 +121,7 @@ def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]
     ground_truth = MeasuredTruth({}, world, KIND)
     names = world.models_on(KIND)  # that the trace's jobs are drawn from
     jobs = [Job(name, 0.0, model=name, features=world.features[name]) for name in names]
-    forecasts = Forecasts(_strangers(world, risk, releases), cluster)
+    forecasts = Forecasts(_cross_fitted(world, risk, releases), cluster)
     forecasts.expect(jobs)
     above = [
         forecasts.prediction(j, KIND).memory_bytes < ground_truth.memory_bytes(j, KIND)
@@ -158,18 +158,18 @@ def _philly() -> Trace:
 def _day(run: Run) -> Trace:
     """Jobs of the trace from a drawn one on, within a day; of a large cluster's all, and again."""
     trace = _philly()
-    wanted_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
+    remaining_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
     first = random.Random(run.seed).randrange(len(trace.jobs))
     jobs: list[Job] = []
     duration_s: dict[str, float] = {}
     for job, of in _from(trace, first):
-        if wanted_s <= 0:
+        if remaining_s <= 0:
             break
         takes_s = trace.duration_s[of]
         if takes_s <= LONGEST_S and job.gpus <= run.nodes * DEVICES_OF_A_NODE:
             jobs.append(job)
             duration_s[job.job_id] = takes_s
-            wanted_s -= job.gpus * takes_s
+            remaining_s -= job.gpus * takes_s
     begin_s = jobs[0].submit_s
     pressed = DAY_S / (jobs[-1].submit_s - begin_s)
     moved = [replace(job, submit_s=(job.submit_s - begin_s) * pressed, model="") for job in jobs]
@@ -193,12 +193,12 @@ def _forecaster(
         return NoForecasts()
     if run.forecast == "oracle":
         return Oracle(ground_truth, cluster)
-    return _strangers(world, run.risk, releases)
+    return _cross_fitted(world, run.risk, releases)
 
 
-def _strangers(world: Measurements, risk: float, releases: Path) -> Forecaster:
+def _cross_fitted(world: Measurements, risk: float, releases: Path) -> Forecaster:
     of = [Predicted(_predictor(releases / f"{i}" / "release"), risk=risk) for i in range(FOLDS)]
-    return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
+    return CrossFitted(of, fold_of([one.job.family for one in world.features.values()]))
 
 
 @lru_cache

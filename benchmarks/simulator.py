@@ -22,10 +22,10 @@ from simulator_runs import (
     ONE_VC,
     PHILLY,
     Run,
-    alone,
     bare,
     decisions_ms,
     grown,
+    isolated,
     profiled_sharing,
     profiled_whole,
     sharing,
@@ -73,7 +73,7 @@ class Bar(NamedTuple):
     """What was wanted, and whether it was met."""
 
     what: str
-    wanted: str
+    target: str
     found: str
     met: bool
 
@@ -92,14 +92,14 @@ def main() -> None:
     introduction = INTRODUCTION.format(
         rounds=args.rounds, cores=os.cpu_count(), load=os.getloadavg()[0]
     )
-    told = [
+    sections = [
         *whole(args.datasets, args.rounds, bars),
         *shared(philly, tables, args.rounds, bars),
         *decisions(philly, tables[-1], bars),
         *growth(philly, args.jobs_at_most),
         *where_time_goes(philly, tables[-1]),
     ]
-    lines = ["# How fast the simulator is", "", introduction, "", *barred(bars), *told]
+    lines = ["# How fast the simulator is", "", introduction, "", *barred(bars), *sections]
     PAGE.write_text("\n".join(lines) + "\n")
     missed = [bar.what for bar in bars if not bar.met]
     if missed:
@@ -119,7 +119,7 @@ def barred(bars: Sequence[Bar]) -> list[str]:
     return [
         "| bar | wanted | found | |",
         "|---|---:|---:|---|",
-        *(f"| {what} | {wanted} | {found} | {_MET[met]} |" for what, wanted, found, met in bars),
+        *(f"| {what} | {target} | {found} | {_MET[met]} |" for what, target, found, met in bars),
         "",
     ]
 
@@ -140,7 +140,7 @@ def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
         yield "|---|---:|---:|---:|---:|---:|---:|---:|"
         for policy, published_s in zip(LISTS, PUBLISHED_S[key], strict=True):
             pairs = [
-                [alone(how, datasets / path, nodes, policy) for how in (simulated, bare)]
+                [isolated(how, datasets / path, nodes, policy) for how in (simulated, bare)]
                 for _ in range(rounds if key == "philly" else SHORT_ROUNDS * rounds)
             ]
             run, floor = (quickest(runs) for runs in zip(*pairs, strict=True))
@@ -186,7 +186,7 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
                 ("packing", "release"),
             ):
                 given = (philly, folder, SHARED_JOBS, nodes, policy, forecast)
-                run = quickest([alone(sharing, *given) for _ in range(rounds)])
+                run = quickest([isolated(sharing, *given) for _ in range(rounds)])
                 most = max(most, run.shared)
                 yield (
                     f"| {folder.name} | {nodes * 8} | {policy} | {forecast} "
@@ -218,7 +218,7 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
         "|---|---:|---:|",
     )
     for policy in POLICIES:
-        took = alone(decisions_ms, philly, tables, policy, PENDING, WIDE_NODES, DECISIONS, False)
+        took = isolated(decisions_ms, philly, tables, policy, PENDING, WIDE_NODES, DECISIONS, False)
         yield f"| {policy} | {median(took):.2f} | {max(took):.1f} |"
         bars.append(_below(f"{policy}: a decision, ms", DECISION_MS, median(took)))
     yield from (
@@ -233,7 +233,9 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
     )
     for policy in POLICIES:
         for pending in OWN_PENDING if policy == "packing" else (PENDING,):
-            took = alone(decisions_ms, philly, tables, policy, pending, WIDE_NODES, DECISIONS, True)
+            took = isolated(
+                decisions_ms, philly, tables, policy, pending, WIDE_NODES, DECISIONS, True
+            )
             yield f"| {policy} | {pending:,} | {median(took):.2f} | {max(took):.1f} |"
             what = f"{policy}: a decision of {pending:,} jobs with features of their own, ms"
             bars.append(_below(what, DECISION_MS, median(took)))
@@ -257,7 +259,7 @@ def growth(philly: Path, most: int) -> Iterator[str]:
     found: dict[str, list[Run]] = {}
     for policy in GROWN_POLICIES:
         for jobs in sizes:
-            run = alone(grown, philly, jobs, 64, GROWN_LOAD, policy)
+            run = isolated(grown, philly, jobs, 64, GROWN_LOAD, policy)
             found.setdefault(policy, []).append(run)
             yield (
                 f"| {policy} | {jobs:,} | {run.cpu_s:.2f} | {run.jobs_per_s:,.0f} "
@@ -283,8 +285,8 @@ def _draw_growth(found: Mapping[str, Sequence[Run]], target: Path) -> None:
 def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
     """Shares of files of the simulator in the time of two runs."""
     spent = {
-        "sjf": alone(profiled_whole, philly, 64, "sjf"),
-        f"packing, {tables.name}": alone(
+        "sjf": isolated(profiled_whole, philly, 64, "sjf"),
+        f"packing, {tables.name}": isolated(
             profiled_sharing, philly, tables, SHARED_JOBS, SHARED_NODES[-1], "packing"
         ),
     }
@@ -324,12 +326,12 @@ def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
     figure.savefig(PICTURES / "simulator_profile.png")
 
 
-def _at_least(what: str, wanted: float, found: float) -> Bar:
-    return Bar(what, f">= {wanted:,.0f}", f"{found:,.0f}", found >= wanted)
+def _at_least(what: str, target: float, found: float) -> Bar:
+    return Bar(what, f">= {target:,.0f}", f"{found:,.0f}", found >= target)
 
 
-def _below(what: str, wanted: float, found: float) -> Bar:
-    return Bar(what, f"< {wanted:g}", f"{found:.2f}", found < wanted)
+def _below(what: str, target: float, found: float) -> Bar:
+    return Bar(what, f"< {target:g}", f"{found:.2f}", found < target)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Run(NamedTuple):
         return self.jobs / self.cpu_s
 
 
-def alone(function: Any, *args: Any) -> Any:
+def isolated(function: Any, *args: Any) -> Any:
     """What a function of this module answers, in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *args).result()

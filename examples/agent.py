@@ -54,13 +54,13 @@ def main() -> None:
         device = client.device(here.kind)  # as it was measured for the release
         for config in track(configs, "running jobs"):
             job = features(config)
-            (foretold,) = client.predict([Placement(job, device)])
+            (predicted,) = client.predict([Placement(job, device)])
             ran = measure_solo(config, here, options, window_s=0.5).members[0]
             outcome = Outcome(
                 idempotency_key=f"{Path(__file__).stem}/{here.kind}/{time.time_ns()}",
                 job=job,
                 device=device,
-                release_id=foretold.step_time_s.release_id,
+                release_id=predicted.step_time_s.release_id,
                 finished_at_unix_s=time.time(),
                 compute_utilization=ran.compute_utilization,
                 memory_peak_bytes=ran.memory_peak_bytes,
@@ -69,7 +69,7 @@ def main() -> None:
             )
             client.report([outcome])
             if ran.step_time_median_s is not None:
-                ratios.append(ran.step_time_median_s / foretold.step_time_s.median)
+                ratios.append(ran.step_time_median_s / predicted.step_time_s.median)
     middle = f"{median(ratios):.2f} times what was foretold" if ratios else "nothing: all failed"
     print(f"{len(configs)} outcomes reported; the median step took {middle}")
 

@@ -12,7 +12,7 @@ from typer.main import get_command
 from presage.__main__ import main
 from presage.cli import app as cli
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.command_lines import check_parses, private_words, shell_commands
+from tests.command_lines import check_parses, shell_commands
 from tests.schedulers.live.ui.stand_in import StandIn
 from tests.test_terminal import run
 
@@ -64,11 +64,6 @@ def test_help_has_sections_and_ends_with_examples_that_parse(words, monkeypatch,
     for command in commands:
         check_parses(command)
         assert " ".join(command).startswith(words)
-
-
-@pytest.mark.parametrize("words", ALL)
-def test_help_is_written_in_the_words_of_the_field(words, monkeypatch, capsys):
-    assert not private_words(help_of(words, monkeypatch, capsys))
 
 
 def test_the_list_of_commands_is_grouped(monkeypatch, capsys):

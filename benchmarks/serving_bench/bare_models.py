@@ -31,7 +31,7 @@ def once_s(count: int) -> float:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    once_s(asked["rows"])
-    times_s = [once_s(asked["rows"]) for _ in range(asked["calls"])]
+    spec = json.loads(line)
+    once_s(spec["rows"])
+    times_s = [once_s(spec["rows"]) for _ in range(spec["calls"])]
     print(json.dumps({"p50_us": 1e6 * statistics.median(times_s)}), flush=True)

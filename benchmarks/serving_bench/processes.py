@@ -102,8 +102,8 @@ def busy_s() -> float:
 
 def own_s() -> float:
     """Seconds of this program, and of all that it has started and that has ended."""
-    used = sum(sum(resource.getrusage(who)[:2])
-               for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))  # fmt: skip
+    used = sum(sum(resource.getrusage(scope)[:2])
+               for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))  # fmt: skip
     return used + Processes.orphans_cpu_s
 
 

@@ -90,8 +90,8 @@ def write_questions(folder: Path, release: Release, model: str) -> Questions:
     np.save(all_rows, rows)
     pickled = folder / "placements.pickle"
     # One by one: what is read back shares nothing.
-    alone = [pickle.dumps(placement) for placement in placements[:: len(devices)]]
-    pickled.write_bytes(pickle.dumps(alone))
+    single_device = [pickle.dumps(placement) for placement in placements[:: len(devices)]]
+    pickled.write_bytes(pickle.dumps(single_device))
     quantiles = {name: run_model(release, name, rows) for name in SOLO_MODELS}
     one, many = rows[:1], rows[:BATCH_ROWS]
     expected = quantiles[model]

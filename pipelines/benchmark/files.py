@@ -89,7 +89,7 @@ def read_tables(
             }
             for path, layout in solo:
                 if layout.source == source and layout.name in SOLO_COLUMNS:
-                    _link_alone(path, files, layout)
+                    _link_single(path, files, layout)
             try:
                 summary = import_source(source, files, tables, graphs=graphs)
             except TableError as error:
@@ -148,7 +148,7 @@ def _link(path: Path, folder: Path, layout: Layout) -> Path:
     return link
 
 
-def _link_alone(path: Path, folder: Path, layout: Layout) -> None:
+def _link_single(path: Path, folder: Path, layout: Layout) -> None:
     """Write the solo rows of a file under the name that its importer expects."""
     processes = SOLO_COLUMNS[layout.name]
     if processes is None:

@@ -99,7 +99,7 @@ def run(
             for name, guess in answers.baselines.items()
         },
         seconds=round(time.monotonic() - started, 1),
-        slices=_slices(requested.who[ran], measured, quantiles),
+        slices=_slices(requested.metadata[ran], measured, quantiles),
     )  # fmt: skip
 
 
@@ -117,11 +117,11 @@ def _points(y: Array, predicted: Array) -> Figures:
     return {name: value for name, value in figures.items() if name != "rows"}
 
 
-def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
+def _slices(metadata: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
     """Return figures by device and by family, the families with the largest errors first."""
     out: dict[str, dict[str, Figures]] = {}
     for name in ("device", "family"):
-        positions = who.groupby(name).indices
+        positions = metadata.groupby(name).indices
         figures = {
             str(key): {"rows": len(at)} | _figures(y[at], quantiles[at])
             for key, at in positions.items()
@@ -131,8 +131,8 @@ def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str
 
 
 def _refuse_known(train: Rows, test: Rows) -> None:
-    known = set(train.who["row"])
-    twice = [row for row in test.who["row"] if row in known]
+    known = set(train.metadata["row"])
+    twice = [row for row in test.metadata["row"] if row in known]
     if twice:
         more = f" and {len(twice) - 5} more" if len(twice) > 5 else ""
         raise TableError(

@@ -37,7 +37,7 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
         A source's files are missing or invalid.
     """
     folders, sources = [], []
-    with shown_graphs(wanted=True) as graphs:
+    with shown_graphs(enabled=True) as graphs:
         for source in SOURCES:
             folders.append(DEFAULT_FOLDER / source)
             sources.append(import_source(source, datasets / source, folders[-1], graphs=graphs))

@@ -40,7 +40,7 @@ def read_inputs(request: Any, model: ServedModel) -> dict[str, Float32s]:
     raw = request.raw_input_contents
     if not raw:
         return {name: _typed(tensor, name, shapes[name]) for name, tensor in tensors.items()}
-    _check_raw_alone(raw, tensors, model)
+    _check_only_raw(raw, tensors, model)
     return {
         name: _raw(content, name, shapes[name]) for name, content in zip(tensors, raw, strict=True)
     }
@@ -120,7 +120,7 @@ def _shown(shape: tuple[int, ...]) -> str:
     return str(list(shape))
 
 
-def _check_raw_alone(raw: Sequence[bytes], tensors: Mapping[str, Any], model: ServedModel) -> None:
+def _check_only_raw(raw: Sequence[bytes], tensors: Mapping[str, Any], model: ServedModel) -> None:
     for name, tensor in tensors.items():
         if tensor.HasField("contents") and tensor.contents.ListFields():
             raise InvalidTensorError(

@@ -69,7 +69,7 @@ def test_each_row_is_scored_once_by_those_that_saw_no_like_row(split):
 def test_no_forecast_of_a_left_out_row_knows_its_label(task, split, monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")  # minutes, and masked as the others
     rows = TASKS[task].rows([read_campaign(TRAIN)])
-    asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
+    asked = (folds := split_folds(rows.metadata, split, seed=0)) == folds[0]
     told = replace(rows, measured=np.where(asked, 0.6 * rows.measured, rows.measured))
     told_others = replace(rows, measured=np.where(asked, rows.measured, 0.6 * rows.measured))
     before, after, other = (
@@ -232,7 +232,7 @@ def few(monkeypatch, *, rows, constant=None):
             return replace(found, measured=0 * found.measured + constant)
 
     whole = SUMS["train-step"]
-    few = Few(whole.quantity, whole.wanted, whole.unit)
+    few = Few(whole.quantity, whole.required, whole.unit)
     monkeypatch.setitem(TASKS, "train-step", few)
 
 

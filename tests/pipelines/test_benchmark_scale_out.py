@@ -89,7 +89,7 @@ def test_no_forecast_of_a_left_out_step_knows_its_label(split, tmp_path, monkeyp
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
     files = [pollux(tmp_path, model) for model in ("cifar10", "bert", "ncf")]
     rows = scale_rows(read_tables(files, TrainedGraph()))
-    asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
+    asked = (folds := split_folds(rows.metadata, split, seed=0)) == folds[0]
     before, after, other = (
         TASK.cross_forecast(
             replace(rows, measured=rows.measured * factor), split,
@@ -124,8 +124,8 @@ def test_a_split_by_device_needs_two(tmp_path):
 def test_rows_say_how_the_devices_are_spread(tmp_path):
     rows = scale_rows(read_tables(sorted(pollux_tidied(tmp_path).glob("*.csv")), TrainedGraph()))
 
-    assert list(rows.who["placement"]) == ["1", "1 1 2", "7 devices of 6 nodes"]
-    assert list(rows.who["count"]) == ["1", "4", "7"]
+    assert list(rows.metadata["placement"]) == ["1", "1 1 2", "7 devices of 6 nodes"]
+    assert list(rows.metadata["count"]) == ["1", "4", "7"]
     assert rows.measured == pytest.approx([0.04, 0.09, 0.14])
     assert list(rows.facts["alone_s"]) == pytest.approx([0.0395, 0.04, 0.05])
     assert set(rows.facts["gradient_bytes"]) == {GRADIENT_BYTES}
@@ -137,7 +137,7 @@ def test_a_job_that_ran_alone_elsewhere_is_a_row_too(tmp_path):
     files = [tmp_path / "isolated.csv", tmp_path / "pairs.csv"]
     rows = scale_rows(read_tables(files, TrainedGraph()))
 
-    assert list(rows.who["placement"]) == ["consolidated", "unconsolidated", "1"]
+    assert list(rows.metadata["placement"]) == ["consolidated", "unconsolidated", "1"]
     assert [one.nodes for one in rows.spreads] == [1, 4, 1]
     assert rows.facts["alone_s"].isna().tolist() == [True, True, False]
 

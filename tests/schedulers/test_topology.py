@@ -93,7 +93,7 @@ def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
         ),
         (
             Vertex("r", "node", (0, Vertex("n", "rack", (1,)))),
-            "rack 'n' is below node 'r'; levels are, from the innermost, nvlink",
+            "rack 'n' is below node 'r'; the order of levels, from the innermost, is nvlink",
         ),
         (
             Vertex("r", "rack", (Vertex("n", "node", (0,)), Vertex("n", "node", (1,)))),
@@ -245,7 +245,10 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
             "rack.s: node 'n1' is in two groups",
         ),
         (NODES + "topology: {groups: {spine: 2, rack: 2}}", "spine .* is below rack 'rack0'"),
-        (NODES + "topology: {groups: {pix: 2}}", "node 'n0' is below pix 'pix0'; levels are"),
+        (
+            NODES + "topology: {groups: {pix: 2}}",
+            "node 'n0' is below pix 'pix0'; the order",
+        ),
         ("nodes: [{name: a, devices: 3, kind: v100, within: nvlink-pairs}]", "for 3 devices"),
         (
             "nodes: [{name: a, devices: 3, kind: v100, within: nvswich}]",

@@ -92,7 +92,7 @@ class _Campaign:
     def run(self) -> Progress:
         self._check_device()
         self._check_share()
-        self._runner.require(self._shares_wanted())
+        self._runner.require(self._required_shares())
         self._calibrate()
         self._measure_jobs()
         self._measure_colocations()
@@ -140,7 +140,7 @@ class _Campaign:
                 f"but the share is now {share}; keep `threads`, or name a new campaign"
             )
 
-    def _shares_wanted(self) -> list[Share]:
+    def _required_shares(self) -> list[Share]:
         """Return one share of every kind that the campaign allocates."""
         modes = self._settings.sharing if self._settings.colocations != 0 else ()
         colocated = [Share(0.5, m) if m == "mps" else self._undivided(m) for m in modes]
@@ -380,7 +380,7 @@ def _measured_jobs(solo: Mapping[str, Row], vectors: Mapping[str, Array]) -> dic
     return {job: MeasuredJob(vectors[job], row["memory_peak_bytes"]) for job, row in solo.items()}
 
 
-def colocated_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:
+def colocated_window_s(least_solo_s: float, *, solo_steps_s: float) -> float:
     """Return the window of a co-location: a member's step may take as long as all solo steps."""
-    least_s = COLOCATED_FACTOR * least_alone_s
+    least_s = COLOCATED_FACTOR * least_solo_s
     return min(COLOCATED_LIMIT_S, max(least_s, COLOCATED_STEPS * solo_steps_s))

@@ -56,8 +56,8 @@ def _one_line(source: str) -> Iterator[None]:
         raise GraphError(f"{source}: {error}{place}") from error
     except (Exception, SystemExit) as error:
         first = str(error).strip().partition("\n")[0]
-        said = f": {first}" if first else ""
-        raise GraphError(f"{source}: {type(error).__name__}{said}{_place(error)}") from error
+        message = f": {first}" if first else ""
+        raise GraphError(f"{source}: {type(error).__name__}{message}{_place(error)}") from error
 
 
 def _place(error: BaseException) -> str:

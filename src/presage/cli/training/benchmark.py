@@ -84,7 +84,7 @@ def benchmark(
     from presage.pipelines.importers.run import shown_graphs
     from presage.system.text.progress import training_progress
 
-    with shown_graphs(wanted=True) as graphs, training_progress("training") as progress:
+    with shown_graphs(enabled=True) as graphs, training_progress("training") as progress:
         result = run(
             task, train, test or [], graphs=graphs, progress=progress, split=split, seed=seed
         )

@@ -88,7 +88,7 @@ def now_table(found: pb.Explanation) -> Table:
         done_of(row),
         seconds(row.elapsed_s),
         seconds(row.remaining_s) if row.remaining_s else "-",
-        ", ".join(f"{seconds(told.promised_s)} ({told.kind})" for told in row.told),
+        ", ".join(f"{seconds(slo.promised_s)} ({slo.kind})" for slo in row.told),
         slo_text(row),
     )
     return table
