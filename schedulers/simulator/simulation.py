@@ -343,7 +343,7 @@ class Simulation:
                 return
             changes = self.ledger.apply(actions, self._now_s)
         except ImpossibleActionError as error:
-            # The reason alone: what was wanted may be anything, also what no line can hold.
+            # Log the reason only: invalid actions may have a text of any length.
             self.log.entries += [decided, (self._now_s, "refused", "", {"why": str(error)})]
             if self._stop:
                 raise
@@ -531,7 +531,7 @@ def _disabled_gc() -> Iterator[None]:
 def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, JobStatus], Key]:
     """Return the sort key of a policy's queue.
 
-    It closes over the policy and the forecasts alone, because policies can reach the queue.
+    It closes only over the policy and the forecasts, because policies can reach the queue.
     """
 
     def key(job: Job, status: JobStatus) -> Key:
