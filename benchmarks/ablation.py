@@ -17,7 +17,7 @@ import pandas as pd
 from presage.features.columns.schema import COMMON, columns
 from presage.features.device.device_class import GPU
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,

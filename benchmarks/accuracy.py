@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.registry import solo_quantities
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 
 PAGE = Path("docs/benchmarks/accuracy.md")

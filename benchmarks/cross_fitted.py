@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from presage.features.quantities.registry import solo_quantities
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.features.tables import schemas as tables
 
 FOLDS = 2

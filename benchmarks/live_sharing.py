@@ -42,14 +42,14 @@ from live_sharing_page import page
 
 from presage.errors import ServiceError
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.running.work import colocation_id
-from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics

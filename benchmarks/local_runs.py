@@ -22,7 +22,7 @@ import pandas as pd
 
 from presage.features.device.device_class import GPU, PROCESSOR
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.networks.ensemble import combined_array
 from presage.models.training.fit import (
     LEVELS,

@@ -24,10 +24,10 @@ from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import usable_cores
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_rows import Rows
+from presage.pipelines.benchmark.benchmark_run import run
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.files import read_tables
-from presage.pipelines.benchmark.rows import Rows
-from presage.pipelines.benchmark.run import run
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.stages.train import settle_torch

@@ -32,7 +32,7 @@ from simulator_runs import (
     simulated,
 )
 
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 
 PAGE = Path("docs/benchmarks/simulator.md")
 PICTURES = Path("docs/pictures")

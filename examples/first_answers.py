@@ -25,9 +25,9 @@ from presage.features.job.job import JobFeatures, public_version
 from presage.features.placement import Placement
 from presage.models.registry.champion import peek_champion
 from presage.models.registry.uri import configured_uri
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.running.measure import measure_colocated, measure_solo
 from presage.pipelines.profiling.running.run_options import RunOptions
-from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stages.stage import run_stage
 from presage.serving.client.client import PresageClient

@@ -17,7 +17,7 @@ from presage.errors import InvalidJobError
 from presage.features.device.device import catalogue
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     QUANTITIES,
     job_quantities,

@@ -16,10 +16,10 @@ from presage.features.columns.schema import matrix, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import solo_quantities
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.release import Release
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from presage.serving.oip.messages import ModelInferRequest, ModelInferResponse, message
 from presage.serving.v1 import prediction_pb2 as pb
 

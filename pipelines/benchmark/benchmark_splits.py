@@ -11,7 +11,7 @@ import pandas as pd
 
 from presage.errors import TrainingError
 from presage.models.training.splits import Folds
-from presage.pipelines.benchmark.task import LEAST_ROWS
+from presage.pipelines.benchmark.benchmark_task import LEAST_ROWS
 from presage.system.arrays import Array
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from presage.features.colocation_member import (
     member_matrix,
 )
 from presage.features.columns.schema import matrix
-from presage.features.quantities.registry import QUANTITIES, STEP_TIME
+from presage.features.quantities.quantity_registry import QUANTITIES, STEP_TIME
 from presage.features.tables.campaign import COLOCATION, Campaign
 from presage.models.training.solo_rows import positions_alone
-from presage.pipelines.benchmark.rows import shared_how
+from presage.pipelines.benchmark.benchmark_rows import shared_how
 from presage.system.arrays import Array, Ints, Mask
 
 METADATA_COLUMNS = ["row", "pair", "job", "model", "family", "device", "campaign"]

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from presage.errors import TableError
 from presage.features.tables.campaign import Campaign, read_campaign
 from presage.features.tables.schemas import CAMPAIGN_TABLES
+from presage.pipelines.importers.import_run import Summary, import_source
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.published_file import UNREADABLE, read_csv
-from presage.pipelines.importers.run import Summary, import_source
 
 log = logging.getLogger(__name__)
 MAX_REASONS = 8  # maximum number of logged reasons for skipped rows

@@ -18,10 +18,10 @@ from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import conformal_margin
 from presage.models.training.fit import LEVELS, Progress
 from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
-from presage.pipelines.benchmark.rows import Rows, solo_rows
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.solo import SoloTask
-from presage.pipelines.benchmark.task import Forecasts
 from presage.system.arrays import Array, Mask
 
 LEVEL = 0.95

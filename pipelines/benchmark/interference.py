@@ -16,8 +16,8 @@ from presage.models.training.fit_interference import fit_interference, log_slowd
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.colocated import Colocated, colocated
-from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
 

@@ -22,6 +22,7 @@ from presage.models.training.fit import (
     transform_features,
 )
 from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import (
     SPLITS,
     make_folds,
@@ -29,8 +30,7 @@ from presage.pipelines.benchmark.benchmark_splits import (
     own_fold,
     split_folds,
 )
-from presage.pipelines.benchmark.rows import Rows, solo_rows
-from presage.pipelines.benchmark.task import Forecasts
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 

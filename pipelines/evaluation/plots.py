@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 
 GROUPS = ("family", "device")
 MOST_BARS = 40  # per picture: the groups with the largest error

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from presage.features.device.device import Device
-from presage.features.quantities.registry import RUNTIME, STEP_TIME, solo_columns
+from presage.features.quantities.quantity_registry import RUNTIME, STEP_TIME, solo_columns
 from presage.features.tables import schemas as tables
 from presage.features.tables.schemas import REPORTED_LICENCE, REPORTED_SOURCE
 from presage.pipelines.reported.recency import Recency, current_medians

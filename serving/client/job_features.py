@@ -248,7 +248,7 @@ def to_json(features: JobFeatures) -> str:
     """
     from google.protobuf.json_format import MessageToDict
 
-    from presage.serving.codec.wire import write_job
+    from presage.serving.codec.wire_values import write_job
 
     message = MessageToDict(write_job(features), preserving_proto_field_name=True)
     return json.dumps(message, indent=2) + "\n"
@@ -307,7 +307,7 @@ def _from_message(content: dict[str, Any], source: str) -> JobFeatures:
     """Return features from protobuf JSON."""
     from google.protobuf.json_format import ParseDict, ParseError
 
-    from presage.serving.codec.wire import read_job
+    from presage.serving.codec.wire_values import read_job
     from presage.serving.v1 import prediction_pb2 as pb
 
     try:

@@ -1,8 +1,8 @@
 """Conversion of whole requests in both directions.
 
 Each job and device is sent once and referenced by position. An error of a job, device or share
-affects only the rows that use it. The limits here and in :mod:`presage.serving.codec.wire` bound
-the cost of one request.
+affects only the rows that use it. The limits here and in :mod:`presage.serving.codec.wire_values`
+bound the cost of one request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from presage.features.device.device import Device, Share
 from presage.features.device.device_table import DEVICE_VALUES, GIB, device_table
 from presage.features.job.job import JobFeatures
 from presage.features.placement import Placement
-from presage.serving.codec.wire import (
+from presage.serving.codec.wire_jobs import read_jobs
+from presage.serving.codec.wire_values import (
     check_text,
     read_device,
     read_share,
@@ -28,8 +29,7 @@ from presage.serving.codec.wire import (
     write_job,
     write_share,
 )
-from presage.serving.codec.wire_jobs import read_jobs
-from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
+from presage.serving.predictor.prediction_backend import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Array, Ints, Mask
 

@@ -28,7 +28,7 @@ from presage.features.forecast import Forecast
 from presage.features.graph.op_stats import OpStats
 from presage.features.job.job import Job, JobFeatures, memory_from_peak
 from presage.features.placement import Placement
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     MEMORY,
     QUANTITIES,
@@ -42,15 +42,15 @@ from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.domain_check import are_colocations_in_domain, contains
 from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
-from presage.serving.predictor.forecasts import (
+from presage.serving.predictor.memory_fit import fit_probability
+from presage.serving.predictor.onnx_model import OnnxModel
+from presage.serving.predictor.prediction_backend import (
     DEFAULT_COVERAGE,
     ColocationForecast,
     JobForecast,
     ReleaseInfo,
     job_forecasts,
 )
-from presage.serving.predictor.memory_fit import fit_probability
-from presage.serving.predictor.onnx_model import OnnxModel
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,
     JobQuantiles,

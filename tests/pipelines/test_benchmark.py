@@ -15,7 +15,7 @@ from presage.errors import ConfigError, TableError, TrainingError
 from presage.features.tables.campaign import read_campaign
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.tasks import TASKS

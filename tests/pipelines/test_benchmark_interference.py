@@ -11,7 +11,7 @@ from presage.errors import TableError, TrainingError
 from presage.features.tables.campaign import read_campaign
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.benchmark_splits import novelty
 from presage.pipelines.benchmark.colocated import Colocated, colocated

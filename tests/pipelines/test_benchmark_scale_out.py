@@ -14,7 +14,7 @@ from presage.features.graph.step_memory import MemoryEstimate
 from presage.models.networks import scale_out_law as step_law
 from presage.models.networks.scale_out_law import ring_bytes
 from presage.models.training import baselines
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.files import read_tables

@@ -11,7 +11,7 @@ from presage.schedulers.core.action import Pause, Preempt, Reserve, Start, Wake
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.policy import Demand, Policy, PolicyNeeds
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 from presage.testing import BrokenPolicyError, check_policy
 
 

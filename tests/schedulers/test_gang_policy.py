@@ -22,7 +22,7 @@ from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
 from presage.schedulers.policies.gang.occupancy import Tenants
 from presage.schedulers.policies.gang.policy import Gang
 from presage.schedulers.policies.packing.compatibility import Limits
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.testing.random_cases import traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.test_sharing import of, packed, starts_of

@@ -30,8 +30,8 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.live.protocol.wire import read_predictions, write_prediction
-from presage.schedulers.policies.sharing.demand import Needs, needs_of
 from presage.schedulers.policies.sharing.device_choice import choose_device
+from presage.schedulers.policies.sharing.needs import Needs, needs_of
 from presage.schedulers.policies.sharing.node_choice import choose_node
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.sharing.reclaim import Tenant, release

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from presage.cli.app import app
 from presage.errors import ConfigError, PresageError
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 from tests.serving.processes import serving
 
 

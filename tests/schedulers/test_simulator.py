@@ -17,7 +17,7 @@ from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.registry import POLICIES, policy_of
+from presage.schedulers.policies.policy_registry import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import OVERFLOW_S

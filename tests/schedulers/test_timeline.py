@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 from presage.schedulers.report.bars import bars_of
 from presage.schedulers.simulator.results.timeline import ENDS, Steps, make_timeline
 from tests.schedulers.clusters import cluster, simulated

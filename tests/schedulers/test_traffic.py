@@ -11,7 +11,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.topology import Topology, Vertex
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.traffic import GangRun, bytes_by_level
 from tests.features.examples import features

@@ -12,7 +12,7 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns
 from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.predictor.predictor import Predictor
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.shapes.arrays import ARRAY_RULES
+from presage.features.from_tensorflow.shapes.array_rules import ARRAY_RULES
 from presage.features.from_tensorflow.shapes.einsum import einsum_shape
 from presage.features.from_tensorflow.shapes.windows import WINDOW_RULES, Rule, Shape, channel_axis
 from presage.features.from_tensorflow.value import Value

@@ -25,13 +25,13 @@ from presage.pipelines.profiling.campaign.measurement_plan import (
     order_jobs,
 )
 from presage.pipelines.profiling.campaign.plan_space import job_vector, run_seconds
-from presage.pipelines.profiling.running import rows
+from presage.pipelines.profiling.graph_tracing import trace_all
+from presage.pipelines.profiling.running import profile_rows
 from presage.pipelines.profiling.running.profiler import undivided_share
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.runner import OpenRunner, Runner, local_runner
 from presage.pipelines.profiling.running.work import UNDIVIDED, Outcome, Row, Work, colocation_id
 from presage.pipelines.profiling.sampling.samplers import is_gpu
-from presage.pipelines.profiling.tracing import trace_all
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.system.arrays import Array
 
@@ -318,8 +318,8 @@ class _Campaign:
         graph = self._graphs[name]
         # Write nodes before the job, so that a job always has its graph.
         if graph.digest not in self._tables.values("nodes", "graph_digest"):
-            self._tables.add("nodes", rows.node_rows(graph))
-        self._tables.add("jobs", [rows.job_row(parse(name), graph)])
+            self._tables.add("nodes", profile_rows.node_rows(graph))
+        self._tables.add("jobs", [profile_rows.job_row(parse(name), graph)])
 
     def _store(self, outcome: Outcome, pace: Pace) -> None:
         self._tables.add("executions" if outcome.work.solo else "colocations", outcome.rows)

@@ -17,7 +17,7 @@ from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing, Job
 from presage.schedulers.live.protocol.submitted_job import GRACE_S, SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire as serving_wire
+from presage.serving.codec import wire_values as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MAX_GPUS = 1024  # per job; all on one node

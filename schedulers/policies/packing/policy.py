@@ -12,9 +12,9 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
+from presage.schedulers.policies.node_draining import nearest_nodes
 from presage.schedulers.policies.packing.compatibility import CompatibilityCache, Limits
 from presage.schedulers.policies.packing.shared_capacity import SharedCapacity
-from presage.schedulers.policies.placement import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.shortest_first import ShortestFirst
 

@@ -16,7 +16,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
-from presage.schedulers.policies.sharing.demand import share_of
+from presage.schedulers.policies.sharing.needs import share_of
 from presage.schedulers.policies.sharing.reclaim import release
 from presage.schedulers.policies.sharing.sharing_settings import Settings
 from presage.schedulers.policies.sharing.slo import is_too_busy, is_violated

@@ -21,12 +21,12 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.policy import AgentSettings, Policy, PolicyNeeds
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.placement import nearest_nodes
+from presage.schedulers.policies.node_draining import nearest_nodes
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.sharing.adjustment import Rebalancing, capacity_without_paused
 from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
-from presage.schedulers.policies.sharing.demand import Needs
 from presage.schedulers.policies.sharing.device_choice import choose_device
+from presage.schedulers.policies.sharing.needs import Needs
 from presage.schedulers.policies.sharing.node_choice import choose_node
 from presage.schedulers.policies.sharing.reclaim import Release, release
 from presage.schedulers.policies.sharing.sharing_settings import Settings

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from presage.schedulers.core.cluster import DeviceColumns
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.policies.sharing.demand import Needs, needs_of
-from presage.schedulers.policies.sharing.unplaceable import Unfit
+from presage.schedulers.policies.sharing.needs import Needs, needs_of
+from presage.schedulers.policies.sharing.unfit_workloads import Unfit
 
 
 class WorkloadCache:

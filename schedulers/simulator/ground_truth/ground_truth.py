@@ -16,7 +16,7 @@ class GroundTruth(Protocol):
         ...
 
     def compute_milli(self, job: Job, kind: str) -> int:
-        """Return the milli-devices that each member keeps busy without co-located jobs; 1000 if not measured."""
+        """Return the milli-devices that each member uses in a solo run; 1000 if not measured."""
         ...
 
     def memory_bytes(self, job: Job, kind: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.policies.registry import policy_maker
+from presage.schedulers.policies.policy_registry import policy_maker
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 from presage.testing.case import Case, CaseForecaster, can_run

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.onnx_model import OnnxModel
 

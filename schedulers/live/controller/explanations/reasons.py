@@ -17,7 +17,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.demand import wanted_of
-from presage.schedulers.policies.sharing.demand import Needs
+from presage.schedulers.policies.sharing.needs import Needs
 from presage.system.text.units import quantity
 
 MOST_NAMED = 3  # of those who make room

@@ -26,7 +26,7 @@ from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire as serving_wire
+from presage.serving.codec import wire_values as serving_wire
 from tests.serving.conftest import make_job
 
 GIB = 2**30

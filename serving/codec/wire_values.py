@@ -37,8 +37,8 @@ from presage.features.job.job import (
     public_version,
 )
 from presage.features.job.job_table import memory_values
-from presage.features.quantities.registry import job_quantities
-from presage.serving.predictor.forecasts import (
+from presage.features.quantities.quantity_registry import job_quantities
+from presage.serving.predictor.prediction_backend import (
     ColocationForecast,
     JobForecast,
     RefusedRelease,

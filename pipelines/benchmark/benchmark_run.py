@@ -14,8 +14,8 @@ import pandas as pd
 from presage.errors import ConfigError, TableError, TrainingError
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 from presage.models.training.fit import LEVELS, Progress
+from presage.pipelines.benchmark.benchmark_task import Rows, check
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
-from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.system.arrays import Array

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import DeviceColumns
-from presage.schedulers.policies.sharing.demand import Needs
+from presage.schedulers.policies.sharing.needs import Needs
 
 _NO_CAPACITY = -1  # free compute of a device that is drained for other jobs
 
