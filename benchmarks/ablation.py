@@ -1,4 +1,4 @@
-"""What each part of a step time's forecast is worth, written to docs/benchmarks/ablation.md.
+"""Contribution of each part of a step time's forecast, written to docs/benchmarks/ablation.md.
 
 Run ``python benchmarks/ablation.py data/.pretraining/features`` after `make pretrained`: a quarter
 of an hour on one core. Training steps of timm's models on an RTX 3090; five folds by model, and by
@@ -44,7 +44,7 @@ _ROOFLINE = (
 
 @dataclass(frozen=True)
 class Variant:
-    """What a network reads and learns.
+    """Inputs and target of a network.
 
     ``before`` is what it goes on from; without ``adds_up`` shares are read, and no more.
     """
@@ -57,7 +57,7 @@ class Variant:
 
 
 def variants(before: ScalarStack) -> list[Variant]:
-    """Each with a part more than the one before it."""
+    """Return the variants; each adds a part to the one before it."""
     common = tuple(column.name for column in COMMON)
     blind = tuple(name for name in common if name not in _ROOFLINE)
     unaided = replace(TARGET, prior=None)
@@ -75,7 +75,7 @@ def variants(before: ScalarStack) -> list[Variant]:
 def errors(
     solo: pd.DataFrame, variant: Variant, folds: np.ndarray, rows: int | None, config: Config
 ) -> np.ndarray:
-    """Percentage error of every row, each by a network that saw so many rows of other folds."""
+    """Return percentage errors of all rows by networks trained on ``rows`` rows of other folds."""
     full = feature_matrix(solo, "full")
     x = transform_features(feature_matrix(solo, variant.feature_set), variant.feature_set)
     measured = solo[TARGET.column].to_numpy(np.float64)
@@ -107,7 +107,7 @@ class Config:
 
 
 def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -> ScalarStack:
-    """One network of the GPUs' rows that are not of this table."""
+    """Return a network trained on the GPU rows that are not of this table."""
     others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
     full = feature_matrix(others, "full")
     y = TARGET.to_learnt(others[TARGET.column].to_numpy(np.float64), full)

@@ -30,7 +30,7 @@ MODELS = {
 
 
 def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Metrics of campaigns, by way of every stage."""
+    """Return metrics of campaigns, computed by running every stage."""
     features, models = str(folder / "features"), folder / "models"
     featurize.main([*map(str, campaigns), "--target", features])
     for name in solo_quantities():
@@ -43,7 +43,7 @@ def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
 
 
 def table(metrics: dict[str, Any]) -> list[str]:
-    """Markdown rows: one per predictor, split and model."""
+    """Return Markdown rows: one for each predictor, split and model."""
     lines = [
         "| predictor | not seen in training | model | MAPE % | median % | within 10 % | MAE "
         "| 80 % interval covers | 90 % covers | 80 % width |",

@@ -24,7 +24,7 @@ OURS = ("data/profiles/cpu-2", "data/profiles/cpu-2-zoo")
 
 
 def fold_of(families: Sequence[str]) -> dict[str, int]:
-    """Of each family the release that has learnt nothing of it."""
+    """Return, for each family, the release that was not trained on it."""
     return {family: i % FOLDS for i, family in enumerate(sorted(set(families)))}
 
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _write_without(fold: int, source: Path, target: Path) -> None:
-    """The tables of a source without the families of a fold, and whoever was beside them."""
+    """Write the tables of a source without a fold's families and jobs co-located with them."""
     data = {
         name: tables.read(table, source / f"{name}.parquet")
         for name, table in tables.CAMPAIGN_TABLES.items()

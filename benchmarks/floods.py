@@ -1,4 +1,4 @@
-"""What floods without a token cost honest clients and a server's memory.
+"""Effect of floods without a token on honest clients and a server's memory.
 
 Run ``python benchmarks/floods.py [--rounds 5] [--only serve]``; five rounds take about 30 minutes.
 Each server is a process. An honest client asks it 200 times a second at most, one request after
@@ -56,7 +56,7 @@ class HonestRequests:
 
 @dataclass
 class Round:
-    """One flood of one server, between two quiet times."""
+    """One flood of one server, between two quiet periods."""
 
     quiet_ms: tuple[float, float]
     pushed: HonestRequests
@@ -127,7 +127,7 @@ def measured(
 
 
 def flooded(server: Server, flood: Flood, phase_s: float, idle_mib: float) -> Round:
-    """Ask while a flood is pushed, while it is held, and while it is renewed."""
+    """Send honest requests while a flood is pushed, while it is held, and while it is renewed."""
     Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # the peak begins anew
     with attack(flood, server) as tell:
         tell("push")
@@ -161,7 +161,7 @@ def floor(
 
 @contextmanager
 def attack(flood: Flood, server: Server) -> Iterator[Callable[[str], dict[str, float]]]:
-    """Start the process that floods; what is yielded sends it a word, and returns its answer."""
+    """Start the flooding process; yield a function that sends it a command and returns a reply."""
     ca = str(server.ca) if server.ca else None
     spec = json.dumps({"flood": asdict(flood), "port": server.port, "ca": ca})
     command = [sys.executable, str(ROOT / "benchmarks/floods_attack.py"), spec]
@@ -186,7 +186,7 @@ def attack(flood: Flood, server: Server) -> Iterator[Callable[[str], dict[str, f
 
 
 def honest(server: Server, for_s: float) -> HonestRequests:
-    """Ask for some seconds, and at least once."""
+    """Send honest requests for some seconds, at least one."""
     found, ends_s = HonestRequests(), time.perf_counter() + for_s
     while (begin_s := time.perf_counter()) < ends_s or not (found.seconds or found.errors):
         try:
@@ -220,7 +220,7 @@ def over(rounds: list[Round]) -> dict[str, Any]:
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
-    """Return what is said of requests."""
+    """Return count and percentiles of request times."""
     ordered = sorted(seconds) or [float("inf")]
     return {
         "requests": len(seconds),
@@ -236,7 +236,7 @@ def memory_mib(pid: int, row: str) -> float:
 
 
 def progress(message: str) -> None:
-    """Show on a terminal what is being done."""
+    """Show the current step on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
 

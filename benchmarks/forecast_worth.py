@@ -1,4 +1,4 @@
-"""What forecasts are worth to a cluster, written to docs/benchmarks/forecast_worth.md.
+"""Value of forecasts for a cluster, written to docs/benchmarks/forecast_worth.md.
 
 Run ``python benchmarks/forecast_worth.py LUCID RELEASES``: LUCID is what ``presage import lucid``
 wrote, the truth of who slows whom and how much memory jobs take, on an RTX 3090; RELEASES is what
@@ -51,7 +51,7 @@ def main() -> None:
 def made(
     runs: Sequence[Run], lucid: Path, releases: Path, output: Path, workers: int
 ) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """The outcome of each."""
+    """Return the outcome of each run."""
     paths = {
         run: output / ("_".join(str(v) for v in asdict(run).values()).replace("/", "-") + ".json")
         for run in runs

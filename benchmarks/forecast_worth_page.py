@@ -92,7 +92,7 @@ _COLUMNS = {
 
 
 def page(outcomes: Outcomes) -> Iterator[str]:
-    """Lines of markdown."""
+    """Return the page as lines of Markdown."""
     yield INTRODUCTION.format(seeds=len(SEEDS), restart_s=RESTART_S)
     yield "| trace | jobs | devices |"
     yield "|---|---:|---:|"

@@ -79,7 +79,7 @@ class Run:
 
 
 def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
-    """What a schedule was worth."""
+    """Return the metrics of a simulated schedule."""
     world = _measured(lucid)
     _, _, nodes = TRACES[run.trace]
     cluster = Cluster(
@@ -110,7 +110,7 @@ def _measured(lucid: Path) -> Measurements:
 
 @lru_cache
 def traced(name: str) -> tuple[Trace, float]:
-    """A trace without models, of gangs that fit, and how many devices it keeps busy."""
+    """Return a trace without models, of gangs that fit, and the devices that it keeps busy."""
     file, user, nodes = TRACES[name]
     trace = read_trace(DATASETS / file)
     trace = select_user(trace, user) if user else trace
@@ -128,7 +128,7 @@ def traced(name: str) -> tuple[Trace, float]:
 
 
 def begun_elsewhere(trace: Trace, seed: int) -> Trace:
-    """The same trace from a drawn moment on; what was before it comes after the end."""
+    """Return the trace from a drawn time on; earlier jobs follow after its end."""
     span_s = trace.jobs[-1].submit_s
     from_s = random.Random(seed).uniform(0, span_s)
     jobs = [replace(job, submit_s=(job.submit_s - from_s) % span_s) for job in trace.jobs]
@@ -169,14 +169,14 @@ class CrossFitted:
         return self._fold[job.features.job.family]
 
     def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
-        """Of each, by the release to which it is a stranger."""
+        """Return predictions of each job by the release that was not trained on its family."""
         answers = [forecaster.predictions(requests) for forecaster in self._of]
         return [answers[self._fold_of(job)][i] for i, (job, _) in enumerate(requests)]
 
     def slowdowns(
         self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
-        """Of each member, by the release to which it is a stranger."""
+        """Return slowdowns of each member by the release that was not trained on its family."""
         answers = [forecaster.slowdowns(requests) for forecaster in self._of]
         return [
             [_known(answers[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]

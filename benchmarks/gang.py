@@ -1,4 +1,4 @@
-"""What gang scheduling by interference and communication is worth, to docs/benchmarks/gang.md.
+"""Value of gang scheduling by interference and communication, for docs/benchmarks/gang.md.
 
 Run ``python benchmarks/gang.py GAVEL LUCID``: folders that ``presage import`` wrote of Gavel's and
 of Lucid's measurements; our own are in data/profiles. Traces are those of PRESAGE_DATASETS
@@ -53,7 +53,7 @@ def _simulated(worlds: dict[str, Path], run: Run) -> dict[str, Any]:
 def making(
     tasks: Sequence[Any], make: Callable[[Any], dict[str, Any]], output: Path, workers: int
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """What comes of each task, a frozen dataclass that says all that it depends on."""
+    """Return the result of each task, a frozen dataclass with all that it depends on."""
     paths = {task: output / f"{_name(task)}.json" for task in tasks}
     missing = [task for task in tasks if not paths[task].is_file()]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:

@@ -1,4 +1,4 @@
-"""How long the gang policy takes to decide, forecasts included: for benchmarks/gang.py."""
+"""Duration of gang decisions, forecasts included, for benchmarks/gang.py."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WHERE = ("in process", "by gRPC")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who foretells, and how unlike each other the jobs on the devices are.
+    """Source of forecasts, and diversity of the jobs on the devices.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ WHEN = ("afresh", "new", "again")
 
 
 def decided(case: Case, lucid: Path) -> dict[str, Any]:
-    """Medians of decisions on a gang of 64 where each of 1,024 devices has a job.
+    """Return medians of decisions on a gang of 64 where each of 1,024 devices has a job.
 
     ``afresh``: nothing is known, not even of the jobs that run. ``new``: a gang of a model comes
     of which nobody asked before. ``again``: another one of that model.
@@ -110,7 +110,7 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
 
 
 def _small(features: Mapping[str, JobFeatures]) -> list[str]:
-    """Models of which the release says that they fit beside the jobs on the devices."""
+    """Return the models that the release predicts to fit together with the jobs on the devices."""
     forecaster = Predicted(Predictor(load_release(SHIPPED)))
     jobs = [Job(model, 0.0, features=one, iterations=1) for model, one in features.items()]
     predictions = forecaster.predictions([(job, KIND) for job in jobs])
@@ -123,7 +123,7 @@ def _small(features: Mapping[str, JobFeatures]) -> list[str]:
 
 
 class _World:
-    """A cluster with a job on each device, beside which there is room.
+    """Cluster with a job and free capacity on each device.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ class _World:
         self._ledger.apply(starts, 0.0)
 
     def decide(self, model: str) -> Took:
-        """On a gang that has come, and goes again."""
+        """Decide on a gang that is submitted, and remove it again."""
         self._came += 1
         gang = Job(f"gang {self._came}", 1.0, MEMBERS, model=model, features=self._features[model])
         self._ledger.submit(gang, 1.0)
@@ -177,7 +177,7 @@ class _World:
 
 
 def _own(features: JobFeatures, number: int, *, own: bool) -> JobFeatures:
-    """The same, of a job of its own."""
+    """Return the same features as those of a job of its own."""
     if not own:
         return features
     mine = replace(features.job, job_id=f"{features.job.job_id} {number}")
@@ -186,7 +186,7 @@ def _own(features: JobFeatures, number: int, *, own: bool) -> JobFeatures:
 
 @contextmanager
 def _service(case: Case) -> Iterator[tuple[ServicePredictor, Callable[[], float]]]:
-    """The release that ships, and seconds of the processor that a service of it has used."""
+    """Yield the pretrained release, and the processor seconds that its service has used."""
     if case.where == "in process":
         yield Predictor(load_release(SHIPPED)), lambda: 0.0
         return
@@ -216,7 +216,7 @@ def _service(folder: Path) -> Iterator[tuple[int, Processes]]:
 
 
 def _wait(client: PresageClient, processes: Processes) -> None:
-    """Until the service answers."""
+    """Wait until the service responds."""
     until_s = time.perf_counter() + MOST_START_S
     while True:
         processes.check_running()

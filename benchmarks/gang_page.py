@@ -63,7 +63,7 @@ Made = Mapping[Any, Mapping[str, Any]]
 
 
 def page(made: Made) -> Iterator[str]:
-    """Lines of markdown."""
+    """Return the page as lines of Markdown."""
     yield INTRODUCTION.format(
         cores=os.cpu_count(), machine=platform.machine(), python=platform.python_version(),
         numpy=np.__version__, load=os.getloadavg()[0],
@@ -256,7 +256,7 @@ def _by_forecast(made: Made) -> Iterator[str]:
 
 
 def draw(made: Made, path: Path) -> None:
-    """JCT against bytes over the dear levels, as alpha : beta is swept."""
+    """Draw JCT against bytes over expensive levels, for a sweep of alpha : beta."""
     figure = Figure(figsize=(8, 4.8), dpi=100, layout="constrained")
     panel = figure.subplots()
     for near, marker in (("node", "o"), ("cluster", "s")):
@@ -300,7 +300,7 @@ def _sent(one: Mapping[str, Any], levels: Sequence[str]) -> float:
 
 
 def _ratio(alike: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> str:
-    """Of average JCT, seed by seed."""
+    """Return the ratio of average JCTs, seed by seed."""
     ratios = [100 * one["average_jct_s"] / of["average_jct_s"]
               for one, of in zip(alike, base, strict=True)]  # fmt: skip
     middle, half = mean_with_margin(ratios)

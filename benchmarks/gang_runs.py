@@ -70,7 +70,7 @@ FORECAST_SETTINGS = [ONE, ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1)]
 
 
 class World(NamedTuple):
-    """What was measured of jobs, and of which device."""
+    """Measurements of jobs on a kind of device."""
 
     kind: str
     memory_bytes: int
@@ -91,7 +91,7 @@ class Run:
 
 @lru_cache
 def world(name: str, folder: Path) -> World:
-    """A folder's measurements; what was not measured of memory and utilization is foretold."""
+    """Return a folder's measurements; missing memory and utilization are predicted."""
     kind, measured = KINDS[name], read_measurements(folder)
     devices = {device.kind: device for device in read_campaign(folder).devices.values()}
     memory_bytes = find_device(kind, devices).memory_bytes
@@ -120,19 +120,19 @@ def _shipped() -> Predictor:
 
 
 def swept(near: str, alpha: float, beta: float) -> str:
-    """The policy with such weights, by a name that is the same for equal ones."""
+    """Return the policy with these weights, by a name that is equal for equal ratios."""
     weights = "".join(f":{name}={value}" for name, value in (("alpha", alpha), ("beta", beta))
                       if value != 1)  # fmt: skip
     return (GANG if near == "node" else ANYWHERE) + weights
 
 
 def by_optimiser(name: str) -> str:
-    """The policy that goes anywhere, with such an optimiser."""
+    """Return the policy that places gangs anywhere, with this optimiser."""
     return ANYWHERE if name == "tree" else f"{ANYWHERE}:optimiser={name}"
 
 
 def runs() -> list[Run]:
-    """All, each once."""
+    """Return all runs, each once."""
     settings = [(*setting, policy, "oracle") for setting in SETTINGS for policy in POLICIES]
     settings += [(*ONE, swept(near, *ratio), "oracle")
               for near in ("node", "cluster") for ratio in RATIOS]  # fmt: skip
@@ -148,7 +148,7 @@ def runs() -> list[Run]:
 
 
 def simulated(run: Run, folder: Path) -> dict[str, Any]:
-    """What a schedule was worth."""
+    """Return the metrics of a simulated schedule."""
     of = world(run.world, folder)
     nodes = NODES[run.trace]
     cluster = Cluster(
@@ -178,12 +178,12 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
 
 
 def cut(trace: Trace) -> Trace:
-    """The first jobs."""
+    """Return the first jobs."""
     return replace(trace, jobs=trace.jobs[:FIRST])
 
 
 def _requested(job: Job, of: World) -> Job:
-    """With what its user requests of a device: what it needs, in whole quarters."""
+    """Return the job with a request of what it needs, in quarters of a device."""
     on = job.model, of.kind
     compute = math.ceil(QUARTERS * of.measurements.busy[on])
     memory = math.ceil(QUARTERS * of.measurements.memory_bytes[on] / of.memory_bytes)
@@ -195,7 +195,7 @@ def _requested(job: Job, of: World) -> Job:
 
 
 def _of_gangs(done: Simulation) -> dict[str, Any]:
-    """Of large gangs, how long they took and waited, and of reservations."""
+    """Return times of large gangs, and figures of reservations."""
     ended = [one for one in done.results if one.phase is Phase.FINISHED]
     slowdown = [one.status.attained_s / one.job.gpus / one.solo_s for one in ended]
     large = [one for one in ended if one.job.gpus >= LARGE]
@@ -218,7 +218,7 @@ def _of_gangs(done: Simulation) -> dict[str, Any]:
 
 
 def bypasses(ended: Sequence[JobResult], gangs: Sequence[JobResult]) -> list[int]:
-    """Of each gang, how many jobs came later and were started earlier."""
+    """Return, for each gang, the number of later jobs that started earlier."""
     submit_s = np.array([one.job.submit_s for one in ended])
     start_s = np.array([one.first_start_s for one in ended], dtype=float)
     return [
@@ -227,7 +227,7 @@ def bypasses(ended: Sequence[JobResult], gangs: Sequence[JobResult]) -> list[int
 
 
 def reserved_s(entries: Sequence[Entry]) -> float:
-    """Device-seconds that devices were kept by gangs that did not run."""
+    """Return the device-seconds that gangs held without running."""
     since: dict[str, tuple[float, int]] = {}
     total_s = 0.0
     for now_s, what, job_id, more in entries:
@@ -277,7 +277,7 @@ STREAMS = [
 
 
 def streamed(one: Stream) -> dict[str, float]:
-    """How long the gang waits."""
+    """Return how long the gang waits."""
     draw = random.Random(one.seed)
     devices = STREAM_NODES * NODE
     now_s, jobs, duration_s = 0.0, [], {}

@@ -67,7 +67,7 @@ SHORT = 60  # iterations of those that run to their end
 
 
 class Kind(NamedTuple):
-    """How long a step waits for its samples; what a user requests who knows it about."""
+    """Kind of job: waiting time of a step, and the user's request."""
 
     input_wait_s: float
     request_milli: int
@@ -92,7 +92,7 @@ HELD = ("sharing", "sharing, never looked at")  # run with quotas, too
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that is submitted some seconds after the first."""
+    """Job that is submitted some seconds after the first."""
 
     job_id: str
     after_s: float
@@ -157,7 +157,7 @@ def _urgent(
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     output: Path,
 ) -> tuple[float, float]:
-    """How much slower latency-sensitive jobs are beside best-effort ones, and at equal weights.
+    """Return slowdowns of latency-sensitive jobs co-located with best effort, and at equal weights.
 
     In the mean of all pairs that `sharing` puts together; in parts of their steps alone.
     """
@@ -182,7 +182,7 @@ def _urgent(
 
 
 def undivided_part(tenfold: float, equal: float) -> float:
-    """Of what two do to each other, what weights of ten to one leave, beyond what they should."""
+    """Return the part of a mutual slowdown that weights of ten to one do not change."""
     divided = 2 / (URGENT_WEIGHT + 1)
     return min(1.0, max(0.0, (tenfold / equal - divided) / (1.0 - divided)))
 
@@ -195,7 +195,7 @@ def _kept(path: Path, make: Any) -> Any:
 
 
 def of_rounds(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Every kind of job as it was in the mean, but its longest steps and its largest memory."""
+    """Return each kind of job: means, but its longest steps and its largest memory."""
     found = {}
     for kind in sorted(KINDS):
         of = [one[kind] for one in rounds]
@@ -212,14 +212,14 @@ def _slower(
     solo: Mapping[str, Mapping[str, float]],
     rounds: Sequence[Mapping[str, Mapping[str, float]]],
 ) -> float:
-    """How many times as long steps took in some rounds, in the mean of all kinds."""
+    """Return the factor by which steps took longer in some rounds, averaged over kinds."""
     return statistics.mean(
         one[kind]["step_s"] / solo[kind]["step_s"] for one in rounds for kind in solo
     )
 
 
 def submissions(solo: Mapping[str, Mapping[str, float]]) -> list[Submission]:
-    """The same each time: kinds in turn, lengths drawn by a seed."""
+    """Return the same jobs each time: kinds in turn, lengths drawn by a seed."""
     draw = random.Random(SEED)
     names = sorted(solo)
     urgent = set(draw.sample(range(JOBS), URGENT))
@@ -235,7 +235,7 @@ def submissions(solo: Mapping[str, Mapping[str, float]]) -> list[Submission]:
 
 
 class Sample(NamedTuple):
-    """What the cluster says of a running job at a time."""
+    """Status of a running job at a time."""
 
     at_s: float
     steps: float
@@ -245,7 +245,7 @@ class Sample(NamedTuple):
 
 @contextmanager
 def cluster(folder: Path, policy: str, forecast: str, *more: str) -> Iterator[ClusterClient]:
-    """A controller and agents of their own, and what a client asks them by."""
+    """Run a controller and agents; yield a client."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [
@@ -289,7 +289,7 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
 
 
 def measure_solo(output: Path) -> dict[str, dict[str, float]]:
-    """Of each kind of job: its step, its setup, its start, how busy and how large it is.
+    """Return step, setup, start, utilization and memory of each kind of job.
 
     Two kinds are measured at a time, each on a core of its own: later the other is busy, too.
     """
@@ -305,7 +305,7 @@ def measure_solo(output: Path) -> dict[str, dict[str, float]]:
 
 
 def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
-    """Short jobs of these kinds, at once, each with a core, from their beginning to their end."""
+    """Run short jobs of these kinds at once, each on a core, from start to end."""
     names = [f"short-{kind.replace('/', '-')}" for kind in kinds]
     client.submit(
         [
@@ -321,7 +321,7 @@ def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
 def measured_together(
     output: Path, pairs: Sequence[tuple[str, str]], *, urgent: bool = False
 ) -> list[tuple[tuple[str, str], tuple[float, float]]]:
-    """Of two kinds on one core, with equal shares: their steps, in seconds.
+    """Return the step times of two kinds on one core with equal shares, in seconds.
 
     Two such pairs are measured at a time. The first of each may be latency-sensitive.
     """
@@ -340,7 +340,7 @@ def measured_together(
 def _watched(
     client: ClusterClient, kinds: Sequence[str], milli: int, for_s: float, *, urgent: bool = False
 ) -> list[list[Sample]]:
-    """A job of each kind at once, from when all of them have made a step on.
+    """Yield samples of a job of each kind, once all of them have made a step.
 
     Every other one may be latency-sensitive, from the first on.
     """
@@ -375,7 +375,7 @@ def _sample(client: ClusterClient, names: Sequence[str]) -> list[Sample]:
 
 
 def _of_samples(samples: Sequence[Sample]) -> dict[str, float]:
-    """Between the first look at which steps were done and the last."""
+    """Return figures between the first and the last sample with steps."""
     first, last = samples[len(samples) // 5], samples[-1]
     step_s = (last.at_s - first.at_s) / (last.steps - first.steps)
     parts = [
@@ -396,7 +396,7 @@ def write_tables(
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     target: Path,
 ) -> None:
-    """What was measured, as a campaign's tables."""
+    """Write the measurements as a campaign's tables."""
     made = Imported(Origin("live", "this machine", "none"))
     for kind, of in solo.items():
         config = parse(kind)
@@ -425,7 +425,7 @@ def write_tables(
 def lived(
     policy: str, jobs: Sequence[Submission], tables: Path, output: Path, *more: str
 ) -> dict[str, Any]:
-    """What became of the jobs."""
+    """Return the outcome of each job."""
     folder = output / "state" / policy.replace(":", "_")
     with cluster(folder, policy, str(tables), *more) as client:
         began_s = time.monotonic()
@@ -468,7 +468,7 @@ def simulate(
     slower: float,
     undivided: float,
 ) -> dict[str, Any]:
-    """The same submissions in the simulator, with what was measured as truth.
+    """Simulate the same submissions with the measurements as ground truth.
 
     ``slower`` is how many times as long all of it takes as when it was measured, ``undivided`` what
     weights leave.

@@ -18,7 +18,7 @@ def page(
     divided: Mapping[str, Mapping[str, Any]],
     held: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> Iterator[str]:
-    """Lines of Markdown."""
+    """Return the page as lines of Markdown."""
     yield "# Sharing for real, on two cores"
     yield ""
     yield (

@@ -1,4 +1,4 @@
-"""How much a few local runs improve on the release that comes with Presage.
+"""Improvement by a few local runs over the pretrained release.
 
 Run ``python benchmarks/local_runs.py data/.pretraining/features [LOCAL_CAMPAIGN]`` after `make
 pretrained`; writes docs/benchmarks/local_runs.md. Minutes on one core.
@@ -61,7 +61,7 @@ class Rows:
 
 
 def rows_of(solo: pd.DataFrame, target: Quantity) -> Rows:
-    """Rows of which the target was measured."""
+    """Return the rows with a measured target."""
     solo = solo[solo[target.column].notna()]
     features = feature_matrix(solo, "full")
     y = target.to_learnt(solo[target.column].to_numpy(np.float64), features)
@@ -77,7 +77,7 @@ def fitted(
 
 
 def errors(stack: ScalarStack, rows: Rows, target: Quantity) -> np.ndarray:
-    """Percentage error of each row's median."""
+    """Return the percentage error of each row's median."""
     quantiles = combined_array(quantiles_of(stack, rows.x))
     forecast = target.to_measured(quantiles, feature_matrix(rows.table, "full"))
     measured = rows.table[target.column].to_numpy(np.float64)
@@ -85,7 +85,7 @@ def errors(stack: ScalarStack, rows: Rows, target: Quantity) -> np.ndarray:
 
 
 def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
-    """A line for each GPU left out of pre-training."""
+    """Return a line for each GPU left out of pre-training."""
     target = QUANTITIES["step_time"]
     every = rows_of(solo[solo["device_class"] == GPU], target)
     kinds = every.table["device_kind"]
@@ -126,7 +126,7 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
 
 
 def halves(rows: Rows, seed: int) -> tuple[Rows, Rows]:
-    """Rows of half of the models, and the others in a random order."""
+    """Return rows of half of the models, and the others in a random order."""
     order = np.random.default_rng(seed)
     models = order.permutation(rows.table["model"].unique())
     test = rows.table["model"].isin(set(models[: len(models) // 2])).to_numpy(bool)
@@ -138,7 +138,7 @@ def first(n: int, rows: Rows) -> np.ndarray:
 
 
 def of_this_machine(local: Path, settings: Settings) -> list[str]:
-    """A line for each predictor: the committed campaigns, and so many local jobs."""
+    """Return a line for each predictor and number of local jobs."""
     with TemporaryDirectory() as folder:
         featurize([*COMMITTED, local], Path(folder))
         solo = pd.read_parquet(Path(folder) / "solo.parquet")
@@ -172,7 +172,7 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
 
 
 def shown(percent_errors: Sequence[np.ndarray] | None) -> str:
-    """Mean and median percentage error, over all seeds."""
+    """Return mean and median percentage error, over all seeds."""
     if not percent_errors:
         return "-"
     every = np.concatenate(percent_errors)

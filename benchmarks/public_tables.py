@@ -1,4 +1,4 @@
-"""How far forecasts are off on public tables, written to docs/benchmarks/public_tables.md.
+"""Forecast errors on public tables, written to docs/benchmarks/public_tables.md.
 
 Run ``python benchmarks/public_tables.py DATASETS``, the folder of the sources' files
 (docs/importing.md): what ``presage benchmark`` says of each question, on two seeds, which deal the
@@ -54,7 +54,7 @@ TWIN = 1.1  # sizes of models that are nearly the same are within this ratio
 
 @dataclass(frozen=True)
 class Question:
-    """What is forecast, and what is left out; ``target`` is in the units of the page."""
+    """Target and left-out part of a benchmark; ``target`` is in the units of the page."""
 
     title: str
     task: str
@@ -92,7 +92,7 @@ QUESTIONS = (
 
 
 def ask(question: Question, datasets: Path, seed: int) -> dict[str, Any]:
-    """What ``presage benchmark --json`` prints."""
+    """Return the output of ``presage benchmark --json``."""
     settle_torch()
     with TemporaryDirectory() as scratch:
         train, test = (
@@ -107,7 +107,7 @@ def ask(question: Question, datasets: Path, seed: int) -> dict[str, Any]:
 
 
 def near_twins(datasets: Path, seed: int) -> tuple[float, list[np.ndarray]]:
-    """Share of timm's rows of unseen models that have a near-twin in training; errors, in percent.
+    """Return the share of timm's rows of unseen models with a near-twin in training; errors in %.
 
     A near-twin is another model of the family whose FLOPs and live bytes of a sample, and
     parameters, are all within a tenth. The errors are of rows with one, and of rows without.
@@ -123,7 +123,7 @@ def near_twins(datasets: Path, seed: int) -> tuple[float, list[np.ndarray]]:
 
 
 def _has_twin(rows: Rows, folds: Folds) -> np.ndarray:
-    """Which rows have a near-twin among those of the other folds."""
+    """Return which rows have a near-twin among those of the other folds."""
     table = pd.DataFrame(matrix(rows.placements, "full"), columns=columns("full"))
     of_sample = table[["forward_flops", "peak_live_bytes"]].div(table["batch_size"], axis=0)
     sizes = np.log(np.column_stack([of_sample, table["parameters"]]))
@@ -135,7 +135,7 @@ def _has_twin(rows: Rows, folds: Folds) -> np.ndarray:
 
 
 def _file(name: str, datasets: Path, scratch: Path) -> Path:
-    """A file of the datasets; of ParvaGPU's, processes up to two or from three on."""
+    """Return a file of the datasets; ParvaGPU's with up to two processes, or with more."""
     if not name.startswith("parvagpu/"):
         return datasets / name
     rows = pd.read_csv(datasets / "parvagpu/parvagpu_tidy.csv.gz")
@@ -153,7 +153,7 @@ def page(
     found: Mapping[Question, Sequence[Mapping[str, Any]]],
     twins: Sequence[tuple[float, list[np.ndarray]]],
 ) -> list[str]:
-    """The page's lines."""
+    """Return the page's lines."""
     lines = [
         "# How far forecasts are off on public tables",
         "",

@@ -79,12 +79,12 @@ class Recorder:
 
 
 def _plain(name: str, arguments: tuple[Any, ...]) -> list[int]:
-    """The arguments that tell questions apart: no handles, no times."""
+    """Return the arguments that distinguish calls: no handles, no times."""
     return [a for a in arguments if isinstance(a, int)][: -1 if name in SINCE else None]
 
 
 def _sample(kind: int, sample: Any) -> dict[str, Any]:
-    """With the one field of its union that holds the value."""
+    """Return a sample with the one field of its union that holds the value."""
     field = VALUE_FIELDS[kind]
     return {
         "timeStamp": sample.timeStamp,
@@ -105,7 +105,7 @@ def _as_json(answer: Any) -> Any:
 
 
 def _rename_processes(calls: list[dict[str, Any]], member: int) -> None:
-    """The job is process 1, others are 2, 3, ..., as they come."""
+    """Number processes: the job is process 1, others are 2, 3, ... in order of appearance."""
     names = {member: 1}
     for call in calls:
         for item in call["answer"] if isinstance(call.get("answer"), list) else ():
@@ -114,7 +114,7 @@ def _rename_processes(calls: list[dict[str, Any]], member: int) -> None:
 
 
 def record(window_s: float) -> dict[str, Any]:
-    """A window of the sampler beside a job that multiplies matrices."""
+    """Record a window of the sampler while a job multiplies matrices."""
     recorder = Recorder()
     gpu = NvmlDevice()
     before = gpu.memory_used_bytes()

@@ -83,7 +83,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
-    """All figures of these servers; those of Presage alone only if it is among them."""
+    """Return all figures of these servers; Presage's own figures only if it is among them."""
     of = {kind.name: kind for kind in kinds}
     figures["packages"] = {
         kind.name: [float(len(environment_of(kind.environment).packages))]
@@ -112,7 +112,7 @@ def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
 
 
 def two_cores() -> tuple[int, int]:
-    """A core for servers and one for callers."""
+    """Return a core for servers and one for clients."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("one core only: servers and callers need one each")
@@ -120,7 +120,7 @@ def two_cores() -> tuple[int, int]:
 
 
 def versions(kinds: Sequence[Kind]) -> dict[str, str]:
-    """Of servers that have one."""
+    """Return the versions of servers that have one."""
     return {
         kind.name: environment_of(kind.environment).packages[kind.package]
         for kind in kinds
@@ -129,7 +129,7 @@ def versions(kinds: Sequence[Kind]) -> dict[str, str]:
 
 
 def machine() -> str:
-    """Cores, interpreter and the packages that the yardsticks and Presage run on."""
+    """Return cores, interpreter and package versions."""
     cpu = next(
         (line.partition(":")[2].strip()
          for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
@@ -145,7 +145,7 @@ def machine() -> str:
 
 
 def say(line: str) -> None:
-    """Progress, for the person who waits."""
+    """Print progress."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
 
 

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def made(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:
-    """The outcome of each."""
+    """Return the outcome of each run."""
     paths = {
         run: args.output / ("_".join(map(str, asdict(run).values())).replace(":", "-") + ".json")
         for run in runs

@@ -33,7 +33,7 @@ def page(
     exceeded: Mapping[float, tuple[int, int]],
     loads: Sequence[Mapping[str, float]],
 ) -> Iterator[str]:
-    """Lines of Markdown.
+    """Return the page as lines of Markdown.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _policies(
 
 
 def _worth(runs: Sequence[Run], outcomes: Mapping[Run, Mapping[str, Any]]) -> Iterator[str]:
-    """What sharing is worth, and the look at quality of service; runs are as in POLICIES."""
+    """Return the value of sharing and figures of quality of service; runs are as in POLICIES."""
     looks, never, exclusive = (outcomes[run] for run in runs)
 
     def less(name: str) -> float:

@@ -68,7 +68,7 @@ class Run:
 
 
 def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
-    """What a schedule was worth, and how long its decisions took."""
+    """Return the metrics of a schedule and the times of its decisions."""
     world = read_measurements(lucid)
     nodes = tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(run.nodes))
     cluster = Cluster(nodes)
@@ -115,7 +115,7 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
 
 
 def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]:
-    """How many of the kinds of jobs take more memory than their bound says, and of how many."""
+    """Return the number of kinds of jobs that exceed their memory bound, and of all kinds."""
     world = read_measurements(lucid)
     cluster = Cluster((Node("n0", 1, KIND, MEMORY_BYTES),))
     ground_truth = MeasuredTruth({}, world, KIND)
@@ -131,7 +131,7 @@ def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]
 
 
 class Timed(Policy):
-    """A policy whose decisions are timed."""
+    """Policy whose decisions are timed."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -156,7 +156,7 @@ def _philly() -> Trace:
 
 
 def _day(run: Run) -> Trace:
-    """Jobs of the trace from a drawn one on, within a day; of a large cluster's all, and again."""
+    """Return a day's jobs of the trace from a drawn one on; for a large cluster all, repeated."""
     trace = _philly()
     remaining_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
     first = random.Random(run.seed).randrange(len(trace.jobs))
@@ -177,7 +177,7 @@ def _day(run: Run) -> Trace:
 
 
 def _from(trace: Trace, first: int) -> Iterator[tuple[Job, str]]:
-    """Each job and its name in the trace, from one on, round and round: then it has another."""
+    """Yield each job and its name from one on, cyclically; repeated jobs get new names."""
     span_s = trace.jobs[-1].submit_s
     for turn in count():
         for i, job in enumerate((*trace.jobs[first:], *trace.jobs[:first])):

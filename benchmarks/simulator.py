@@ -1,4 +1,4 @@
-"""How fast the simulator is, written to docs/benchmarks/simulator.md.
+"""Speed of the simulator, written to docs/benchmarks/simulator.md.
 
 Run ``python benchmarks/simulator.py DATASETS [--rounds 3] [--measured FOLDER] [--jobs-at-most N]``:
 DATASETS has the traces (docs/importing.md), FOLDER tables of another kind of device whose jobs are
@@ -70,7 +70,7 @@ in rounds of 360 s and has another schedule.
 
 
 class Bar(NamedTuple):
-    """What was wanted, and whether it was met."""
+    """Target of a figure, and whether it is met."""
 
     what: str
     target: str
@@ -110,12 +110,12 @@ _MET = {True: "met", False: "**missed**"}
 
 
 def quickest(runs: Sequence[Run]) -> Run:
-    """Of rounds of the same."""
+    """Return the quickest of several rounds."""
     return min(runs, key=lambda run: run.cpu_s)
 
 
 def barred(bars: Sequence[Bar]) -> list[str]:
-    """The table of bars."""
+    """Return the table of targets."""
     return [
         "| bar | wanted | found | |",
         "|---|---:|---:|---|",
@@ -125,7 +125,7 @@ def barred(bars: Sequence[Bar]) -> list[str]:
 
 
 def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
-    """Two traces on whole devices, beside the floor and what others published."""
+    """Yield results of two traces on exclusive devices, with the floor and published figures."""
     for title, key, path, nodes in (
         ("One virtual cluster of Philly: 984 jobs, 8 x 8 GPUs", "vc", ONE_VC, 8),
         ("All of Philly: 82,240 jobs, 64 x 8 GPUs", "philly", PHILLY, 64),
@@ -164,7 +164,7 @@ def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
 
 
 def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -> Iterator[str]:
-    """Jobs that share devices by what was measured of their models."""
+    """Yield results of jobs that share devices by measurements of their models."""
     yield from (
         f"## With sharing and interference: Philly's first {SHARED_JOBS:,} jobs",
         "",
@@ -205,7 +205,7 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
 
 
 def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
-    """One decision on a wide cluster with many who wait."""
+    """Yield times of one decision on a wide cluster with many pending jobs."""
     yield from (
         f"## One decision: {PENDING:,} jobs wait, {WIDE_NODES * 8:,} GPUs",
         "",
@@ -243,7 +243,7 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
 
 
 def growth(philly: Path, most: int) -> Iterator[str]:
-    """Ever longer traces."""
+    """Yield results of ever longer traces."""
     sizes = [jobs for jobs in GROWN if jobs <= most]
     yield from (
         "## Growth with the number of jobs",
@@ -283,7 +283,7 @@ def _draw_growth(found: Mapping[str, Sequence[Run]], target: Path) -> None:
 
 
 def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
-    """Shares of files of the simulator in the time of two runs."""
+    """Yield the shares of the simulator's files in the time of two runs."""
     spent = {
         "sjf": isolated(profiled_whole, philly, 64, "sjf"),
         f"packing, {tables.name}": isolated(

@@ -1,4 +1,4 @@
-"""How long each stage of dvc.yaml takes to start, written to docs/benchmarks/startup.md.
+"""Start-up time of each stage of dvc.yaml, written to docs/benchmarks/startup.md.
 
 Run ``python benchmarks/startup.py [--rounds 9]``: until a stage answers ``--help``, all that it
 imports at its head included, beside Python itself and ``import torch`` in the same rounds. Seconds
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def seconds(command: tuple[str, ...]) -> float:
-    """Processor time of a Python process."""
+    """Return the processor time of a Python process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -37,7 +37,7 @@ print(json.dumps({d.metadata["Name"].lower(): d.version for d in m.distributions
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment.
+    """Virtual environment.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Environment:
 
 
 def environment(name: str) -> Environment:
-    """The environment, made if there is none such yet; some minutes then for a large one."""
+    """Return the environment; create it first if it is missing, which may take minutes."""
     files = [Path(path).read_text() for path in DEPENDS_ON.get(name, ())]
     spec = json.dumps([sys.version, PACKAGES[name], files])
     # Each checkout has its own where they want different ones, and takes it away from no other.

@@ -22,7 +22,7 @@ pickled = pickle.loads(Path(sys.argv[2]).read_bytes())
 
 
 def median_us(placements: Iterable[Any]) -> float:
-    """Median time of a call."""
+    """Return the median time of a call."""
     times_s = []
     for placement in placements:
         begin_s = time.perf_counter()

@@ -38,7 +38,7 @@ def triton_client(target: str) -> Any:
 
 
 def raw_call(spec: dict[str, Any]) -> Callable[[], int]:
-    """Bytes to bytes, by a stub without messages; with ``counter_at``, never the same again."""
+    """Return a call of bytes to bytes by a stub without messages; varied by ``counter_at``."""
     body = Path(spec["body"]).read_bytes()
     call = channel(spec["target"]).unary_unary(spec["method"])
     at = spec.get("counter_at")
@@ -54,7 +54,7 @@ def raw_call(spec: dict[str, Any]) -> Callable[[], int]:
 
 
 def triton_call(spec: dict[str, Any]) -> Callable[[], int]:
-    """A matrix to a matrix, by Triton's client."""
+    """Return a call of a matrix to a matrix by Triton's client."""
     rows = np.load(spec["rows"])
     client = triton_client(spec["target"])
 
@@ -70,7 +70,7 @@ def triton_call(spec: dict[str, Any]) -> Callable[[], int]:
 
 
 def http_call(spec: dict[str, Any]) -> Callable[[], int]:
-    """JSON to JSON, on one connection; a new one, as servers end those that wait for seconds."""
+    """Return a call of JSON to JSON on a new connection, as servers close idle ones."""
     body = Path(spec["body"]).read_bytes()
     connection = http.client.HTTPConnection(spec["target"], timeout=60)
 
@@ -89,7 +89,7 @@ CALLS = {"raw": raw_call, "triton": triton_call, "http": http_call}
 
 
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
-    """Times of at most ``calls`` calls in at most ``seconds``."""
+    """Return the times of at most ``calls`` calls in at most ``seconds``."""
     call = CALLS[spec["kind"]](spec)
     for _ in range(min(WARM_UP_CALLS, max(1, spec["calls"] // 20))):
         answer_bytes = call()

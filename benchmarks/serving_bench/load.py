@@ -19,7 +19,7 @@ MOST_S = 300
 
 @dataclass(frozen=True)
 class Load:
-    """What a server did under it.
+    """Figures of a server under load.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ def load(
     processes: Processes, port: int, question: Question, *, answer_bytes: int, callers: int,
     cores: Collection[int], seconds: int = 0, calls: int = 0, http: bool = False,
 ) -> Load:  # fmt: skip
-    """So many callers for some seconds, or until so many calls are answered.
+    """Run so many clients for some seconds, or until so many calls are answered.
 
     Parameters
     ----------
