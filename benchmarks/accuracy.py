@@ -1,7 +1,7 @@
 """Error of every predictor on the committed campaigns, written to docs/benchmarks/accuracy.md.
 
-Run ``python benchmarks/accuracy.py [CAMPAIGN_FOLDER...]``; some minutes on one core. The stages are
-those of dvc.yaml, on those campaigns alone, so the page does not depend on the machine.
+Run ``python benchmarks/accuracy.py [CAMPAIGN_FOLDER...]``; it takes some minutes on one core. The
+stages are those of dvc.yaml on only these campaigns, so the page does not depend on the machine.
 """
 
 from __future__ import annotations

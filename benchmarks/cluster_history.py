@@ -4,8 +4,8 @@ Run ``python benchmarks/cluster_history.py`` as root, from the repository root; 
 faults take about 40 minutes on two cores, and nothing else has to be quiet. Each seed starts a
 controller, three agents and their jobs as processes, lets clients work while faults are injected,
 heals everything, and checks the recorded history by the laws of ``tests/history/laws.py``. Results
-are kept by seed in ``--output``; a seed that has a result is not run again. At the end the page
-docs/benchmarks/cluster_history.md is written from all results; ``--page`` writes it alone.
+are stored by seed in ``--output``; a seed with a result is not run again. At the end the page
+docs/benchmarks/cluster_history.md is written from all results; ``--page`` only writes the page.
 """
 
 from __future__ import annotations

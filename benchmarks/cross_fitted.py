@@ -1,8 +1,8 @@
-"""Releases that foretell jobs of which they learnt nothing: each without one half of the families.
+"""Cross-fitted releases: each is trained without one half of the job families.
 
-Run ``python benchmarks/cross_fitted.py TABLES TARGET``: of the tables of a source, as ``presage
-import`` writes them, TARGET/0/release and TARGET/1/release learn from every other family, as an
-operator's retraining does, from the pretrained networks on. Takes about seven minutes each.
+Run ``python benchmarks/cross_fitted.py TABLES TARGET``. From the tables of a source, as ``presage
+import`` writes them, TARGET/0/release and TARGET/1/release are each trained on every other family,
+starting from the pretrained networks like an operator's retraining. Each takes about seven minutes.
 """
 
 from __future__ import annotations

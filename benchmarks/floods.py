@@ -1,16 +1,16 @@
 """Effect of floods without a token on honest clients and a server's memory.
 
 Run ``python benchmarks/floods.py [--rounds 5] [--only serve]``; five rounds take about 30 minutes.
-Each server is a process. An honest client asks it 200 times a second at most, one request after
-another: while nothing else happens, while a flood is sent as fast as the server takes it, while
-the flood is held open, while all of it that the server ends is sent again at once, and while
-nothing else happens again. So each ratio of medians is taken within seconds. Results are kept in
-``--output``, by server; the page docs/benchmarks/floods.md is written from them, and ``--page``
-writes it alone.
+Each server is a process. An honest client sends it at most 200 requests a second, one after
+another, in five phases: without a flood, while a flood is sent as fast as the server accepts it,
+while the flood is held open, while connections that the server closes are renewed at once, and
+again without a flood. Each ratio of medians is thus taken within seconds. Results are stored by
+server in ``--output``; the page docs/benchmarks/floods.md is written from them, and ``--page`` only
+writes the page.
 
-Ends with 1 where an honest request failed while a flood was sent or held, the median was over twice
-the quiet one while it was held, or memory grew by 150 MiB or more until then. What a flood costs
-that is renewed has no bar.
+The exit status is 1 if an honest request failed while a flood was sent or held, the median while it
+was held was over twice the quiet one, or memory grew by 150 MiB or more until then. Renewed floods
+have no limit.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def measured(
 
 def flooded(server: Server, flood: Flood, phase_s: float, idle_mib: float) -> Round:
     """Send honest requests while a flood is pushed, while it is held, and while it is renewed."""
-    Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # the peak begins anew
+    Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # reset the peak
     with attack(flood, server) as tell:
         tell("push")
         pushed = honest(server, phase_s)

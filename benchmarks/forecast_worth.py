@@ -1,9 +1,10 @@
 """Value of forecasts for a cluster, written to docs/benchmarks/forecast_worth.md.
 
-Run ``python benchmarks/forecast_worth.py LUCID RELEASES``: LUCID is what ``presage import lucid``
-wrote, the truth of who slows whom and how much memory jobs take, on an RTX 3090; RELEASES is what
-``benchmarks/cross_fitted.py LUCID RELEASES`` wrote. Traces are those of PRESAGE_DATASETS
-(``../shared/datasets``). Every outcome is kept in ``--output``, and not made again.
+Run ``python benchmarks/forecast_worth.py LUCID RELEASES``. LUCID is the folder that ``presage
+import lucid`` wrote, the ground truth of slowdowns and memory on an RTX 3090; RELEASES is the
+folder that ``benchmarks/cross_fitted.py LUCID RELEASES`` wrote. Traces are those of
+PRESAGE_DATASETS (``../shared/datasets``). Outcomes are stored in ``--output`` and not computed
+again.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ TRACES = {
     "Philly 6c71a0": ("philly/philly.csv.gz", "6c71a0", 7),
 }
 TWICE, FOUR = "packing:overcommit=2", "packing:most_members=4:overcommit=2"
-# Policy, who foretells, with which risk.
+# Policy, source of forecasts, risk.
 RUNS = [
     ("fifo", "none", 0.1), ("las", "none", 0.1), ("best-fit", "none", 0.1),
     ("sjf", "shipped", 0.1), ("sjf", "retrained", 0.1), ("sjf", "oracle", 0.1),
@@ -159,7 +159,7 @@ def _forecaster(
 
 
 class CrossFitted:
-    """Every job is foretold by a release that has learnt nothing of its family."""
+    """Forecaster that predicts every job by a release not trained on the job's family."""
 
     def __init__(self, of: Sequence[Forecaster], fold: Mapping[str, int]) -> None:
         self._of, self._fold = of, fold

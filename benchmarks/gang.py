@@ -1,9 +1,9 @@
 """Value of gang scheduling by interference and communication, for docs/benchmarks/gang.md.
 
-Run ``python benchmarks/gang.py GAVEL LUCID``: folders that ``presage import`` wrote of Gavel's and
-of Lucid's measurements; our own are in data/profiles. Traces are those of PRESAGE_DATASETS
-(``../shared/datasets``). Every outcome is kept in ``--output``, and not made again; what is timed
-is made first, by one process alone.
+Run ``python benchmarks/gang.py GAVEL LUCID`` with the folders that ``presage import`` wrote for
+Gavel's and Lucid's measurements; our own are in data/profiles. Traces are those of PRESAGE_DATASETS
+(``../shared/datasets``). Outcomes are stored in ``--output`` and not computed again. Timed outcomes
+are computed first, by a single process.
 """
 
 from __future__ import annotations

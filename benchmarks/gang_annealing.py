@@ -1,4 +1,4 @@
-"""Simulated annealing of a gang's plan: what the optimisers are held against."""
+"""Simulated annealing of a gang's plan, as a baseline of the optimisers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from presage.schedulers.policies.gang.problem import Plan, Problem
 class Annealing:
     """Simulated annealing: a member moves to a drawn device, or two members swap (Metropolis).
 
-    From a random plan; the temperature falls geometrically, from what a member's worst move costs
-    to a thousandth of that. The best plan that was seen counts.
+    It starts from a random plan. The temperature falls geometrically, from the cost of a member's
+    worst move to a thousandth of that. The best visited plan is returned.
 
     References
     ----------

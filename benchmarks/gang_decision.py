@@ -43,7 +43,7 @@ KIND, MEMORY_BYTES = "rtx-3090", 24 * 2**30
 NODES, RACKS, MEMBERS = 128, 8, 64
 TENANT = (500, MEMORY_BYTES // 4)  # of each device's compute and memory, by the job on it
 GANGS = 7  # models of which a gang comes
-AFRESH = 3  # schedulers that are started anew
+AFRESH = 3  # restarts of the scheduler
 WHERE = ("in process", "by gRPC")
 
 
@@ -79,15 +79,15 @@ WHEN = ("afresh", "new", "again")
 def decided(case: Case, lucid: Path) -> dict[str, Any]:
     """Return medians of decisions on a gang of 64 where each of 1,024 devices has a job.
 
-    ``afresh``: nothing is known, not even of the jobs that run. ``new``: a gang of a model comes
-    of which nobody asked before. ``again``: another one of that model.
+    ``afresh``: no forecast is cached, not even of running jobs. ``new``: the gang's model is new.
+    ``again``: another gang of that model.
     """
     models = _small(read_measurements(lucid).features)[:GANGS]
     took: dict[str, list[Took]] = {when: [] for when in WHEN}
     started, occupancies = 0, 0
     for _ in range(AFRESH):
         with _service(case) as (predictor, service_s):
-            features = read_measurements(lucid).features  # nobody has looked at them before
+            features = read_measurements(lucid).features  # without cached values
             world = _World(predictor, service_s, features, own=case.own)
             occupancies = world.occupancies
             for number, model in enumerate(models):

@@ -1,4 +1,4 @@
-"""The plans of benchmarks/gang.py: optimisers on drawn gangs, what they cost and take."""
+"""Plans of benchmarks/gang.py: cost and time of optimisers on drawn gangs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 NODE = 8
 GANGS = 30  # small ones
 SMALL_STEPS = 20_000
-STEPS = (500_000, 5_000_000)  # of annealing: the longer run says what the shorter one missed
+STEPS = (500_000, 5_000_000)  # of annealing: the longer run shows what the shorter one misses
 SIZES = ((64, 1024), (64, 600), (256, 1024), (8, 1024))  # members, free devices of 1,024
-BUSY = 0.6  # part of the devices where somebody is
+BUSY = 0.6  # fraction of the devices with jobs
 ROUNDS = 5
-LONG_S = 1.0  # what takes longer is timed once
+LONG_S = 1.0  # longer plans are timed once
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from presage.serving.predictor.predictor import Predictor
 SHIPPED = Path("data/pretrained/release")
 GIB = 2**30
 QUARTERS = 4  # users request whole ones of a device
-LARGE = 8  # devices of gangs of which more is told
+LARGE = 8  # least devices of gangs with figures of their own
 SEEDS = range(5)
 LOADS = (0.7, 1.1)  # devices asked for over devices there
 RACKS = 4

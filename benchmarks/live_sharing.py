@@ -1,23 +1,22 @@
-"""Sharing for real, on two cores of this machine, written to docs/benchmarks/live_sharing.md.
+"""Live sharing on two cores of this machine, written to docs/benchmarks/live_sharing.md.
 
-Run ``python benchmarks/live_sharing.py`` on a machine where nothing else runs; it takes about 80
-minutes. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
-their samples for a part of the time (examples/cluster_job.py), six of them latency-sensitive.
+Run ``python benchmarks/live_sharing.py`` on an otherwise idle machine; it takes about 80 minutes. A
+controller and two agents with a core each run 20 training jobs of the zoo that wait for their
+samples for a part of the time (examples/cluster_job.py); six jobs are latency-sensitive.
 
-First every kind of job runs alone on a core, four times, and in between every two kinds together
-on one, through the same cluster: what is measured of them then is the forecast, and the simulator's
-truth. A short one of each runs to its end: what that takes beside its steps is its setup. Then the
-same submissions are run under each policy, and simulated. Every outcome is kept in ``--output``,
-and not made again; to repeat a run, repeat all: what is measured between two is of both.
+First every kind of job runs solo on a core, four times, and in between every two kinds are
+co-located, through the same cluster. These measurements are the forecasts and the simulator's
+ground truth. A short job of each kind runs to its end: its time minus its steps is the setup. Then
+the same submissions are run under each policy and simulated. Outcomes are stored in ``--output``
+and not computed again; to repeat a run, repeat all, since measurements between two runs serve both.
 
-A machine that others share is now faster and now slower. So all kinds run alone again after each
-policy: in the simulator jobs take as much longer as steps then did, before and after. What two do
-to each other is put to the mean speed likewise. How long a job takes at most is foretold by the
-slowest of the four times.
+The speed of a shared machine varies. Therefore all kinds run solo again after each policy, and the
+simulator scales run times by the speed before and after. Mutual slowdowns are scaled to the mean
+speed likewise. The upper bound of a run time follows from the slowest of the four solo runs.
 
-What two do to each other at equal weights says little of a latency-sensitive job, whose weight
-counts tenfold: so in the end pairs of one and a best-effort job are measured, too. What that takes
-away of the slowdown at equal weights, and what it does not, is the simulator's truth for all pairs.
+Mutual slowdowns at equal weights do not apply to latency-sensitive jobs, whose weight counts
+tenfold. Therefore pairs of a latency-sensitive and a best-effort job are measured at the end, too.
+The ratio of both slowdowns is the simulator's ground truth for all pairs.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ def _urgent(
 ) -> tuple[float, float]:
     """Return slowdowns of latency-sensitive jobs co-located with best effort, and at equal weights.
 
-    In the mean of all pairs that `sharing` puts together; in parts of their steps alone.
+    Both are means over all pairs that `sharing` co-locates, as fractions of solo step times.
     """
     pairs = [
         (one, other)

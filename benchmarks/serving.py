@@ -1,8 +1,8 @@
-"""Presage's server beside others on this machine, written to docs/benchmarks/serving.md.
+"""Presage's server compared with others on this machine, written to docs/benchmarks/serving.md.
 
 Run ``python benchmarks/serving.py [--peers]`` from the repository root on a quiet machine, with
-``h2load`` (Debian: nghttp2-client). Virtual environments for the servers and the callers are made
-in ~/.cache/presage/peers the first time. All traffic stays on the loopback interface.
+``h2load`` (Debian: nghttp2-client). Virtual environments for the servers and the clients are
+created in ~/.cache/presage/peers the first time. All traffic stays on the loopback interface.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ JOB_S = 3600.0
 
 @dataclass
 class FakeNode:
-    """Says that what it is told runs."""
+    """Node that reports every assigned job as running."""
 
     name: str
     kind: str

@@ -38,7 +38,7 @@ def page(
     Parameters
     ----------
     exceeded : mapping of float to (int, int)
-        By the risk promised, how many kinds of jobs take more memory than foretold, of how many.
+        For each accepted risk, the kinds of jobs that exceed the predicted memory, and all kinds.
     """
     yield INTRODUCTION.format(urgent=URGENT, devices=DEVICES_OF_A_NODE, restart_s=RESTART_S)
     names = {policy: name for name, policy in policies.items()}

@@ -1,10 +1,9 @@
-"""The simulations of benchmarks/sharing.py: a day of a real trace on a cluster of shared GPUs.
+"""Simulations of benchmarks/sharing.py: a day of a real trace on a cluster of shared GPUs.
 
-As many of the trace's jobs of half a day at most, one after the other from a drawn moment on, as
-ask for a given part of all devices in a day, at times that are pressed into one; a drawn part of
-those that need a single device is latency-sensitive. Ground truth is what Lucid measured: who slows
-whom and needs how much memory; a job that is granted less compute than it keeps busy is slower by
-that.
+The jobs are consecutive jobs of the trace of at most half a day, from a drawn time on, as many as
+request a given fraction of all devices in a day; their times are compressed into one day. A drawn
+part of the single-device jobs is latency-sensitive. Ground truth is Lucid's measurement of
+slowdowns and memory. A job that is allocated less compute than it uses slows down in proportion.
 """
 
 from __future__ import annotations
@@ -91,9 +90,9 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     took_s = time.process_time() - began_s
     first_day = [one for one in done.results if one.end_s <= DAY_S]
     urgent = [one for one in done.results if one.slo_s < math.inf]
-    # What nobody can keep: alone on a whole device it takes longer than was promised.
+    # SLOs below the solo run time on an exclusive device cannot be met and do not count.
     kept = [one for one in urgent if one.solo_s <= one.slo_s]
-    # By which part of what was promised it took longer.
+    # Excess over the SLO, as a fraction of it.
     late = [
         (one.end_s - one.first_start_s) / one.slo_s - 1
         for one in urgent

@@ -1,6 +1,6 @@
 """Runs that benchmarks/simulator.py times, each in a process of its own.
 
-Seconds are of the processor, and of simulations alone: reading or making jobs does not count.
+Times are processor times of simulations; reading and creating jobs does not count.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ STEP_S = 60.0  # from one decision to the next
 class Run(NamedTuple):
     """Timed simulation.
 
-    ``mean_pending`` is by Little's law, ``shared`` the part of jobs that were ever beside another.
+    ``mean_pending`` follows from Little's law; ``shared`` is the fraction of jobs that were ever
+    co-located.
     """
 
     jobs: int

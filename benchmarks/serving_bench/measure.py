@@ -34,7 +34,7 @@ class Bench:
     Attributes
     ----------
     server_cores, client_cores : list of int
-        Where servers run, and who asks them; both run on all of them together where it is said.
+        Cores of servers and of clients; some measurements use all cores for both.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Bench:
         )  # fmt: skip
 
 
-# --- each alone -----------------------------------------------------------------------------------
+# --- one server at a time -------------------------------------------------------------------------
 
 
 def starts(bench: Bench, kinds: Sequence[Kind]) -> Figures:
@@ -119,7 +119,7 @@ def more_processes(bench: Bench, kind: Kind) -> Figures:
     return {"all_cores_per_s": _calls_per_s(found)}
 
 
-# --- all of them beside each other, each in its turn ----------------------------------------------
+# --- all servers running, measured in turns -------------------------------------------------------
 
 
 def latencies(bench: Bench, servers: Sequence[Server]) -> Figures:

@@ -1,4 +1,4 @@
-"""docs/benchmarks/serving.md: ratios against targets, and all servers beside each other."""
+"""Page docs/benchmarks/serving.md: ratios against targets, and a comparison of all servers."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Processes:
         Where its standard output and error go.
     """
 
-    # Of processes whose parents ended before them: nobody else counts it.
+    # Processor time of processes that outlived their parents, which no parent counts.
     orphans_cpu_s = 0.0
 
     def __init__(
