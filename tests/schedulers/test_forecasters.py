@@ -70,7 +70,7 @@ def forecaster(request, zoo, jobs):
     return made(request.param, zoo, jobs)
 
 
-def test_as_many_answers_as_questions_whatever_their_order_and_occupancy(forecaster, jobs):
+def test_there_is_one_response_per_request_in_any_order_and_co_location(forecaster, jobs):
     alone = [(one, "cpu-2") for one in jobs]
     pairs = [("cpu-2", (one, other)) for one in jobs[:5] for other in jobs[:5]]
     told, together = forecaster.predictions(alone), forecaster.slowdowns(pairs)
@@ -86,9 +86,7 @@ def test_as_many_answers_as_questions_whatever_their_order_and_occupancy(forecas
     assert list(forecaster.predictions([])) == list(forecaster.slowdowns([])) == []
 
 
-def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
-    forecaster, jobs, request
-):
+def test_forecasts_carry_the_id_of_their_release(forecaster, jobs, request):
     name = request.node.callspec.params["forecaster"]
     of_release = load_release(ROOT / "data/pretrained/release").release_id
     forecasts = Forecasts(forecaster, DEVICES)
@@ -98,7 +96,7 @@ def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
     assert read_predictions([sent])["cpu-2"].release_id == sent.release_id
 
 
-def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):
+def test_jobs_of_one_equivalence_class_differ_only_in_run_time(forecaster, jobs):
     one, like_it = forecaster.predictions([(jobs[0], "cpu-2"), (jobs[9], "cpu-2")])
     assert (one is None) == (like_it is None)
     assert one is None or one[1:4] == like_it[1:4]
@@ -106,7 +104,7 @@ def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster
 
 @pytest.mark.parametrize("kind", ["cpu-2", "no such kind"])
 @pytest.mark.parametrize("name", STRANGERS_TO_JOBS)
-def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs):
+def test_out_of_domain_jobs_get_no_forecast_or_a_valid_one(name, kind, zoo, jobs):
     stranger, forecaster = job("stranger"), made(name, zoo, jobs)
     told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
     told.expect([stranger])
@@ -115,7 +113,7 @@ def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs)
     assert told.missing == {kind: 1}
 
 
-def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
+def test_without_a_service_every_job_gets_an_exclusive_device(jobs):
     with PresageClient("127.0.0.1:1", timeout_s=0.3) as client:
         with pytest.raises(ServiceError):
             client.device("cpu-2")
@@ -143,7 +141,7 @@ class Down(NoForecasts):
 
 
 @pytest.mark.parametrize(("answers", "requests"), [(0, 3), (3, 6)])
-def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, requests):
+def test_a_forecaster_that_fails_three_times_in_a_row_is_not_used_again(answers, requests):
     forecaster = Down(answers)
     told = Forecasts(forecaster, DEVICES)
     for number in range(20):
@@ -158,7 +156,7 @@ class Broken(NoForecasts):
         return [RuntimePrediction(1.0, round(math.inf), 1) for _ in requests]
 
 
-def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
+def test_a_forecaster_with_an_arithmetic_error_has_no_forecast():
     told = Forecasts(Broken(), DEVICES)
     assert told.prediction(job("1"), "cpu-2").runtime_s == math.inf
     assert list(told.failures.values()) == [1]
@@ -175,7 +173,7 @@ class Switched(NoForecasts):
         return super().predictions(requests)
 
 
-def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
+def test_a_failure_is_reported_until_the_forecaster_responds_again(monkeypatch):
     fresh = PredictionCache(Switched)
     assert fresh.failure == ""
     now_s = 0.0
@@ -194,7 +192,7 @@ def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
     assert fresh.failure == forecasts.failure == ""
 
 
-def test_of_a_service_that_is_silent_the_cluster_says_so_whatever_grpc_calls_it(jobs):
+def test_an_unresponsive_service_is_reported_whatever_the_grpc_status(jobs):
     with socket.socket() as mute:  # takes connections, and never answers
         mute.bind(("127.0.0.1", 0))
         mute.listen()

@@ -50,7 +50,7 @@ def test_no_plan_is_better_than_the_trees_and_frog_leaping_is_no_worse_than_gree
     assert found["greedy"][2] > 1.5 * least  # the example shows a case where it matters
 
 
-def test_the_plan_is_told_member_by_member_and_drawn_with_everybody_there(shown):
+def test_the_plan_is_printed_by_member_and_drawn_with_all_jobs(shown):
     printed, drawn = shown
     rows = [line for line in printed.splitlines() if line.startswith(("│ n", "│ p"))]
     assert len(rows) == 8
@@ -60,14 +60,14 @@ def test_the_plan_is_told_member_by_member_and_drawn_with_everybody_there(shown)
     assert "<!-- 2 of the ring's edges over rack -->" in drawn
 
 
-def test_the_guide_shows_what_it_prints(shown):
+def test_the_guide_shows_the_printed_output(shown):
     guide = (ROOT / "docs/gang_scheduling.md").read_text()
     for line in shown[0].splitlines():
         if line.startswith(("│ tree", "│ greedy", "│ n2/1")):
             assert line in guide
 
 
-def test_the_guides_code_prints_what_it_says(monkeypatch, capsys):
+def test_the_guides_code_prints_the_shown_output(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code = (ROOT / "docs/gang_scheduling.md").read_text().split("```python\n")[1].split("```")[0]
     exec(code, {})
@@ -77,7 +77,7 @@ def test_the_guides_code_prints_what_it_says(monkeypatch, capsys):
     assert all(words.startswith(line) for words, line in zip(said, printed, strict=True))
 
 
-def test_the_guides_table_of_parameters_is_the_policys():
+def test_the_guides_table_of_parameters_matches_the_policy():
     table = (ROOT / "docs/gang_scheduling.md").read_text().split("## Parameters")[1].split("##")[0]
     rows = [line.strip("| ").split(" | ")[:2] for line in table.splitlines() if "| `" in line]
     said = {
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_one_line(arguments, said):
 
 
 @pytest.mark.parametrize("ring", [[1], [0, 2]])
-def test_a_plan_is_drawn_also_of_a_cluster_of_which_nobody_said_anything(tmp_path, ring):
+def test_a_plan_is_drawn_for_a_cluster_without_a_topology(tmp_path, ring):
     path = tmp_path / "plan.png"
     draw_plan(
         path, cluster(2, 1), tenants=[(), ("a", "b"), ()], slowdowns=np.full(3, np.inf), ring=ring,

@@ -42,7 +42,7 @@ def test_a1_a_gang_is_started_in_one_action():
     assert len(start[3]) == 3
 
 
-def test_a2_by_priority_then_by_the_time_since_which_a_gang_waits_then_by_name():
+def test_a2_gangs_are_ordered_by_priority_then_waiting_time_then_name():
     jobs = [
         job("first"),
         job("c", 1.0),
@@ -54,14 +54,14 @@ def test_a2_by_priority_then_by_the_time_since_which_a_gang_waits_then_by_name()
     assert list(first_starts_s(done)) == ["first", "high", "b", "c", "late"]
 
 
-def test_a3_a_task_of_no_gang_is_one_of_its_own():
+def test_a3_a_single_task_is_a_gang_of_one():
     done = simulated(
         cluster(2), Gang(), [job("a"), job("b"), job("c")], {"a": 5.0, "b": 5.0, "c": 1.0}
     )
     assert first_starts_s(done) == {"a": 0.0, "b": 0.0, "c": 5.0}
 
 
-def test_a4_a_member_goes_where_it_fits_and_does_least_harm_the_first_of_equals():
+def test_a4_a_member_is_placed_where_it_fits_with_the_least_degradation():
     jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
     assert starts_of(packed(jobs, nodes=(1, 1, 1), policy=Gang()))["2"] == (1.0, [2])
     # Beside the other small one both lose 1 - 1 / 1.1; beside the large one it is more.
@@ -75,14 +75,14 @@ def waiting_for_two(expiry_s, first_s, second_s, **more):
     return simulated(cluster(2), Gang(expiry_s=expiry_s, **more), jobs, lengths)
 
 
-def test_a5_a_gang_keeps_what_it_has_until_its_quorum_is_there():
+def test_a5_a_gang_holds_its_devices_until_its_quorum_is_there():
     done = waiting_for_two(50.0, 20.0, 60.0)
     assert entries(done, "reserve", "expire") == [(20.0, "reserve", "gang")]
     assert first_starts_s(done)["gang"] == 60.0
     assert first_starts_s(done)["next"] == 70.0
 
 
-def test_a5_at_its_expiry_everything_is_given_back_and_the_gang_waits_in_its_turn():
+def test_a5_an_expired_reservation_is_released_and_the_gang_queues_again():
     done = waiting_for_two(30.0, 20.0, 1000.0, backoff_s=5.0)
     assert entries(done, "reserve", "expire")[:3] == [
         (20.0, "reserve", "gang"), (50.0, "expire", "gang"), (60.0, "reserve", "gang"),
@@ -96,13 +96,13 @@ def test_a5_at_its_expiry_everything_is_given_back_and_the_gang_waits_in_its_tur
     assert first_starts_s(done)["gang"] == 1000.0
 
 
-def test_a5_a_quorum_is_enough_and_more_than_it_is_better():
+def test_a5_a_quorum_is_enough_and_more_members_are_better():
     jobs = [job("0"), job("gang", 1.0, gpus=4, min_gpus=2)]
     done = simulated(cluster(4), Gang(), jobs, {"0": 100.0, "gang": 30.0})
     assert starts_of(done)["gang"] == (1.0, [1, 2, 3])
 
 
-def test_a5_a_large_gang_is_not_passed_over_for_ever():
+def test_a5_a_large_gang_is_not_skipped_for_ever():
     small = [job(f"s{i}", 7.0 * i) for i in range(400)]
     jobs = sorted([*small, job("gang", 50.0, gpus=4)], key=lambda one: one.submit_s)
     lengths = {one.job_id: 60.0 for one in jobs}
@@ -113,7 +113,7 @@ def test_a5_a_large_gang_is_not_passed_over_for_ever():
         assert first_starts_s(busy)["gang"] > 2000.0
 
 
-def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
+def test_by_default_a_gang_that_fits_on_one_node_waits_for_one():
     # Of two nodes of two, the first has a device to spare from 10 s on, the second one has one.
     jobs = [job("0"), job("1"), job("2"), job("gang", 1.0, gpus=2), job("wide", 2.0, gpus=3)]
     lengths = {"0": 10.0, "1": 50.0, "2": 30.0, "gang": 40.0, "wide": 5.0}
@@ -126,7 +126,7 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
         simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
-def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
+def test_a_gang_reserves_nothing_on_a_node_that_is_too_small():
     jobs = [job("0", gpus=4), job("gang", 1.0, gpus=4), job("small", 2.0)]
     lengths = {"0": 100.0, "gang": 10.0, "small": 5.0}
     done = simulated(cluster(4, 2), Gang(), jobs, lengths)
@@ -154,7 +154,7 @@ class Pairs:
         ]
 
 
-def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
+def test_b1_to_b4_candidate_and_co_located_jobs_are_predicted_in_one_request():
     pairs = Pairs()
     jobs = [of("victim", "0"), of("calm", "1"), of("calm", "2"), of("new", "gang", 1.0, gpus=2)]
     done = packed(jobs, nodes=(3,), policy=Gang(), forecaster=lambda world, devices: pairs)
@@ -182,7 +182,7 @@ def with_tenants(devices, waiting, **tenants):
     return State(ledger, 1.0, Progress())
 
 
-def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
+def test_b4_the_cost_of_a_member_is_the_mean_degradation_on_its_device():
     devices, new = cluster(4), of("1.6", "new", gpus=2)
     state = with_tenants(devices, new, a=("1.25", (0, 1)), b=("2", (1,)), c=("8", (2,)))
     limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
@@ -226,7 +226,7 @@ def test_b5_the_slowest_member_may_set_the_pace():
     ["most_members=0", "most_slowdown=0.5", "overcommit=0", "alpha=-1", "alpha=0:beta=0",
      "expiry_s=-1", "backoff_s=-1", "optimiser=best"],
 )  # fmt: skip
-def test_a_parameter_of_no_use_is_named(wrong):
+def test_an_invalid_parameter_is_named(wrong):
     with pytest.raises(ConfigError, match=f"gang: .*{wrong.split('=')[0]}"):
         policy_of(f"gang:{wrong}")
 
@@ -238,7 +238,7 @@ def test_a_parameter_of_no_use_is_named(wrong):
     down=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=6),
     expiry_s=st.sampled_from((0.5, 4.0, 600.0)),
 )
-def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, down, expiry_s):
+def test_a_gang_runs_with_no_members_or_with_enough_under_any_failure(made, seed, down, expiry_s):
     jobs, lengths = made
     faults: list[Fault] = []
     is_down: set[int] = set()
@@ -280,7 +280,7 @@ def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_i
 
 
 @pytest.mark.parametrize("more_urgent", [{"priority": 1}, {"latency_sensitive": True}])
-def test_who_is_more_urgent_does_not_wait_for_what_a_gang_keeps(more_urgent):
+def test_more_urgent_jobs_do_not_wait_for_reserved_devices(more_urgent):
     jobs = [job("0"), job("1"), job("gang", 1.0, gpus=2), job("usual", 25.0)]
     lengths = {"0": 20.0, "1": 400.0, "gang": 10.0, "usual": 10.0, "urgent": 30.0}
     jobs.append(job("urgent", 26.0, **more_urgent))

@@ -64,7 +64,7 @@ def picture(made: Ledger):
     )
 
 
-def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
+def test_a_started_job_holds_its_allocations_until_it_ends():
     made = ledger(2, jobs=[job("a", gpus=2)])
     made.apply([Start("a", made.cluster.full_allocations)], 5.0)
 
@@ -100,7 +100,7 @@ def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
         (Reject("a", "enough"), "it is running"),
     ],
 )
-def test_of_a_batch_with_an_impossible_action_nothing_is_done(impossible, why):
+def test_a_batch_with_an_impossible_action_changes_nothing(impossible, why):
     others = [job("a"), job("b"), job("gang", gpus=2), job("c"), job("picky", kinds=("a100",))]
     made = ledger(2, a100=1, jobs=others)
     made.apply([Start("a", (part(0),))], 1.0)
@@ -122,7 +122,7 @@ def test_a_refused_batch_leaves_the_order_of_running_jobs_and_of_the_queue():
     assert picture(made) == before
 
 
-def test_a_paused_job_keeps_its_memory_and_lends_its_compute():
+def test_a_paused_job_holds_its_memory_and_frees_its_compute():
     made = ledger(1, jobs=[job("a"), job("b")])
     made.apply([Start("a", (part(0, FULL_DEVICE_MILLI, 10 * GIB),)), Pause("a")], 1.0)
     made.apply([Start("b", (part(0, FULL_DEVICE_MILLI, 6 * GIB),))], 2.0)
@@ -145,7 +145,7 @@ def test_an_elastic_gang_runs_with_any_number_within_its_range():
     assert made.idle.count == 0
 
 
-def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would_fit():
+def test_best_effort_does_not_take_devices_of_a_waiting_latency_sensitive_job():
     urgent = job("urgent", latency_sensitive=True, memory_bytes=8 * GIB)
     made = ledger(2, jobs=[job("patient"), job("small"), urgent])
 
@@ -165,7 +165,7 @@ def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would
     assert list(made.running) == ["urgent", "patient"]
 
 
-def test_what_can_never_run_is_rejected_when_it_comes():
+def test_a_job_that_can_never_run_is_rejected_at_submission():
     made = ledger(4, 4)
 
     assert (
@@ -193,7 +193,7 @@ def test_a_kind_that_is_too_small_is_excluded_and_without_another_a_job_can_neve
         assert made.exclude(job_id, kind) == f"the job does not fit into the memory of {kind}"
 
 
-def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
+def test_a_failed_node_has_no_capacity_until_it_is_repaired():
     made = ledger(2, 2, jobs=[job("a", gpus=3), job("b")])
     made.apply([Start("a", made.cluster.full_allocations[1:])], 0.0)
     changes = made.fail(0, 5.0)
@@ -208,7 +208,7 @@ def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
     assert picture(made)[3:] == picture(ledger(2, 2))[3:]
 
 
-def test_a_reservation_keeps_devices_from_others_until_it_expires():
+def test_a_reservation_holds_devices_until_it_expires():
     made = ledger(2, 2, jobs=[job("gang", gpus=3), job("b"), job("c", gpus=2)])
     whole = made.cluster.full_allocations
     made.apply([Reserve("gang", whole[:2], 10.0)], 0.0)
@@ -228,7 +228,7 @@ def test_a_reservation_keeps_devices_from_others_until_it_expires():
     assert made.status("gang").waited_s == 20.0
 
 
-def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
+def test_a_gang_starts_from_its_reservation_with_all_members():
     made = ledger(2, jobs=[job("gang", gpus=2)])
     whole = made.cluster.full_allocations
     made.apply([Reserve("gang", whole[:1], 10.0)], 0.0)
@@ -245,7 +245,7 @@ def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
     assert made.idle.count == 2
 
 
-def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
+def test_jobs_of_an_earlier_ledger_are_adopted_with_their_status():
     made = ledger(2, 2, jobs=[job("runs"), job("keeps", gpus=4), job("waits"), job("late", 3.0)])
     whole = made.cluster.full_allocations
     made.apply([Start("runs", whole[:1]), Reserve("keeps", whole[1:3], 10.0)], 4.0)
@@ -264,7 +264,7 @@ def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
     assert "the gang needs 5" in again.adopt(job("large", gpus=5), made.status("waits"))
 
 
-def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
+def test_best_effort_jobs_do_not_take_a_waiting_gangs_devices_one_by_one():
     gang = job("gang", gpus=2, latency_sensitive=True)
     made = ledger(2, 1, jobs=[job("first", latency_sensitive=True), gang, job("b"), job("c")])
     whole = made.cluster.full_allocations
@@ -309,7 +309,9 @@ ANY_WAKE: Any = Wake
         (Wake(10**400), "expected a time that fits into a float"),
     ],
 )
-def test_whatever_a_policy_returns_is_refused_with_a_reason(action: Any, said: str) -> None:
+def test_invalid_return_values_of_a_policy_are_rejected_with_a_reason(
+    action: Any, said: str
+) -> None:
     made = ledger(1, jobs=[job("a")])
     with pytest.raises(ImpossibleActionError, match=re.escape(said)):
         made.apply([action], 0.0)

@@ -75,7 +75,7 @@ def test_a_policy_of_the_current_folder_keeps_the_contract(folder):
     check_policy(NAME, examples=60)
 
 
-def test_a_sweep_takes_a_class_and_simulates_anew_when_its_file_changes(folder):
+def test_a_sweep_takes_a_class_and_simulates_again_when_its_file_changes(folder):
     (folder / "sweep.yaml").write_text(
         f"trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, '{NAME}:depth=9']\n"
     )
@@ -154,7 +154,7 @@ def test_a_plug_in_that_cannot_be_imported_is_an_error_of_one_line(folder, monke
         ),
     ],
 )
-def test_what_is_wrong_with_a_users_module_is_said_in_one_line(folder, text, said):
+def test_errors_of_a_users_module_are_reported_in_one_line(folder, text, said):
     (folder / "own.py").write_text(text)
     with pytest.raises(ConfigError, match=f"^policy 'own:Own'.*{said}") as error:
         policy_of("own:Own")
@@ -181,7 +181,7 @@ def made_by(
         ("label=a=b", "a=b"), ("free=7", 7),
     ],
 )  # fmt: skip
-def test_a_parameter_is_read_as_its_annotation_says(text, value):
+def test_a_parameter_is_read_by_its_annotation(text, value):
     (found,) = read_parameters("any", made_by, [text]).values()
     assert (found, type(found)) == (value, type(value))
 
@@ -202,7 +202,7 @@ def test_a_parameter_is_read_as_its_annotation_says(text, value):
         ("count", "'count' is not PARAMETER=VALUE"),
     ],
 )
-def test_a_value_of_a_wrong_type_is_refused_by_parameter_type_and_value(text, said):
+def test_a_value_of_a_wrong_type_is_rejected_with_parameter_type_and_value(text, said):
     with pytest.raises(ConfigError) as error:
         read_parameters("any", made_by, [text])
     assert said in str(error.value)
@@ -281,7 +281,7 @@ def test_simulate_takes_objects():
     assert simulate(trace, devices, "packing", "none").metrics.average_jct_s == 74.5
 
 
-def test_simulate_says_what_is_wrong(folder):
+def test_simulate_reports_errors(folder):
     trace, devices = Trace((job("a"),), {}), cluster(1)
     with pytest.raises(ConfigError, match="job 'a' has no duration"):
         simulate(trace, devices)

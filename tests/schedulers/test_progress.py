@@ -42,7 +42,7 @@ def said(places: Path) -> Report:
     return report
 
 
-def test_outside_presage_nothing_is_done(tmp_path, monkeypatch):
+def test_outside_of_presage_progress_does_nothing(tmp_path, monkeypatch):
     for name in ("PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -94,7 +94,7 @@ def test_a_step_costs_next_to_nothing(places):
     assert best_s < 10e-6  # 0.25e-6 on an idle machine
 
 
-def test_what_was_saved_is_known_to_the_next_attempt(places):
+def test_the_next_attempt_knows_the_saved_checkpoint(places):
     run = begin(iterations=1000)
     run.step(300)
     assert run.saved(250)
@@ -117,12 +117,12 @@ def test_a_checkpoint_counts_as_progress(places):
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", '{"done": -1}', '{"done": "x"}', '{"done": 1e999}']
 )
-def test_a_damaged_note_of_what_was_saved_is_none(places, text):
+def test_a_corrupt_checkpoint_record_is_ignored(places, text):
     (places / "checkpoints" / "presage-saved.json").write_text(text)
     assert begin(iterations=10).first == 0
 
 
-def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
+def test_a_checkpoint_that_cannot_be_recorded_is_not_reported(places, monkeypatch):
     run = begin(iterations=1000)
     assert run.saved(100)
     monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
     assert sorted(path.name for path in (places / "checkpoints").iterdir()) == [progress.SAVED]
 
 
-def test_a_progress_file_that_cannot_be_written_is_not_the_jobs_fault(places, monkeypatch):
+def test_an_unwritable_progress_file_does_not_fail_the_job(places, monkeypatch):
     run = begin(iterations=1000)
     monkeypatch.setenv("PRESAGE_PROGRESS", "/no/such/folder/progress.json")
     other = begin(iterations=1000)
@@ -145,7 +145,7 @@ def test_a_progress_file_that_cannot_be_written_is_not_the_jobs_fault(places, mo
     other.step(1000)
 
 
-def test_sigusr1_asks_until_something_is_saved(places):
+def test_sigusr1_requests_a_checkpoint_until_one_is_saved(places):
     run = begin(iterations=10)
     assert not run.checkpoint_requested
 
@@ -166,12 +166,12 @@ def test_a_job_may_begin_in_a_thread(places):
 
 
 @pytest.mark.parametrize("iterations", [0, -1, 2**60])
-def test_a_job_without_iterations_is_a_mistake(iterations):
+def test_a_job_without_iterations_is_an_error(iterations):
     with pytest.raises(ValueError, match="must be >= 1"):
         begin(iterations=iterations)
 
 
-def test_several_who_write_never_leave_half_a_report(places):
+def test_concurrent_writers_never_leave_a_partial_report(places):
     run = begin(iterations=10**6)
     stop = threading.Event()
 
@@ -193,7 +193,7 @@ def test_several_who_write_never_leave_half_a_report(places):
             thread.join()
 
 
-def test_it_imports_pythons_own_library_alone():
+def test_it_imports_only_the_standard_library():
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "from presage import progress\n"
@@ -209,7 +209,7 @@ def test_it_imports_pythons_own_library_alone():
     ("name", "noted"),
     [("OutOfMemoryError", True), ("ZeroDivisionError", False), ("KeyboardInterrupt", False)],
 )
-def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, noted):
+def test_a_gpu_out_of_memory_error_is_recorded_when_the_job_ends(places, name, noted):
     code = (
         "import sys\n"
         "class OutOfMemoryError(RuntimeError): ...\n"
@@ -230,15 +230,13 @@ def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, not
 
 
 @pytest.mark.parametrize("limit", ["", "x", "nan", "-1", "0", "0.5", "inf"])
-def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, limit):
+def test_an_invalid_memory_fraction_is_not_set(places, monkeypatch, limit):
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", limit)
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
     begin(iterations=1)
 
 
-def test_torch_is_told_its_part_of_each_gpus_memory_and_goes_on_with_the_same_one(
-    places, monkeypatch
-):
+def test_torch_gets_its_memory_fraction_of_each_gpu_and_keeps_its_device(places, monkeypatch):
     told: list[tuple[float, int]] = []
     current = [0]
 
@@ -267,7 +265,7 @@ def test_torch_is_told_its_part_of_each_gpus_memory_and_goes_on_with_the_same_on
     assert current == [0]
 
 
-def test_without_torch_its_part_of_the_memory_is_nobodys(places, monkeypatch):
+def test_without_torch_the_memory_fraction_has_no_effect(places, monkeypatch):
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(GIB))
     monkeypatch.setitem(sys.modules, "torch", None)
     begin(iterations=1)
@@ -283,14 +281,14 @@ JSON = st.recursive(
 @given(
     said=st.dictionaries(st.sampled_from([*progress.Report._fields, "at", "saved_at"]), JSON) | JSON
 )
-def test_whatever_json_is_read_as_nothing_or_as_what_can_be_true(tmp_path_factory, said):
+def test_any_json_is_read_as_no_report_or_a_valid_one(tmp_path_factory, said):
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps(said))
     _is_sound(read_progress(path))
 
 
 @given(raw=st.binary(max_size=80) | st.just(b"[" * 4000) | st.just(b'{"done": 1' + b"0" * 4000))
-def test_whatever_bytes_are_read_as_nothing_or_as_what_can_be_true(tmp_path_factory, raw):
+def test_any_bytes_are_read_as_no_report_or_a_valid_one(tmp_path_factory, raw):
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(raw)
     _is_sound(read_progress(path))
@@ -318,7 +316,7 @@ def test_reports_of_jobs_in_other_languages(tmp_path, text, report):
     assert read_progress(tmp_path / "progress.json") == report
 
 
-def test_nothing_was_reported_after_now(tmp_path):
+def test_no_report_lies_in_the_future(tmp_path):
     (tmp_path / "progress.json").write_text('{"iterations": 10, "done": 3, "at": 1e15}')
     found = read_progress(tmp_path / "progress.json")
     assert found is not None
@@ -336,7 +334,7 @@ def _no_space(_: int) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_job_that_is_asked_for_a_checkpoint_as_it_ends_ends_well(places):
+def test_a_checkpoint_request_at_the_end_of_a_job_is_harmless(places):
     code = (
         "import os, signal\nfrom presage import progress\n"
         "run, job = progress.begin(1), os.getpid()\n"

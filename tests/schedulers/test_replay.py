@@ -117,7 +117,7 @@ def busy_day(seed, policy, *, jobs=60):
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000))
-def test_what_is_decided_by_a_log_writes_the_same_log(seed):
+def test_replayed_decisions_write_the_same_log(seed):
     first = list(busy_day(seed, AnyThing(), jobs=20).log.lines())
     assert list(busy_day(seed, Replay(first), jobs=20).log.lines()) == first
 
@@ -165,7 +165,7 @@ class Careless(Fifo):
         return impossible(first.job_id, state.cluster.full_allocations[0])
 
 
-def test_what_was_refused_is_logged_by_its_reason_and_replayed():
+def test_refused_decisions_are_logged_by_their_reason_and_replayed():
     first, again = (list(busy_day(3, Careless()).log.lines()) for _ in range(2))
     refused = [json.loads(line)["more"] for line in first if '"refused"' in line]
 
@@ -175,7 +175,7 @@ def test_what_was_refused_is_logged_by_its_reason_and_replayed():
     assert list(busy_day(3, Replay(first)).log.lines()) == first
 
 
-def test_a_log_of_what_stopped_a_simulation_stops_it_again():
+def test_a_log_that_ended_in_an_error_ends_in_it_again():
     def stopped(policy):
         jobs, devices = [job("a")], cluster(1)
         ground_truth = TraceDurations({"a": 1.0})
@@ -189,7 +189,7 @@ def test_a_log_of_what_stopped_a_simulation_stops_it_again():
     assert stopped(Replay(first)) == first
 
 
-def test_a_job_that_is_rejected_without_a_word_is_so_again():
+def test_a_job_rejected_without_a_reason_is_replayed():
     class Silent(Fifo):
         def decide(self, state, forecasts, rng):
             return [Reject(one.job_id, "") for one in state.pending]
@@ -207,7 +207,7 @@ def golden_lines():
     return [line for day in days for line in day.log.lines()]
 
 
-def test_a_day_is_simulated_as_it_always_was():
+def test_a_simulated_day_equals_the_golden_log():
     """A golden log: what changes it changes schedules; look at each line before making it anew."""
     lines = golden_lines()
     assert GOLDEN.read_text().splitlines() == lines
@@ -218,7 +218,7 @@ def test_a_day_is_simulated_as_it_always_was():
     } <= words  # fmt: skip
 
 
-def test_names_of_nodes_and_devices_are_of_no_effect():
+def test_names_of_nodes_and_devices_have_no_effect():
     from presage.schedulers.core.cluster import Cluster, Node
 
     jobs = [job(str(i), i / 2, gpus=1 + i % 3) for i in range(40)]
@@ -237,6 +237,6 @@ def test_names_of_nodes_and_devices_are_of_no_effect():
         '{"s": 1, "what": "start", "job": "a", "more": [[1]]}',
     ],
 )  # fmt: skip
-def test_what_is_no_log_is_named(line):
+def test_a_file_that_is_not_a_log_is_named(line):
     with pytest.raises(TableError, match="line 2 is none of a simulation's log"):
         Replay(['{"s": 0.0, "what": "finish", "job": "a"}', line])

@@ -58,7 +58,7 @@ def starts_of(done):
     return found
 
 
-def test_a_job_has_a_device_of_its_own_while_there_is_one_and_then_goes_beside_another():
+def test_a_job_gets_an_idle_device_if_there_is_one_else_it_is_co_located():
     jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
     done = packed(jobs, nodes=(2,))
 
@@ -70,13 +70,13 @@ def test_a_job_has_a_device_of_its_own_while_there_is_one_and_then_goes_beside_a
     assert ends["2"] == pytest.approx(ends["0"] + (100.0 - 99.0))
 
 
-def test_nobody_goes_where_somebody_would_be_slowed_too_much():
+def test_no_job_is_co_located_where_a_slowdown_exceeds_the_limit():
     jobs = [of("small", "0"), of("greedy", "1", 1.0)]
     assert starts_of(packed(jobs))["1"] == (100.0, [0])
     assert starts_of(packed(jobs, policy=Packing(most_slowdown=1.9)))["1"] == (1.0, [0])
 
 
-def test_memory_and_compute_that_are_foretold_are_not_given_twice():
+def test_predicted_memory_and_compute_are_not_allocated_twice():
     # 10 + 10 of 16 GiB; and 0.4 + 0.4 + 0.4 of a device's compute.
     assert starts_of(packed([of("large", "0"), of("large", "1")]))["1"] == (100.0, [0])
     three = [of("small", str(i)) for i in range(3)]
@@ -84,13 +84,13 @@ def test_memory_and_compute_that_are_foretold_are_not_given_twice():
     assert [now_s for now_s, _ in starts_of(done).values()] == [0.0, 0.0, pytest.approx(110.0)]
 
 
-def test_compute_is_given_twice_where_it_may_be_overcommitted():
+def test_compute_is_allocated_twice_with_overcommit():
     jobs = [of("small", str(i)) for i in range(3)]
     done = packed(jobs, policy=Packing(most_members=3, overcommit=1.25))
     assert {now_s for now_s, _ in starts_of(done).values()} == {0.0}
 
 
-def test_a_gang_has_whole_devices_and_is_not_overtaken_on_them():
+def test_a_gang_gets_exclusive_devices_and_is_not_overtaken():
     jobs = [of("small", "0"), of("small", "1", 0.5), of("small", "gang", 1.0, gpus=2),
             of("small", "2", 2.0), of("small", "3", 3.0)]  # fmt: skip
     done = packed(jobs, nodes=(2, 1), seconds={"0": 200.0, "gang": 50.0, "2": 60.0, "3": 60.0})
@@ -103,7 +103,7 @@ def test_a_gang_has_whole_devices_and_is_not_overtaken_on_them():
     }  # fmt: skip
 
 
-def test_who_ran_out_of_memory_has_a_device_alone_from_then_on():
+def test_a_job_that_ran_out_of_memory_gets_an_exclusive_device():
     jobs = [of("large", "0"), of("large", "1", 1.0), of("small", "2", 2.0), of("small", "3", 3.0)]
     done = packed(jobs, forecaster=Careless)
 
@@ -114,7 +114,7 @@ def test_who_ran_out_of_memory_has_a_device_alone_from_then_on():
     assert [one.phase for one in done.results] == [Phase.FINISHED] * 4
 
 
-def test_who_is_not_foretold_has_a_device_alone():
+def test_a_job_without_a_forecast_gets_an_exclusive_device():
     done = packed([of("", "0"), of("small", "1"), of("", "2", 1.0)], forecaster=Unknown)
     assert [now_s for now_s, _ in starts_of(done).values()] == [0.0, 100.0, 200.0]
 
@@ -154,7 +154,7 @@ class Counting(Oracle):
         return super().slowdowns(requests)
 
 
-def test_a_decision_with_ten_thousand_jobs_asks_once_of_each():
+def test_a_decision_with_ten_thousand_jobs_requests_each_once():
     counting = []
 
     def forecaster(world, devices):
@@ -187,7 +187,7 @@ def test_a_decision_with_ten_thousand_jobs_asks_once_of_each():
     assert counting[0].together[0] <= 9  # three models beside three
 
 
-def test_nobody_has_what_the_second_of_two_urgent_jobs_asks_for_and_is_not_given():
+def test_no_best_effort_job_takes_the_device_of_a_second_urgent_job():
     urgent = {"compute_milli": 300, "memory_bytes": GIB, "latency_sensitive": True}
     jobs = [of("small", "0"), of("small", "1"), of("greedy", "a", 1.0, **urgent),
             of("greedy", "b", 2.0, **urgent), of("small", "2", 3.0)]  # fmt: skip
@@ -209,7 +209,7 @@ def first_start_s(done, job_id):
 
 
 @pytest.mark.parametrize("wanted", [{"latency_sensitive": True}, {}])
-def test_a_job_that_suits_nobody_is_not_passed_over_for_ever(wanted):
+def test_a_job_without_compatible_jobs_is_not_skipped_for_ever(wanted):
     jobs = [light(str(i), 40.0 * i) for i in range(30)]
     jobs.insert(1, of("greedy", "alone", 1.0, **wanted))
     done = packed(jobs, seconds={"alone": 10.0})
@@ -217,7 +217,7 @@ def test_a_job_that_suits_nobody_is_not_passed_over_for_ever(wanted):
 
 
 @pytest.mark.parametrize(("nodes", "down"), [((2, 2, 4), ()), ((4, 4), (0,)), ((4, 4), ())])
-def test_nodes_run_dry_that_a_gang_can_have(nodes, down):
+def test_nodes_are_drained_for_a_gang(nodes, down):
     jobs = [light(str(i), 5.0 * i) for i in range(200)]
     jobs.insert(20, of("small", "gang", 96.0, gpus=4))
     done = packed(
@@ -226,7 +226,7 @@ def test_nodes_run_dry_that_a_gang_can_have(nodes, down):
     assert first_start_s(done, "gang") < 400.0  # those that were there have ended
 
 
-def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
+def test_full_devices_and_other_kinds_hide_no_place(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
 
     class Alike:
@@ -251,7 +251,7 @@ def test_what_is_full_or_of_another_kind_hides_no_place(monkeypatch):
     assert first_start_s(done, "n") == 2.0
 
 
-def test_gangs_that_wait_hide_no_place(monkeypatch):
+def test_waiting_gangs_hide_no_place(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 2)
     gangs = [of("small", f"g{i}", 1.0, gpus=2, priority=1, min_gpus=i % 2) for i in range(9)]
     gangs = [replace(one, kinds=(KIND,) * i) for i, one in enumerate(gangs)]  # shapes of their own
@@ -260,7 +260,7 @@ def test_gangs_that_wait_hide_no_place(monkeypatch):
     assert first_start_s(done, "2") < 1e4
 
 
-def test_where_every_job_is_of_its_own_a_decision_looks_at_some(monkeypatch):
+def test_with_distinct_jobs_a_decision_considers_a_limited_number(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 5)
     monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
     told = []
@@ -298,7 +298,7 @@ def test_occupancies_that_no_device_has_are_forgotten(monkeypatch):
     assert shared.occupancies is not first
 
 
-def test_best_fit_passes_over_who_does_not_fit():
+def test_best_fit_skips_jobs_that_do_not_fit():
     jobs = [job("0"), job("1", 1.0, gpus=2), job("2", 2.0)]
     done = simulated(cluster(2), BestFit(), jobs, {"0": 10.0, "1": 10.0, "2": 8.0})
     assert starts_of(done) == {"0": (0.0, [0]), "2": (2.0, [1]), "1": (10.0, [0, 1])}
@@ -308,7 +308,7 @@ def fraction(job_id, submit_s, milli, **values):
     return job(job_id, submit_s, compute_milli=milli, **values)
 
 
-def test_bin_packing_fills_the_fullest_device_with_what_was_requested():
+def test_bin_packing_allocates_requests_on_the_fullest_device():
     jobs = [fraction("0", 0.0, 600), fraction("1", 1.0, 300), fraction("2", 2.0, 500),
             fraction("3", 3.0, 100), job("4", 4.0), fraction("5", 5.0, 200)]  # fmt: skip
     done = simulated(cluster(2), BinPacking(), jobs, {str(i): 10.0 for i in range(6)})
@@ -321,7 +321,7 @@ def test_bin_packing_fills_the_fullest_device_with_what_was_requested():
     assert first[3] == (Allocation(0, 600, 16 * GIB * 600 // 1000),)  # as much of its memory
 
 
-def test_bin_packing_minds_memory_and_kinds():
+def test_bin_packing_respects_memory_and_kinds():
     devices = Cluster((Node("a", 1, "k80", 12 * GIB), Node("b", 1, "v100", 16 * GIB)))
     jobs = [fraction("0", 0.0, 100, memory_bytes=10 * GIB, kinds=("v100",)),
             fraction("1", 1.0, 100, memory_bytes=7 * GIB),
@@ -330,7 +330,7 @@ def test_bin_packing_minds_memory_and_kinds():
     assert starts_of(done) == {"0": (0.0, [1]), "1": (1.0, [0]), "2": (10.0, [1])}
 
 
-def test_a_fractional_gang_goes_to_one_node_if_one_has_capacity():
+def test_a_fractional_gang_is_placed_on_one_node_if_possible():
     jobs = [fraction("0", 0.0, 500, gpus=3), fraction("1", 1.0, 500, gpus=2),
             fraction("2", 2.0, 500, gpus=5)]  # fmt: skip
     done = simulated(cluster(2, 3), BinPacking(), jobs, {str(i): 10.0 for i in range(3)})
@@ -352,7 +352,7 @@ def waiting(draw):
 
 @settings(deadline=None)
 @given(made=waiting(), keys=st.randoms(use_true_random=False), removed=st.integers(0, 20))
-def test_turns_are_the_order_less_what_is_passed_over(made, keys, removed):
+def test_a_cursor_yields_the_queue_order_without_skipped_jobs(made, keys, removed):
     jobs, unfit = made
     rank = {one.job_id: keys.randrange(5) for one in jobs}
     queue = Queue(lambda one, status: (rank[one.job_id],))

@@ -37,7 +37,7 @@ def simulate(tmp_path, monkeypatch):
     return invoke
 
 
-def test_a_program_is_given_json_and_nothing_else(simulate):
+def test_json_output_is_only_json(simulate):
     told = json.loads(simulate("--policy", "sjf,fifo", "--json"))["policies"]
 
     assert list(told) == ["sjf", "fifo"]
@@ -60,13 +60,13 @@ def test_a_program_is_given_json_and_nothing_else(simulate):
     )  # who knows nothing serves in order
 
 
-def test_a_person_is_shown_a_table_and_what_did_not_run(simulate):
+def test_terminal_output_is_a_table_with_the_jobs_that_did_not_run(simulate):
     shown = simulate()
     for words in ("fifo", "sjf", "JCT mean (s)", "rejected"):
         assert words in shown
 
 
-def test_a_person_is_told_why_a_job_was_rejected(simulate):
+def test_the_reason_of_a_rejected_job_is_printed(simulate):
     simulate()  # which writes the files
     words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
     told = CliRunner().invoke(app, words)
@@ -74,7 +74,7 @@ def test_a_person_is_told_why_a_job_was_rejected(simulate):
     assert told.stderr == f"fifo: rejected jobs: 1, first 'large': {why}\n"
 
 
-def test_a_person_is_told_which_jobs_were_never_started(simulate, tmp_path):
+def test_jobs_that_never_started_are_printed(simulate, tmp_path):
     simulate()  # which writes the files
     (tmp_path / "faults.csv").write_text("at_s,node,event\n120,n0,fail\n")
     words = ["simulate", "--trace", "trace.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
@@ -189,7 +189,7 @@ def test_a_service_that_is_down_is_named_before_anything_is_simulated(shared):
         shared("--policy", "sjf", "--predictor", "127.0.0.1:1")
 
 
-def test_what_is_drawn_is_the_seeds(shared):
+def test_random_draws_depend_on_the_seed(shared):
     base = ("--policy", "packing:most_slowdown=3", "--noise", "0.5")
     assert shared(*base, "--seed", "1") == shared(*base, "--seed", "1")
     assert shared(*base, "--seed", "1") != shared(*base, "--seed", "2")
@@ -204,7 +204,7 @@ def test_a_kind_of_device_without_forecasts_is_reported(simulate, tmp_path):
     assert "packing: no forecast is available for 1 jobs on 'mine'" in told.stderr
 
 
-def test_the_example_shows_what_forecasts_are_worth(simulate):
+def test_the_example_shows_the_value_of_forecasts(simulate):
     examples = Path(__file__).parents[2] / "examples"
     told = simulate(
         "--trace", str(examples / "trace.csv"), "--cluster", str(examples / "cluster.yaml"),
@@ -214,7 +214,7 @@ def test_the_example_shows_what_forecasts_are_worth(simulate):
     assert sjf["average_jct_s"] < 0.7 * fifo["average_jct_s"]
 
 
-def test_failing_nodes_cost_what_was_not_saved(simulate):
+def test_failing_nodes_cost_unsaved_work(simulate):
     never, often = (
         json.loads(simulate("--policy", "fifo", "--faults", faults, "--json"))["policies"]["fifo"]
         for faults in ("1000,1", "0.0005,0.0001")
@@ -318,6 +318,6 @@ def test_a_simulation_takes_no_option_of_sweeps(more):
         (("--faults", "1e-9,1e-9"), "failures of 1 nodes in .* at most 1,000,000 are drawn"),
     ],
 )
-def test_a_name_that_nobody_knows_is_refused(simulate, more, words):
+def test_an_unknown_name_is_rejected(simulate, more, words):
     with pytest.raises(PresageError, match=words):
         simulate(*more)

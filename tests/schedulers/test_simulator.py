@@ -31,7 +31,7 @@ def average_jct_s(simulation):
 
 
 @pytest.mark.parametrize(("policy", "published_s"), [(Fifo, 796_881.0), (ShortestFirst, 388_986.4)])
-def test_a_philly_cluster_is_as_other_simulators_say(policy, published_s):
+def test_a_philly_cluster_has_the_results_of_other_simulators(policy, published_s):
     trace = read_trace(real("traces") / "gavel_philly/vc_0e4a51.csv")
     done = simulated(cluster(*[8] * 8), policy(), trace.jobs, trace.duration_s)
 
@@ -55,7 +55,7 @@ def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
         ("M/D/1", lambda rng: 1.0, lambda load: 1 + load / (2 * (1 - load))),
     ],
 )
-def test_one_device_is_the_queue_of_the_textbooks(name, service_s, mean_s):
+def test_one_device_is_an_m_m_1_queue(name, service_s, mean_s):
     load = 0.7
     jobs, ground_truth = queue_of(Random(1), load, service_s)
     done = simulated(cluster(1), Fifo(), jobs, ground_truth)
@@ -99,7 +99,7 @@ def test_laws_of_every_policy(name, trace):
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None)
 @given(trace=traces(), times=st.sampled_from((2.0, 0.25, 1024.0)))
-def test_time_that_is_scaled_scales_every_completion(name, trace, times):
+def test_scaling_time_scales_every_completion(name, trace, times):
     jobs, ground_truth = trace
     scaled = {
         "las": f"las:threshold_s={3600 * times}",
@@ -167,7 +167,7 @@ class Preempts(Fifo):
         return [Wake(10.0), *super().decide(state, forecasts, rng)]
 
 
-def test_a_preempted_job_goes_on_from_where_it_was_after_what_that_costs():
+def test_a_preempted_job_resumes_with_its_progress_after_its_costs():
     costs = Checkpointing(cost_s=3.0, restart_s=4.0)
     done = simulated(cluster(1), Preempts(), [job("a", checkpointing=costs)], {"a": 50.0})
 
@@ -185,7 +185,7 @@ class Swaps(Fifo):
         return [Preempt(a), Preempt(b), Start(a, on_b.allocations), Start(b, on_a.allocations)]
 
 
-def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
+def test_jobs_that_swap_devices_in_one_batch_pay_once():
     costs = Checkpointing(cost_s=1.0, restart_s=2.0)
     jobs = [job(name, checkpointing=costs) for name in "ab"]
     done = simulated(cluster(1, 1), Swaps(), jobs, {"a": 20.0, "b": 30.0})
@@ -194,7 +194,7 @@ def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
     assert done.results[0].status.starts == 2
 
 
-def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
+def test_a_job_whose_node_fails_resumes_from_its_last_checkpoint_elsewhere():
     saves = Checkpointing(interval_s=20.0, cost_s=2.0)  # so 50 s of work take 55 s
     fault = [Fault(33.0, 0, repaired=False), Fault(500.0, 0, repaired=True)]
     done = simulated(
@@ -208,7 +208,7 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     ]  # fmt: skip
 
 
-def test_nobody_decides_when_nothing_happens():
+def test_the_policy_does_not_decide_without_events():
     """An end that was foreseen, and put off since, is none."""
 
     class Stops(Fifo):
@@ -262,14 +262,14 @@ class Packs(Fifo):
         return actions
 
 
-def test_jobs_that_share_a_device_slow_each_other_down_for_as_long_as_both_are_there():
+def test_co_located_jobs_slow_each_other_down_while_both_run():
     ground_truth = Sizes({"a": 10.0, "b": 30.0}, {"a": 4, "b": 4})
     done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
     assert [(one.job.job_id, one.end_s) for one in done.results] == [("a", 20.0), ("b", 40.0)]
 
 
-def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
+def test_a_job_that_does_not_fit_with_another_overflows_and_is_retried():
     ground_truth = Sizes({"a": 100.0, "b": 50.0}, {"a": 10, "b": 10})
     done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
@@ -281,7 +281,7 @@ def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
     assert done.results[1].status.overflows == 1
 
 
-def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
+def test_a_job_that_fits_nowhere_fails_after_a_solo_run_on_each_kind():
     devices = Cluster((Node("n0", 2, "v100", 16 * GIB), Node("n1", 1, "k80", 12 * GIB)))
     done = simulated(devices, Fifo(), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
@@ -289,7 +289,7 @@ def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_job_that_does_not_fit_is_tried_again_on_larger_devices(policy):
+def test_a_job_that_does_not_fit_is_retried_on_larger_devices(policy):
     devices = Cluster((Node("n0", 1, "v100", 16 * GIB), Node("n1", 2, "a100", 40 * GIB)))
     done = simulated(devices, POLICIES[policy](), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
@@ -303,7 +303,7 @@ class NeverStarts(Fifo):
         return [Wake(state.now_s + 1.0)]
 
 
-def test_a_policy_that_starts_nobody_comes_to_an_end():
+def test_a_policy_that_starts_no_jobs_terminates():
     done = simulated(cluster(1), NeverStarts(), [job("a")], {"a": 1.0})
 
     assert done.results == []
@@ -316,7 +316,7 @@ class TakesTooMuch(Fifo):
         return actions if state.now_s else [*actions, Start("b", state.cluster.full_allocations)]
 
 
-def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
+def test_an_impossible_action_is_logged_and_ignored_with_keep_going():
     jobs = [job("a"), job("b"), job("c", 5.0)]
     done = simulated(
         cluster(1), TakesTooMuch(), jobs, dict.fromkeys("abc", 1.0), stop_on_impossible=False
@@ -429,7 +429,7 @@ def test_a_paused_job_whose_node_fails_falls_back_to_its_checkpoint():
         {101.0: [Resize("a", (Allocation(0, 900, 16 * GIB),))]},
     ],
 )
-def test_a_restart_is_paid_whole_whatever_comes_between(more):
+def test_a_restart_is_paid_in_full_despite_interruptions(more):
     costs = Checkpointing(restart_s=600.0)
     script = {10.0: [Preempt("a"), Wake(100.0)], 100.0: [Start("a", cluster(1).full_allocations)]}
     done = simulated(
@@ -453,7 +453,7 @@ def test_a_restart_is_paid_whole_whatever_comes_between(more):
         ],
     ],
 )
-def test_a_policy_that_goes_on_for_ever_and_starts_nobody_is_stopped(wants, faults):
+def test_a_policy_that_wakes_for_ever_without_starts_is_stopped(wants, faults):
     class Restless(Fifo):
         def decide(self, state, forecasts, rng):
             return wants(state) if len(state.pending) or state.now_s else []

@@ -37,7 +37,7 @@ def held_of(line):
     ]
 
 
-def test_what_a_job_goes_through_is_an_interval_a_device_each():
+def test_each_state_of_a_job_is_an_interval_on_each_device():
     log = [
         (0.0, "submit", "a", {"gpus": 2}),
         (0.0, "submit", "b", None),
@@ -82,7 +82,7 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
     assert (up.at_s.tolist(), up.value.tolist()) == ([0, 8, 9, 11, 12], [4, 2, 4, 2, 4])
 
 
-def test_a_log_of_nothing_is_a_timeline_of_nothing():
+def test_an_empty_log_is_an_empty_timeline():
     line = make_timeline([], cluster(1), ended=())
 
     assert (line.job_ids, line.end_s, len(line.intervals.job)) == ((), 0.0, 0)

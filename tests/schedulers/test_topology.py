@@ -73,7 +73,7 @@ def test_the_devices_below_a_vertex_are_those_whose_ancestor_it_is(tree):
         assert all(vertex in path(tree.root, device) for device in below)
 
 
-def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
+def test_a_cluster_without_a_topology_has_the_largest_distances():
     found = cluster(2, 1).topology
 
     assert found.levels == ("node", "cluster")
@@ -101,7 +101,7 @@ def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
         ),
     ],
 )
-def test_a_tree_that_cannot_be_is_one_line(root, words):
+def test_an_invalid_tree_is_reported_in_one_line(root, words):
     with pytest.raises(ConfigError, match=words) as error:
         Topology(root)
     assert "\n" not in str(error.value)
@@ -115,7 +115,7 @@ def test_costs_are_finite_and_never_fall_outwards():
         Topology(Vertex("n", "node", (0,)), {"node": 5.0, "rack": 4.0})
 
 
-def test_a_topology_is_of_its_cluster():
+def test_a_topology_must_match_its_cluster():
     with pytest.raises(ConfigError, match="a topology of 2 devices for a cluster of 3"):
         Cluster(cluster(3).nodes, cluster(2).topology)
     with pytest.raises(ValueError, match="no vertex is of level 'rack'; there are node, cluster"):
@@ -143,7 +143,7 @@ def read(tmp_path, text):
     return read_cluster(path)
 
 
-def test_a_file_says_what_nodes_are_like_and_how_they_are_grouped(tmp_path):
+def test_a_file_describes_nodes_and_their_groups(tmp_path):
     found = read(tmp_path, FILE)
     tree = found.topology
 
@@ -168,7 +168,7 @@ def chain(costs):
     return Topology(vertex, costs)
 
 
-def test_c3_levels_cost_what_the_requirement_says_unless_a_table_says_otherwise():
+def test_c3_levels_have_the_required_costs_unless_a_table_overrides_them():
     # Same device, NVLink, PIX, PXB, PHB, NODE, SYS, rack, spine, beyond.
     found = chain(COSTS).distance(0, range(10))
     assert found.tolist() == [0, 1, 2, 3, 4, 4, 5, 10, 20, 40]
@@ -176,7 +176,7 @@ def test_c3_levels_cost_what_the_requirement_says_unless_a_table_says_otherwise(
     assert chain(own).distance(0, range(10)).tolist() == [0, *own.values()]
 
 
-def test_a_thousand_nodes_are_a_few_lines_and_quick(tmp_path):
+def test_a_thousand_nodes_need_few_lines_and_little_time(tmp_path):
     found = read(
         tmp_path,
         'nodes: [{name: "n[0000-1023]", devices: 8, kind: h200, within: nvswitch}]\n'
@@ -194,7 +194,7 @@ def test_a_thousand_nodes_are_a_few_lines_and_quick(tmp_path):
     assert list(tree.below("spine", "spine7")) == list(range(7168, 8192))
 
 
-def test_the_guides_example_is_as_it_says(tmp_path):
+def test_the_guides_example_is_right(tmp_path):
     guide = (Path(__file__).parents[2] / "docs/topology.md").read_text()
     said, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
     (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
@@ -264,7 +264,7 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
         ('nodes: [{name: "n[a-b]", devices: 1, kind: v100}]', "'a-b' is not a number range"),
     ],
 )
-def test_a_topology_that_cannot_be_is_one_line_with_its_place(tmp_path, text, words):
+def test_an_invalid_topology_is_reported_in_one_line_with_its_place(tmp_path, text, words):
     with pytest.raises(ConfigError, match=words) as error:
         read(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path / 'cluster.yaml'}: ")

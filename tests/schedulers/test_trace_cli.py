@@ -36,7 +36,7 @@ def trace(tmp_path, monkeypatch):
     return invoke
 
 
-def test_a_program_is_given_json_and_nothing_else(trace):
+def test_json_output_is_only_json(trace):
     told = json.loads(trace("show", "philly.csv", "--json"))
 
     assert told["jobs"] == 4
@@ -48,7 +48,7 @@ def test_a_program_is_given_json_and_nothing_else(trace):
     assert told["duration_s"]["p50"] == 330.0
 
 
-def test_a_person_is_shown_figures_with_units(trace):
+def test_terminal_output_has_figures_with_units(trace):
     shown = trace("show", "philly.csv")
     for words in (
         "jobs          4", "3.1 d", "0.1 devices busy", "0.1 an hour, index of dispersion",
@@ -95,13 +95,13 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
         (("--from-s", "1e9"), "out.csv: no job is selected"),
     ],
 )
-def test_a_part_that_cannot_be_is_refused(trace, tmp_path, words, said):
+def test_an_invalid_part_is_rejected(trace, tmp_path, words, said):
     with pytest.raises(ConfigError, match=said):
         trace("convert", "philly.csv", "--output", "out.csv", *words)
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_what_is_written_is_not_gzipped(trace):
+def test_output_files_are_not_gzipped(trace):
     with pytest.raises(ConfigError, match=r"--output out.csv.gz: the file is plain CSV"):
         trace("convert", "philly.csv", "--output", "out.csv.gz")
 
@@ -116,13 +116,13 @@ def test_what_is_written_is_not_gzipped(trace):
         ("10000000", "10,000,000 jobs at the rate of the trace take more than 1e.12 s"),
     ],
 )
-def test_more_jobs_than_can_be_are_refused(trace, tmp_path, jobs, said):
+def test_too_many_jobs_are_rejected(trace, tmp_path, jobs, said):
     (tmp_path / "rare.csv").write_text("job_id,submit,gpus,duration\na,0,1,9\nb,1e6,1,9\n")
     with pytest.raises(ConfigError, match=said):
         trace("generate", "--like", "rare.csv", "--jobs", jobs, "--output", "out.csv")
 
 
-def test_what_is_written_is_a_file(trace):
+def test_output_must_be_a_file(trace):
     for words in (("convert", "philly.csv"), ("generate", "--like", "philly.csv", "--jobs", "9")):
         with pytest.raises(ConfigError, match=r"--output \.: is a folder; name a file in it"):
             trace(*words, "--output", ".")

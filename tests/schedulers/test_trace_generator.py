@@ -84,7 +84,7 @@ def test_bursts_stay_bursts():
         assert dispersion(submissions(made), bin_s) == pytest.approx(was, rel=0.15)
 
 
-def test_nobody_comes_at_night_or_on_the_sixth_and_seventh_day_of_the_week():
+def test_no_jobs_arrive_at_night_or_on_the_sixth_and_seventh_day_of_the_week():
     rng = np.random.default_rng(1)
     at_s = np.concatenate([[0.0], rng.uniform(0, 70 * DAY, 20_000)])
     works = (at_s % DAY < 8 * HOUR) & (at_s // DAY % 7 < 5)
@@ -111,7 +111,7 @@ def traces(draw):
 
 @settings(deadline=None)
 @given(like=traces(), count=st.integers(1, 60), seed=st.integers(0, 2**32))
-def test_laws_of_what_is_generated(like, count, seed):
+def test_laws_of_generated_traces(like, count, seed):
     made = generate_trace(like, count, seed)
     kinds = {(one.gpus, one.user, one.priority) for one in like.jobs}
 
@@ -139,6 +139,6 @@ def test_a_trace_without_a_rate_is_refused(submit_s):
         generate_trace(trace_of(submit_s), 10, seed=0)
 
 
-def test_times_that_are_no_seconds_are_refused():
+def test_invalid_times_are_rejected():
     with pytest.raises(ConfigError, match="a trace of 86,400 days; give its times in seconds"):
         generate_trace(trace_of((0.0, 86_400 * DAY)), 10, seed=0)

@@ -49,7 +49,7 @@ def read(tmp_path):
 # The published files ------------------------------------------------------------------------
 
 
-def test_philly_is_what_was_published():
+def test_philly_has_the_published_figures():
     found = read_trace(real("traces") / "philly/philly.csv.gz")
     told = summarize(found)
 
@@ -67,7 +67,7 @@ def test_philly_is_what_was_published():
     ("number", "jobs"),
     [(1, 1_595), (2, 5_778), (3, 3_011), (4, 15_802), (5, 3_629), (6, 2_396), (7, 12_699)],
 )
-def test_itp_is_what_was_published(number, jobs):
+def test_itp_has_the_published_figures(number, jobs):
     found = read_trace(real("traces") / f"microsoft_itp/cluster0{number}.csv.gz")
 
     assert (len(found.jobs), dict(found.left_out)) == (jobs, {})
@@ -76,7 +76,7 @@ def test_itp_is_what_was_published(number, jobs):
 
 
 @pytest.mark.parametrize(("name", "choosy"), [("default", 0), ("gpuspec33", 2_092)])
-def test_openb_is_what_was_published_less_what_asked_for_no_gpu_or_got_none(name, choosy):
+def test_openb_has_the_published_figures_without_jobs_that_requested_or_got_no_gpu(name, choosy):
     found = read_trace(real("traces") / f"alibaba_openb/v2023_openb_pod_list_{name}.csv.gz")
     told = summarize(found)
 
@@ -87,7 +87,7 @@ def test_openb_is_what_was_published_less_what_asked_for_no_gpu_or_got_none(name
     assert all(one.gpus == 1 and one.memory_bytes == 0 for one in parts)
 
 
-def test_a_virtual_cluster_of_gavel_is_what_was_published():
+def test_a_virtual_cluster_of_gavel_has_the_published_figures():
     found = read_trace(real("traces") / "gavel_philly/vc_0e4a51.csv")
 
     assert len(found.jobs) == 984
@@ -143,7 +143,7 @@ def test_a_part_of_a_gpu_is_that_part_of_its_memory_too(read):
     assert found.left_out == {"never scheduled": 1, "without GPUs": 1}
 
 
-def test_our_own_format_says_whatever_a_job_can_say(read):
+def test_our_own_format_holds_every_field_of_a_job(read):
     columns = (
         "job_id,submit,gpus,duration,model,user,min_gpus,kinds,compute_milli,memory_gib,iterations,"
         "latency_sensitive,priority,checkpoint_interval_s,checkpoint_cost_s,restart_s\n"
@@ -231,7 +231,7 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         ),
     ],
 )
-def test_what_cannot_be_is_one_line_that_names_place_and_remedy(read, tmp_path, text, words):
+def test_invalid_values_are_reported_in_one_line_with_place_and_remedy(read, tmp_path, text, words):
     with pytest.raises(TableError, match=words.replace("|", r"\|")) as error:
         read(text)
     assert str(error.value).startswith(str(tmp_path / "trace.csv"))
@@ -254,7 +254,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
         ("name,devices\n", "no column 'sn'; a CSV cluster file has openb's"),
     ],
 )
-def test_nodes_that_cannot_be_are_one_line(tmp_path, text, words):
+def test_invalid_nodes_are_reported_in_one_line(tmp_path, text, words):
     path = tmp_path / "nodes.csv"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words) as error:
@@ -300,14 +300,14 @@ def traces(draw, fewest=0):
 
 @settings(deadline=None)
 @given(trace=traces())
-def test_what_is_written_is_read(tmp_path_factory, trace):
+def test_a_written_trace_is_read_back(tmp_path_factory, trace):
     path = tmp_path_factory.mktemp("written") / "trace.csv"
     write_trace(path, trace)
 
     assert read_trace(path) == trace
 
 
-def test_only_columns_that_say_something_are_written(tmp_path):
+def test_only_columns_with_values_are_written(tmp_path):
     write_trace(tmp_path / "plain.csv", Trace((job("a"), job("b", 2.5)), {"a": 1.0, "b": 2.0}))
     write_trace(tmp_path / "more.csv", Trace((job("a"), job("b", priority=1)), {"a": 1, "b": 2}))
 
@@ -318,7 +318,7 @@ def test_only_columns_that_say_something_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"), [("\ud800", "is not UTF-8"), ("a\rb", "a carriage return")]
 )
-def test_a_name_that_no_file_can_hold_is_refused(tmp_path, name, words):
+def test_a_name_that_no_file_can_hold_is_rejected(tmp_path, name, words):
     with pytest.raises(TableError, match=words):
         write_trace(tmp_path / "a.csv", Trace((job(name),), {name: 1.0}))
 
@@ -341,7 +341,7 @@ def test_a_log_holds_the_jobs_of_its_simulation(tmp_path_factory, trace):
     assert found.duration_s == pytest.approx(trace.duration_s, abs=1e-3)
 
 
-def test_a_log_tells_how_long_jobs_ran_and_leaves_out_who_did_not_finish(tmp_path):
+def test_a_log_yields_durations_without_unfinished_jobs(tmp_path):
     world = {"long": 100.0, "short": 10.0, "large": 1.0, "stuck": 5.0}
     submitted = [
         job("long", gpus=2, checkpointing=Checkpointing(restart_s=3.0)),
@@ -399,7 +399,7 @@ def test_part_of_a_trace():
 
 
 @given(trace=traces(), factor=st.sampled_from((0.25, 2.0, 1024.0)))
-def test_a_trace_that_comes_faster_offers_so_many_times_the_load(trace, factor):
+def test_a_trace_with_faster_arrivals_offers_a_multiple_of_the_load(trace, factor):
     before, after = summarize(trace), summarize(scale_load(trace, factor))
     if before.devices_busy is not None and after.devices_busy is not None:
         assert after.devices_busy == pytest.approx(before.devices_busy * factor)
@@ -424,7 +424,7 @@ MODELS = ("bert", "gpt", "resnet")
 
 
 @given(trace=traces(), seed=st.integers(0, 3), kept=st.integers(0, 5))
-def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
+def test_an_assigned_model_does_not_depend_on_other_jobs(trace, seed, kept):
     told = assign_models(trace, MODELS, seed)
 
     assert assign_models(select_first(trace, kept), MODELS, seed).jobs == told.jobs[:kept]
@@ -434,7 +434,7 @@ def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
         assert one.model == was.model or (not was.model and one.model in MODELS)
 
 
-def test_a_user_trains_the_same_again_and_strangers_draw_evenly():
+def test_a_user_repeats_models_and_other_jobs_draw_evenly():
     again = [job(str(i), user="ann", gpus=4) for i in range(50)]
     strangers = [job(f"s{i}", 1.0) for i in range(3000)]
     told = assign_models(
@@ -449,7 +449,7 @@ def test_a_user_trains_the_same_again_and_strangers_draw_evenly():
     )
 
 
-def test_every_format_is_known_by_columns_that_no_other_has():
+def test_every_format_is_recognized_by_distinctive_columns():
     for name, one in FORMATS.items():
         for other, two in FORMATS.items():
             assert name == other or not set(one.columns) <= set(two.columns)

@@ -62,21 +62,21 @@ def test_c4_a_ring_of_four_over_two_nodes():
         max_size=5,
     )
 )
-def test_whatever_way_it_goes_all_is_sent(gangs):
+def test_the_total_sent_does_not_depend_on_the_route(gangs):
     gang_runs = [gang_run(sender(gpus=len(on)), *on, progress=part) for on, part in gangs]
     sent = sum(part * 10 * 2 * (len(on) - 1) * GRADIENT_BYTES for on, part in gangs)
     found = bytes_by_level(gang_runs, TREE)
     assert sum((found or {}).values()) == pytest.approx(sent)
 
 
-def test_of_whom_nothing_is_known_nothing_is_told():
+def test_unknown_traffic_is_not_reported():
     silent = [job("a", gpus=2), sender(gpus=2, iterations=0), sender(gpus=1)]
     assert bytes_by_level([gang_run(one, *range(one.gpus)) for one in silent], TREE) is None
     done = simulated(cluster(2), policy_of("fifo"), silent[:1], {"a": 1.0})
     assert compute_metrics(done).bytes_by_level is None
 
 
-def test_a_gang_that_moves_sends_from_where_it_is_and_what_is_lost_was_sent_too():
+def test_a_moved_gang_sends_from_its_devices_and_lost_work_counts():
     # Two nodes of two. 400 of 1,000 s on the first one, the rest on both; then its node fails.
     both = (Allocation(0, FULL_DEVICE_MILLI, 16 * GIB), Allocation(2, FULL_DEVICE_MILLI, 16 * GIB))
     script = {
@@ -98,7 +98,7 @@ def test_a_gang_that_moves_sends_from_where_it_is_and_what_is_lost_was_sent_too(
     gpus=st.lists(st.integers(1, 6), min_size=1, max_size=8),
     policy=st.sampled_from(("fifo", "las:threshold_s=30", "srtf", "gang", "packing")),
 )
-def test_what_is_never_lost_is_done_once(gpus, policy):
+def test_work_that_is_not_lost_is_done_once(gpus, policy):
     jobs = [sender(str(i), 7.0 * i, gpus=count) for i, count in enumerate(gpus)]
     nodes = tuple(Node(f"n{i}", 3, "v100", 16 * GIB) for i in range(2))
     done = simulated(Cluster(nodes), policy_of(policy), jobs, {one.job_id: 50.0 for one in jobs})
