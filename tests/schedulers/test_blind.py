@@ -16,7 +16,7 @@ SECRET = {"a": 12345.678, "b": 9876.543}  # durations that occur nowhere else
 
 
 def reachable(*roots: object) -> list[object]:
-    """Every object that some lead to, but for classes, modules and what these hold."""
+    """Return every object reachable from others, except through classes and modules."""
     seen: dict[int, object] = {}
     left = list(roots)
     while left:

@@ -152,11 +152,11 @@ class DemandsUndeclared(Fifo):
 
 class ChangesKeys(Fifo):
     def __init__(self):
-        self.asked = 0
+        self.calls = 0
 
     def key(self, job, status, forecasts):
-        self.asked += 1
-        return (self.asked,)
+        self.calls += 1
+        return (self.calls,)
 
 
 class ReturnsWords(Policy):

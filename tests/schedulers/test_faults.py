@@ -211,7 +211,7 @@ SPAN_S = 350 * DAY_S
 
 
 def parts_down(faults, nodes, from_s, until_s):
-    """Of each node, the part of a time that it is down."""
+    """Return, for each node, the fraction of time that it is down."""
     down = np.zeros(nodes)
     for node, a, b in faults_to_outages(faults):
         down[node] += max(0.0, min(b, until_s) - max(a, from_s))
@@ -283,7 +283,7 @@ def test_jobs_finish_under_real_faults_and_lose_work_since_their_checkpoints():
 
     assert {one.job.job_id for one in done.results} == ground_truth.keys()
     assert all(one.phase is Phase.FINISHED for one in done.results)
-    # From the log alone: how long runs lasted, and what of them was kept.
+    # From the log: the length of runs, and the work that was saved.
     began_s: dict[str, float] = {}
     held_s, saved_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
     for at_s, what, name, _ in done.log.entries:

@@ -1,4 +1,4 @@
-"""One contract for whoever foretells."""
+"""Contract of all forecasters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def made(name: str, zoo, jobs) -> Forecaster:
     return Noisy(found, spread=0.4, seed=5) if noisy else found
 
 
-# Oracles are asked of the jobs and kinds of their world alone.
+# Oracles know only the jobs and kinds of their ground truth.
 STRANGERS_TO_JOBS = ("none", "table", "release", "noisy release")
 
 
@@ -71,14 +71,14 @@ def forecaster(request, zoo, jobs):
 
 
 def test_there_is_one_response_per_request_in_any_order_and_co_location(forecaster, jobs):
-    alone = [(one, "cpu-2") for one in jobs]
+    solo = [(one, "cpu-2") for one in jobs]
     pairs = [("cpu-2", (one, other)) for one in jobs[:5] for other in jobs[:5]]
-    told, together = forecaster.predictions(alone), forecaster.slowdowns(pairs)
-    assert (len(told), len(together)) == (len(alone), len(pairs))
+    predictions, together = forecaster.predictions(solo), forecaster.slowdowns(pairs)
+    assert (len(predictions), len(together)) == (len(solo), len(pairs))
 
-    order = list(range(len(alone)))
+    order = list(range(len(solo)))
     Random(1).shuffle(order)
-    assert list(forecaster.predictions([alone[i] for i in order])) == [told[i] for i in order]
+    assert list(forecaster.predictions([solo[i] for i in order])) == [predictions[i] for i in order]
     for (_, members), slowdowns in zip(pairs, together, strict=True):
         assert slowdowns is None or len(slowdowns) == len(members)
         again = forecaster.slowdowns([("cpu-2", members[::-1])])[0]
@@ -105,24 +105,24 @@ def test_jobs_of_one_equivalence_class_differ_only_in_run_time(forecaster, jobs)
 @pytest.mark.parametrize("kind", ["cpu-2", "no such kind"])
 @pytest.mark.parametrize("name", STRANGERS_TO_JOBS)
 def test_out_of_domain_jobs_get_no_forecast_or_a_valid_one(name, kind, zoo, jobs):
-    stranger, forecaster = job("stranger"), made(name, zoo, jobs)
-    told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
-    told.expect([stranger])
-    assert told.prediction(stranger, kind) == RuntimePrediction(math.inf, 1000, GIB)
-    assert told.slowdowns([(kind, (stranger, stranger))]) == [(math.inf, math.inf)]
-    assert told.missing == {kind: 1}
+    unknown, forecaster = job("unknown"), made(name, zoo, jobs)
+    predictions = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
+    predictions.expect([unknown])
+    assert predictions.prediction(unknown, kind) == RuntimePrediction(math.inf, 1000, GIB)
+    assert predictions.slowdowns([(kind, (unknown, unknown))]) == [(math.inf, math.inf)]
+    assert predictions.missing == {kind: 1}
 
 
 def test_without_a_service_every_job_gets_an_exclusive_device(jobs):
     with PresageClient("127.0.0.1:1", timeout_s=0.3) as client:
         with pytest.raises(ServiceError):
             client.device("cpu-2")
-        told = Forecasts(Predicted(client), DEVICES)
-        told.expect(jobs)
-        assert {told.prediction(one, "cpu-2") for one in jobs} == {
+        predictions = Forecasts(Predicted(client), DEVICES)
+        predictions.expect(jobs)
+        assert {predictions.prediction(one, "cpu-2") for one in jobs} == {
             RuntimePrediction(math.inf, 1000, 16 * GIB)
         }
-    ((why, times),) = told.failures.items()
+    ((why, times),) = predictions.failures.items()
     assert "127.0.0.1:1" in why
     assert times == 1  # asked once for all
 
@@ -136,16 +136,16 @@ class Down(NoForecasts):
     def predictions(self, requests):
         self.requests += 1
         if self.requests != self._answers:
-            raise ServiceError("nobody is there")
+            raise ServiceError("the service is down")
         return super().predictions(requests)
 
 
 @pytest.mark.parametrize(("answers", "requests"), [(0, 3), (3, 6)])
 def test_a_forecaster_that_fails_three_times_in_a_row_is_not_used_again(answers, requests):
     forecaster = Down(answers)
-    told = Forecasts(forecaster, DEVICES)
+    predictions = Forecasts(forecaster, DEVICES)
     for number in range(20):
-        assert told.runtime_s(job(str(number))) == math.inf
+        assert predictions.runtime_s(job(str(number))) == math.inf
     assert forecaster.requests == requests
 
 
@@ -157,19 +157,19 @@ class Broken(NoForecasts):
 
 
 def test_a_forecaster_with_an_arithmetic_error_has_no_forecast():
-    told = Forecasts(Broken(), DEVICES)
-    assert told.prediction(job("1"), "cpu-2").runtime_s == math.inf
-    assert list(told.failures.values()) == [1]
+    predictions = Forecasts(Broken(), DEVICES)
+    assert predictions.prediction(job("1"), "cpu-2").runtime_s == math.inf
+    assert list(predictions.failures.values()) == [1]
 
 
 class Switched(NoForecasts):
-    """A service that is there or not, and knows nothing."""
+    """Service that can be switched off, without forecasts."""
 
     there = False
 
     def predictions(self, requests):
         if not self.there:
-            raise ServiceError("nobody is there")
+            raise ServiceError("the service is down")
         return super().predictions(requests)
 
 
@@ -179,15 +179,15 @@ def test_a_failure_is_reported_until_the_forecaster_responds_again(monkeypatch):
     now_s = 0.0
     for number in range(5):
         forecasts = fresh.get(DEVICES, now_s)
-        if number:  # nobody has been asked anew yet
-            assert fresh.failure == forecasts.failure == "nobody is there"
+        if number:  # no new request was sent yet
+            assert fresh.failure == forecasts.failure == "the service is down"
         forecasts.runtime_s(job(str(number)))
-        assert fresh.failure == "nobody is there"
+        assert fresh.failure == "the service is down"
         now_s += MOST_RETRY_S + 1
 
     monkeypatch.setattr(Switched, "there", True)
     forecasts = fresh.get(DEVICES, now_s)
-    assert fresh.failure == "nobody is there"
+    assert fresh.failure == "the service is down"
     forecasts.runtime_s(job("last"))
     assert fresh.failure == forecasts.failure == ""
 
@@ -199,6 +199,6 @@ def test_an_unresponsive_service_is_reported_whatever_the_grpc_status(jobs):
         silent = f"127.0.0.1:{mute.getsockname()[1]}"
         causes = {"127.0.0.1:1": "connection refused", silent: "something listens there"}
         for target, cause in causes.items():
-            told = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
-            told.runtime_s(jobs[0])
-            assert told.failure.startswith(f"no prediction service at {target}: {cause}")
+            predictions = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
+            predictions.runtime_s(jobs[0])
+            assert predictions.failure.startswith(f"no prediction service at {target}: {cause}")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """What it prints, and its picture; from another folder than the repository's."""
+    """Return the printed output and the picture, run in another folder than the repository."""
     folder = tmp_path_factory.mktemp("example")
     done = subprocess.run(
         [sys.executable, ROOT / "examples/gang.py", "--picture", "plan.svg"],
@@ -32,7 +32,7 @@ def shown(tmp_path_factory):
 
 
 def costs(printed):
-    """Of each optimiser: interference, communication, and what they cost together."""
+    """Return interference, communication and total cost of each optimiser."""
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
     return {row[0]: tuple(map(float, row[1:4])) for row in rows if len(row) == 5}
 
@@ -71,36 +71,36 @@ def test_the_guides_code_prints_the_shown_output(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code = (ROOT / "docs/gang_scheduling.md").read_text().split("```python\n")[1].split("```")[0]
     exec(code, {})
-    said = [line.split("# ")[1] for line in code.splitlines() if line.startswith("print(")]
+    expected = [line.split("# ")[1] for line in code.splitlines() if line.startswith("print(")]
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2
-    assert all(words.startswith(line) for words, line in zip(said, printed, strict=True))
+    assert all(words.startswith(line) for words, line in zip(expected, printed, strict=True))
 
 
 def test_the_guides_table_of_parameters_matches_the_policy():
     table = (ROOT / "docs/gang_scheduling.md").read_text().split("## Parameters")[1].split("##")[0]
     rows = [line.strip("| ").split(" | ")[:2] for line in table.splitlines() if "| `" in line]
-    said = {
+    expected = {
         name: value
         for names, values in rows
         for name, value in zip(names.split(", "), values.split(", "), strict=True)
     }
     known = inspect.signature(Gang).parameters.values()
-    assert {f"`{one.name}`" for one in known} == set(said)
+    assert {f"`{one.name}`" for one in known} == set(expected)
     for one in known:
-        value = said[f"`{one.name}`"].strip("`")
+        value = expected[f"`{one.name}`"].strip("`")
         assert one.default == (value if isinstance(one.default, str) else float(value))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--alpha", "0", "--beta", "0"], "error: gang: alpha=0 and beta=0"),
         (["--picture", "plan.txt"], "name a file that ends with .svg or .png"),
         (["--picture", "/nowhere/plan.png"], "error: [Errno 2]"),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, said):
+def test_what_is_wrong_is_one_line(arguments, expected):
     done = subprocess.run(
         [sys.executable, ROOT / "examples/gang.py", *arguments],
         capture_output=True,
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_one_line(arguments, said):
         check=False,
     )
     assert done.returncode != 0
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Plans for a gang (requirements B5, C and D): what they cost, and who finds good ones."""
+"""Costs of gang plans, and optimisers that find good ones (requirements B5, C and D)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEARCHES: dict[str, Optimiser] = {
 
 
 def tree(*racks: tuple[int, ...]) -> Topology:
-    """Racks of nodes of so many devices, two sockets each where there are four or more."""
+    """Return racks of nodes with so many devices; two sockets each from four devices on."""
     first, number, tops = 0, 0, []
     for r, sizes in enumerate(racks):
         nodes = []
@@ -54,7 +54,7 @@ TREE = tree((2, 4), (8,), (1, 3))
 
 @st.composite
 def problems(draw, *, only_alike=False, most_members=4):
-    """Small ones: some of the devices of a tree are free, with some degradation each."""
+    """Draw small problems: some devices of a tree are free, each with a degradation."""
     free = sorted(draw(st.sets(st.integers(0, 17), min_size=1, max_size=8)))
     members = draw(st.integers(1, min(most_members, len(free))))
     rows = 1 if only_alike or draw(st.booleans()) else members
@@ -89,9 +89,11 @@ def test_a_ring_returns_the_cost_of_inserting_another_device(problem):
     replaced = ring.replacements()
     for place in range(problem.members, problem.candidates):
         longer = np.append(plan, place)
-        alone = Problem(np.zeros((len(longer), problem.candidates)), problem.distances, Weights())
+        without_interference = Problem(
+            np.zeros((len(longer), problem.candidates)), problem.distances, Weights()
+        )
         assert ring.insertions()[place] == pytest.approx(
-            len(longer) * alone.communication(longer[None])[0] - length
+            len(longer) * without_interference.communication(longer[None])[0] - length
         )
         for member in range(problem.members if problem.members > 1 else 0):
             other = plan.copy()
@@ -216,7 +218,7 @@ class Watched(Problem):
 
 
 def watched(members, candidates):
-    """Members that are not alike, on so many devices of a node of their own each."""
+    """Return a problem with distinct members, on devices of a node each."""
     flat = flat_topology(Vertex(f"n{i}", "node", (i,)) for i in range(candidates))
     degradation = np.random.default_rng(0).random((members, candidates))
     return Watched(degradation, Distances(flat, flat.depth_first), Weights(1.0, 0.0))
@@ -228,7 +230,7 @@ def test_d2_as_published_there_are_as_many_frogs_as_tasks_and_16_iterations():
     problem = watched(5, 50)
     published.plan(problem, np.random.default_rng(0))
     assert len(problem.seen[0]) == 5
-    assert len(problem.seen) == 1 + 16 * 3 + 1  # 16 times: to F_b, to F_g, anew; the best at last
+    assert len(problem.seen) == 1 + 16 * 3 + 1  # 16 times: to F_b, to F_g, random; the best last
 
 
 def test_d2_it_ends_when_the_best_plan_improves_by_less_than_z():
@@ -240,7 +242,7 @@ def test_d2_it_ends_when_the_best_plan_improves_by_less_than_z():
 
 
 def came_from(plans, own, leaders):
-    """Which plans have each gene from their own, or from their leader; none is repaired here."""
+    """Return which plans have each gene from their own or their leader's; none is repaired."""
     assert ((plans == own) | (plans == leaders)).all()
     assert (plans != own).any()
 
@@ -252,7 +254,7 @@ def test_d3_d4_frogs_are_dealt_by_fitness_and_leap_to_the_best_of_their_memeplex
         frogs_per_member=3, fewest_frogs=1, memeplexes=3, iterations=1, from_greedy=False
     )
     best = search.plan(problem, np.random.default_rng(0))
-    frogs, to_best_of_mine, to_best_of_all, anew, _ = problem.seen
+    frogs, to_best_of_mine, to_best_of_all, redrawn, _ = problem.seen
     assert len(np.unique(frogs)) == frogs.size
     frogs = frogs[np.argsort(Problem.costs(problem, frogs), kind="stable")]
     costs = Problem.costs(problem, frogs)
@@ -262,7 +264,7 @@ def test_d3_d4_frogs_are_dealt_by_fitness_and_leap_to_the_best_of_their_memeplex
     worse = 1 + np.flatnonzero(Problem.costs(problem, to_best_of_mine) >= costs[1:])
     came_from(to_best_of_all, frogs[worse], frogs[[0]])
     still = worse[Problem.costs(problem, to_best_of_all) >= costs[worse]]
-    assert len(anew) == sum(still >= 3) > 0  # who leads a memeplex stays
+    assert len(redrawn) == sum(still >= 3) > 0  # leaders of a memeplex stay
     everything = np.concatenate(problem.seen[:-1])
     assert cost(problem, best) == Problem.costs(problem, everything).min()
 

@@ -64,12 +64,12 @@ def test_a3_a_single_task_is_a_gang_of_one():
 def test_a4_a_member_is_placed_where_it_fits_with_the_least_degradation():
     jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
     assert starts_of(packed(jobs, nodes=(1, 1, 1), policy=Gang()))["2"] == (1.0, [2])
-    # Beside the other small one both lose 1 - 1 / 1.1; beside the large one it is more.
+    # With the other small job both lose 1 - 1 / 1.1; with the large one they lose more.
     assert starts_of(packed(jobs, nodes=(1, 1), policy=Gang()))["2"] == (1.0, [0])
 
 
 def waiting_for_two(expiry_s, first_s, second_s, **more):
-    """A gang of two waits for devices that become free one after the other."""
+    """Return a state in which a gang of two waits for devices that are freed one by one."""
     jobs = [job("0"), job("1"), job("gang", 1.0, gpus=2), job("next", 2.0)]
     lengths = {"0": first_s, "1": second_s, "gang": 10.0, "next": 10.0}
     return simulated(cluster(2), Gang(expiry_s=expiry_s, **more), jobs, lengths)
@@ -136,7 +136,7 @@ def test_a_gang_reserves_nothing_on_a_node_that_is_too_small():
 
 
 class Pairs:
-    """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
+    """Forecaster in which two jobs fit on a device unless both are calm; slowdowns are by name."""
 
     def __init__(self):
         self.requests = []
@@ -159,11 +159,11 @@ def test_b1_to_b4_candidate_and_co_located_jobs_are_predicted_in_one_request():
     jobs = [of("victim", "0"), of("calm", "1"), of("calm", "2"), of("new", "gang", 1.0, gpus=2)]
     done = packed(jobs, nodes=(3,), policy=Gang(), forecaster=lambda world, devices: pairs)
     assert pairs.requests[-1] == [("victim", "new"), ("calm", "new")]  # in one batch, alike once
-    assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 beside the victim
+    assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 with the victim
 
 
 class ByName(Pairs):
-    """Who is called "1.5" is slowed so by anybody; all are small."""
+    """Forecaster in which a job named "1.5" has that slowdown next to any job; all are small."""
 
     def predictions(self, requests):
         return [RuntimePrediction(100.0, 300, GIB) for _ in requests]
@@ -173,7 +173,7 @@ class ByName(Pairs):
 
 
 def with_tenants(devices, waiting, **tenants):
-    """A state: jobs of these models are on these devices, and one waits."""
+    """Return a state with jobs of these models on these devices, and a waiting job."""
     ledger = Ledger(devices, Queue(lambda job, status: (job.submit_s,)))
     for job_id, (model, where) in tenants.items():
         ledger.submit(of(model, job_id, gpus=len(where)), 0.0)
@@ -188,7 +188,7 @@ def test_b4_the_cost_of_a_member_is_the_mean_degradation_on_its_device():
     limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
     needs = needs_of(new, devices, forecasts, limits, exclusive=False)
     found = candidates_of(new, needs, devices, Tenants(state), forecasts, limits)
-    assert found.devices[:, 0].tolist() == [0, 1, 3]  # beside c somebody would be slowed too much
+    assert found.devices[:, 0].tolist() == [0, 1, 3]  # with c a job would be slowed too much
     assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])
     assert found.with_capacity == 4
 

@@ -1,4 +1,4 @@
-"""The ledger: all of a batch or nothing, and the invariants of a cluster, whatever is asked."""
+"""Ledger: atomic batches, and the invariants of a cluster under any actions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HALF = FULL_DEVICE_MILLI // 2
 
 
 def ledger(*devices: int, a100: int = 0, jobs=()) -> Ledger:
-    """Of a cluster of such nodes, and perhaps one of A100s; the jobs wait."""
+    """Return a ledger of such nodes, optionally with a node of A100s; the jobs wait."""
     nodes = cluster(*devices).nodes + (cluster(a100, kind="a100").nodes if a100 else ())
     names = (Node(f"n{i}", n.devices, n.kind, n.memory_bytes) for i, n in enumerate(nodes))
     made = Ledger(
@@ -51,7 +51,7 @@ def part(device: int, compute_milli: int = HALF, memory_bytes: int = 4 * GIB) ->
 
 
 def picture(made: Ledger):
-    """All that can be seen of a ledger."""
+    """Return the complete visible state of a ledger."""
     return (
         {job_id: made.status(job_id) for job_id in made.jobs},
         list(made.running.items()),
@@ -91,7 +91,7 @@ def test_a_started_job_holds_its_allocations_until_it_ends():
         (Start("b", (part(1, 0),)), "allocation of 0 thousandths"),
         (Start("a", (part(1),)), "it is running"),
         (Start("picky", (part(1),)), "n0/1 is a v100, and the job runs on a100 only"),
-        (Start("nobody", (part(1),)), "there is no such job"),
+        (Start("missing", (part(1),)), "there is no such job"),
         (Preempt("b"), "it is pending"),
         (Pause("b"), "it is pending"),
         (Resume("a"), "it is running"),
@@ -220,7 +220,7 @@ def test_a_reservation_holds_devices_until_it_expires():
     made.apply([Reserve("gang", whole[1:3], 20.0)], 6.0)  # elsewhere, and for longer
     made.apply([Start("b", whole[:1])], 7.0)
     assert made.expire(19.9) == []
-    # Whoever decides after that finds it free, also if nobody told the ledger.
+    # The next decision finds it free, even if the expiry was not reported to the ledger.
     changes = made.apply([Start("c", whole[1:3])], 20.0)
     assert [(change.job.job_id, change.after.phase) for change in changes] == [
         ("gang", Phase.PENDING), ("c", Phase.RUNNING)
@@ -277,7 +277,7 @@ def test_best_effort_jobs_do_not_take_a_waiting_gangs_devices_one_by_one():
 
 
 WHOLE_DEVICE = Allocation(0, FULL_DEVICE_MILLI, 16 * GIB)
-# What a policy returns nobody has type-checked.
+# Return values of policies are not type-checked.
 ANY_START: Any = Start
 ANY_GRANT: Any = Allocation
 ANY_RESERVE: Any = Reserve
@@ -286,7 +286,7 @@ ANY_WAKE: Any = Wake
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "message"),
     [
         ("start", "action 1: expected an action, got str"),
         (object(), "action 1: expected an action, got object"),
@@ -310,16 +310,16 @@ ANY_WAKE: Any = Wake
     ],
 )
 def test_invalid_return_values_of_a_policy_are_rejected_with_a_reason(
-    action: Any, said: str
+    action: Any, message: str
 ) -> None:
     made = ledger(1, jobs=[job("a")])
-    with pytest.raises(ImpossibleActionError, match=re.escape(said)):
+    with pytest.raises(ImpossibleActionError, match=re.escape(message)):
         made.apply([action], 0.0)
     assert made.idle.count == 1
 
 
 class AnyActions(RuleBasedStateMachine):
-    """Whatever is asked, in any order: the invariants hold, and a refusal changes nothing."""
+    """Any actions in any order: the invariants hold, and a rejection changes nothing."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Worlds of measured models: what jobs do to each other, and who foretells it."""
+"""Ground truth from measured models: slowdowns, and forecasts of them."""
 
 from __future__ import annotations
 
@@ -54,37 +54,37 @@ def of(model: str, job_id: str = "", **values):
     return job(job_id or model, model=model, **values)
 
 
-def beside(*models: str, kind: str = "v100", milli: int = 1000, shares: str = "none"):
+def colocated(*models: str, kind: str = "v100", milli: int = 1000, shares: str = "none"):
     world = MeasuredTruth({}, SMALL, "v100", shares=shares)
     members = [(of(model, str(i)), milli) for i, model in enumerate(models)]
     return world.slowdowns(kind, members)
 
 
 def test_a_pair_has_its_measured_slowdowns_in_either_order():
-    assert beside("a", "b") == [1.2, 1.5]
-    assert beside("b", "a") == [1.5, 1.2]
-    assert beside("a", "a") == [pytest.approx(1.1)] * 2  # alike, so equally slow
-    assert beside("a") == [1.0]
+    assert colocated("a", "b") == [1.2, 1.5]
+    assert colocated("b", "a") == [1.5, 1.2]
+    assert colocated("a", "a") == [pytest.approx(1.1)] * 2  # alike, so equally slow
+    assert colocated("a") == [1.0]
 
 
 def test_an_unmeasured_pair_shares_time_if_it_needs_more_than_the_device():
-    assert beside("a", "c") == [1.5, 1.5]  # one half and, where nobody measured, all of it
-    assert beside("a", "b", kind="k80") == [2.0, 2.0]
-    assert beside("b", "b") == [pytest.approx(1.4)] * 2
+    assert colocated("a", "c") == [1.5, 1.5]  # half of the device and, unmeasured, all of it
+    assert colocated("a", "b", kind="k80") == [2.0, 2.0]
+    assert colocated("b", "b") == [pytest.approx(1.4)] * 2
 
 
 def test_the_effects_of_several_co_located_jobs_are_added():
-    a, b, c = beside("a", "b", "c")
+    a, b, c = colocated("a", "b", "c")
     assert a == pytest.approx(1 + 0.2 + 0.5)
     assert b == pytest.approx(1 + 0.5 + 0.7)
     assert c == pytest.approx(1 + 0.5 + 0.7)
 
 
 def test_a_hard_limit_slows_a_job_down():
-    assert beside("a", milli=250) == [1.0]
-    assert beside("a", milli=250, shares="caps") == [2.0]  # it needs half of the device
-    assert beside("a", milli=600, shares="caps") == [1.0]
-    assert beside("a", "b", milli=500, shares="caps") == [1.2, 1.5]  # neighbours slow it more
+    assert colocated("a", milli=250) == [1.0]
+    assert colocated("a", milli=250, shares="caps") == [2.0]  # it needs half of the device
+    assert colocated("a", milli=600, shares="caps") == [1.0]
+    assert colocated("a", "b", milli=500, shares="caps") == [1.2, 1.5]  # neighbours slow it more
 
 
 def test_run_times_on_another_kind_scale_with_the_step_time():
@@ -99,7 +99,7 @@ def test_jobs_fit_by_their_measured_peaks_except_measured_failures():
     assert world.fits("v100", 16 * GIB, [of("a"), of("b")])
     assert not world.fits("v100", 12 * GIB, [of("a"), of("b")])
     assert not world.fits("v100", 16 * GIB, [of("a"), of("c"), of("b")])
-    assert world.fits("k80", 1, [of("a"), of("b")])  # of which nobody knows
+    assert world.fits("k80", 1, [of("a"), of("b")])  # not measured
 
 
 def test_an_oracle_returns_the_truth_and_a_table_the_measurements():
@@ -126,14 +126,14 @@ def test_an_oracle_returns_the_truth_and_a_table_the_measurements():
     order=st.permutations([of("a", str(i), iterations=i + 1) for i in range(5)]),
 )
 def test_noise_does_not_depend_on_the_order_of_requests(spread, bias, order):
-    asked = [(one, "v100") for one in order]
+    requests = [(one, "v100") for one in order]
     once = Noisy(Table(SMALL), spread=spread, bias=bias, seed=3)
-    said = dict(zip(order, once.predictions(asked), strict=True))
+    first_predictions = dict(zip(order, once.predictions(requests), strict=True))
 
     for one in order:
-        assert once.predictions([(one, "v100")]) == [said[one]]
-    for one, prediction in said.items():
-        first = said[order[0]]
+        assert once.predictions([(one, "v100")]) == [first_predictions[one]]
+    for one, prediction in first_predictions.items():
+        first = first_predictions[order[0]]
         assert prediction and first
         assert prediction.memory_bytes == first.memory_bytes  # of one model
         if spread == 0:
@@ -145,8 +145,8 @@ def test_noise_has_the_requested_bias_and_spread():
 
     noisy = Noisy(Table(SMALL), spread=0.5, bias=2.0, seed=1)
     jobs = [of("a", str(i), iterations=1000) for i in range(4000)]
-    told = noisy.predictions([(one, "v100") for one in jobs])
-    off = np.log([prediction.runtime_s / 100 for prediction in told if prediction])
+    predictions = noisy.predictions([(one, "v100") for one in jobs])
+    off = np.log([prediction.runtime_s / 100 for prediction in predictions if prediction])
 
     assert np.exp(off.mean()) == pytest.approx(2.0, rel=0.03)
     assert off.std() == pytest.approx(0.5, rel=0.03)
@@ -157,7 +157,7 @@ def test_noise_has_the_requested_bias_and_spread():
 
 @pytest.fixture(scope="module")
 def zoo() -> Measurements:
-    """What this project measured on two cores, in git."""
+    """Return this project's measurements on two cores, in git."""
     return read_measurements(ROOT / "data/profiles/cpu-2-zoo")
 
 
@@ -178,17 +178,17 @@ def test_a_service_predicts_the_same_as_a_release_in_this_process(zoo):
         job(model, model=model, features=zoo.features[model], iterations=1000)
         for model in models
     ]  # fmt: skip
-    asked = [(one, "cpu-2") for one in [*jobs, of("nobody")]] + [(jobs[0], "no such kind")]
-    pairs = [("cpu-2", (one, jobs[0])) for one in jobs] + [("cpu-2", (jobs[0], of("nobody")))]
+    requests = [(one, "cpu-2") for one in [*jobs, of("unknown")]] + [(jobs[0], "no such kind")]
+    pairs = [("cpu-2", (one, jobs[0])) for one in jobs] + [("cpu-2", (jobs[0], of("unknown")))]
 
     here = Predicted(Predictor(load_release(RELEASE)))
     with serving("--release", RELEASE) as server, PresageClient(server.target) as client:
         there = Predicted(client)
-        told, together = there.predictions(asked), there.slowdowns(pairs)
+        predictions, together = there.predictions(requests), there.slowdowns(pairs)
 
-    mine = here.predictions(asked)
-    assert told[-2:] == mine[-2:] == [None, None]  # no features; a kind without forecast
-    for one, other in zip(told[:-2], mine[:-2], strict=True):
+    mine = here.predictions(requests)
+    assert predictions[-2:] == mine[-2:] == [None, None]  # no features; a kind without forecast
+    for one, other in zip(predictions[:-2], mine[:-2], strict=True):
         assert one is not None
         assert other is not None
         assert one[:-1] == pytest.approx(other[:-1], rel=1e-4)
@@ -261,14 +261,14 @@ def test_out_of_domain_jobs_of_a_release_are_counted(zoo):
     features = zoo.features[zoo.models_on("cpu-2")[0]]
     huge = replace(features, job=replace(features.job, job_id="huge", batch_size=10_000_000))
     devices = cluster(1, kind="cpu-2")
-    told = Forecasts(Predicted(Predictor(load_release(RELEASE))), devices)
+    predictions = Forecasts(Predicted(Predictor(load_release(RELEASE))), devices)
     jobs = [job(one.job.job_id, features=one, iterations=5) for one in (features, huge)]
-    told.expect(jobs)
+    predictions.expect(jobs)
     for one in jobs:
-        told.prediction(one, "cpu-2")
-        told.forget(one)
-        told.prediction(one, "cpu-2")
-    assert told.out_of_domain == {"cpu-2": 1}
+        predictions.prediction(one, "cpu-2")
+        predictions.forget(one)
+        predictions.prediction(one, "cpu-2")
+    assert predictions.out_of_domain == {"cpu-2": 1}
 
 
 def test_a_gang_on_several_nodes_has_the_measured_ratio():
@@ -298,7 +298,7 @@ def test_multi_node_ratios_need_both_measurements():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "weights", "given"),
+    ("needed", "weights", "allocated"),
     [
         ((0.3, 0.4), (300, 400), (0.3, 0.4)),
         ((1.0, 1.0), (750, 250), (0.75, 0.25)),
@@ -307,16 +307,18 @@ def test_multi_node_ratios_need_both_measurements():
         ((0.9,), (100,), (0.9,)),
     ],
 )
-def test_a_device_is_divided_by_weights_and_unused_shares_are_redistributed(wanted, weights, given):
-    assert divide_by_weight(wanted, weights) == pytest.approx(given)
+def test_a_device_is_divided_by_weights_and_unused_shares_are_redistributed(
+    needed, weights, allocated
+):
+    assert divide_by_weight(needed, weights) == pytest.approx(allocated)
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 1000)), min_size=1, max_size=6))
 def test_a_device_is_fully_used_while_a_job_needs_more(members):
-    wanted, weights = zip(*members, strict=True)
-    given_ = divide_by_weight(wanted, weights)
-    assert all(got <= want + 1e-9 for got, want in zip(given_, wanted, strict=True))
-    assert sum(given_) == pytest.approx(min(1.0, sum(wanted)))
+    needed, weights = zip(*members, strict=True)
+    allocations = divide_by_weight(needed, weights)
+    assert all(got <= want + 1e-9 for got, want in zip(allocations, needed, strict=True))
+    assert sum(allocations) == pytest.approx(min(1.0, sum(needed)))
 
 
 def test_unequal_weights_shift_the_mutual_slowdown_to_the_smaller_weight():
@@ -331,9 +333,12 @@ def test_unequal_weights_shift_the_mutual_slowdown_to_the_smaller_weight():
 
 
 def test_with_weights_a_pair_has_its_measured_slowdown_or_that_of_chance_overlap():
-    assert beside("a", "b", milli=500, shares="weights") == pytest.approx([1.2, 1.5])
-    assert beside("b", "b", milli=500, shares="weights") == pytest.approx([1.49, 1.49])
-    assert beside("c", "c", milli=500, shares="weights") == [2.0, 2.0]  # all of it, for all we know
+    assert colocated("a", "b", milli=500, shares="weights") == pytest.approx([1.2, 1.5])
+    assert colocated("b", "b", milli=500, shares="weights") == pytest.approx([1.49, 1.49])
+    assert colocated("c", "c", milli=500, shares="weights") == [
+        2.0,
+        2.0,
+    ]  # all of it, for all we know
 
 
 def test_a_latency_sensitive_jobs_weight_counts_tenfold():
@@ -343,6 +348,6 @@ def test_a_latency_sensitive_jobs_weight_counts_tenfold():
 
 
 def test_with_weights_a_job_may_use_what_co_located_jobs_leave():
-    assert beside("a", milli=250, shares="weights") == [1.0]
+    assert colocated("a", milli=250, shares="weights") == [1.0]
     with pytest.raises(ValueError, match="none, caps, weights"):
-        beside("a", shares="weight")
+        colocated("a", shares="weight")

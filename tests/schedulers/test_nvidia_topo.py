@@ -29,7 +29,7 @@ LEVELS = ("nvlink", "pix", "pxb", "phb", "numa", "node")
 
 
 def costs_of(matrix):
-    """What each link of a matrix costs."""
+    """Return the cost of each link of a matrix."""
     cost = {kind: COSTS[level] for kind, level in zip(KINDS, LEVELS, strict=True)} | {"X": 0.0}
     return np.array([[cost["NV4" if kind[:2] == "NV" else kind] for kind in row] for row in matrix])
 
@@ -79,7 +79,7 @@ def test_a_cube_mesh_is_two_quads_and_no_link_is_underestimated():
 
 @st.composite
 def ranks(draw, tree):
-    """A matrix of kinds between 1 to 8 GPUs: a random tree's, or any symmetric one."""
+    """Draw a matrix of link kinds between 1 to 8 GPUs: of a random tree, or any symmetric one."""
     count = draw(st.integers(1, 8))
     drawn = np.array(draw(st.lists(st.integers(0, 5), min_size=64, max_size=64))).reshape(8, 8)
     drawn = np.maximum(drawn, drawn.T)[:count, :count]

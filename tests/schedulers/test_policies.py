@@ -38,12 +38,15 @@ class AnyForecasts:
         return [self._predictions[int(one.job_id) % len(self._predictions)] for one, _ in requests]
 
     def slowdowns(self, requests):
-        told = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
-        return [told[sum(int(one.job_id) for one in jobs) % len(told)] for _, jobs in requests]
+        predictions = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
+        return [
+            predictions[sum(int(one.job_id) for one in jobs) % len(predictions)]
+            for _, jobs in requests
+        ]
 
 
 class ByModel:
-    """Foretells jobs of a model alike."""
+    """Forecaster with equal forecasts for all jobs of a model."""
 
     def __init__(self, **predictions):
         self._predictions = predictions
@@ -76,7 +79,7 @@ def test_the_cache_of_unfit_workload_keys_changes_no_decision(
     made, devices, milli, gib, ageing_s, ties
 ):
     jobs, ground_truth = made
-    told = ByModel(
+    predictions = ByModel(
         **{
             model: RuntimePrediction(20.0, compute, memory * GIB, high_s=25.0)
             for model, compute, memory in zip("ab", milli, gib, strict=True)
@@ -84,7 +87,7 @@ def test_the_cache_of_unfit_workload_keys_changes_no_decision(
     )
 
     def log(policy):
-        return [*simulated(devices, policy, jobs, ground_truth, forecaster=told).log.lines()]
+        return [*simulated(devices, policy, jobs, ground_truth, forecaster=predictions).log.lines()]
 
     found = log(Sharing(home_s=4.0, ageing_s=ageing_s, ties=ties))
     assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s, ties=ties))
@@ -162,7 +165,7 @@ def test_backfilling_fills_the_gap_with_jobs_that_end_in_time():
 def test_backfilling_uses_devices_that_the_head_will_not_get():
     jobs = [job("0", gpus=2), job("1", gpus=1), job("2", 1.0, gpus=2), job("3", 2.0)]
     lengths = {"0": 10.0, "1": 30.0, "2": 5.0, "3": 99.0}
-    # 2 waits for the first node; 3 is long, and finds the device beside 1.
+    # 2 waits for the first node; 3 is long, and gets the other device of job 1's node.
     assert starts_of(simulated(cluster(2, 2), Backfill(), jobs, lengths)) == {
         "0": 0.0, "1": 0.0, "2": 10.0, "3": 2.0
     }  # fmt: skip
@@ -171,7 +174,7 @@ def test_backfilling_uses_devices_that_the_head_will_not_get():
 @settings(deadline=None, max_examples=60)
 @given(made=traces())
 def test_with_true_forecasts_backfilling_does_not_delay_the_head(made):
-    """Whoever was next in the queue, and did not fit, starts no later than it was foretold to."""
+    """The blocked head of the queue starts no later than predicted."""
     jobs, ground_truth = made
     promised: dict[str, float] = {}
 
@@ -189,7 +192,7 @@ def test_with_true_forecasts_backfilling_does_not_delay_the_head(made):
 
 def test_shortest_first_serves_by_forecast_and_unknown_jobs_last():
     jobs = [job("0"), job("1", 1.0), job("2", 1.0), job("3", 1.0)]
-    told = [
+    predictions = [
         RuntimePrediction(5.0, 1000, 1),
         None,
         RuntimePrediction(9.0, 1000, 1),
@@ -200,7 +203,7 @@ def test_shortest_first_serves_by_forecast_and_unknown_jobs_last():
         ShortestFirst(),
         jobs,
         dict.fromkeys("0123", 10.0),
-        forecaster=AnyForecasts(told),
+        forecaster=AnyForecasts(predictions),
     )
     assert [one.job.job_id for one in done.results] == ["0", "3", "2", "1"]
 
@@ -282,7 +285,7 @@ def test_no_best_effort_job_takes_devices_of_a_latency_sensitive_gang_on_one_nod
 @settings(deadline=None, max_examples=100)
 @given(made=traces(), devices=CLUSTERS)
 def test_backfilling_delays_no_job_beyond_its_predicted_start(made, devices):
-    """By exact forecasts: the first that waits starts no later than was reserved for it."""
+    """With exact forecasts the head starts no later than its reservation."""
     jobs, ground_truth = made
     promised: dict[str, float] = {}
 

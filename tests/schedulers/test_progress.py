@@ -1,4 +1,4 @@
-"""What a job says of itself, and what is made of it when it lies."""
+"""Progress reports of jobs, including invalid ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def places(tmp_path, monkeypatch):
     signal.signal(signal.SIGUSR1, before)
 
 
-def said(places: Path) -> Report:
+def reported(places: Path) -> Report:
     report = read_progress(places / "progress.json")
     assert report is not None
     return report
@@ -60,26 +60,26 @@ def test_outside_of_presage_progress_does_nothing(tmp_path, monkeypatch):
 
 def test_the_first_and_the_last_step_are_written_at_once_and_few_between(places):
     run = begin(iterations=1000)
-    assert said(places)[:3] == (1000, 0, 0)
+    assert reported(places)[:3] == (1000, 0, 0)
     run.step(1)
-    assert said(places).done == 1
+    assert reported(places).done == 1
     began_s = time.monotonic()
     run.step(2)
     if time.monotonic() - began_s < 0.4:
-        assert said(places).done == 1
+        assert reported(places).done == 1
     run.step(1000)
-    assert said(places).done == 1000
+    assert reported(places).done == 1000
 
 
 def test_steps_are_written_after_a_while(places):
     run = begin(iterations=10**9)
     done, ends_s = 0, time.monotonic() + 20
-    while said(places).done < 2:
+    while reported(places).done < 2:
         assert time.monotonic() < ends_s
         done += 1
         run.step(done)
         time.sleep(0.01)
-    assert abs(said(places).at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
+    assert abs(reported(places).at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
 
 
 def test_a_step_costs_next_to_nothing(places):
@@ -98,20 +98,20 @@ def test_the_next_attempt_knows_the_saved_checkpoint(places):
     run = begin(iterations=1000)
     run.step(300)
     assert run.saved(250)
-    assert said(places)[:3] == (1000, 300, 250)
-    assert said(places).saved_at_s > 0
+    assert reported(places)[:3] == (1000, 300, 250)
+    assert reported(places).saved_at_s > 0
 
     again = begin(iterations=1000)
 
     assert again.first == 250
-    assert said(places)[:3] == (1000, 250, 250)
+    assert reported(places)[:3] == (1000, 250, 250)
     assert begin(iterations=100).first == 100
 
 
 def test_a_checkpoint_counts_as_progress(places):
     run = begin(iterations=1000)
     run.saved(40)
-    assert said(places).done == 40
+    assert reported(places).done == 40
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_cannot_be_recorded_is_not_reported(places, monkeypatc
 
     assert not run.saved(200)
 
-    assert said(places).saved == 100
+    assert reported(places).saved == 100
     assert begin(iterations=1000).first == 100
     assert sorted(path.name for path in (places / "checkpoints").iterdir()) == [progress.SAVED]
 
@@ -186,7 +186,7 @@ def test_concurrent_writers_never_leave_a_partial_report(places):
         thread.start()
     try:
         for _ in range(300):
-            said(places)
+            reported(places)
     finally:
         stop.set()
         for thread in threads:
@@ -225,8 +225,8 @@ def test_a_gpu_out_of_memory_error_is_recorded_when_the_job_ends(places, name, n
 
     assert ended.returncode != 0
     assert ended.stdout == f"former hook {name}\n"
-    assert said(places).done == 2
-    assert said(places).out_of_memory is noted
+    assert reported(places).done == 2
+    assert reported(places).out_of_memory is noted
 
 
 @pytest.mark.parametrize("limit", ["", "x", "nan", "-1", "0", "0.5", "inf"])
@@ -237,7 +237,7 @@ def test_an_invalid_memory_fraction_is_not_set(places, monkeypatch, limit):
 
 
 def test_torch_gets_its_memory_fraction_of_each_gpu_and_keeps_its_device(places, monkeypatch):
-    told: list[tuple[float, int]] = []
+    limits: list[tuple[float, int]] = []
     current = [0]
 
     class Cuda:
@@ -252,7 +252,7 @@ def test_torch_gets_its_memory_fraction_of_each_gpu_and_keeps_its_device(places,
         @staticmethod
         def set_per_process_memory_fraction(part: float, device: int) -> None:
             current[0] = device  # as torch does
-            told.append((part, device))
+            limits.append((part, device))
 
         @staticmethod
         def set_device(device: int) -> None:
@@ -261,7 +261,7 @@ def test_torch_gets_its_memory_fraction_of_each_gpu_and_keeps_its_device(places,
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(20 * GIB))
     monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda}))
     begin(iterations=1)
-    assert told == [(0.5, 0), (0.25, 1)]  # of the third it may have all
+    assert limits == [(0.5, 0), (0.25, 1)]  # of the third it may have all
     assert current == [0]
 
 
@@ -279,11 +279,12 @@ JSON = st.recursive(
 
 
 @given(
-    said=st.dictionaries(st.sampled_from([*progress.Report._fields, "at", "saved_at"]), JSON) | JSON
+    reported=st.dictionaries(st.sampled_from([*progress.Report._fields, "at", "saved_at"]), JSON)
+    | JSON
 )
-def test_any_json_is_read_as_no_report_or_a_valid_one(tmp_path_factory, said):
+def test_any_json_is_read_as_no_report_or_a_valid_one(tmp_path_factory, reported):
     path = tmp_path_factory.getbasetemp() / "any.json"
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(reported))
     _is_sound(read_progress(path))
 
 

@@ -91,7 +91,7 @@ class AnyThing(Fifo):
 
 
 def busy_day(seed, policy, *, jobs=60):
-    """Shared devices, preemption, faults, overflows, urgent jobs, and one too large to run."""
+    """Return a day with shared devices, preemption, faults, overflows and urgent jobs."""
     from random import Random
 
     drawn, made, lengths, now_s = Random(seed), [], {}, 0.0
@@ -128,7 +128,7 @@ def test_the_log_of_every_policy_can_be_replayed(name):
     assert list(busy_day(1, Replay(first)).log.lines()) == first
 
 
-# What a policy returns nobody has type-checked.
+# Return values of policies are not type-checked.
 start: Any = Start
 reserve: Any = Reserve
 reject: Any = Reject
@@ -152,14 +152,14 @@ IMPOSSIBLE: list[Callable[[Any, Any], list[Any]]] = [
 
 
 class Careless(Fifo):
-    """Wants what nobody can do, each thing once, and what can be done in between."""
+    """Policy that decides each impossible action once, and possible ones in between."""
 
     def __init__(self):
-        self.wanted = [one for impossible in IMPOSSIBLE for one in (None, impossible)]
+        self.impossible_actions = [one for impossible in IMPOSSIBLE for one in (None, impossible)]
 
     def decide(self, state, forecasts, rng):
         first = state.pending.first()
-        impossible = self.wanted.pop() if first and self.wanted else None
+        impossible = self.impossible_actions.pop() if first and self.impossible_actions else None
         if impossible is None:
             return [*super().decide(state, forecasts, rng), Wake(state.now_s + 1)]
         return impossible(first.job_id, state.cluster.full_allocations[0])
@@ -208,7 +208,7 @@ def golden_lines():
 
 
 def test_a_simulated_day_equals_the_golden_log():
-    """A golden log: what changes it changes schedules; look at each line before making it anew."""
+    """Golden log: a change of it changes schedules; check each line before rewriting it."""
     lines = golden_lines()
     assert GOLDEN.read_text().splitlines() == lines
     words = {word for line in lines for word in line.split('"')}

@@ -45,12 +45,14 @@ def of(model: str, job_id: str, submit_s: float = 0.0, **values):
 def packed(jobs, *, nodes=(1,), policy=None, seconds=None, forecaster=None, faults=()):
     lengths = {one.job_id: (seconds or {}).get(one.job_id, 100.0) for one in jobs}
     world, devices = MeasuredTruth(lengths, WORLD, KIND), cluster(*nodes)
-    told = forecaster(world, devices) if forecaster else None
-    return simulated(devices, policy or Packing(), jobs, world, forecaster=told, faults=faults)
+    predictions = forecaster(world, devices) if forecaster else None
+    return simulated(
+        devices, policy or Packing(), jobs, world, forecaster=predictions, faults=faults
+    )
 
 
 def starts_of(done):
-    """When each job was first started, and on which devices."""
+    """Return time and devices of each job's first start."""
     found: dict[str, tuple[float, list[int]]] = {}
     for now_s, what, job_id, allocations in done.log.entries:
         if what == "start":
@@ -62,7 +64,7 @@ def test_a_job_gets_an_idle_device_if_there_is_one_else_it_is_co_located():
     jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
     done = packed(jobs, nodes=(2,))
 
-    # Beside the other small one both slow down by 1.1, beside the large one it would by 1.4.
+    # With the other small job both slow down by 1.1, with the large one it would by 1.4.
     assert starts_of(done) == {"0": (0.0, [0]), "1": (0.0, [1]), "2": (1.0, [0])}
     ends = {one.job.job_id: one.end_s for one in done.results}
     assert ends["1"] == 100.0
@@ -95,8 +97,8 @@ def test_a_gang_gets_exclusive_devices_and_is_not_overtaken():
             of("small", "2", 2.0), of("small", "3", 3.0)]  # fmt: skip
     done = packed(jobs, nodes=(2, 1), seconds={"0": 200.0, "gang": 50.0, "2": 60.0, "3": 60.0})
 
-    # The first is on the small node, by best fit, and somebody may join it. The larger node is
-    # kept for the gang, though it is the shorter way to a device: nobody joins the second there.
+    # The first is on the small node, by best fit, and jobs may join it. The larger node is drained
+    # for the gang, although it would give a device sooner: no job joins the second one there.
     assert starts_of(done) == {
         "0": (0.0, [2]), "1": (0.5, [0]), "2": (2.0, [2]), "gang": (100.5, [0, 1]),
         "3": (pytest.approx(68.0), [2]),
@@ -120,11 +122,11 @@ def test_a_job_without_a_forecast_gets_an_exclusive_device():
 
 
 class Careless(Oracle):
-    """Foretells a quarter of the memory, and that nobody minds anybody."""
+    """Forecaster that predicts a quarter of the memory, and no slowdowns."""
 
     def predictions(self, requests):
-        told = super().predictions(requests)
-        return [one._replace(memory_bytes=one.memory_bytes // 4) for one in told]
+        predictions = super().predictions(requests)
+        return [one._replace(memory_bytes=one.memory_bytes // 4) for one in predictions]
 
     def slowdowns(self, requests):
         return [(1.0,) * len(jobs) for _, jobs in requests]
@@ -134,7 +136,7 @@ class Unknown(Oracle):
     """Knows only what has a model."""
 
     def predictions(self, requests):
-        return [told if one.model else None for (one, _), told in
+        return [predictions if one.model else None for (one, _), predictions in
                 zip(requests, super().predictions(requests), strict=True)]  # fmt: skip
 
 
@@ -143,10 +145,10 @@ class Counting(Oracle):
 
     def __init__(self, ground_truth, devices):
         super().__init__(ground_truth, devices)
-        self.alone, self.together = [], []
+        self.solo, self.together = [], []
 
     def predictions(self, requests):
-        self.alone.append(len(requests))
+        self.solo.append(len(requests))
         return super().predictions(requests)
 
     def slowdowns(self, requests):
@@ -167,7 +169,7 @@ def test_a_decision_with_ten_thousand_jobs_requests_each_once():
     devices = cluster(8)
 
     class StopError(Exception):
-        """The second decision is made."""
+        """Raised at the second decision."""
 
     class Twice(Packing):
         decided = 0
@@ -182,9 +184,9 @@ def test_a_decision_with_ten_thousand_jobs_requests_each_once():
 
     with pytest.raises(StopError):
         simulated(devices, Twice(), jobs, world, forecaster=forecaster(world, devices))
-    assert counting[0].alone == [8, 10_000]
+    assert counting[0].solo == [8, 10_000]
     assert len(counting[0].together) == 1
-    assert counting[0].together[0] <= 9  # three models beside three
+    assert counting[0].together[0] <= 9  # three models with three
 
 
 def test_no_best_effort_job_takes_the_device_of_a_second_urgent_job():
@@ -193,14 +195,14 @@ def test_no_best_effort_job_takes_the_device_of_a_second_urgent_job():
             of("greedy", "b", 2.0, **urgent), of("small", "2", 3.0)]  # fmt: skip
     done = packed(jobs, nodes=(2,), seconds={"0": 10.0})
 
-    # By request it fits beside the other, where it would become too slow.
+    # By requests it fits with the other job, where it would become too slow.
     assert not [entry for entry in done.log.entries if entry[1] == "refused"]
     assert starts_of(done)["a"] == (10.0, [0])
     assert starts_of(done)["2"][0] > starts_of(done)["b"][0]
 
 
 def light(job_id, submit_s):
-    """One of a stream that never ends, of jobs that can go beside each other."""
+    """Return one of an endless stream of compatible jobs."""
     return of("small", job_id, submit_s)
 
 
@@ -208,12 +210,12 @@ def first_start_s(done, job_id):
     return starts_of(done)[job_id][0]
 
 
-@pytest.mark.parametrize("wanted", [{"latency_sensitive": True}, {}])
-def test_a_job_without_compatible_jobs_is_not_skipped_for_ever(wanted):
+@pytest.mark.parametrize("options", [{"latency_sensitive": True}, {}])
+def test_a_job_without_compatible_jobs_is_not_skipped_for_ever(options):
     jobs = [light(str(i), 40.0 * i) for i in range(30)]
-    jobs.insert(1, of("greedy", "alone", 1.0, **wanted))
-    done = packed(jobs, seconds={"alone": 10.0})
-    assert first_start_s(done, "alone") == 100.0  # when the first one ends
+    jobs.insert(1, of("greedy", "solo", 1.0, **options))
+    done = packed(jobs, seconds={"solo": 10.0})
+    assert first_start_s(done, "solo") == 100.0  # when the first one ends
 
 
 @pytest.mark.parametrize(("nodes", "down"), [((2, 2, 4), ()), ((4, 4), (0,)), ((4, 4), ())])
@@ -263,22 +265,22 @@ def test_waiting_gangs_hide_no_place(monkeypatch):
 def test_with_distinct_jobs_a_decision_considers_a_limited_number(monkeypatch):
     monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 5)
     monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
-    told = []
+    predictions = []
 
     class Alike:
         def predictions(self, requests):
             return [RuntimePrediction(100.0, 400, GIB)] * len(requests)
 
         def slowdowns(self, requests):
-            told.append([jobs[-1].job_id for _, jobs in requests])
+            predictions.append([jobs[-1].job_id for _, jobs in requests])
             return [(1.1,) * len(jobs) for _, jobs in requests]
 
     jobs = [job(str(i), float(i >= 8), model=str(i)) for i in range(40)]
     lengths = {one.job_id: 100.0 for one in jobs}
     done = packed(jobs, nodes=(8,), seconds=lengths, forecaster=lambda world, devices: Alike())
 
-    assert sorted(told[0]) == sorted(3 * [str(i) for i in range(8, 13)])
-    assert all(len(requests) <= 5 * 8 for requests in told)
+    assert sorted(predictions[0]) == sorted(3 * [str(i) for i in range(8, 13)])
+    assert all(len(requests) <= 5 * 8 for requests in predictions)
     assert [one.phase for one in done.results] == [Phase.FINISHED] * 40
     assert sum(now_s == 1.0 for now_s, _ in starts_of(done).values()) == 3  # on the same devices
 
@@ -343,7 +345,7 @@ def test_a_fractional_gang_is_placed_on_one_node_if_possible():
 
 @st.composite
 def waiting(draw):
-    """Jobs of a few shapes, and which shapes do not fit."""
+    """Return jobs of a few workload keys, and the keys that do not fit."""
     shapes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=20))
     return [job(str(i), gpus=gpus) for i, gpus in enumerate(shapes)], draw(
         st.sets(st.integers(1, 4))

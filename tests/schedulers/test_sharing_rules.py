@@ -41,8 +41,8 @@ from tests.schedulers.clusters import GIB, cluster, job, simulated
 NOTHING = NoForecasts()
 
 
-class Told:
-    """Foretells each job by its model: compute, memory, run time, and how much more at most."""
+class Fixed:
+    """Forecaster by model: compute, memory, run time and its upper bound."""
 
     def __init__(self, **by_model):
         self._by_model = by_model
@@ -54,8 +54,8 @@ class Told:
         return [[1.0] * len(jobs) for _, jobs in requests]
 
     def _of(self, one, kind):
-        told = self._by_model.get(one.model)
-        return told(kind) if callable(told) else told
+        predictions = self._by_model.get(one.model)
+        return predictions(kind) if callable(predictions) else predictions
 
 
 def prediction(compute_milli, runtime_s=100.0, gib=1, **more):
@@ -63,7 +63,7 @@ def prediction(compute_milli, runtime_s=100.0, gib=1, **more):
 
 
 class World:
-    """A ledger under the policy, without a simulator: time and progress are a test's."""
+    """Ledger under the policy without a simulator; tests set time and progress."""
 
     def __init__(self, devices, forecaster, **settings):
         self.policy = Sharing(**{"check_s": 60.0, "reserve": 0.0, **settings})
@@ -94,7 +94,7 @@ class World:
 
 
 def resources(*left):
-    """Nodes of devices, each by its kind and the hundredths of it that are left."""
+    """Return nodes of devices, each with its kind and its free capacity in hundredths."""
     kinds = tuple(dict.fromkeys(kind for node in left for kind, _ in node))
     flat = list(chain(*left))
     columns = DeviceColumns(
@@ -118,7 +118,7 @@ def chosen(columns, capacity, rng=None, **need):
 
 def test_c1_the_resource_set_is_the_free_capacity_of_each_device_by_kind():
     has = (Node("a", 2, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB))
-    world = World(Cluster(has), Told(some=prediction(300, gib=5)))
+    world = World(Cluster(has), Fixed(some=prediction(300, gib=5)))
     world.submit(job("one", model="some")).decide(0.0)
 
     capacity, columns = world.ledger.capacity, world.ledger.cluster.columns
@@ -135,7 +135,7 @@ def test_c2_a_node_is_feasible_if_a_device_has_the_predicted_need_for_its_kind()
 
 
 def test_c2_compute_and_memory_must_both_fit_and_on_the_same_device():
-    world = World(cluster(2), Told(busy=prediction(900, gib=1), large=prediction(100, gib=12)))
+    world = World(cluster(2), Fixed(busy=prediction(900, gib=1), large=prediction(100, gib=12)))
     world.submit(job("1", model="busy"), job("2", model="large")).decide(0.0)
     assert world.held("1").keys() != world.held("2").keys()
 
@@ -154,7 +154,7 @@ LARGE_AND_SMALL = Cluster(
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_c2_kinds_with_less_memory_than_predicted_are_excluded(gpus):
-    world = World(LARGE_AND_SMALL, Told(some=prediction(200), huge=prediction(200, gib=40)))
+    world = World(LARGE_AND_SMALL, Fixed(some=prediction(200), huge=prediction(200, gib=40)))
     world.submit(job("on the large one", model="some", kinds=("h100",)))
     world.submit(job("huge", 1.0, model="huge", gpus=gpus)).decide(1.0)
 
@@ -164,7 +164,7 @@ def test_c2_kinds_with_less_memory_than_predicted_are_excluded(gpus):
 
 
 def test_c2_a_job_waiting_for_a_large_kind_does_not_block_a_small_one():
-    world = World(LARGE_AND_SMALL, Told(large=prediction(1000), huge=prediction(200, gib=40)))
+    world = World(LARGE_AND_SMALL, Fixed(large=prediction(1000), huge=prediction(200, gib=40)))
     for name in "12":
         world.submit(job(name, model="large", kinds=("h100",), latency_sensitive=True))
     world.decide(0.0)
@@ -176,21 +176,21 @@ def test_c2_a_job_waiting_for_a_large_kind_does_not_block_a_small_one():
 
 
 def test_c2_a_kind_without_a_forecast_does_not_exclude_another():
-    told = {"v100": None, "h100": prediction(200, gib=100)}
-    world = World(LARGE_AND_SMALL, Told(huge=told.get))
+    predictions = {"v100": None, "h100": prediction(200, gib=100)}
+    world = World(LARGE_AND_SMALL, Fixed(huge=predictions.get))
     assert world.forecasts.too_small(job("huge", model="huge")) == ()
 
 
 def test_c2_a_gang_is_placed_on_a_small_kind_if_only_that_has_enough_devices():
     devices = Cluster((Node("small", 4, "v100", 16 * GIB), Node("large", 2, "h100", 80 * GIB)))
-    world = World(devices, Told(huge=prediction(200, gib=40)))
+    world = World(devices, Fixed(huge=prediction(200, gib=40)))
     world.submit(job("huge", model="huge", gpus=4)).decide(0.0)
     assert world.phase("huge") is Phase.RUNNING
 
 
 def test_c2_if_no_kind_has_the_predicted_memory_a_job_gets_an_exclusive_device():
-    told = Told(huge=prediction(200, gib=100), for_h100=prediction(200, gib=40))
-    world = World(LARGE_AND_SMALL, told)
+    predictions = Fixed(huge=prediction(200, gib=100), for_h100=prediction(200, gib=40))
+    world = World(LARGE_AND_SMALL, predictions)
     world.submit(job("huge", model="huge"), job("kept", model="for_h100", kinds=("v100",)))
     world.decide(0.0)
 
@@ -248,10 +248,10 @@ def test_c3_the_specification_holds_for_any_resource_set(left, need):
 
 def test_c4_best_effort_jobs_are_evicted_as_in_the_worked_example():
     # Need A1 35: c has 20 left and 40 held by best effort; a and b have as much, and none to take.
-    told = Told(
+    predictions = Fixed(
         urgent=prediction(350), held=prediction(800), mixed=prediction(400), be=prediction(400)
     )
-    world = World(cluster(1, 1, 1), told, least_milli=400)
+    world = World(cluster(1, 1, 1), predictions, least_milli=400)
     for name, model, device, urgent in (
         ("on a", "held", 0, True), ("on b", "held", 1, True),
         ("on c", "mixed", 2, True), ("be on c", "be", 2, False),
@@ -268,7 +268,7 @@ def test_c4_best_effort_jobs_are_evicted_as_in_the_worked_example():
 
 
 def test_c4_without_releasable_best_effort_a_latency_sensitive_task_waits():
-    world = World(cluster(1), Told(urgent=prediction(600)))
+    world = World(cluster(1), Fixed(urgent=prediction(600)))
     world.submit(job("1", model="urgent", latency_sensitive=True))
     world.submit(job("2", model="urgent", latency_sensitive=True))
     world.decide(0.0)
@@ -348,7 +348,7 @@ def test_c4_a_nearly_smallest_set_of_many_tenants_is_found_quickly():
 
 def test_c4_a_job_with_a_recent_checkpoint_loses_less_than_one_without():
     often = Checkpointing(interval_s=60.0)
-    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Fixed(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("keeps", model="any", checkpointing=often), job("loses", model="any"))
     world.decide(0.0)
     world.submit(job("urgent", 3600.5, model="any", latency_sensitive=True))
@@ -359,7 +359,7 @@ def test_c4_a_job_with_a_recent_checkpoint_loses_less_than_one_without():
 
 
 def test_c4_work_saved_at_an_eviction_is_not_lost_again():
-    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Fixed(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("was away", model="any")).decide(0.0)
     world.ledger.apply([Preempt("was away")], 3000.0)
     world.submit(job("young", 3000.0, model="any"))
@@ -371,7 +371,7 @@ def test_c4_work_saved_at_an_eviction_is_not_lost_again():
 
 
 def test_c4_a_job_that_reports_a_recent_checkpoint_loses_little():
-    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Fixed(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("silent", model="any"), job("saves", model="any")).decide(0.0)
     for name, saved in {"silent": 0.0, "saves": 0.29}.items():
         world.progress.report(name, 0.3, 3600.0, 1e-4, saved)
@@ -381,7 +381,7 @@ def test_c4_a_job_that_reports_a_recent_checkpoint_loses_little():
 
 
 def test_c4_a_latency_sensitive_gang_gets_devices_of_best_effort_jobs():
-    world = World(cluster(2, 2), Told(any=prediction(1000)))
+    world = World(cluster(2, 2), Fixed(any=prediction(1000)))
     world.submit(*(job(f"be{i}", model="any") for i in range(4))).decide(0.0)
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
 
@@ -390,7 +390,7 @@ def test_c4_a_latency_sensitive_gang_gets_devices_of_best_effort_jobs():
 
 
 def test_c4_a_gang_does_not_get_a_device_allocated_by_the_same_decision():
-    world = World(cluster(2), Told(small=prediction(300), large=prediction(700)), least_milli=1000)
+    world = World(cluster(2), Fixed(small=prediction(300), large=prediction(700)), least_milli=1000)
     world.submit(job("a", model="small"), job("b", model="small")).decide(0.0)
     world.submit(job("urgent", 1.0, model="large", latency_sensitive=True, priority=1))
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
@@ -400,7 +400,7 @@ def test_c4_a_gang_does_not_get_a_device_allocated_by_the_same_decision():
 
 
 def test_c5_a_best_effort_task_that_fits_nowhere_waits_without_evictions():
-    world = World(cluster(1), Told(some=prediction(600)))
+    world = World(cluster(1), Fixed(some=prediction(600)))
     world.submit(job("1", model="some"), job("2", model="some")).decide(0.0)
 
     assert world.phase("2") is Phase.PENDING
@@ -408,7 +408,7 @@ def test_c5_a_best_effort_task_that_fits_nowhere_waits_without_evictions():
 
 
 def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue():
-    world = World(cluster(1), Told(some=prediction(1000)))
+    world = World(cluster(1), Fixed(some=prediction(1000)))
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
     world.submit(job("be", 1.0, model="some"), job("ls", 2.0, model="some", latency_sensitive=True))
     world.decide(2.0)
@@ -420,7 +420,7 @@ def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue()
 
 
 def test_c6_an_aged_task_gets_the_next_free_device():
-    world = World(cluster(2), Told(large=prediction(900), small=prediction(400)), ageing_s=100.0)
+    world = World(cluster(2), Fixed(large=prediction(900), small=prediction(400)), ageing_s=100.0)
     world.submit(job("1", model="large", latency_sensitive=True)).decide(0.0)
     world.submit(job("2", model="small", latency_sensitive=True)).decide(0.0)
     world.submit(job("aged", 1.0, model="large")).decide(1.0)
@@ -430,14 +430,14 @@ def test_c6_an_aged_task_gets_the_next_free_device():
 
 
 def test_c6_an_aged_task_is_drained_for_where_memory_is_freed_too():
-    told = Told(
+    predictions = Fixed(
         tiny=prediction(100, gib=10), busy=prediction(600), small=prediction(300),
         aged=prediction(500, gib=12),
     )  # fmt: skip
-    world = World(cluster(2), told, ageing_s=100.0)
+    world = World(cluster(2), predictions, ageing_s=100.0)
     for number, model in enumerate(("tiny", "busy")):
         world.submit(job(model, model=model, latency_sensitive=True))
-        of = told.predictions([(job(model, model=model), "v100")])[0]
+        of = predictions.predictions([(job(model, model=model), "v100")])[0]
         allocation = Allocation(number, of.compute_milli, of.memory_bytes)
         world.ledger.apply([Start(model, (allocation,))], 0.0)
     world.submit(job("aged", 1.0, model="aged")).decide(1.0)
@@ -448,7 +448,7 @@ def test_c6_an_aged_task_is_drained_for_where_memory_is_freed_too():
 
 
 def test_c6_with_ageing_a_best_effort_task_that_waited_long_precedes():
-    world = World(cluster(1), Told(some=prediction(1000)), ageing_s=100.0)
+    world = World(cluster(1), Fixed(some=prediction(1000)), ageing_s=100.0)
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
     world.submit(job("be", 1.0, model="some"))
     world.submit(job("ls", 2.0, model="some", latency_sensitive=True)).decide(2.0)
@@ -457,25 +457,28 @@ def test_c6_with_ageing_a_best_effort_task_that_waited_long_precedes():
 
     assert world.phase("be") is Phase.RUNNING
     with pytest.raises(ImpossibleActionError, match="latency-sensitive job 'ls'"):
-        plain = World(cluster(1), Told(some=prediction(1000)))
+        plain = World(cluster(1), Fixed(some=prediction(1000)))
         plain.submit(job("be"), job("ls", latency_sensitive=True))
         plain.ledger.apply([Start("be", plain.ledger.cluster.full_allocations)], 200.0)
 
 
 def test_c7_a_task_carries_its_need_and_its_predicted_run_time_on_every_kind():
-    """What travels is tested in tests/schedulers/controller; here, what there is to travel."""
+    """Messages are tested in tests/schedulers/live; this tests their content."""
     has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
     by_kind = {"v100": prediction(300, 50.0, 2), "k80": prediction(800, 190.0, 3)}
-    forecasts = Forecasts(Told(some=by_kind.get), has)
+    forecasts = Forecasts(Fixed(some=by_kind.get), has)
     kinds = ("v100", "k80")
-    told = read_predictions(
+    predictions = read_predictions(
         [write_prediction(k, forecasts.prediction(job("1", model="some"), k)) for k in kinds]
     )
 
     assert needs_of(job("1", model="some"), kinds, forecasts, 1.0) == (
         (300, 800), (2 * GIB, 3 * GIB),
     )  # fmt: skip
-    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 50.0, "k80": 190.0}
+    assert {kind: one.runtime_s for kind, one in predictions.items()} == {
+        "v100": 50.0,
+        "k80": 190.0,
+    }
 
 
 # The node agent -------------------------------------------------------------------------------
@@ -483,8 +486,8 @@ def test_c7_a_task_carries_its_need_and_its_predicted_run_time_on_every_kind():
 
 @pytest.mark.parametrize(("left", "device"), [((50, 10, 0, 0), 0), ((80, 40, 100, 10), 2)], ids=str)
 def test_n1_a_latency_sensitive_task_gets_the_most_free_device_as_in_both_examples(left, device):
-    told = {f"fill{share}": prediction(1000 - 10 * share) for share in left}
-    world = World(cluster(4), Told(need=prediction(50), **told))
+    predictions = {f"fill{share}": prediction(1000 - 10 * share) for share in left}
+    world = World(cluster(4), Fixed(need=prediction(50), **predictions))
     for i, share in enumerate(left):
         if share < 100:
             one = job(f"fill{i}", model=f"fill{share}")
@@ -497,15 +500,15 @@ def test_n1_a_latency_sensitive_task_gets_the_most_free_device_as_in_both_exampl
 
 
 def test_n2_without_predicted_slowdowns_only_the_solo_run_time_counts():
-    class Alone(Told):
+    class SoloOnly(Fixed):
         def slowdowns(self, requests):
             return [None] * len(requests)
 
-    def told(kind):
+    def predictions(kind):
         return prediction(300, 100.0 if kind == "a100" else 1000.0)
 
     devices = Cluster((Node("a", 1, "a100", 40 * GIB), Node("k", 1, "k80", 12 * GIB)))
-    world = World(devices, Alone(there=prediction(500), be=told))
+    world = World(devices, SoloOnly(there=prediction(500), be=predictions))
     world.submit(job("a", model="there", kinds=("a100",)), job("k", model="there", kinds=("k80",)))
     world.decide(0.0)
     state = State(world.ledger, 1.0, world.progress, world.usage)
@@ -516,59 +519,59 @@ def test_n2_without_predicted_slowdowns_only_the_solo_run_time_counts():
 
 
 def test_n2_a_best_effort_task_gets_the_device_with_the_shortest_predicted_run_time():
-    class Crowded(Told):
+    class Crowded(Fixed):
         def slowdowns(self, requests):
             return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in requests]
 
-    told = Crowded(loud=prediction(300), quiet=prediction(400), new=prediction(200))
-    world = World(cluster(2), told)
+    predictions = Crowded(loud=prediction(300), quiet=prediction(400), new=prediction(200))
+    world = World(cluster(2), predictions)
     world.submit(job("loud", model="loud"), job("quiet", model="quiet")).decide(0.0)
     world.submit(job("new", 1.0, model="new")).decide(1.0)
 
-    # There is more left beside the loud one, but it takes longer there.
+    # More capacity is free next to the loud job, but it takes longer there.
     assert world.held("new").keys() == world.held("quiet").keys()
 
 
 def test_n3_a_qos_check_as_in_the_worked_example():
     # 1:30 + 1:00 > 2:00: of 100 iterations 40 are left, each of 90 s; promised are 2 hours.
-    told = RuntimePrediction(9000.0, 500, GIB, high_s=7200.0 * 1.25)
-    assert told.remaining_s(0.6) == 3600.0
-    assert is_violated(5400.0, 0.6, told._replace(high_s=7200.0))
-    assert not is_violated(3600.0, 0.6, told._replace(high_s=7200.0))
+    forecast = RuntimePrediction(9000.0, 500, GIB, high_s=7200.0 * 1.25)
+    assert forecast.remaining_s(0.6) == 3600.0
+    assert is_violated(5400.0, 0.6, forecast._replace(high_s=7200.0))
+    assert not is_violated(3600.0, 0.6, forecast._replace(high_s=7200.0))
 
 
 def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
-    told = prediction(500, 100.0, high_s=120.0)
+    forecast = prediction(500, 100.0, high_s=120.0)
 
-    assert not is_violated(60.0, 0.45, told)
-    assert is_violated(70.0, 0.45, told)
-    assert is_violated(60.0, 0.45, told._replace(high_s=None))
+    assert not is_violated(60.0, 0.45, forecast)
+    assert is_violated(70.0, 0.45, forecast)
+    assert is_violated(60.0, 0.45, forecast._replace(high_s=None))
 
 
 def test_n3_a_fraction_of_the_margin_may_be_held_back():
-    told = prediction(300, runtime_s=100.0, high_s=120.0)
-    assert not is_violated(60.0, 0.4, told)  # 60 s more: it will just be in time
-    assert is_violated(60.0, 0.4, told, reserve=0.1)
-    assert not is_violated(50.0, 0.4, told, reserve=0.5)
+    forecast = prediction(300, runtime_s=100.0, high_s=120.0)
+    assert not is_violated(60.0, 0.4, forecast)  # 60 s more: it will just be in time
+    assert is_violated(60.0, 0.4, forecast, reserve=0.1)
+    assert not is_violated(50.0, 0.4, forecast, reserve=0.5)
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e6), st.floats(0.0, 0.5), st.floats(1.0, 2.0))
 @example(0.25, 7.2, 0.5, 1.0)  # sums are rounded
 def test_n3_a_task_that_is_as_fast_as_predicted_meets_its_slo(part, runtime_s, setup, high):
     setup_s = setup * runtime_s
-    told = prediction(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
+    forecast = prediction(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
     elapsed_s = part * runtime_s
     done = max(0.0, (elapsed_s - setup_s) / (runtime_s - setup_s))
 
-    assert not is_violated(elapsed_s, done, told, reserve=0.5)
+    assert not is_violated(elapsed_s, done, forecast, reserve=0.5)
 
 
 def test_n3_setup_ends_with_the_first_progress():
-    told = prediction(500, 100.0, setup_s=20.0)
+    forecast = prediction(500, 100.0, setup_s=20.0)
 
-    assert told.remaining_s(0.0) == 100.0
-    assert told.remaining_s(0.5) == 40.0
-    assert told.remaining_s(1.0) == 0.0
+    assert forecast.remaining_s(0.0) == 100.0
+    assert forecast.remaining_s(0.5) == 40.0
+    assert forecast.remaining_s(1.0) == 0.0
 
 
 def test_n3_without_a_forecast_no_slo_is_violated():
@@ -576,12 +579,12 @@ def test_n3_without_a_forecast_no_slo_is_violated():
 
 
 def late(world, job_id, now_s, done=0.0):
-    """Let a job have done so much by now."""
+    """Set the progress of a job so that it is late."""
     world.progress.report(job_id, done, now_s, 0.0)
 
 
 def test_n4_a_task_that_violates_its_slo_gets_a_tenth_of_the_device_at_each_check():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0)))
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     late(world, "ls", 60.0)
     assert world.decide(60.0) == [Resize("ls", (Allocation(0, 600, GIB),))]
@@ -592,9 +595,9 @@ def test_n4_a_task_that_violates_its_slo_gets_a_tenth_of_the_device_at_each_chec
 
 
 def test_n4_with_a_known_speed_all_needed_steps_are_given_at_once():
-    world = World(cluster(1), Told(ls=prediction(400, 600.0, high_s=630.0)))
+    world = World(cluster(1), Fixed(ls=prediction(400, 600.0, high_s=630.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
-    world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as foretold
+    world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as predicted
 
     assert world.decide(60.0) == [Resize("ls", (Allocation(0, 800, GIB),))]
     world.progress.report("ls", 0.15, 120.0, 1 / 600)
@@ -602,15 +605,15 @@ def test_n4_with_a_known_speed_all_needed_steps_are_given_at_once():
 
 
 def test_n4_if_no_share_is_predicted_to_be_enough_steps_are_given_one_by_one():
-    world = World(cluster(1), Told(ls=prediction(400, 100.0, high_s=110.0)))
+    world = World(cluster(1), Fixed(ls=prediction(400, 100.0, high_s=110.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
-    world.progress.report("ls", 0.1, 60.0, 1 / 100)  # now as fast as foretold, but far behind
+    world.progress.report("ls", 0.1, 60.0, 1 / 100)  # now as fast as predicted, but far behind
 
     assert world.decide(60.0) == [Resize("ls", (Allocation(0, 500, GIB),))]
 
 
 def test_n4_steps_end_when_no_capacity_is_free():
-    world = World(cluster(1), Told(ls=prediction(850, 600.0)))
+    world = World(cluster(1), Fixed(ls=prediction(850, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     for look in range(1, 5):
         late(world, "ls", 60.0 * look)
@@ -620,7 +623,7 @@ def test_n4_steps_end_when_no_capacity_is_free():
 
 
 def test_n5_best_effort_tasks_of_the_device_are_shrunk_if_too_little_is_free():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     world.decide(60.0)
@@ -630,7 +633,7 @@ def test_n5_best_effort_tasks_of_the_device_are_shrunk_if_too_little_is_free():
 
 
 def test_n5_shrunk_tasks_get_their_compute_back_when_it_is_free():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     world.decide(60.0)
@@ -641,7 +644,7 @@ def test_n5_shrunk_tasks_get_their_compute_back_when_it_is_free():
 
 
 def test_n6_a_best_effort_task_below_the_minimum_is_evicted_and_restarts_there():
-    world = World(cluster(1), Told(ls=prediction(750, 600.0), be=prediction(250)), home_s=900.0)
+    world = World(cluster(1), Fixed(ls=prediction(750, 600.0), be=prediction(250)), home_s=900.0)
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     assert world.decide(60.0)[0] == Resize("be", (Allocation(0, 150, GIB),))
@@ -654,7 +657,7 @@ def test_n6_a_best_effort_task_below_the_minimum_is_evicted_and_restarts_there()
 
 
 def test_n7_a_task_that_meets_its_slo_but_exceeds_its_predicted_use_is_paused():
-    world = World(cluster(1), Told(ls=prediction(500, 6000.0, high_s=9000.0)))
+    world = World(cluster(1), Fixed(ls=prediction(500, 6000.0, high_s=9000.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 900.0)
     late(world, "ls", 60.0, 0.02)
@@ -668,7 +671,7 @@ def test_n7_a_task_that_meets_its_slo_but_exceeds_its_predicted_use_is_paused():
 
 
 def test_n7_the_compute_of_a_paused_task_is_not_allocated_to_others():
-    world = World(cluster(1), Told(ls=prediction(500, 6000.0, high_s=9000.0), be=prediction(600)))
+    world = World(cluster(1), Fixed(ls=prediction(500, 6000.0, high_s=9000.0), be=prediction(600)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 900.0)
     late(world, "ls", 60.0, 0.02)
@@ -682,7 +685,7 @@ def test_n7_the_compute_of_a_paused_task_is_not_allocated_to_others():
 
 
 def test_n7_a_paused_task_whose_slo_is_violated_is_resumed():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0, high_s=650.0)))
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0, high_s=650.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 1000.0)
     late(world, "ls", 60.0, 0.1)
@@ -703,7 +706,9 @@ def test_n9_steps_and_the_lowest_share_are_bounded():
 
 
 def test_n9_an_evicted_task_may_start_elsewhere_after_a_while():
-    world = World(cluster(1, 1), Told(ls=prediction(1000, 600.0), be=prediction(1000)), home_s=90.0)
+    world = World(
+        cluster(1, 1), Fixed(ls=prediction(1000, 600.0), be=prediction(1000)), home_s=90.0
+    )
     world.submit(job("be", model="be"), job("other", model="be")).decide(0.0)
     world.submit(job("ls", 1.0, model="ls", latency_sensitive=True)).decide(1.0)
     (ended,) = (name for name in ("be", "other") if world.phase(name) is Phase.PENDING)
@@ -729,7 +734,7 @@ def test_a_missing_forecast_means_an_exclusive_device():
 
 
 def test_latency_sensitive_single_tasks_do_not_starve_a_latency_sensitive_gang():
-    world = World(cluster(2), Told(one=prediction(1000)))
+    world = World(cluster(2), Fixed(one=prediction(1000)))
     world.submit(*(job(str(i), model="one", latency_sensitive=True) for i in (1, 2))).decide(0.0)
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
     world.submit(job("next", 2.0, model="one", latency_sensitive=True)).decide(2.0)
@@ -745,7 +750,7 @@ def test_a_stream_of_single_tasks_does_not_starve_a_waiting_gang():
     jobs.insert(3, job("gang", 2.5, gpus=2))
     ground_truth = {one.job_id: 10.0 for one in jobs}
     done = simulated(
-        cluster(2), Sharing(), jobs, ground_truth, forecaster=Told(m=prediction(1000, 10.0))
+        cluster(2), Sharing(), jobs, ground_truth, forecaster=Fixed(m=prediction(1000, 10.0))
     )
 
     ends = {one.job.job_id: one.end_s for one in done.results}

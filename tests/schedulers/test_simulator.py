@@ -39,7 +39,7 @@ def test_a_philly_cluster_has_the_results_of_other_simulators(policy, published_
 
 
 def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
-    """Jobs that come by a Poisson process to one device; their mean service time is 1 s."""
+    """Return Poisson arrivals at one device with a mean service time of 1 s."""
     now_s, jobs, ground_truth = 0.0, [], {}
     for i in range(count):
         now_s += rng.expovariate(load)
@@ -65,7 +65,7 @@ def test_one_device_is_an_m_m_1_queue(name, service_s, mean_s):
 
 @st.composite
 def traces(draw, most_gpus: int = 4):
-    """Jobs by submission, and how long each runs."""
+    """Draw jobs by submission, with their run times."""
     count = draw(st.integers(1, 12))
     now_s, jobs, ground_truth = 0.0, [], {}
     for i in range(count):
@@ -121,7 +121,7 @@ def test_scaling_time_scales_every_completion(name, trace, times):
 @settings(deadline=None)
 @given(trace=traces())
 def test_littles_law(name, trace):
-    """Mean jobs in the system = arrival rate x mean time there, both over the same time.
+    """Mean jobs in the system equal arrival rate times mean time in it.
 
     The first by what the ledger holds at each event, the second by what became of the jobs.
     """
@@ -157,7 +157,7 @@ def test_a_job_that_is_larger_than_the_cluster_is_rejected_and_the_rest_runs():
 
 
 class Preempts(Fifo):
-    """Puts whoever runs back into the queue at 10 s."""
+    """Policy that preempts all running jobs at 10 s."""
 
     def decide(self, state, forecasts, rng):
         if state.now_s == 10.0:
@@ -209,20 +209,20 @@ def test_a_job_whose_node_fails_resumes_from_its_last_checkpoint_elsewhere():
 
 
 def test_the_policy_does_not_decide_without_events():
-    """An end that was foreseen, and put off since, is none."""
+    """A postponed end is not an event."""
 
     class Stops(Fifo):
         def decide(self, state, forecasts, rng):
-            asked.append(state.now_s)
+            decided_at.append(state.now_s)
             at = {1.0: Pause("a"), 5.0: Resume("a")}.get(state.now_s)
             begun = [Wake(1.0), Wake(5.0)] if state.now_s == 0.0 else []
             return [*super().decide(state, forecasts, rng), *begun, *([at] if at else [])]
 
-    asked: list[float] = []
+    decided_at: list[float] = []
     done = simulated(cluster(1), Stops(), [job("a")], {"a": 10.0})
 
     assert done.results[0].end_s == 14.0
-    assert asked == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
+    assert decided_at == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
 
 
 class Sizes(TraceDurations):
@@ -243,7 +243,7 @@ class Sizes(TraceDurations):
 
 
 class Packs(Fifo):
-    """Two jobs a device, whatever they take; alone, once they did not fit."""
+    """Policy with two jobs a device, and one after an overflow."""
 
     def decide(self, state, forecasts, rng):
         capacity, actions = state.capacity(), []
@@ -294,7 +294,7 @@ def test_a_job_that_does_not_fit_is_retried_on_larger_devices(policy):
     done = simulated(devices, POLICIES[policy](), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
     starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
-    assert starts == ([1] if policy == "sharing" else [0, 1])  # who asks for its bound beforehand
+    assert starts == ([1] if policy == "sharing" else [0, 1])  # sharing checks the bound beforehand
     assert done.results[0].phase is Phase.FINISHED
 
 
@@ -394,7 +394,7 @@ def test_what_a_preempted_job_saved_outlives_the_next_failure():
 
 
 def test_a_checkpoint_holds_what_was_done_when_it_was_written():
-    # Half as fast until 1000 s, where a checkpoint is due; then alone, until the node fails.
+    # Half as fast until 1000 s, where a checkpoint is due; then solo until the node fails.
     class Both(Fifo):
         def decide(self, state, forecasts, rng):
             return [

@@ -21,13 +21,13 @@ def allocations(*devices, share=FULL_DEVICE_MILLI):
 
 
 def of(simulation):
-    """Its timeline."""
+    """Return the timeline of a simulation."""
     over = {one.job.job_id for one in simulation.results}
     return make_timeline(simulation.log.entries, simulation.ledger.cluster, over)
 
 
 def held_of(line):
-    """Rows that a person reads."""
+    """Return rows in a readable form."""
     held = line.intervals
     columns = (held.device, held.start_s, held.end_s, held.compute_milli, held.paused)
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -92,7 +92,7 @@ def test_an_empty_log_is_an_empty_timeline():
 @pytest.mark.parametrize("policy", POLICIES)
 @given(trace=traces(), fails_s=st.sampled_from((3.0, 9.0, 1e6)))
 def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fails_s):
-    """The queue's integral over time is the sum of all waiting times: Little's law."""
+    """The integral of the queue length is the sum of waiting times (Little's law)."""
     jobs, ground_truth = trace
     faults = [Fault(fails_s, 0, repaired=False), Fault(fails_s + 20.0, 0, repaired=True)]
     done = simulated(cluster(2, 2), POLICIES[policy](), jobs, ground_truth, faults=faults)

@@ -22,7 +22,7 @@ LEVELS = tuple(COSTS)
 
 @st.composite
 def topologies(draw):
-    """Trees of any shape over up to 24 devices, in any order, with equal costs too."""
+    """Draw trees of any shape over up to 24 devices, in any order, also with equal costs."""
     devices = draw(st.permutations(range(draw(st.integers(1, 24)))))
     steps = draw(st.lists(st.sampled_from((0.0, 0.5, 3.0)), min_size=9, max_size=9))
     costs = dict(zip(LEVELS, np.cumsum(steps).tolist(), strict=True))
@@ -41,7 +41,7 @@ def topologies(draw):
 
 
 def path(vertex, device):
-    """Vertices above a device, from the root."""
+    """Return the vertices above a device, from the root."""
     for one in vertex.below:
         if one == device:
             return [vertex]
@@ -161,7 +161,7 @@ WIRES = ("nvlink", "pix", "pxb", "phb", "numa", "node", "rack", "spine", "cluste
 
 
 def chain(costs):
-    """Device i + 1 meets all before it at the i-th level."""
+    """Return a tree in which device i + 1 meets all earlier devices at the i-th level."""
     vertex = Vertex("v0", WIRES[0], (0, 1))
     for i, level in enumerate(WIRES[1:], 1):
         vertex = Vertex("cluster" if level == "cluster" else f"v{i}", level, (vertex, i + 1))
@@ -196,9 +196,9 @@ def test_a_thousand_nodes_need_few_lines_and_little_time(tmp_path):
 
 def test_the_guides_example_is_right(tmp_path):
     guide = (Path(__file__).parents[2] / "docs/topology.md").read_text()
-    said, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
+    text, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
     (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
-    read(tmp_path, said)
+    read(tmp_path, text)
     lines = [line.replace('"cluster.yaml"', "path") for line in code.splitlines()]
     known = {
         "read_cluster": read_cluster,

@@ -1,4 +1,4 @@
-"""What gangs send over each level of a topology: requirement C4."""
+"""Gradient traffic of gangs over each level of a topology: requirement C4."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gang_run(one, *devices, progress=1.0):
 
 
 def pairs_on_two_nodes():
-    """Nodes of two pairs that NVLink joins; devices are not numbered in the order of the tree."""
+    """Return nodes of two NVLink pairs; device numbers differ from the order of the tree."""
     return Topology(
         Vertex("all", "rack", (
             Vertex("a", "node", (Vertex("a0", "nvlink", (0, 4)), Vertex("a1", "nvlink", (1, 5)))),
@@ -87,7 +87,7 @@ def test_a_moved_gang_sends_from_its_devices_and_lost_work_counts():
     done = simulated(
         cluster(2, 2), Scripted(script), [one], {"a": 1000.0}, faults=down(610.0, 610.0, node=1)
     )
-    # 200 s were done there, and are done again by who starts jobs on as few nodes as can be.
+    # 200 s were done there, and are repeated on as few nodes as possible.
     found = compute_metrics(done).bytes_by_level
     assert found == pytest.approx({"node": 4000.0 * 2 * (400 + 600), "cluster": 4000.0 * 2 * 200})
     assert [one.progress for one in done.gang_runs] == pytest.approx([0.4, 0.2, 0.6])

@@ -1,4 +1,4 @@
-"""How busy jobs are, as a mean over the last while."""
+"""Recent mean of compute usage."""
 
 from __future__ import annotations
 
