@@ -20,7 +20,7 @@ from serving_bench.processes import Processes
 from serving_bench.servers import MOST_START_S, SOURCE, free_port
 
 from presage.errors import ServiceError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.models.release.release import load_release
 from presage.schedulers.core.action import Reject, Start
 from presage.schedulers.core.allocation import Allocation
@@ -33,7 +33,7 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.predicted import Predictor as ServicePredictor
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor

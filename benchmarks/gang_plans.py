@@ -13,8 +13,8 @@ from tests.schedulers.gang_enumeration import Enumeration
 
 from presage.schedulers.core.topology import Topology, Vertex
 from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.gang_policy import OPTIMISERS
 from presage.schedulers.policies.gang.optimiser import Optimiser
-from presage.schedulers.policies.gang.policy import OPTIMISERS
 from presage.schedulers.policies.gang.problem import Plan, Problem, Reduce, Weights
 from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 

@@ -21,7 +21,7 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share, usable_cores
 from presage.features.device.local_device import detect
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures, public_version
+from presage.features.job.job_description import JobFeatures, public_version
 from presage.features.placement import Placement
 from presage.models.registry.champion import peek_champion
 from presage.models.registry.uri import configured_uri

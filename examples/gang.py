@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.models.release.release import load_release
 from presage.pipelines.stages.stage import run_stage
 from presage.schedulers.cluster_files.cluster_file import read_cluster
@@ -33,8 +33,8 @@ from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
 from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.gang_policy import OPTIMISERS, Gang
 from presage.schedulers.policies.gang.occupancy import Tenants
-from presage.schedulers.policies.gang.policy import OPTIMISERS, Gang
 from presage.schedulers.policies.gang.problem import Problem, Weights
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.report.plan_picture import draw_plan

@@ -14,7 +14,7 @@ import onnxruntime as ort
 
 from presage.features.columns.schema import matrix, schema_hash
 from presage.features.device.device import Device, find_device
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import solo_quantities
 from presage.features.tables.campaign import read_campaign

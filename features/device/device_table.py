@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from presage.features.device.device import Device
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.system.arrays import Matrix
 from presage.system.weak_cache import OnceEach
 

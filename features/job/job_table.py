@@ -14,7 +14,7 @@ from presage.features.columns.column import ONE
 from presage.features.graph.op_class import OP_CLASS, infer_shape_classes
 from presage.features.graph.step_memory import MEMORY_COMPONENTS, peak_bytes
 from presage.features.job.framework_version import framework_release
-from presage.features.job.job import PRECISIONS, JobFeatures
+from presage.features.job.job_description import PRECISIONS, JobFeatures
 from presage.system.arrays import Array, Ints, Matrix
 from presage.system.weak_cache import OnceEach
 

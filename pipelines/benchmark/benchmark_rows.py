@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.columns.schema import matrix
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
 from presage.models.networks.ensemble import combined_array

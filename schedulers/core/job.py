@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 
 

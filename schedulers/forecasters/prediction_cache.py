@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError, PresageError, one_line
 from presage.schedulers.policies.parameters import read_parameters
-from presage.system.processes.user_function import find_user_object
+from presage.system.processes.user_object import find_user_object
 from presage.system.text.known_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ _LOCATIONS = {
     "las": "least_attained_service:LeastAttainedService",
     "best-fit": "best_fit:BestFit",
     "bin-packing": "bin_packing:BinPacking",
-    "packing": "packing.policy:Packing",
-    "gang": "gang.policy:Gang",
-    "sharing": "sharing.policy:Sharing",
+    "packing": "packing.packing_policy:Packing",
+    "gang": "gang.gang_policy:Gang",
+    "sharing": "sharing.sharing_policy:Sharing",
 }
 
 

@@ -14,7 +14,7 @@ from presage.errors import GraphError, InvalidJobError, one_line
 from presage.features.graph.op_graph import OpGraph
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures, public_version
+from presage.features.job.job_description import Job, JobFeatures, public_version
 from presage.system.files.user_file import read_regular
 from presage.system.text.known_names import did_you_mean
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from presage.errors import PresageError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import schema_hash
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.serving.codec import wire_matrix, wire_outcomes, wire_requests, wire_values
 from presage.serving.codec.wire_requests import MAX_MESSAGE_BYTES, MAX_OP_ROW_VISITS, MAX_ROWS

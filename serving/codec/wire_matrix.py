@@ -11,7 +11,7 @@ from presage.errors import InvalidJobError, StaleSchemaError
 from presage.features.columns.placement_table import placement_table
 from presage.features.columns.schema import columns
 from presage.features.forecast import Forecast
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.codec.wire_requests import MAX_ROWS

@@ -18,7 +18,7 @@ from presage.features.colocation import Colocation
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.device.device import Device, Share
 from presage.features.device.device_table import DEVICE_VALUES, GIB, device_table
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.codec.wire_values import (

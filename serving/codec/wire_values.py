@@ -26,7 +26,7 @@ from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.shape_class import SHAPES
 from presage.features.graph.step_memory import MEMORY_COMPONENTS, MemoryEstimate, check_components
-from presage.features.job.job import (
+from presage.features.job.job_description import (
     MEMORY_FORMATS,
     PRECISIONS,
     Job,

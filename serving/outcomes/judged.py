@@ -15,7 +15,7 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import INTERFERENCE, RUNTIME, STEP_TIME
 from presage.models.drift.drift_test import Judged

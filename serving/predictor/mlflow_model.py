@@ -17,7 +17,7 @@ from presage.errors import InvalidJobError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.release.release import load_release

@@ -26,7 +26,7 @@ from presage.features.device.device import (
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
 from presage.features.forecast import Forecast
 from presage.features.graph.op_stats import OpStats
-from presage.features.job.job import Job, JobFeatures, memory_from_peak
+from presage.features.job.job_description import Job, JobFeatures, memory_from_peak
 from presage.features.placement import Placement
 from presage.features.quantities.quantity_registry import (
     INTERFERENCE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from presage.features.device.device_table import DEVICE_VALUES, RATES, device_table
 from presage.features.graph.op_class import OP_CLASSES
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.features.job.job_table import JOB_TABLES, OP_VALUES, job_table
 from tests.features.at_random import JOBS
 from tests.features.examples import device, features, node

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from presage.schedulers.report.plan_picture import draw_plan
 from tests.schedulers.clusters import cluster
 

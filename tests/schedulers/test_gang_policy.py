@@ -19,8 +19,8 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
+from presage.schedulers.policies.gang.gang_policy import Gang
 from presage.schedulers.policies.gang.occupancy import Tenants
-from presage.schedulers.policies.gang.policy import Gang
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.policies.policy_registry import policy_of
 from presage.testing.random_cases import traces

@@ -20,7 +20,7 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.core.topology import COSTS, Topology, Vertex
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.clusters import job
 from tests.schedulers.listings import CUBE_MESH, NVSWITCH, PAIRS, PCIE, listing
 

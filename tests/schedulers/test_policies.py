@@ -19,7 +19,7 @@ from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
 from presage.schedulers.policies.policy_registry import POLICIES
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations

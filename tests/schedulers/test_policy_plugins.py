@@ -19,7 +19,7 @@ from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
+from presage.schedulers.policies.packing.packing_policy import Packing
 from presage.schedulers.policies.parameters import read_parameters
 from presage.schedulers.policies.policy_registry import POLICIES, as_policy, policy_names, policy_of
 from presage.schedulers.simulator.sweep import compute_digest, read_sweep

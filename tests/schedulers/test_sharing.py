@@ -18,7 +18,7 @@ from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.bin_packing import BinPacking
-from presage.schedulers.policies.packing.policy import Packing
+from presage.schedulers.policies.packing.packing_policy import Packing
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -254,7 +254,7 @@ def test_full_devices_and_other_kinds_hide_no_place(monkeypatch):
 
 
 def test_waiting_gangs_hide_no_place(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 2)
+    monkeypatch.setattr("presage.schedulers.policies.packing.packing_policy.DEPTH", 2)
     gangs = [of("small", f"g{i}", 1.0, gpus=2, priority=1, min_gpus=i % 2) for i in range(9)]
     gangs = [replace(one, kinds=(KIND,) * i) for i, one in enumerate(gangs)]  # shapes of their own
     jobs = [of("small", "0"), of("small", "1"), *gangs, of("small", "2", 2.0)]
@@ -263,7 +263,7 @@ def test_waiting_gangs_hide_no_place(monkeypatch):
 
 
 def test_with_distinct_jobs_a_decision_considers_a_limited_number(monkeypatch):
-    monkeypatch.setattr("presage.schedulers.policies.packing.policy.DEPTH", 5)
+    monkeypatch.setattr("presage.schedulers.policies.packing.packing_policy.DEPTH", 5)
     monkeypatch.setattr("presage.schedulers.policies.packing.compatibility.BREADTH", 3)
     predictions = []
 

@@ -33,8 +33,8 @@ from presage.schedulers.live.protocol.wire import read_predictions, write_predic
 from presage.schedulers.policies.sharing.device_choice import choose_device
 from presage.schedulers.policies.sharing.needs import Needs, needs_of
 from presage.schedulers.policies.sharing.node_choice import choose_node
-from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.sharing.reclaim import Tenant, release
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.sharing.slo import is_violated
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 

@@ -9,7 +9,7 @@ from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Share, catalogue
-from presage.features.job.job import JobFeatures, memory_from_peak
+from presage.features.job.job_description import JobFeatures, memory_from_peak
 from presage.features.placement import Placement
 from presage.serving.predictor.prediction_backend import PredictionBackend
 

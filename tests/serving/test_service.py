@@ -13,7 +13,7 @@ import pytest
 from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Share
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.serving.client.client import PresageClient
 from presage.serving.codec import wire_matrix, wire_outcomes, wire_values

@@ -40,7 +40,7 @@ from presage.schedulers.live.protocol.wire import (
     read_predictions,
     write_allocations,
 )
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.sharing.slo import is_violated, remaining_s
 from presage.schedulers.v1 import cluster_pb2 as pb
 

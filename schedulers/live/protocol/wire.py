@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing, Job

@@ -32,7 +32,7 @@ from presage.schedulers.kubernetes.kubernetes_names import (
 )
 from presage.schedulers.kubernetes.pods import bound_to, has_succeeded, is_going, is_over
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.json_http import HttpError
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod, pod_group

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.schedulers.v1 import cluster_pb2 as pb

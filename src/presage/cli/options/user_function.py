@@ -11,9 +11,9 @@ from pathlib import Path
 
 import presage
 from presage.errors import GraphError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
-from presage.system.processes.user_function import call_user_function, importable_from_here
+from presage.system.processes.user_object import call_user_function, importable_from_here
 
 
 def trace_function(

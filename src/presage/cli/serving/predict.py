@@ -16,7 +16,7 @@ from presage.cli.options.server import ServerOptions
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device
-    from presage.features.job.job import JobFeatures
+    from presage.features.job.job_description import JobFeatures
     from presage.serving.predictor.prediction_backend import PredictionBackend
 
 

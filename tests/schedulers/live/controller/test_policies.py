@@ -9,8 +9,8 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.explanations.explain import candidates_of
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.packing.packing_policy import Packing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.live.controller.test_core import K80, V100, Told, World
 from tests.schedulers.test_policy_plugins import Wrapped
