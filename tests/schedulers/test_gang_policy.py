@@ -122,7 +122,7 @@ def test_by_default_a_gang_that_fits_on_one_node_waits_for_one():
     assert starts_of(done)["wide"][0] == 70.0  # no node can hold it
     anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
     assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
-    with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
+    with pytest.raises(ConfigError, match="near='room' is not a level; levels are nvlink, pix"):
         simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 

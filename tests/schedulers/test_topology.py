@@ -108,7 +108,7 @@ def test_an_invalid_tree_is_reported_in_one_line(root, words):
 
 
 def test_costs_are_finite_and_never_fall_outwards():
-    for cost, words in ((-1, ">= 0, the cost of a device"), (float("nan"), "costs nan")):
+    for cost, words in ((-1, ">= 0, the cost of a device"), (float("nan"), "cost of node is nan")):
         with pytest.raises(ConfigError, match=words):
             Topology(Vertex("n", "node", (0,)), {"node": cost})
     with pytest.raises(ConfigError, match=r"cost of rack is 4, must be a finite .* >= 5, .* node"):
@@ -116,7 +116,7 @@ def test_costs_are_finite_and_never_fall_outwards():
 
 
 def test_a_topology_must_match_its_cluster():
-    with pytest.raises(ConfigError, match="a topology of 2 devices for a cluster of 3"):
+    with pytest.raises(ConfigError, match="the topology has 2 devices and the cluster 3"):
         Cluster(cluster(3).nodes, cluster(2).topology)
     with pytest.raises(ValueError, match="no vertex is of level 'rack'; there are node, cluster"):
         cluster(1).topology.ancestor("rack")
