@@ -272,7 +272,7 @@ def test_best_effort_jobs_do_not_take_a_waiting_gangs_devices_one_by_one():
 
     with pytest.raises(ImpossibleActionError, match="best-effort job 'c' takes devices"):
         made.apply([Start("c", whole[1:2])], 1.0)  # one device is left, and it needs both
-    with pytest.raises(ImpossibleActionError, match="best-effort job 'b' goes where"):
+    with pytest.raises(ImpossibleActionError, match="best-effort job 'b' takes devices"):
         made.apply([Start("b", whole[:1]), Start("c", whole[1:2])], 0.0)
 
 
