@@ -118,7 +118,7 @@ def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -
     )  # fmt: skip
 
 
-def shown(found: np.ndarray) -> str:
+def format_errors(found: np.ndarray) -> str:
     return f"{found.mean():.1f} / {np.median(found):.1f}"
 
 
@@ -152,7 +152,7 @@ def main() -> None:
         ]
         for variant in variants(before):
             sys.stderr.write(f"{split}: {variant.name}\n")
-            cells = [shown(errors(rows, variant, folds, n, Config(settings))) for n in ROWS]
+            cells = [format_errors(errors(rows, variant, folds, n, Config(settings))) for n in ROWS]
             lines.append(f"| {variant.name} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -166,10 +166,12 @@ def main() -> None:
         sys.stderr.write(f"{hidden} hidden units\n")
         config = Config(settings, hidden)
         cells = [
-            shown(errors(rows, served, job_folds(list(rows[column])), None, config))
+            format_errors(errors(rows, served, job_folds(list(rows[column])), None, config))
             for column in SPLITS
         ]
-        cells.append(shown(errors(rows, served, job_folds(list(rows["model"])), 300, config)))
+        cells.append(
+            format_errors(errors(rows, served, job_folds(list(rows["model"])), 300, config))
+        )
         lines.append(f"| {hidden} | {' | '.join(cells)} |")
     PAGE.write_text("\n".join(lines) + "\n")
 

@@ -45,11 +45,11 @@ def main() -> None:
         for seed in SEEDS
     ]
     args.output.mkdir(parents=True, exist_ok=True)
-    outcomes = dict(made(runs, args.lucid, args.releases, args.output, args.workers))
+    outcomes = dict(outcomes_of(runs, args.lucid, args.releases, args.output, args.workers))
     PAGE.write_text("\n".join(page(outcomes)) + "\n")
 
 
-def made(
+def outcomes_of(
     runs: Sequence[Run], lucid: Path, releases: Path, output: Path, workers: int
 ) -> Iterator[tuple[Run, dict[str, Any]]]:
     """Return the outcome of each run."""

@@ -179,11 +179,11 @@ class CrossFitted:
         """Return slowdowns of each member by the release that was not trained on its family."""
         answers = [forecaster.slowdowns(requests) for forecaster in self._of]
         return [
-            [_known(answers[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
+            [_without_missing(answers[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
             for i, (_, jobs) in enumerate(requests)
         ]
 
 
-def _known(slowdowns: Sequence[float] | None) -> Sequence[float]:
+def _without_missing(slowdowns: Sequence[float] | None) -> Sequence[float]:
     assert slowdowns is not None
     return slowdowns

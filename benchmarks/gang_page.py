@@ -153,7 +153,7 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
     yield f"|---|{'---:|' * 10}"
     for policy in POLICIES:
         alike = _alike(made, world, trace, load, policy)
-        yield f"| {_named(policy)} | {_jct(alike, base)} |"
+        yield f"| {_policy_name(policy)} | {_jct(alike, base)} |"
     yield ""
     levels = list(base[0]["bytes_by_level"])
     yield (
@@ -164,7 +164,7 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
     for policy in POLICIES:
         alike = _alike(made, world, trace, load, policy)
         sent = [f"{mean(_sent(one, (level,)) for one in alike):.1f}" for level in levels]
-        yield f"| {_named(policy)} | {' | '.join(sent)} | {_waits(alike)} |"
+        yield f"| {_policy_name(policy)} | {' | '.join(sent)} | {_waits(alike)} |"
     yield from ("", words)
 
 
@@ -246,7 +246,7 @@ def _by_forecast(made: Made) -> Iterator[str]:
             for forecast in FORECASTS:
                 alike = _alike(made, world, trace, load, policy, forecast)
                 yield (
-                    f"| {world} | {_named(policy)} | {forecast} "
+                    f"| {world} | {_policy_name(policy)} | {forecast} "
                     f"| {_mean(alike, 'average_jct_s', HOUR_S, 1, margin=True)} "
                     f"| {_ratio(alike, base)} | {_mean(alike, 'average_slowdown', 1.0, 2)} "
                     f"| {_mean(alike, 'p99_slowdown', 1.0, 2)} "
@@ -277,7 +277,7 @@ def draw(made: Made, path: Path) -> None:
         panel.plot(
             mean(_sent(one, DEAR) for one in alike),
             mean(one["average_jct_s"] / HOUR_S for one in alike),
-            marker=marker, linestyle="", label=_named(policy),
+            marker=marker, linestyle="", label=_policy_name(policy),
         )  # fmt: skip
     panel.set(
         title="alpha : beta swept (Gavel's V100, ITP 2, load 1.1; means over seeds)",
@@ -314,5 +314,5 @@ def _mean(
     return f"{of_all:,.{digits}f}" + (f" ± {half:,.{digits}f}" if margin and half > 0 else "")
 
 
-def _named(policy: str) -> str:
+def _policy_name(policy: str) -> str:
     return NAMES.get(policy, policy)

@@ -79,7 +79,7 @@ def _node(number: int) -> Vertex:
     return Vertex(f"n{number}", "node", tuple(sockets))
 
 
-def drawn(
+def draw_problem(
     topology: Topology, members: int, free: int, reduce: Reduce, *, alike: bool, seed: int
 ) -> Problem:
     """Return a problem: ``BUSY`` of the devices have jobs, with a degradation from Beta(1, 3)."""
@@ -106,7 +106,7 @@ def small(case: Small) -> dict[str, Any]:
     above: dict[str, list[float]] = {}
     took: dict[str, list[float]] = {}
     for seed in range(GANGS):
-        problem = drawn(topology, 4, 8, case.reduce, alike=case.alike, seed=seed)
+        problem = draw_problem(topology, 4, 8, case.reduce, alike=case.alike, seed=seed)
         best = planned(problem, Enumeration(), seed).cost
         for name, one in searches(alike=case.alike, steps=(SMALL_STEPS,)).items():
             _, cost, took_ms = planned(problem, one, seed)
@@ -123,7 +123,7 @@ def small(case: Small) -> dict[str, Any]:
 
 def large(case: Large) -> dict[str, Any]:
     """Return, by optimiser, cost, its two terms and CPU time; and a lower bound."""
-    problem = drawn(
+    problem = draw_problem(
         tree(128, 8), case.members, case.free, case.reduce, alike=case.alike, seed=1
     )  # fmt: skip
     found: dict[str, Any] = {}

@@ -107,15 +107,15 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    rounds, together = [_kept(output / "alone-0.json", lambda: measure_solo(output))], []
+    rounds, together = [_cached(output / "alone-0.json", lambda: measure_solo(output))], []
     for i in range(ROUNDS):
         pairs = list(combinations_with_replacement(sorted(KINDS), 2))[i::ROUNDS]
         together.append(
-            _kept(
+            _cached(
                 output / f"together-{i}.json", lambda pairs=pairs: measured_together(output, pairs)
             )
         )
-        rounds.append(_kept(output / f"alone-{i + 1}.json", lambda: measure_solo(output)))
+        rounds.append(_cached(output / f"alone-{i + 1}.json", lambda: measure_solo(output)))
     solo = of_rounds(rounds)
     at_mean_speed = [
         (kinds, [step_s / slower for step_s in steps_s])
@@ -128,13 +128,13 @@ def main() -> None:
     jobs = submissions(solo)
     live, slower, held = {}, {}, {}
     for name, policy in POLICIES.items():
-        live[name] = _kept(
+        live[name] = _cached(
             output / f"{name}.json", lambda policy=policy: lived(policy, jobs, tables, output)
         )
-        rounds.append(_kept(output / f"alone after {name}.json", lambda: measure_solo(output)))
+        rounds.append(_cached(output / f"alone after {name}.json", lambda: measure_solo(output)))
         slower[name] = _slower(solo, rounds[-2:])
     for name in HELD:
-        held[name] = _kept(
+        held[name] = _cached(
             output / f"{name}, held.json",
             lambda name=name: lived(POLICIES[name], jobs, tables, output, "--hard-shares"),
         )
@@ -166,9 +166,9 @@ def _urgent(
         for other in sorted(solo)
         if solo[one]["busy"] + solo[other]["busy"] <= 1.0
     ]
-    before = _kept(output / "alone before urgent.json", lambda: measure_solo(output))
-    rows = _kept(output / "urgent.json", lambda: measured_together(output, pairs, urgent=True))
-    after = _kept(output / "alone after urgent.json", lambda: measure_solo(output))
+    before = _cached(output / "alone before urgent.json", lambda: measure_solo(output))
+    rows = _cached(output / "urgent.json", lambda: measured_together(output, pairs, urgent=True))
+    after = _cached(output / "alone after urgent.json", lambda: measure_solo(output))
     slower = _slower(solo, [before, after])
     equal: dict[tuple[str, str], list[float]] = {}
     for kinds, steps_s in together:
@@ -186,7 +186,7 @@ def undivided_part(tenfold: float, equal: float) -> float:
     return min(1.0, max(0.0, (tenfold / equal - divided) / (1.0 - divided)))
 
 
-def _kept(path: Path, make: Any) -> Any:
+def _cached(path: Path, make: Any) -> Any:
     if not path.is_file():
         made = make()
         path.write_text(json.dumps(made, indent=1))
@@ -296,14 +296,14 @@ def measure_solo(output: Path) -> dict[str, dict[str, float]]:
     with cluster(output / "solo", "best-fit", "none") as client:
         for pair in zip(kinds[::2], kinds[1::2], strict=True):
             found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, SOLO_S)), strict=True)
-            for kind, row in zip(pair, _whole(client, pair), strict=True):
+            for kind, row in zip(pair, _run_short_jobs(client, pair), strict=True):
                 took_s = row.ended_unix_s - row.started_unix_s
                 found[kind]["setup_s"] = max(0.0, took_s - SHORT * found[kind]["step_s"])
                 found[kind]["start_s"] = row.started_unix_s - row.submitted_unix_s
     return found
 
 
-def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
+def _run_short_jobs(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
     """Run short jobs of these kinds at once, each on a core, from start to end."""
     names = [f"short-{kind.replace('/', '-')}" for kind in kinds]
     client.submit(

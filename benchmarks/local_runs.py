@@ -120,7 +120,7 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
                 own = settings.of(RUNS[-1], goes_on=False)
                 own_fit = fitted(pool.of(first(RUNS[-1], pool)), target, own)
                 found.setdefault("own_fit", []).append(errors(own_fit, test, target))
-        cells = [shown(found.get(name)) for name in (*map(str, RUNS), "own_fit")]
+        cells = [format_errors(found.get(name)) for name in (*map(str, RUNS), "own_fit")]
         lines.append(f"| {kind} | {test_rows} | " + " | ".join(cells) + " |")
     return lines
 
@@ -166,12 +166,12 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
                 rows = every.of(np.concatenate([base, pool[:n]]))
                 stack = fitted(rows, target, settings.of(len(rows.y), goes_on=False))
                 found[n].append(errors(stack, test, target))
-        cells = " | ".join(shown(found[n]) for n in RUNS)
+        cells = " | ".join(format_errors(found[n]) for n in RUNS)
         lines.append(f"| {name} | {TEST_JOBS} | {cells} |")
     return lines
 
 
-def shown(percent_errors: Sequence[np.ndarray] | None) -> str:
+def format_errors(percent_errors: Sequence[np.ndarray] | None) -> str:
     """Return mean and median percentage error, over all seeds."""
     if not percent_errors:
         return "-"

@@ -61,13 +61,13 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     runs = list(dict.fromkeys(run for of in RUNS.values() for run in of))
     # Long runs first, to balance the load.
-    outcomes = made(sorted(runs, key=lambda run: -run.nodes), args)
+    outcomes = outcomes_of(sorted(runs, key=lambda run: -run.nodes), args)
     loads = [_load(nodes, args.output) for nodes in LOADED]
     exceeded = {risk: bounds_exceeded(risk, args.lucid, args.releases) for risk in RISKS}
     PAGE.write_text("\n".join(page(RUNS, POLICIES, outcomes, exceeded, loads)) + "\n")
 
 
-def made(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:
+def outcomes_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:
     """Return the outcome of each run."""
     paths = {
         run: args.output / ("_".join(map(str, asdict(run).values())).replace(":", "-") + ".json")

@@ -93,7 +93,7 @@ def main() -> None:
         rounds=args.rounds, cores=os.cpu_count(), load=os.getloadavg()[0]
     )
     sections = [
-        *whole(args.datasets, args.rounds, bars),
+        *exclusive_devices(args.datasets, args.rounds, bars),
         *shared(philly, tables, args.rounds, bars),
         *decisions(philly, tables[-1], bars),
         *growth(philly, args.jobs_at_most),
@@ -124,7 +124,7 @@ def barred(bars: Sequence[Bar]) -> list[str]:
     ]
 
 
-def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
+def exclusive_devices(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
     """Yield results of two traces on exclusive devices, with the floor and published figures."""
     for title, key, path, nodes in (
         ("One virtual cluster of Philly: 984 jobs, 8 x 8 GPUs", "vc", ONE_VC, 8),

@@ -66,10 +66,10 @@ def run(
     """
     started = time.monotonic()
     of_name = tasks()
-    known = of_name[_known("task", task, of_name)]
+    known = of_name[_check_name("task", task, of_name)]
     if test and split is not None:
         raise ConfigError("use --test or --split, not both: a split divides --train")
-    split = "test" if test else _known("split", split or known.splits[0], known.splits)
+    split = "test" if test else _check_name("split", split or known.splits[0], known.splits)
     solo = known.needs_solo_runs
     refuse_another_source(train, test)
     rows = known.rows(read_tables(train, graphs, solo_sources=test if solo else ()))
@@ -141,7 +141,7 @@ def _refuse_known(train: Rows, test: Rows) -> None:
         )
 
 
-def _known(what: str, name: str, known: Collection[str]) -> str:
+def _check_name(what: str, name: str, known: Collection[str]) -> str:
     if name in known:
         return name
     raise ConfigError(f"no {what} {name!r}; {did_you_mean(name, known)}")

@@ -115,8 +115,8 @@ def write_predict(
     devices: Positions[Device] = Positions()
     rows = [
         pb.Placement(
-            job_index=jobs.of(placement.job),
-            device_index=devices.of(placement.device),
+            job_index=jobs.position(placement.job),
+            device_index=devices.position(placement.device),
             share=write_share(placement.share),
         )
         for placement in placements
@@ -187,9 +187,9 @@ def write_predict_interference(
     devices: Positions[Device] = Positions()
     rows = [
         pb.Colocation(
-            device_index=devices.of(colocation.device),
+            device_index=devices.position(colocation.device),
             members=[
-                pb.Colocation.Member(job_index=jobs.of(job), share=write_share(share))
+                pb.Colocation.Member(job_index=jobs.position(job), share=write_share(share))
                 for job, share in zip(colocation.members, colocation.shares, strict=True)
             ],
         )
@@ -373,7 +373,7 @@ class Positions(Generic[T]):
         # keeps the objects alive, so ids stay unique.
         self._positions: dict[int, int] = {}
 
-    def of(self, value: T) -> int:
+    def position(self, value: T) -> int:
         """Return the position of ``value``; add it if it is new."""
         position = self._positions.setdefault(id(value), len(self.values))
         if position == len(self.values):

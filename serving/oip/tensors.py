@@ -85,7 +85,7 @@ def _shape(tensor: Any, spec: TensorSpec) -> tuple[int, ...]:
     free = shape[: len(spec.axes)]
     if len(shape) != len(expected) or min(free) < 1 or shape[len(free) :] != expected[len(free) :]:
         raise InvalidTensorError(
-            f"{spec.name}: shape is {_shown(shape)}, must be {spec.layout} with at least 1 of each"
+            f"{spec.name}: shape is {_shape_text(shape)}, must be {spec.layout} with at least 1 of each"
         )
     _check_size(free, spec)
     return shape
@@ -114,7 +114,7 @@ def _check_size(free: tuple[int, ...], spec: TensorSpec) -> None:
         )
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     if len(shape) > _MAX_SHOWN_AXES:
         return f"one of {len(shape)} axes"
     return str(list(shape))

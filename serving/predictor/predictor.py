@@ -60,7 +60,7 @@ from presage.serving.predictor.quantiles import (
 )
 from presage.serving.predictor.widening import widen, widening_factors
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask
-from presage.system.weak_cache import OnceEach
+from presage.system.weak_cache import WeakCache
 
 # Relative and absolute tolerance for the arithmetic of another machine.
 _RTOL, _ATOL = 1e-3, 1e-6
@@ -95,7 +95,7 @@ class Predictor:
             )
             for name, by_class in release.stranger_margins.items()
         }  # fmt: skip
-        self._cache: OnceEach[JobFeatures, _CachedForecasts] = OnceEach(_empty_cache)
+        self._cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
         self._fields = {
             name: quantity
@@ -172,7 +172,7 @@ class Predictor:
     @cached_property
     def served_models(self) -> ServedModels:
         """Models as the Open Inference Protocol exposes them."""
-        return ServedModels.of(self._release, self.models)
+        return ServedModels.from_release(self._release, self.models)
 
     def select_quantiles(self, coverage: float, levels: Sequence[float] = ()) -> SelectedQuantiles:
         """Return the quantiles for a request; raise InvalidJobError for unknown ones."""
@@ -344,7 +344,7 @@ class Predictor:
 
     def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
         """Return a cached forecast of one placement; entries live as long as their job."""
-        cached, device = self._cache.of(placement.job), placement.device
+        cached, device = self._cache.get(placement.job), placement.device
         key = (id(device), placement.share, coverage)
         found = cached.get(key)
         if found is None:

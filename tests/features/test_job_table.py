@@ -53,11 +53,11 @@ def test_no_array_of_a_table_can_be_written(name):
 
 def test_a_jobs_own_table_is_made_once_and_goes_with_the_job():
     job = features()
-    first = JOB_TABLES.of(job)
+    first = JOB_TABLES.get(job)
     known = len(JOB_TABLES)
 
-    assert JOB_TABLES.of(job) is first
-    assert JOB_TABLES.of(replace(job)) is not first  # an equal job is another object
+    assert JOB_TABLES.get(job) is first
+    assert JOB_TABLES.get(replace(job)) is not first  # an equal job is another object
 
     del job
     gc.collect()
@@ -66,11 +66,11 @@ def test_a_jobs_own_table_is_made_once_and_goes_with_the_job():
 
 def test_a_job_travels_to_another_process_without_its_table():
     job = features(node(), node("Relu"))
-    JOB_TABLES.of(job)
+    JOB_TABLES.get(job)
 
     again = pickle.loads(pickle.dumps(job))
     assert again == job
-    assert JOB_TABLES.of(again) is not JOB_TABLES.of(job)
+    assert JOB_TABLES.get(again) is not JOB_TABLES.get(job)
 
 
 def test_a_precision_that_a_device_has_no_figure_for_runs_at_fp32s():

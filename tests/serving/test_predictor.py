@@ -191,7 +191,7 @@ def test_what_is_kept_of_a_job_goes_with_it_and_is_bounded(release, job, cpu, mo
     predictor, features = Predictor(release), job()
     for step in range(1, 10):
         predict_one(predictor, features, cpu, share=step / 10)
-        assert len(predictor._cache.of(features)) <= 3
+        assert len(predictor._cache.get(features)) <= 3
     assert len(predictor._cache) == 1
     del features
     assert len(predictor._cache) == 0

@@ -28,11 +28,11 @@ def served(release) -> ServedModels:
         )
         for name in QUANTITIES
     }
-    return ServedModels.of(release, models)
+    return ServedModels.from_release(release, models)
 
 
 @pytest.fixture(scope="session")
 def never_run(release) -> ServedModels:
     """The same, but for models that fail the test when one of them runs."""
     models: dict[str, Any] = {name: NeverRun() for name in QUANTITIES}
-    return ServedModels.of(release, models)
+    return ServedModels.from_release(release, models)
