@@ -85,7 +85,8 @@ def _shape(tensor: Any, spec: TensorSpec) -> tuple[int, ...]:
     free = shape[: len(spec.axes)]
     if len(shape) != len(expected) or min(free) < 1 or shape[len(free) :] != expected[len(free) :]:
         raise InvalidTensorError(
-            f"{spec.name}: shape is {_shape_text(shape)}, must be {spec.layout} with at least 1 of each"
+            f"{spec.name}: shape is {_shape_text(shape)}, must be {spec.layout} with at least 1 of "
+            "each"
         )
     _check_size(free, spec)
     return shape
