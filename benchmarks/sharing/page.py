@@ -33,12 +33,12 @@ def page(
     exceeded: Mapping[float, tuple[int, int]],
     loads: Sequence[Mapping[str, float]],
 ) -> Iterator[str]:
-    """Lines of Markdown.
+    """Return the page as lines of Markdown.
 
     Parameters
     ----------
     exceeded : mapping of float to (int, int)
-        By the risk promised, how many kinds of jobs take more memory than foretold, of how many.
+        For each accepted risk, the kinds of jobs that exceed the predicted memory, and all kinds.
     """
     yield INTRODUCTION.format(urgent=URGENT, devices=DEVICES_OF_A_NODE, restart_s=RESTART_S)
     names = {policy: name for name, policy in policies.items()}
@@ -94,7 +94,7 @@ def _policies(
 
 
 def _worth(runs: Sequence[Run], outcomes: Mapping[Run, Mapping[str, Any]]) -> Iterator[str]:
-    """What sharing is worth, and the look at quality of service; runs are as in POLICIES."""
+    """Return the value of sharing and figures of quality of service; runs are as in POLICIES."""
     looks, never, exclusive = (outcomes[run] for run in runs)
 
     def less(name: str) -> float:

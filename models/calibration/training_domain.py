@@ -19,7 +19,7 @@ import numpy as np
 from presage.features.columns.schema import FEATURE_SETS, columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU, device_classes
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.models.release.manifest import entries, number, numbers, texts
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask, Matrix
 

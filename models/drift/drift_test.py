@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     QUANTITIES,
     job_quantities,

@@ -16,7 +16,7 @@ import pandas as pd
 from presage.errors import ReleaseError, TableError, TrainingError
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.job.job_table import precision_codes
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
 from presage.models.release.release import MANIFEST, Release
 from presage.models.training.solo_rows import positions_alone

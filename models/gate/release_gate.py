@@ -39,7 +39,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.gate.holdout_forecasts import Figures, Scored
 from presage.models.gate.paired_bootstrap import EVERYTHING, Change, changes
 from presage.models.release.manifest import job_digest

@@ -18,8 +18,8 @@ from typing import Any
 from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures
-from presage.features.quantities.registry import INTERFERENCE, job_quantities
+from presage.features.job.job_description import Job, JobFeatures
+from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
 from presage.models.release.release import SIGNATURE, Release, release_files
 
 LOADER = "presage.serving.predictor.mlflow_model"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.models.release.manifest import entries
 from presage.system.arrays import Array, Float32s
 

@@ -6,7 +6,7 @@ neither torch nor onnxruntime: the serving process imports it.
 
 ONNX contract
 -------------
-Solo quantities of :mod:`presage.features.quantities.registry` (``memory.onnx``, ...)
+Solo quantities of :mod:`presage.features.quantities.quantity_registry` (``memory.onnx``, ...)
     ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
     -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
 ``interference``
@@ -33,7 +33,7 @@ from presage.errors import (
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.models.calibration.training_domain import Domain, contains, read_domain
 from presage.models.release.manifest import (
     by_name,

@@ -13,7 +13,7 @@ from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device
 from presage.features.graph.op_kinds import OP_KINDS
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.training_domain import Domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import (

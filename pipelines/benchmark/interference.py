@@ -16,8 +16,8 @@ from presage.models.training.fit_interference import fit_interference, log_slowd
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.colocated import Colocated, colocated
-from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
 
@@ -28,7 +28,7 @@ NOISE = 0.05  # measurement noise of log slowdown
 ACQUAINTED = FitConfig(
     hidden=48, steps=1200, learning_rate=0.01, weight_decay=0.2, ensemble=3, seed=0, batch=192
 )
-STRANGERS = FitConfig(
+OUT_OF_DOMAIN = FitConfig(
     hidden=32, steps=500, learning_rate=0.01, weight_decay=2.0, ensemble=2, seed=0, batch=192,
     jitter=1.0,
 )  # fmt: skip
@@ -44,7 +44,7 @@ class InterferenceTask:
     """
 
     acquainted: FitConfig = ACQUAINTED
-    strangers: FitConfig = STRANGERS
+    out_of_domain: FitConfig = OUT_OF_DOMAIN
     unit: str = "normalised speed"
     scale: float = 1.0
     splits: tuple[str, ...] = ("pair", "model", "family", "device", "campaign")
@@ -93,7 +93,7 @@ class InterferenceTask:
         return Forecasts(_speeds(quantiles), guesses)
 
     def _config(self, split: str, seed: int) -> FitConfig:
-        config = self.acquainted if split == "pair" else self.strangers
+        config = self.acquainted if split == "pair" else self.out_of_domain
         return replace(config, seed=seed)
 
 

@@ -217,5 +217,6 @@ def release_margins(
         here = use & (devices == device)
         if here.sum() >= LEAST_OF_DEVICE:
             found = margins(y[here], of_job.quantiles[here])
-            own += [(tuple(who), found) for who in np.unique(identity[here], axis=0).tolist()]
+            rows = np.unique(identity[here], axis=0).tolist()
+            own += [(tuple(row), found) for row in rows]
     return Margins(everywhere, further, tuple(own))

@@ -12,7 +12,7 @@ from pathlib import Path
 from presage.errors import ReleaseError
 from presage.features.device.device import Device
 from presage.features.device.device_class import GPU
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.training_domain import Domain
 from presage.models.release.release import Release, load_release
 

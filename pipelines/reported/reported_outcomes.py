@@ -22,10 +22,10 @@ from presage.features.device.device import Device, Share
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import Job, JobFeatures
-from presage.features.quantities.registry import job_quantities
-from presage.serving.codec.wire import read_device, read_job, read_share
+from presage.features.job.job_description import Job, JobFeatures
+from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.codec.wire_outcomes import check_outcome, measured_values
+from presage.serving.codec.wire_values import read_device, read_job, read_share
 from presage.serving.outcomes import outcome_log
 from presage.serving.outcomes.outcome_log import ReportedOutcome
 from presage.serving.v1 import prediction_pb2 as pb

@@ -16,7 +16,7 @@ import pandas as pd
 from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES, solo_quantities
 from presage.models.release.make_probes import probe
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import TableError
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
 from presage.models.training.fit import inputs_of, transform_features

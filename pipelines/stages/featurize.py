@@ -20,7 +20,7 @@ from presage.errors import TrainingError
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device_class import DEVICE_CLASSES, device_class
 from presage.features.job.job_table import precision_codes
-from presage.features.quantities.registry import solo_columns
+from presage.features.quantities.quantity_registry import solo_columns
 from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
 from presage.models.calibration.training_domain import Domain, learn_domain

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from presage.features.device.device import Device, known_device
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
 from presage.pipelines.experiment import workspace

@@ -17,7 +17,7 @@ from torch import nn
 from presage.errors import TrainingError
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import ByLevel
 from presage.models.networks.predictors import AsMeasured, ScalarPredictor, of_device_class
 from presage.models.onnx_export.export import export

@@ -21,7 +21,7 @@ from presage.features.colocation_member import (
     member_matrix,
 )
 from presage.features.device.device_class import DEVICE_CLASSES
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
 from presage.models.networks.predictors import AsMeasured, InterferencePredictor, of_device_class
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export

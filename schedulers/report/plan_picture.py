@@ -85,7 +85,7 @@ def _places(cluster: Cluster) -> NDArray[np.float64]:
     tree, node_of = cluster.topology, cluster.node_of
     neighbours = list(pairwise(tree.depth_first.tolist()))
     meets = {
-        device: int(tree.meeting(before, device))
+        device: int(tree.common_level(before, device))
         for before, device in neighbours
         if node_of[before] != node_of[device]
     }
@@ -184,7 +184,7 @@ def _draw_ring(
     widest = float(x.max() - x.min())
     for i, here in enumerate(ring):
         following = (i + 1) % len(ring)
-        level = tree.levels[int(tree.meeting(here, ring[following]))]
+        level = tree.levels[int(tree.common_level(here, ring[following]))]
         depth = 0.25 + 1.05 * abs(x[following] - x[i]) / widest
         low = -_BOX_HEIGHT - 4 / 3 * depth  # the curve comes three quarters of the way
         points = [(x[i], -_BOX_HEIGHT), (x[i], low), (x[following], low),
@@ -205,7 +205,7 @@ def _draw_legend(
     bar = figure.add_axes((0.35 / width, 0.62 / height, 3.0 / width, 0.16 / height))
     figure.colorbar(shades, cax=bar, orientation="horizontal")
     bar.set_title("largest slowdown co-located with a member, x", fontsize=10, loc="left")
-    crossed = tree.meeting(np.array(ring), np.roll(ring, -1)).tolist() if len(ring) > 1 else []
+    crossed = tree.common_level(np.array(ring), np.roll(ring, -1)).tolist() if len(ring) > 1 else []
     edges = [
         Line2D([], [], color=colours[level], linewidth=3,
                label=f"{crossed.count(i)} of the ring's edges over {level}")

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from presage.errors import InvalidJobError, PresageError, without_frames
-from presage.features.quantities.registry import additional_quantities, job_quantities
-from presage.serving.codec.wire import (
+from presage.features.quantities.quantity_registry import additional_quantities, job_quantities
+from presage.serving.codec.wire_jobs import read_jobs
+from presage.serving.codec.wire_values import (
     KnownDevice,
     check_text,
     read_device,
@@ -17,7 +18,6 @@ from presage.serving.codec.wire import (
     write_job,
     write_share,
 )
-from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.outcomes.outcome import Outcome, Reported
 from presage.serving.v1 import prediction_pb2 as pb
 

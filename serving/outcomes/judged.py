@@ -15,13 +15,13 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import INTERFERENCE, RUNTIME, STEP_TIME
+from presage.features.quantities.quantity_registry import INTERFERENCE, RUNTIME, STEP_TIME
 from presage.models.drift.drift_test import Judged
-from presage.serving.codec.wire import read_device, read_job, read_share
 from presage.serving.codec.wire_outcomes import check_outcome, measured_values
-from presage.serving.predictor.forecasts import JobForecast
+from presage.serving.codec.wire_values import read_device, read_job, read_share
+from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.v1 import prediction_pb2 as pb
 

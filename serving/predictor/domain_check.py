@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presage.features.quantities.registry import INTERFERENCE
+from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.release.release import Release
 from presage.serving.predictor.feature_rows import FeatureRows
 from presage.system.arrays import Ints, Mask

@@ -20,7 +20,7 @@ from presage.errors import (
     ReleaseError,
     ServiceError,
 )
-from presage.serving.codec import encode, wire, wire_matrix, wire_outcomes, wire_requests
+from presage.serving.codec import encode, wire_matrix, wire_outcomes, wire_requests, wire_values
 from presage.serving.codec.wire_requests import ParsedRequest
 from presage.serving.outcomes.outcome_log import Appended, OutcomeLog
 from presage.serving.outcomes.outcome_scores import count_outcomes
@@ -199,7 +199,7 @@ class PredictionService:
             if kinds
             else [info.devices[kind] for kind in sorted(info.devices)]
         )
-        response = wire.write_release(info, devices)
+        response = wire_values.write_release(info, devices)
         if (refused := self._served.refused) is not None:
             response.rejected_release.reason = refused.reason
             response.rejected_release.rejected_at_unix_s = refused.at_unix_s

@@ -36,14 +36,14 @@ from presage.models.gate.release_gate import Decision
 from presage.models.registry.lineage import KnownRelease, Learnt
 from presage.models.registry.promotion_journal import Entry
 from presage.models.registry.registered_release import RegisteredRelease
-from presage.pipelines.importers.run import Summary as Imported
+from presage.pipelines.importers.import_run import Summary as Imported
 from presage.pipelines.profiling.campaign.merge import Merged
 from presage.pipelines.stages import gate_decision as decision
 from presage.pipelines.stages.ingest import Ingested
 from presage.schedulers.simulator.results.schedule_metrics import Metrics
 from presage.schedulers.traces.summary import Summary
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
+from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 from presage.system.text import terminal
 from presage.system.text.printable import error_line, printable
 from tests.features.examples import features

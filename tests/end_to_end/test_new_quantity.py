@@ -17,7 +17,7 @@ from presage.errors import InvalidJobError
 from presage.features.device.device import catalogue
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     QUANTITIES,
     job_quantities,
@@ -33,7 +33,7 @@ from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.evaluation.assessment import assess
-from presage.pipelines.evaluation.report.page import render as render_page
+from presage.pipelines.evaluation.report.evaluation_page import render as render_page
 from presage.pipelines.stages import build_release, evaluate, featurize, train, train_interference
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from presage.serving.client.client import PresageClient

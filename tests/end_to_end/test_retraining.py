@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from presage.cli.measuring.dvc_lock import enter_into_lock
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables import schemas as tables
 from presage.models.registry.promotion_journal import Entry
 from presage.models.registry.registered_release import RegisteredRelease

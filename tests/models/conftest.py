@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.gate.release_gate import GatePolicy
 from presage.models.registry.registry import Registry

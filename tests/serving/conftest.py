@@ -24,9 +24,9 @@ from presage.features.device.device import Device, Share, catalogue
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures
+from presage.features.job.job_description import Job, JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release.make_probes import probe
 from presage.models.release.probes import Probes

@@ -125,7 +125,7 @@ class NodeBackend(Backend):
         if self.check_s:
             # In one request: each request to a predictor that does not respond costs its timeout.
             jobs = self.ledger.jobs.values()
-            forecasts.expect(job for job in jobs if not forecasts.knows(job))
+            forecasts.expect(job for job in jobs if not forecasts.has_requested(job))
         state = State(self.ledger, self._decision_s(now_s), self.progress, self.usage)
         return ClusterView(self.ledger, state, forecasts)
 

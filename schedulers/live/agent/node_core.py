@@ -35,8 +35,8 @@ from presage.schedulers.live.protocol.wire import (
     read_predictions,
     write_allocations,
 )
-from presage.schedulers.policies.sharing.policy import Sharing
-from presage.schedulers.policies.sharing.slo import rest_s, violated
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
+from presage.schedulers.policies.sharing.slo import is_violated, remaining_s
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 PATIENCE_S = 5.0  # for free capacity, which there was when the controller chose this node
@@ -309,9 +309,9 @@ class NodeCore:
             elapsed_s = max(0.0, now_s - ledger.status(job.job_id).first_start_s)
             done = progress.at(job.job_id, now_s)
             pace_s = progress.pace_s(job.job_id)
-            task.remaining_s = rest_s(done, elapsed_s, prediction, pace_s)
+            task.remaining_s = remaining_s(done, elapsed_s, prediction, pace_s)
             if job.latency_sensitive:
-                task.slo_violated = violated(elapsed_s, done, prediction, pace_s)
+                task.slo_violated = is_violated(elapsed_s, done, prediction, pace_s)
 
     def _return_unplaced(self, now_s: float) -> None:
         """Return tasks to the controller whose capacity was allocated to others meanwhile."""
@@ -348,7 +348,7 @@ class NodeCore:
                 for task in tasks
                 if task.observation is not None
             )
-            if used_bytes > _TOLERANCE * self.cluster.whole[device].memory_bytes:
+            if used_bytes > _TOLERANCE * self.cluster.full_allocations[device].memory_bytes:
                 last = min(tasks, key=lambda task: task.runtime_s)
                 self._end(last, OVERFLOW, checkpoint=False)
 

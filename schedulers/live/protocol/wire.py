@@ -11,13 +11,13 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing, Job
 from presage.schedulers.live.protocol.submitted_job import GRACE_S, SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire as serving_wire
+from presage.serving.codec import wire_values as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MAX_GPUS = 1024  # per job; all on one node

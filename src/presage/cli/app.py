@@ -75,8 +75,8 @@ for _function in (features, devices, doctor):
     add_command(app, _function, panel=_MEASURE)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         say(f"presage {__version__}")
         raise typer.Exit
 

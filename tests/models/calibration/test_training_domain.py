@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.features.job.job_table import precision_codes
 from presage.models.calibration.training_domain import (
     Domain,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from presage.errors import RegistryError, ReleaseError, TableError, TrainingError
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.gate import release_gate as gate
 from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
 from presage.models.gate.holdout_score import score

@@ -8,7 +8,7 @@ import torch
 
 from presage.features.columns.column import ON_TOP
 from presage.features.columns.schema import FEATURE_SETS, columns
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.networks.component_factors import STRIDE, SumOfParts
 from presage.models.training.fit import (
     LEVELS,

@@ -10,7 +10,7 @@ from torch import nn
 from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import Margins
 from presage.models.networks.component_factors import CONDITIONS
 from presage.models.networks.predictors import (

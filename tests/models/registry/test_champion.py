@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from presage.errors import RegistryError, ReleaseError
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.registry import champion as module
 from presage.models.registry.champion import (
     Champion,

@@ -10,7 +10,7 @@ import pytest
 from presage.errors import InvalidJobError, ReleaseError
 from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.calibration.training_domain import learn_domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import MANIFEST, load_release

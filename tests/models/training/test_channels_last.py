@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from presage.features.columns.schema import columns
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.margins import Margins
 from presage.models.networks.predictors import ScalarPredictor
 from presage.models.onnx_export.export import export

@@ -11,7 +11,7 @@ from presage.errors import ReleaseError, TrainingError
 from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.columns.schema import columns
 from presage.features.quantities.quantity import LEAST_FRACTION
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.conformal import calibrate
 from presage.models.calibration.margins import Margins
 from presage.models.networks.ensemble import combined_array

@@ -9,7 +9,7 @@ import pytest
 from presage.errors import ConfigError
 from presage.pipelines.evaluation.assessment import assess
 from presage.pipelines.evaluation.report import charts
-from presage.pipelines.evaluation.report.page import (
+from presage.pipelines.evaluation.report.evaluation_page import (
     coverage_mark,
     mae,
     percent,

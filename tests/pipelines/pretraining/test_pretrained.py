@@ -13,7 +13,7 @@ import torch
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.release.manifest import job_digest
 from presage.models.release.release import load_release
 from presage.models.release.training_data import CampaignRows, LearntFrom, learnt_from

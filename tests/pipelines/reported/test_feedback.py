@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE
 from presage.models.training.fit import FitConfig

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
 from tests.pipelines.reported.outcome_examples import colocated_outcome, log_of, outcome

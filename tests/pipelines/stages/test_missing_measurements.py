@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from presage.errors import ReleaseError, TrainingError
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.features.tables.campaign import read_campaign
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig

@@ -19,14 +19,14 @@ import yaml
 
 from presage.errors import ConfigError, TableError, TrainingError
 from presage.features.columns.schema import columns
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.training_data import learnt_from
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.zoo import parse
 from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, promote, train, train_interference

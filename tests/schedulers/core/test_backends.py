@@ -123,7 +123,7 @@ def system(request) -> Iterator[System]:
 
 
 def start(state: Any, device: int = 0) -> Start:
-    whole = state.cluster.whole[device]
+    whole = state.cluster.full_allocations[device]
     return Start(state.pending.first().job_id, (whole,))
 
 
@@ -142,7 +142,7 @@ def test_a_start_is_carried_out_and_observed(system):
 
     state = system.view().state
     assert len(state.pending) == 0
-    assert (len(state.on(0)), len(state.on(1))) == (0, 1)
+    assert (len(state.jobs_on(0)), len(state.jobs_on(1))) == (0, 1)
     (status,) = state.running.values()
     assert [allocation.device for allocation in status.allocations] == [1]
 
@@ -163,10 +163,10 @@ def test_an_observed_job_is_not_started_again(system):
 
 
 IMPOSSIBLE: list[Callable[[Any], Any]] = [
-    lambda state: Start("no such job", (state.cluster.whole[0],)),
+    lambda state: Start("no such job", (state.cluster.full_allocations[0],)),
     lambda state: Start(state.pending.first().job_id, (Allocation(99, 1, 1),)),
-    lambda state: Start(state.pending.first().job_id, state.cluster.whole[:2]),
-    lambda state: Start(state.pending.first().job_id, [state.cluster.whole[0]]),  # type: ignore[arg-type]
+    lambda state: Start(state.pending.first().job_id, state.cluster.full_allocations[:2]),
+    lambda state: Start(state.pending.first().job_id, [state.cluster.full_allocations[0]]),  # type: ignore[arg-type]
     lambda state: Start(state.pending.first().job_id, (Allocation("0", 1, 1),)),  # type: ignore[arg-type]
     lambda state: Resume(state.pending.first().job_id),
     lambda state: Wake(float("nan")),
@@ -201,15 +201,15 @@ def test_the_possible_part_of_a_decision_is_carried_out_unless_the_backend_is_at
 def test_a_migration_is_observed_or_rejected(system):
     system.reconcile(lambda state: [start(state)])
     decision = system.reconcile(
-        lambda state: [Migrate(next(iter(state.running)), (state.cluster.whole[1],))]
+        lambda state: [Migrate(next(iter(state.running)), (state.cluster.full_allocations[1],))]
     )
 
     state = system.view().state
     if decision.rejections:
         assert "Migrate" in decision.rejections[0].why
-        assert state.on(0)
+        assert state.jobs_on(0)
     else:
-        assert state.on(1)
+        assert state.jobs_on(1)
     assert bool(decision.rejections) == (not isinstance(system.backend(), Simulation))
 
 

@@ -15,7 +15,7 @@ from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.gate.writes import EmitEvent
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.api_server.statuses import Json
 from tests.schedulers.kubernetes.job_controller import JobController

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from presage.features.job.job import JobFeatures
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.job.job_description import JobFeatures
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.client.client import PresageClient
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.v1.prediction_pb2 import Outcome
 from tests.schedulers.live.cluster import ROOT, LiveCluster, all_faults, until

@@ -72,11 +72,11 @@ class Replay(Policy):
                 raise TableError(f"line {number} is none of a simulation's log ({error})") from None
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """As they come: what is logged says who is next."""
+        """Return a key that keeps the logged order."""
         return ()
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
-        """What was decided then.
+        """Return the logged decision.
 
         Raises
         ------
@@ -104,5 +104,5 @@ def _action(what: str, whose: Any, more: Any) -> Action:
     return _PLAIN[what](whose)
 
 
-def _allocations(told: Any) -> tuple[Allocation, ...]:
-    return tuple(Allocation(*allocation) for allocation in told)
+def _allocations(rows: Any) -> tuple[Allocation, ...]:
+    return tuple(Allocation(*allocation) for allocation in rows)

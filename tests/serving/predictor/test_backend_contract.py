@@ -9,9 +9,9 @@ from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Share, catalogue
-from presage.features.job.job import JobFeatures, memory_from_peak
+from presage.features.job.job_description import JobFeatures, memory_from_peak
 from presage.features.placement import Placement
-from presage.serving.predictor.forecasts import PredictionBackend
+from presage.serving.predictor.prediction_backend import PredictionBackend
 
 QUARTERS = (Share(0.25, "cpu-quota"), Share(0.5, "cpu-quota"), Share(1.0, "cpu-quota"))
 

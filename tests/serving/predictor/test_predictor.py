@@ -12,7 +12,7 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns
 from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.predictor.predictor import Predictor
 
 
@@ -189,7 +189,7 @@ def test_the_cache_of_a_job_is_bounded_and_freed_with_it(release, job, cpu, monk
     predictor, features = Predictor(release), job()
     for step in range(1, 10):
         predict_one(predictor, features, cpu, share=step / 10)
-        assert len(predictor._cache.of(features)) <= 3
+        assert len(predictor._cache.get(features)) <= 3
     assert len(predictor._cache) == 1
     del features
     assert len(predictor._cache) == 0

@@ -95,7 +95,7 @@ def _silence(core: Core, job: LiveJob, now_s: float) -> str:
 def _held_by(view: SchedulingView, job: LiveJob, now_s: float) -> str:
     """What keeps a job from a device that it would fit on."""
     status = view.ledger.status(job.job_id)
-    if len(status.was_on) == 1:
+    if len(status.previous_devices) == 1:
         leaves_s = status.since_s + view.policy.needs.home_s - now_s
         if leaves_s > 0 and not job.submitted.job.latency_sensitive:
             return f"it is to go on on node {job.node} again, or elsewhere in {leaves_s:.0f} s"
@@ -125,7 +125,7 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
     best = np.lexsort((-capacity.compute_milli, ~will_do, elsewhere))
     for kinds in (job.submitted.job.kinds, wanted.kinds):  # as its user allows; and as will do
         if kinds:
-            best = best[columns.of_kinds(kinds)[best]]
+            best = best[columns.has_kind(kinds)[best]]
     if job.small_bytes:  # it ran out of those
         best = best[columns.memory_bytes[best] > job.small_bytes]
     found = []

@@ -11,7 +11,7 @@ from presage.cli.output.json_output import print_json
 from presage.system.text.terminal import Table, print_table, say
 
 if TYPE_CHECKING:
-    from presage.pipelines.importers.run import Summary
+    from presage.pipelines.importers.import_run import Summary
     from presage.pipelines.profiling.campaign.merge import Merged
     from presage.pipelines.stages.ingest import Ingested
 

@@ -35,7 +35,7 @@ def evaluate(
     """Evaluate the predictors on held-out jobs and families, and compare them with baselines."""
     from presage.cli.output.evaluation import print_assessment
     from presage.pipelines.evaluation.assessment import assess
-    from presage.pipelines.evaluation.report.page import write_report
+    from presage.pipelines.evaluation.report.evaluation_page import write_report
     from presage.pipelines.stages import evaluate as stage
     from presage.pipelines.stages.stage import check_report_path
 

@@ -10,7 +10,7 @@ import pytest
 from presage.errors import ConfigError, GraphError, ProfilingError
 from presage.pipelines.profiling.campaign.campaign_file import read_campaign_file
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, parse
 
 ROOT = Path(__file__).parents[4]

@@ -41,7 +41,7 @@ from presage.pipelines.profiling.running.measure import (
     solo_window_s,
     unsteadiness,
 )
-from presage.pipelines.profiling.running.rows import Context, colocation_rows
+from presage.pipelines.profiling.running.profile_rows import Context, colocation_rows
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.run_results import MemberResult, RunResult
 from presage.pipelines.profiling.running.work import Work

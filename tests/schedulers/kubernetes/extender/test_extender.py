@@ -32,7 +32,7 @@ from presage.schedulers.kubernetes.kubernetes_names import (
     POD_GROUP_LABEL,
     RESERVATION,
 )
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from presage.serving.authentication.token_file import TokenFile, add_token
 from presage.serving.client.job_features import to_json
 from tests.features.examples import features

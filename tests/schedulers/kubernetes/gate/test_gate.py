@@ -37,7 +37,7 @@ from presage.schedulers.kubernetes.pods import (
     is_terminating,
 )
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.gated import gated
 from tests.schedulers.kubernetes.kube_scheduler.json_http import HttpError
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod, pod_group
@@ -257,7 +257,7 @@ def test_more_than_a_quorum_start_if_they_fit_and_the_others_when_they_do():
         ({"group": False}, "PodGroup 'train' does not exist in namespace 'default'; create it"),
         ({"pods": 2}, "fewer gated pods than minMember 3 requires"),
         ({"sizes": (1, 2, 2)}, "its pods request 1 and 2 devices"),
-        ({"sizes": (4, 4, 4)}, "a gang of 12, and there are 8 devices for it"),
+        ({"sizes": (4, 4, 4)}, "the gang needs 12 devices, and the cluster has 8 for it"),
         ({"sizes": (9, 9, 9)}, "no node fits one of its pods, even without other pods"),
     ],
 )

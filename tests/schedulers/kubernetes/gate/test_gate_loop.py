@@ -17,7 +17,7 @@ from presage.schedulers.kubernetes.gate.gang_gate import Gate
 from presage.schedulers.kubernetes.gate.gate_loop import run_gate
 from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler

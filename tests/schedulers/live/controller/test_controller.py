@@ -26,7 +26,7 @@ from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.node_service import _Stream
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 from presage.serving.server.log import LOGGER

@@ -28,10 +28,10 @@ from presage.schedulers.live.controller.status_messages import node_status, stat
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job, read_predictions, write_job
 from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire as serving_wire
+from presage.serving.codec import wire_values as serving_wire
 from tests.serving.conftest import make_job
 
 GIB = 2**30

@@ -28,7 +28,7 @@ from presage.schedulers.live.controller.journal.records import of_json, to_json
 from presage.schedulers.live.controller.replayed_state import OVER, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 GIB = 2**30

@@ -9,8 +9,8 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.explanations.explain import candidates_of
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.packing.packing_policy import Packing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.live.controller.test_core import K80, V100, FakeForecaster, World
 from tests.schedulers.policies.test_policy_plugins import Wrapped
@@ -70,7 +70,9 @@ class Spreads(Policy):
 
     def decide(self, state, forecasts, rng):
         return [
-            Start(one.job_id, state.cluster.whole[:: 2 if one.gpus > 1 else 1][: one.gpus])
+            Start(
+                one.job_id, state.cluster.full_allocations[:: 2 if one.gpus > 1 else 1][: one.gpus]
+            )
             for one in state.pending
         ]
 

@@ -10,7 +10,7 @@ import pytest
 from presage.features.device.device import find_device
 from presage.schedulers.live.ui.figures import format_duration, percent, size
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from tests.schedulers.live.ui.conftest import LONG_MS, refreshed, served, wait_until
 from tests.schedulers.live.ui.live_cluster import Cluster
 from tests.serving.conftest import make_job

@@ -67,7 +67,7 @@ class ForecastOptions:
                 f"--features {self.features}: the number of training steps is unknown, and the "
                 "run time depends on it; give --iterations"
             )
-        from presage.serving.codec.wire import write_job
+        from presage.serving.codec.wire_values import write_job
 
         return write_job(options.read(self.features, self.iterations))
 

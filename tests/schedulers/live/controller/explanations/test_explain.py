@@ -16,8 +16,8 @@ from presage.schedulers.live.controller.explanations.explain import (
 from presage.schedulers.live.controller.journal.records import Placed, Record, of_json, to_json
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.packing.packing_policy import Packing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.controller.test_core import GIB, K80, V100, World, ended, task
 

@@ -26,7 +26,7 @@ from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.shape_class import SHAPES
 from presage.features.graph.step_memory import MEMORY_COMPONENTS, MemoryEstimate, check_components
-from presage.features.job.job import (
+from presage.features.job.job_description import (
     MEMORY_FORMATS,
     PRECISIONS,
     Job,
@@ -37,8 +37,8 @@ from presage.features.job.job import (
     public_version,
 )
 from presage.features.job.job_table import memory_values
-from presage.features.quantities.registry import job_quantities
-from presage.serving.predictor.forecasts import (
+from presage.features.quantities.quantity_registry import job_quantities
+from presage.serving.predictor.prediction_backend import (
     ColocationForecast,
     JobForecast,
     RefusedRelease,
