@@ -23,14 +23,14 @@ from presage.models.training.fit import (
     FitConfig,
     ScalarStack,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.splits import FOLDS, job_folds
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/ablation.md")
 TARGET = QUANTITIES["step_time"]
@@ -80,7 +80,7 @@ def errors(
     x = transform_features(feature_matrix(solo, variant.feature_set), variant.feature_set)
     measured = solo[TARGET.column].to_numpy(np.float64)
     y = variant.target.to_learnt(measured, full)
-    inputs = inputs_of(variant.target.inputs, variant.feature_set)
+    inputs = select_inputs(variant.target.inputs, variant.feature_set)
     inputs = inputs if variant.adds_up else replace(inputs, parts=())
     median = np.empty(len(solo))
     for fold in range(FOLDS):
@@ -89,7 +89,7 @@ def errors(
         settings = config(len(seen), variant)
         weights = np.ones((settings.ensemble, len(seen)))
         stack = fit_scalar(x[seen], y[seen], weights, inputs, settings, start=variant.before)
-        learnt = quantiles_of(stack, x[asked]).mean(axis=0)
+        learnt = predict_quantiles(stack, x[asked]).mean(axis=0)
         forecast = variant.target.to_measured(learnt, full[asked])
         median[asked] = forecast[:, LEVELS.index(0.5)]
     return np.asarray(100 * np.abs(median / measured - 1))
@@ -102,7 +102,7 @@ class Config:
         self._settings, self._hidden = settings, hidden
 
     def __call__(self, rows: int, variant: Variant) -> FitConfig:
-        config = self._settings.of(rows, goes_on=variant.before is not None)
+        config = self._settings.of(rows, is_fine_tuning=variant.before is not None)
         return replace(config, ensemble=1, hidden=self._hidden or config.hidden)
 
 
@@ -111,9 +111,9 @@ def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -
     others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
     full = feature_matrix(others, "full")
     y = TARGET.to_learnt(others[TARGET.column].to_numpy(np.float64), full)
-    config = replace(settings.of(len(others), goes_on=False), ensemble=1)
+    config = replace(settings.of(len(others), is_fine_tuning=False), ensemble=1)
     return fit_scalar(
-        transform_features(full, "full"), y, np.ones((1, len(y))), inputs_of(TARGET.inputs, "full"),
+        transform_features(full, "full"), y, np.ones((1, len(y))), select_inputs(TARGET.inputs, "full"),
         config,
     )  # fmt: skip
 
@@ -123,7 +123,7 @@ def shown(found: np.ndarray) -> str:
 
 
 def main() -> None:
-    settle_torch()
+    make_torch_deterministic()
     settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     here = ((solo["device_kind"] == "rtx-3090") & (solo["full.trains"] == 1)).to_numpy(

@@ -23,7 +23,7 @@ from presage.features.device.local_device import detect
 from presage.features.forecast import Forecast
 from presage.features.job.job import JobFeatures, public_version
 from presage.features.placement import Placement
-from presage.models.registry.champion import peek_champion
+from presage.models.registry.champion import find_champion_id
 from presage.models.registry.uri import configured_uri
 from presage.pipelines.profiling.running.measure import measure_colocated, measure_solo
 from presage.pipelines.profiling.running.run_options import RunOptions
@@ -103,7 +103,7 @@ def server() -> Iterator[str]:
     """`presage serve` on any free port; its address. Stopped at the end."""
     registry = configured_uri()
     what = ["--registry", registry]
-    if peek_champion(registry) is None:
+    if find_champion_id(registry) is None:
         print("the gate let no release through (data/decision.json says why): serving the newest")
         what = ["--release", "data/release"]
     command = [sys.executable, "-m", "presage", "serve", *what, "--port", "0"]

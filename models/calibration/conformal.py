@@ -34,7 +34,7 @@ def conformal_margin(y: Array, low: Array, high: Array, *, coverage: float) -> f
     ----------
     Romano, Patterson, Candes: Conformalized Quantile Regression, NeurIPS 2019, Alg. 1.
     """
-    rank = _rank(len(y), coverage)
+    rank = _score_rank(len(y), coverage)
     scores = np.maximum(low - y, y - high)
     return float(np.partition(scores, rank - 1)[rank - 1])
 
@@ -51,7 +51,7 @@ def calibrate(quantiles: Array, margins: dict[float, float], levels: tuple[float
         low, high = levels.index(level), len(levels) - 1 - levels.index(level)
         out[:, low] -= margin
         out[:, high] += margin
-    return _in_order(out, middle)
+    return _sort_outwards(out, middle)
 
 
 def cv_plus(
@@ -90,7 +90,7 @@ def cv_plus(
     middle = levels.index(0.5)
     for low in range(middle):
         high = len(levels) - 1 - low
-        rank = _rank(len(y), 1 - 2 * levels[low])
+        rank = _score_rank(len(y), 1 - 2 * levels[low])
         score = np.maximum(left_out[:, low] - y, y - left_out[:, high])[:, None]
         for start in range(0, asked.shape[1], _BLOCK):
             block = slice(start, start + _BLOCK)
@@ -98,13 +98,13 @@ def cv_plus(
             lower, upper = ends[..., low] - score, ends[..., high] + score
             out[block, low] = np.partition(lower, len(y) - rank, axis=0)[len(y) - rank]
             out[block, high] = np.partition(upper, rank - 1, axis=0)[rank - 1]
-    return _in_order(out, middle)
+    return _sort_outwards(out, middle)
 
 
 _BLOCK = 256  # rows asked at once: every one meets every row that was left out
 
 
-def _rank(rows: int, coverage: float) -> int:
+def _score_rank(rows: int, coverage: float) -> int:
     """Which score, counted from the least, gives the coverage."""
     # 1e-9: (9 + 1) * 0.9 is 9.000000000000002 in floating point.
     rank = math.ceil((rows + 1) * coverage - 1e-9)
@@ -117,7 +117,7 @@ def _rank(rows: int, coverage: float) -> int:
     return rank
 
 
-def _in_order(quantiles: Array, middle: int) -> Array:
+def _sort_outwards(quantiles: Array, middle: int) -> Array:
     """From the median outwards, in place: no margin may turn an interval inside out."""
     for i in range(middle - 1, -1, -1):
         quantiles[:, i] = np.minimum(quantiles[:, i], quantiles[:, i + 1])

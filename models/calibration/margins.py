@@ -16,7 +16,7 @@ from presage.system.arrays import Mask, Names
 
 ByLevel = dict[float, float]  # by the lower level of an interval
 
-LEAST_OF_DEVICE = 100  # rows that margins of its own take
+MIN_DEVICE_ROWS = 100  # rows that margins of its own take
 
 
 @dataclass(frozen=True)
@@ -25,29 +25,29 @@ class Margins:
 
     Attributes
     ----------
-    everywhere : ByLevel
+    default : ByLevel
         Of every device that has none of its own.
-    strangers : ByLevel
+    out_of_domain : ByLevel
         What the ends move further where a job is out of domain.
     devices : tuple of (tuple of float, ByLevel)
         Those of a device, by what networks see of its identity.
     """
 
-    everywhere: ByLevel
-    strangers: ByLevel
+    default: ByLevel
+    out_of_domain: ByLevel
     devices: tuple[tuple[tuple[float, ...], ByLevel], ...] = ()
 
     @property
-    def of_strangers(self) -> ByLevel:
+    def total_out_of_domain(self) -> ByLevel:
         """Of a job out of domain, on a device without its own."""
-        return {level: self.everywhere[level] + more for level, more in self.strangers.items()}
+        return {level: self.default[level] + more for level, more in self.out_of_domain.items()}
 
 
-def by_device(asked: Names, known: Names) -> Iterator[tuple[Mask, Mask]]:
+def split_by_device(asked: Names, known: Names) -> Iterator[tuple[Mask, Mask]]:
     """Which rows asked, and which rows calibrate them: those of the device, or all where few.
 
     ``asked`` and ``known`` are the devices of rows that need an interval and of rows measured.
     """
     for device in np.unique(asked):
         own = known == device
-        yield asked == device, own if own.sum() >= LEAST_OF_DEVICE else np.ones_like(own)
+        yield asked == device, own if own.sum() >= MIN_DEVICE_ROWS else np.ones_like(own)

@@ -20,7 +20,7 @@ from presage.features.columns.schema import FEATURE_SETS, columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU, device_classes
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
 from presage.features.job.job import PRECISIONS
-from presage.models.release.manifest import entries, number, numbers, texts
+from presage.models.release.manifest import parse_list, parse_number, parse_numbers, parse_texts
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask, Matrix
 
 SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
@@ -29,7 +29,7 @@ SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
 # of a sample lie inside those of what it was drawn from. Rounding is all that a constant one has.
 MARGIN, ROUNDING = 0.05, 1e-3
 # Models in training that are farther from any other than the radius: they would be strangers.
-STRANGE = 0.05
+OUTLIER_FRACTION = 0.05
 PROTOTYPES, SAMPLE = 256, 512
 # Of what a release vouches for, the mixtures are kept to this many digits.
 DIGITS = 4
@@ -39,8 +39,8 @@ ROWS_AT_ONCE = 16
 
 _SIZES = np.array([columns("full").index(name) for name in SIZES])
 _OFFSETS = np.array([FEATURE_SETS["full"][i].log_offset for i in _SIZES], dtype=np.float64)
-_FIRST_CELL = columns("full").index(f"time_share.{OPERATOR_BUCKETS[0]}")
-_CELLS = slice(_FIRST_CELL, _FIRST_CELL + len(OPERATOR_BUCKETS))
+_FIRST_BUCKET = columns("full").index(f"time_share.{OPERATOR_BUCKETS[0]}")
+_BUCKETS = slice(_FIRST_BUCKET, _FIRST_BUCKET + len(OPERATOR_BUCKETS))
 _UNKNOWN_OPS = columns("full").index("unknown_ops")
 # Tests, in the order in which their reasons come; one for each size.
 _PRECISION, _UNKNOWN, _SIZE = range(3)
@@ -148,7 +148,7 @@ class Domain:
         mixture = _mixtures(features[None])
         return self._mixture(mixture[0], int(self._likeness(mixture).argmax()))
 
-    def joined(self, other: Domain) -> Domain:
+    def union(self, other: Domain) -> Domain:
         """Where either vouches; strange by this one's measure."""
         return Domain(
             self.precisions | other.precisions,
@@ -204,7 +204,9 @@ def contains(domains: Mapping[str, Domain], features: FloatMatrix, precisions: I
     return out
 
 
-def reasons(domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints) -> list[str]:
+def explain_out_of_domain(
+    domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints
+) -> list[str]:
     """Why each row is a stranger, "" where it is none; parameters are those of :func:`contains`."""
     classes = device_classes(features)
     out = np.array([f"no job was measured on a {name}" for name in classes], dtype=object)
@@ -227,7 +229,7 @@ def _by_class(
             yield domain, np.flatnonzero(on_gpu == (name == GPU))
 
 
-def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
+def fit_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
     """The domain of training rows (rows, columns of the full set)."""
     sizes, mixtures = _sizes(features), _mixtures(features)
     kept = _prototypes(mixtures)
@@ -240,7 +242,7 @@ def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[s
     )
 
 
-def read_domain(content: Mapping[str, Any]) -> Domain:
+def parse_domain(content: Mapping[str, Any]) -> Domain:
     """The domain that a manifest holds.
 
     Raises
@@ -250,8 +252,8 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
     """
     if tuple(content["cells"]) != OPERATOR_BUCKETS:
         raise ValueError("domain: other cells than this version's")
-    rows = entries(content["mixtures"], "mixtures")
-    radius = number(content["radius"], "radius")
+    rows = parse_list(content["mixtures"], "mixtures")
+    radius = parse_number(content["radius"], "radius")
     if not rows or not 0 <= radius <= 1:
         raise ValueError("domain: no mixtures, or a radius that is no distance of mixtures")
     mixtures = np.zeros((len(rows), len(OPERATOR_BUCKETS)))
@@ -259,12 +261,12 @@ def read_domain(content: Mapping[str, Any]) -> Domain:
         for cell, root in roots.items():
             if not 0 <= int(cell) < len(OPERATOR_BUCKETS):
                 raise ValueError(f"domain: no cell {int(cell)}")
-            mixtures[row, int(cell)] = number(root, "a mixture")
+            mixtures[row, int(cell)] = parse_number(root, "a mixture")
     if mixtures.min() < 0 or mixtures.max() > 1:
         raise ValueError("domain: a mixture's part is not between 0 and 1")
-    bounds = [numbers(content["sizes"][name], f"sizes.{name}") for name in SIZES]
+    bounds = [parse_numbers(content["sizes"][name], f"sizes.{name}") for name in SIZES]
     low, high = np.array(bounds, dtype=np.float64).T
-    precisions = texts(content["precisions"], "precisions")
+    precisions = parse_texts(content["precisions"], "precisions")
     return Domain(frozenset(precisions), low, high, mixtures, radius)
 
 
@@ -274,7 +276,7 @@ def _sizes(features: FloatMatrix) -> Array:
 
 
 def _mixtures(features: FloatMatrix) -> Array:
-    roots: Array = np.sqrt(features[:, _CELLS], dtype=np.float64)
+    roots: Array = np.sqrt(features[:, _BUCKETS], dtype=np.float64)
     return roots
 
 
@@ -285,7 +287,7 @@ def _squares(mixtures: Array, known: Array) -> Array:
     return out
 
 
-def _distance(mixtures: Array, one: Array) -> Array:
+def _distances_to(mixtures: Array, one: Array) -> Array:
     """Hellinger distance of each mixture from one, of shape (1, cells)."""
     return np.sqrt(_squares(mixtures, one)[:, 0] / 2)
 
@@ -293,10 +295,10 @@ def _distance(mixtures: Array, one: Array) -> Array:
 def _prototypes(mixtures: Array) -> list[int]:
     """Positions, farthest first (Gonzalez, 1985): every mixture is near one of them."""
     chosen = [0]
-    distance = _distance(mixtures, mixtures[:1])
+    distance = _distances_to(mixtures, mixtures[:1])
     while len(chosen) < min(PROTOTYPES, len(mixtures)) and distance.max() > 0:
         chosen.append(int(distance.argmax()))
-        distance = np.minimum(distance, _distance(mixtures, mixtures[chosen[-1:]]))
+        distance = np.minimum(distance, _distances_to(mixtures, mixtures[chosen[-1:]]))
     return chosen
 
 
@@ -307,4 +309,4 @@ def _radius(mixtures: Array, kept: list[int], models: np.ndarray[Any, Any]) -> f
     squares[models[sample][:, None] == models[kept]] = np.inf
     least = squares.min(axis=1)
     least = least[np.isfinite(least)]  # infinite where there is one model alone
-    return float(np.sqrt(np.quantile(least, 1 - STRANGE) / 2)) if len(least) else 0.0
+    return float(np.sqrt(np.quantile(least, 1 - OUTLIER_FRACTION) / 2)) if len(least) else 0.0

@@ -40,20 +40,20 @@ from presage.system.arrays import Array
 
 COVERAGE = 0.8
 IN_DOMAIN = "in_domain"  # of the input, asked like a quantity
-_SLICES = 3  # that an outcome is in: all, its device, its family
+_SLICES_PER_OUTCOME = 3  # that an outcome is in: all, its device, its family
 # Callers name devices and families, and bring jobs, so what is remembered of them is bounded: those
 # that the release does not know are one slice, and of a job that has not run for long nothing is.
-OTHER = "other"
-_MOST_JOBS = 20_000
-_MOST_RUNS = 64  # of a job, that its next is ranked among; then its history begins anew
-_LEAST_RATIO = 1e-9
+OTHER_SLICE = "other"
+_MAX_JOBS = 20_000
+_MAX_RUNS = 64  # of a job, that its next is ranked among; then its history begins anew
+_MIN_RATIO = 1e-9
 _RECENT = 20  # runs that say how far a change went
 
-NO_DRIFT, MISSES, CHANGED, STRANGERS = "", "missed", "changed", "strangers"
+NO_DRIFT, MISSED, CHANGED, OUT_OF_DOMAIN = "", "missed", "changed", "strangers"
 
 # By predictor and slice ("", "device cpu-2", "family cnn"): of how many rows; mape; how many per
 # cent were below and above their 80 % interval, and in domain.
-Promises = Mapping[str, Mapping[str, Mapping[str, float]]]
+Guarantees = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DriftPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedQuantity:
     """One quantity of an outcome beside its forecast.
 
     Attributes
@@ -158,23 +158,23 @@ class Row:
     noticed_after: int | None
 
 
-class Drift:
+class DriftMonitor:
     """Outcomes of one release, in the order in which they came, and what they add up to.
 
     Parameters
     ----------
-    promises : Promises
+    guarantees : Promises
         Of the release; where it makes none, what an 80 % interval says.
     """
 
-    def __init__(self, promises: Promises, policy: DriftPolicy) -> None:
-        self._promises, self._policy = promises, policy
+    def __init__(self, guarantees: Guarantees, policy: DriftPolicy) -> None:
+        self._promises, self._policy = guarantees, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
         self._predictors = {one.forecast_field: name for name, one in QUANTITIES.items()}
-        self._known = frozenset(name for by_slice in promises.values() for name in by_slice)
+        self._known = frozenset(name for by_slice in guarantees.values() for name in by_slice)
 
-    def add(self, outcome: Sequence[Judged]) -> None:
+    def add(self, outcome: Sequence[JudgedQuantity]) -> None:
         """Take all that one outcome says."""
         for judged in outcome[:1]:
             if judged.job not in self._jobs:
@@ -189,7 +189,7 @@ class Drift:
             # the change would become what is usual, and seem to be over.
             _, of_device, *_ = streams
             if not runs or of_device.drift != CHANGED:
-                if len(runs) == _MOST_RUNS:
+                if len(runs) == _MAX_RUNS:
                     runs.clear()
                 runs.append(judged.measured)
 
@@ -199,44 +199,46 @@ class Drift:
         known = sorted(self._streams, key=lambda of: (order.index(of[0]), of[1]))
         return [self._streams[of].row(*of) for of in known]
 
-    def _runs_of(self, judged: Judged) -> list[float]:
+    def _runs_of(self, judged: JudgedQuantity) -> list[float]:
         of_job = self._jobs.pop(judged.job, {})
         self._jobs[judged.job] = of_job
-        if len(self._jobs) > _MOST_JOBS:
+        if len(self._jobs) > _MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]
         return of_job.setdefault(judged.quantity, [])
 
-    def _streams_of(self, quantity: str, judged: Judged) -> Iterator[_Stream]:
+    def _streams_of(self, quantity: str, judged: JudgedQuantity) -> Iterator[_Stream]:
         for told in judged.slices:
             name = told
             if told and told not in self._known:
-                name = f"{told.partition(' ')[0]} {OTHER}"
+                name = f"{told.partition(' ')[0]} {OTHER_SLICE}"
             stream = self._streams.get((quantity, name))
             if stream is None:
-                stream = _Stream(self._promise(quantity, name), self._policy)
+                stream = _Stream(self._expectation(quantity, name), self._policy)
                 self._streams[quantity, name] = stream
             yield stream
 
-    def _promise(self, quantity: str, slice_name: str) -> _Promise:
+    def _expectation(self, quantity: str, slice_name: str) -> _Expectation:
         tolerance = self._policy.tolerance
         if quantity == IN_DOMAIN:
             found = min(
-                (_of(by_slice, slice_name) for by_slice in self._promises.values()),
+                (_slice_figures(by_slice, slice_name) for by_slice in self._promises.values()),
                 key=lambda figures: figures.get(IN_DOMAIN, 100.0),
                 default={},
             )
             inside = found.get(IN_DOMAIN, 0.0) / 100
-            allowed = _at_most(1 - inside, found.get("rows", 0.0), tolerance)
-            return _Promise(inside, None, allowed_strangers=allowed)
-        found = _of(self._promises.get(self._predictors.get(quantity, ""), {}), slice_name)
+            allowed = _upper_bound(1 - inside, found.get("rows", 0.0), tolerance)
+            return _Expectation(inside, None, allowed_strangers=allowed)
+        found = _slice_figures(
+            self._promises.get(self._predictors.get(quantity, ""), {}), slice_name
+        )
         tail = (1 - COVERAGE) / 2
         below, above = (found.get(side, 100 * tail) / 100 for side in ("below", "above"))
         rows = found.get("rows", math.inf)
-        return _Promise(
+        return _Expectation(
             1 - below - above,
             found.get("mape"),
-            allowed_below=_at_most(max(below, tail), rows, tolerance),
-            allowed_above=_at_most(max(above, tail), rows, tolerance),
+            allowed_below=_upper_bound(max(below, tail), rows, tolerance),
+            allowed_above=_upper_bound(max(above, tail), rows, tolerance),
         )
 
 
@@ -245,16 +247,18 @@ def judged_quantities() -> list[str]:
     return [*job_quantities(), INTERFERENCE.forecast_field, IN_DOMAIN]
 
 
-def _streams_of_an_outcome() -> int:
+def _streams_per_outcome() -> int:
     """Return how many streams one outcome may enter: solo quantities and its input, by slice."""
-    return (len(solo_quantities()) + 1) * _SLICES
+    return (len(solo_quantities()) + 1) * _SLICES_PER_OUTCOME
 
 
-def _of(by_slice: Mapping[str, Mapping[str, float]], slice_name: str) -> Mapping[str, float]:
+def _slice_figures(
+    by_slice: Mapping[str, Mapping[str, float]], slice_name: str
+) -> Mapping[str, float]:
     return by_slice.get(slice_name) or by_slice.get("") or {}
 
 
-def _at_most(part: float, rows: float, tolerance: float) -> float:
+def _upper_bound(part: float, rows: float, tolerance: float) -> float:
     """What a part of so many rows may truly be, by Wilson's bound at 95 %, and the tolerance."""
     z = 1.645
     if rows == 0:
@@ -265,7 +269,7 @@ def _at_most(part: float, rows: float, tolerance: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Promise:
+class _Expectation:
     """What a release said of a slice, as parts of all; what is allowed may truly be so."""
 
     coverage: float
@@ -279,7 +283,7 @@ class _Promise:
 class _Stream:
     """One quantity in one slice."""
 
-    promise: _Promise
+    expectation: _Expectation
     policy: DriftPolicy
     jobs: int = 0
     runs: int = 0
@@ -289,14 +293,16 @@ class _Stream:
     strangers: EDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        threshold = float(self.policy.false_alarm_outcomes * _streams_of_an_outcome())
+        threshold = float(self.policy.false_alarm_outcomes * _streams_per_outcome())
         self.misses, self.changes, self.strangers = (EDetector(threshold) for _ in range(3))
-        self._interval = interval_factors(self.promise.allowed_below, self.promise.allowed_above)
-        self._event = event_factors(self.promise.allowed_strangers)
+        self._interval = interval_factors(
+            self.expectation.allowed_below, self.expectation.allowed_above
+        )
+        self._event = event_factors(self.expectation.allowed_strangers)
         self._window: deque[tuple[float, bool]] = deque(maxlen=self.policy.window)
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
-    def add(self, judged: Judged, before: Sequence[float]) -> None:
+    def add(self, judged: JudgedQuantity, before: Sequence[float]) -> None:
         """Take a run of a job, and what the runs of the same job before it had."""
         self.runs += 1
         inside = judged.low <= judged.measured <= judged.high
@@ -304,7 +310,9 @@ class _Stream:
             self._window.append((_ratio(judged.measured, judged.median), inside))
         if before:
             told = np.array(before)
-            self.changes.add(rank_factors(smoothed_rank(judged.measured, told, _tie(judged))))
+            self.changes.add(
+                rank_factors(smoothed_rank(judged.measured, told, _tie_breaker(judged)))
+            )
             self._recent.append(_ratio(judged.measured, float(np.median(told))))
         self.jobs += not before
         # Beyond its domain an interval promises nothing. Once more miss for certain, all runs are
@@ -314,7 +322,7 @@ class _Stream:
             self.misses.add(self._interval[INSIDE if inside else missed])
         self._notice()
 
-    def add_input(self, judged: Judged) -> None:
+    def add_input(self, judged: JudgedQuantity) -> None:
         """Take a job that was not seen before."""
         self.jobs, self.runs = self.jobs + 1, self.runs + 1
         self._window.append((1.0, judged.in_domain))
@@ -324,7 +332,7 @@ class _Stream:
     def row(self, quantity: str, slice_name: str) -> Row:
         """What it adds up to."""
         # Of a measured zero, or next to it, no error is known.
-        ratios = np.array([r for r, _ in self._window if math.isfinite(r) and r > _LEAST_RATIO])
+        ratios = np.array([r for r, _ in self._window if math.isfinite(r) and r > _MIN_RATIO])
         inside = [ok for _, ok in self._window]
         is_input = quantity == IN_DOMAIN
         return Row(
@@ -333,9 +341,9 @@ class _Stream:
             self.jobs,
             self.runs,
             None if is_input else _mean(100 * np.abs(1 - 1 / ratios)),
-            self.promise.mape,
+            self.expectation.mape,
             100 * sum(inside) / len(inside) if inside else None,
-            100 * self.promise.coverage,
+            100 * self.expectation.coverage,
             None if is_input or not len(ratios) else float(np.median(ratios)),
             self._change(),
             max(found.evidence for found in (self.misses, self.changes, self.strangers)),
@@ -347,13 +355,13 @@ class _Stream:
     def drift(self) -> str:
         """What has drifted; "" if nothing has."""
         if self.misses.alarm:
-            return MISSES
+            return MISSED
         change = self._change()
         if self.changes.alarm and change is not None:
             least = self.policy.least_change
             if not 1 / (1 + least) < change < 1 + least:
                 return CHANGED
-        return STRANGERS if self.strangers.alarm else NO_DRIFT
+        return OUT_OF_DOMAIN if self.strangers.alarm else NO_DRIFT
 
     def _change(self) -> float | None:
         known = [ratio for ratio in self._recent if math.isfinite(ratio)]
@@ -372,7 +380,7 @@ def _mean(values: Array) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _tie(judged: Judged) -> float:
+def _tie_breaker(judged: JudgedQuantity) -> float:
     """Between 0 and 1, as if by chance, and the same again."""
     digest = hashlib.sha256(f"{judged.quantity} {judged.key}".encode()).digest()
     return (int.from_bytes(digest[:7]) + 0.5) / 2**56

@@ -26,9 +26,9 @@ _RATES = np.array([0.1, 0.25, 0.5, 0.75])
 # the power, the more is staked there. Where few came, all that can be said is in which half it is.
 _ENDS = np.array([0.1, 0.3, 0.6])
 _HALVES = np.array([0.75, 0.95])
-_LEAST_RANK = 1e-9
-_SURE = 0.95  # what may happen that often is no surprise when it always does
-_OVER = 0.01  # evidence below which an alarm ends
+_MIN_RANK = 1e-9
+_CERTAIN_RATE = 0.95  # what may happen that often is no surprise when it always does
+_ALARM_END = 0.01  # evidence below which an alarm ends
 
 
 class EDetector:
@@ -55,7 +55,7 @@ class EDetector:
         # No sum grows beyond an alarm by itself: what has passed is forgotten in as many outcomes.
         most = self._threshold * len(factors)
         self._sums = np.minimum((self._sums + 1) * factors, most)
-        self.alarm = self.evidence >= (_OVER if self.alarm else 1)
+        self.alarm = self.evidence >= (_ALARM_END if self.alarm else 1)
 
     @property
     def evidence(self) -> float:
@@ -87,7 +87,7 @@ def rank_factors(rank: float) -> Array:
 
     ``rank`` is uniform from 0 to 1 for as long as they have not (:func:`smoothed_rank`).
     """
-    ends = np.maximum([[rank], [1 - rank]], _LEAST_RANK)
+    ends = np.maximum([[rank], [1 - rank]], _MIN_RANK)
     near_an_end = _ENDS * ends ** (_ENDS - 1)
     in_a_half = 2 * np.where(ends < 0.5, _HALVES, 1 - _HALVES)
     return np.concatenate([near_an_end.ravel(), in_a_half.ravel()])
@@ -106,7 +106,7 @@ def smoothed_rank(value: float, before: Array, tie: float) -> float:
 
 
 def _rate_factors(allowed: float) -> tuple[Array, Array]:
-    if allowed >= _SURE:
+    if allowed >= _CERTAIN_RATE:
         return np.ones_like(_RATES), np.ones_like(_RATES)
     rates = allowed + (1 - allowed) * _RATES
     return rates / allowed, (1 - rates) / (1 - allowed)

@@ -39,7 +39,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HoldoutForecasts:
     """One predictor's forecasts of the held-out rows, beside what was measured.
 
     Attributes
@@ -81,7 +81,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRelease:
     """A release as the gate sees it.
 
     Attributes
@@ -93,7 +93,7 @@ class Scored:
         Digests of the jobs that it was trained on; None where it does not say.
     """
 
-    predictors: Mapping[str, HeldOut]
+    predictors: Mapping[str, HoldoutForecasts]
     size_bytes: int
     trained_on: frozenset[str] | None
 

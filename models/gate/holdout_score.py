@@ -17,9 +17,9 @@ from presage.errors import ReleaseError, TableError, TrainingError
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.job.job_table import precision_codes
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
+from presage.models.gate.holdout_forecasts import HoldoutForecasts, Interval, ScoredRelease
 from presage.models.release.release import MANIFEST, Release
-from presage.models.training.solo_rows import positions_alone
+from presage.models.training.solo_rows import find_solo_rows
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.system.arrays import Array, Mask
 
@@ -30,7 +30,9 @@ COVERAGES = (0.8, 0.9)
 _WARM_UP, _BLOCKS, _CALLS = 20, 5, 40
 
 
-def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> Scored:
+def score_release(
+    release: Release, solo: pd.DataFrame, interference: pd.DataFrame
+) -> ScoredRelease:
     """What a release's predictors say of the held-out jobs' rows.
 
     Parameters
@@ -49,7 +51,7 @@ def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> S
     ReleaseError
         A model cannot be run, or its answer breaks the contract in ``models/release/release.py``.
     """
-    models = {name: _Model(release, name) for name in release.predictors}
+    models = {name: _OnnxModel(release, name) for name in release.predictors}
     held_out = {
         name: _score_solo(release, model, solo)
         for name, model in models.items()
@@ -57,10 +59,10 @@ def score(release: Release, solo: pd.DataFrame, interference: pd.DataFrame) -> S
     }
     held_out[INTERFERENCE.name] = _score_interference(release, models, solo, interference)
     files = [release.folder / MANIFEST, *map(release.model_path, models)]
-    return Scored(held_out, sum(path.stat().st_size for path in files), release.trained_on)
+    return ScoredRelease(held_out, sum(path.stat().st_size for path in files), release.trained_on)
 
 
-class _Model:
+class _OnnxModel:
     """One ONNX file on one thread."""
 
     def __init__(self, release: Release, predictor: str) -> None:
@@ -110,7 +112,7 @@ class _Model:
         return ReleaseError(f"{self._path}: {first_line}; train it again with this version")
 
 
-def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> HeldOut:
+def _score_solo(release: Release, model: _OnnxModel, solo: pd.DataFrame) -> HoldoutForecasts:
     column = QUANTITIES[model.predictor].column
     told = solo[solo[column].notna()]
     held_out = told[job_folds(list(told["job_id"])) == HELD_OUT_FOLD]
@@ -119,25 +121,25 @@ def _score_solo(release: Release, model: _Model, solo: pd.DataFrame) -> HeldOut:
             f"none of {len(told)} measured jobs is held out to judge {model.predictor} by; "
             "measure more with `presage profile`"
         )
-    features = _features(release, held_out)
-    return _held_out(
+    features = _feature_rows(release, held_out)
+    return _make_forecasts(
         release,
         held_out,
         held_out[column].to_numpy(np.float64),
         model.quantiles({"features": features}),
-        _at_home(release, model.predictor, held_out, held_out),
+        _is_in_domain(release, model.predictor, held_out, held_out),
         model.latency_us({"features": features[:1]}),
     )
 
 
 def _score_interference(
     release: Release,
-    models: Mapping[str, _Model],
+    models: Mapping[str, _OnnxModel],
     solo: pd.DataFrame,
     interference: pd.DataFrame,
-) -> HeldOut:
+) -> HoldoutForecasts:
     """Of the victims whose job is held out, whoever runs beside them."""
-    is_held = _held_victims(interference)
+    is_held = _is_holdout_victim(interference)
     wanted = interference["colocation"].isin(interference["colocation"][is_held])
     if not wanted.any():
         raise TrainingError(
@@ -147,7 +149,7 @@ def _score_interference(
     rows = interference[wanted].sort_values(["colocation", "member"])
     groups = rows.groupby("colocation", sort=True)
     where, slot = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
-    alone = _solo_rows(solo, rows)
+    alone = _find_solo_rows(solo, rows)
     columns = _member_columns(release, models, alone)
     shape = (int(where.max()) + 1, int(slot.max()) + 1)
     members, mask = np.zeros((*shape, columns.shape[1]), np.float32), np.zeros(shape, np.float32)
@@ -155,14 +157,14 @@ def _score_interference(
 
     model = models[INTERFERENCE.name]
     of_row = model.quantiles({"members": members, "mask": mask})[where, slot]
-    victims = _held_victims(rows)
+    victims = _is_holdout_victim(rows)
     first = int((where == 0).sum())  # without the padding that larger co-locations asked for
     # Strange company makes a victim's slowdown strange, and so does more of it.
-    at_home = _at_home(release, model.predictor, rows, alone)
+    at_home = _is_in_domain(release, model.predictor, rows, alone)
     at_home = pd.Series(at_home).groupby(where).transform("all").to_numpy(bool)
     most = alone["device_class"].map(release.max_members).fillna(1).to_numpy()
     at_home = at_home & (rows["members"].to_numpy() <= most)
-    return _held_out(
+    return _make_forecasts(
         release,
         rows[victims],
         rows["slowdown"].to_numpy(np.float64)[victims],
@@ -172,7 +174,7 @@ def _score_interference(
     )
 
 
-def _held_victims(rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _is_holdout_victim(rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which members are held out, of those whose slowdown was measured."""
     known = rows["slowdown"].notna().to_numpy(bool)
     held: np.ndarray[Any, np.dtype[np.bool_]] = known & (
@@ -181,9 +183,9 @@ def _held_victims(rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return held
 
 
-def _solo_rows(solo: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _find_solo_rows(solo: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """The solo row of each member, in the members' order."""
-    positions = positions_alone(solo, rows)
+    positions = find_solo_rows(solo, rows)
     if (positions < 0).any():
         missing = rows.iloc[int(np.argmax(positions < 0))]
         raise TableError(
@@ -194,10 +196,10 @@ def _solo_rows(solo: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _member_columns(
-    release: Release, models: Mapping[str, _Model], alone: pd.DataFrame
+    release: Release, models: Mapping[str, _OnnxModel], alone: pd.DataFrame
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Features and the release's own solo medians, as its interference model takes them."""
-    features, median = _features(release, alone), release.levels.index(0.5)
+    features, median = _feature_rows(release, alone), release.levels.index(0.5)
     profile = {}
     for name in SOLO_PROFILE:
         known = alone["device_class"].isin(release.classes(name)).to_numpy(bool)
@@ -206,29 +208,31 @@ def _member_columns(
     return member_matrix(features.astype(np.float64), profile).astype(np.float32)
 
 
-def _features(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _feature_rows(release: Release, rows: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Raw features of shape (rows, columns), in the release's order."""
     return rows[[f"full.{name}" for name in release.columns]].to_numpy(np.float32)
 
 
-def _at_home(release: Release, predictor: str, rows: pd.DataFrame, alone: pd.DataFrame) -> Mask:
+def _is_in_domain(
+    release: Release, predictor: str, rows: pd.DataFrame, alone: pd.DataFrame
+) -> Mask:
     """Which rows' jobs, as they were ``alone``, and devices a predictor vouches for."""
     precisions = precision_codes(alone["precision"])
-    alike = release.contains(_features(release, alone).astype(np.float64), precisions)
+    alike = release.contains(_feature_rows(release, alone).astype(np.float64), precisions)
     known: Mask = rows["device_kind"].isin(release.trained_devices[predictor]).to_numpy(bool)
     return known & alike
 
 
-def _held_out(
+def _make_forecasts(
     release: Release,
     rows: pd.DataFrame,
     measured: Array,
     quantiles: Array,
     in_domain: Mask,
     latency_us: float,
-) -> HeldOut:
+) -> HoldoutForecasts:
     ends = {coverage: release.interval_levels(coverage) for coverage in COVERAGES}
-    return HeldOut(
+    return HoldoutForecasts(
         jobs=rows["job_id"].to_numpy(object),
         families=rows["family"].to_numpy(object),
         devices=rows["device_kind"].to_numpy(object),

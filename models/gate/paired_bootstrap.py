@@ -22,14 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from presage.models.gate.holdout_forecasts import HeldOut
+from presage.models.gate.holdout_forecasts import HoldoutForecasts
 from presage.system.arrays import Array, Int64s, Mask
 
-EVERYTHING = ""  # the slice of all rows
-SLICED = ("mape", "interval_score_90%")  # of a slice: one figure of medians, one of intervals
+ALL_ROWS = ""  # the slice of all rows
+SLICE_METRICS = (
+    "mape",
+    "interval_score_90%",
+)  # of a slice: one figure of medians, one of intervals
 
 _MEAN, _ROOT, _MEDIAN = "mean", "root of mean", "median"
-_AT_ONCE = 2_000_000  # weights that medians are computed of
+_MAX_WEIGHTS = 2_000_000  # weights that medians are computed of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +70,15 @@ class Change:
         return self.rise - reach, self.rise + reach
 
 
-def changes(
-    champion: Mapping[str, HeldOut],
-    challenger: Mapping[str, HeldOut],
+def paired_changes(
+    champion: Mapping[str, HoldoutForecasts],
+    challenger: Mapping[str, HoldoutForecasts],
     *,
     resamples: int,
     seed: int,
     min_jobs: int,
 ) -> Iterator[Change]:
-    """Every figure of every predictor on all rows, and those of ``SLICED`` on every slice.
+    """Every figure of every predictor on all rows, and those of ``SLICE_METRICS`` on every slice.
 
     Slices are the families and the devices with at least ``min_jobs`` jobs, but not all of them.
 
@@ -92,7 +95,7 @@ def changes(
         assert np.array_equal(ours.jobs, theirs.jobs), "both are judged by the same rows"
         both = _columns(theirs), _columns(ours)
         for name, rows in _slices(ours, min_jobs):
-            wanted = SLICED if name else both[1]
+            wanted = SLICE_METRICS if name else both[1]
             for metric in wanted:
                 kind, new = both[1][metric]
                 old = both[0][metric][1]
@@ -101,9 +104,9 @@ def changes(
                     yield Change(predictor, name, metric, *found)
 
 
-def _slices(held_out: HeldOut, min_jobs: int) -> Iterator[tuple[str, Mask]]:
+def _slices(held_out: HoldoutForecasts, min_jobs: int) -> Iterator[tuple[str, Mask]]:
     """All rows, then each family and each device that is not all of them."""
-    yield EVERYTHING, np.ones(len(held_out.jobs), bool)
+    yield ALL_ROWS, np.ones(len(held_out.jobs), bool)
     for kind, of_row in (("family", held_out.families), ("device", held_out.devices)):
         for value in sorted(set(of_row)):
             rows = of_row == value
@@ -111,7 +114,7 @@ def _slices(held_out: HeldOut, min_jobs: int) -> Iterator[tuple[str, Mask]]:
                 yield f"{kind} {value}", rows
 
 
-def _columns(held_out: HeldOut) -> dict[str, tuple[str, Array]]:
+def _columns(held_out: HoldoutForecasts) -> dict[str, tuple[str, Array]]:
     """Of each figure, how it sums up, and a value of each row; NaN where there is none."""
     y, median = held_out.measured, held_out.median
     scale = np.where(y == 0, np.nan, np.abs(y))
@@ -166,7 +169,7 @@ def _weighted_medians(values: Array, job: Int64s, counts: Int64s) -> Array:
     order = np.argsort(values, kind="stable")
     values, job = values[order], job[order]
     out = np.empty(len(counts))
-    step = max(1, _AT_ONCE // len(values))
+    step = max(1, _MAX_WEIGHTS // len(values))
     for start in range(0, len(counts), step):
         part = slice(start, start + step)
         up_to = np.cumsum(counts[part][:, job], axis=1)

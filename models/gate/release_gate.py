@@ -40,21 +40,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from presage.features.quantities.registry import QUANTITIES
-from presage.models.gate.holdout_forecasts import Figures, Scored
-from presage.models.gate.paired_bootstrap import EVERYTHING, Change, changes
+from presage.models.gate.holdout_forecasts import Figures, ScoredRelease
+from presage.models.gate.paired_bootstrap import ALL_ROWS, Change, paired_changes
 from presage.models.release.manifest import job_digest
 
 BETTER, WITHIN, WORSE = "better", "within", "worse"
 OUT_OF_BOUNDS, TOO_SLOW, TOO_LARGE = "out of bounds", "too slow", "too large"
 NOT_COMPARED = "not compared"
-REFUSING = (WORSE, OUT_OF_BOUNDS, TOO_SLOW, TOO_LARGE)
+REJECTING_VERDICTS = (WORSE, OUT_OF_BOUNDS, TOO_SLOW, TOO_LARGE)
 WHOLE_RELEASE = "release"  # in a row of the table, in place of a predictor
 
 _ROUNDING = 1e-6  # of percentages: 14 of 15 jobs is not out of bounds by a last digit
-_NAMED = 3  # jobs of many that a message names
+_MAX_NAMED_JOBS = 3  # jobs of many that a message names
 
 # Metrics that are compared with the champion's, and whether more is better.
-COMPARED = {
+COMPARED_METRICS = {
     "mape": False,
     "median_ape": False,
     "within_10pct": True,
@@ -66,7 +66,7 @@ COMPARED = {
 }
 # To vouch for more jobs is not to forecast them better, and whether narrower intervals are better
 # their score says, which counts the misses too.
-NEVER_BETTER = ("in_domain", "interval_width")
+NON_PROMOTING_METRICS = ("in_domain", "interval_width")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +116,19 @@ class GatePolicy:
     size_ratio: float
 
     def __post_init__(self) -> None:
-        if set(self.tolerance) != set(COMPARED):
+        if set(self.tolerance) != set(COMPARED_METRICS):
             raise ValueError(
                 f"promote.tolerance names {sorted(self.tolerance)}, must name "
-                f"{sorted(COMPARED)}; mend params.yaml"
+                f"{sorted(COMPARED_METRICS)}; mend params.yaml"
             )
         for quantity in QUANTITIES.values():
             own = quantity.gate_tolerance
-            if not (own.keys() <= set(COMPARED) and all(value >= 0 for value in own.values())):
+            if not (
+                own.keys() <= set(COMPARED_METRICS) and all(value >= 0 for value in own.values())
+            ):
                 raise ValueError(
                     f"quantity {quantity.name!r}: gate_tolerance={dict(own)}, must be >= 0 and "
-                    f"name some of {sorted(COMPARED)}"
+                    f"name some of {sorted(COMPARED_METRICS)}"
                 )
         at_least_0 = {name: getattr(self, name) for name in ("min_improvement", "coverage_points")}
         for name, value in {**self.tolerance, **at_least_0}.items():
@@ -140,7 +142,7 @@ class GatePolicy:
             if getattr(self, name) < least:
                 raise ValueError(f"promote.{name}={getattr(self, name)}, must be >= {least}")
 
-    def tolerance_of(self, predictor: str, metric: str) -> float:
+    def metric_tolerance(self, predictor: str, metric: str) -> float:
         """Return how much worse a metric may be, by the quantity or else by the policy."""
         quantity = QUANTITIES.get(predictor)
         own = {} if quantity is None else quantity.gate_tolerance
@@ -182,17 +184,19 @@ class Decision:
     rows: tuple[Row, ...]
 
 
-def decide(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> Decision:
+def decide(
+    champion: ScoredRelease | None, challenger: ScoredRelease, policy: GatePolicy
+) -> Decision:
     """Whether the challenger becomes champion; both were scored on the same rows."""
-    rows = tuple(_judge(champion, challenger, policy))
-    refused = [row for row in rows if row.verdict in REFUSING]
+    rows = tuple(_judge_figures(champion, challenger, policy))
+    refused = [row for row in rows if row.verdict in REJECTING_VERDICTS]
     better = [row for row in rows if row.verdict == BETTER]
-    if (complaint := _has_seen(challenger)) is not None:
+    if (complaint := _training_overlap(challenger)) is not None:
         return Decision(False, complaint, rows)
     if refused:
-        first = min(refused, key=_rank)
+        first = min(refused, key=_rejection_rank)
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-        return Decision(False, f"{_complaint(first)}{more}", rows)
+        return Decision(False, f"{_rejection_reason(first)}{more}", rows)
     if champion is None:
         reason = "no champion to compare with; coverage, latency and size in bounds"
         return Decision(True, reason, rows)
@@ -210,12 +214,12 @@ def decide(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> D
     first = min(better, key=lambda row: (row.metric != "mape", row.predictor))
     reason = (
         f"{len(better)} of {whole} figures are better, none is worse, nor on any of {slices} "
-        f"slices; {_name(first)} {_number(first.challenger)} after {_number(first.champion)}"
+        f"slices; {_figure_name(first)} {_format_number(first.challenger)} after {_format_number(first.champion)}"
     )
     return Decision(True, reason, rows)
 
 
-def seen_jobs(scored: Scored) -> list[str]:
+def judged_jobs_in_training(scored: ScoredRelease) -> list[str]:
     """Jobs that a release is judged by and was trained on."""
     trained_on = scored.trained_on or frozenset()
     return [job for job in scored.judged_jobs() if job_digest(job) in trained_on]
@@ -229,45 +233,49 @@ def coverage_bounds(nominal: float, jobs: int, policy: GatePolicy) -> tuple[floa
     return 100 * fewest / jobs, 100 * most / jobs
 
 
-def _has_seen(challenger: Scored) -> str | None:
+def _training_overlap(challenger: ScoredRelease) -> str | None:
     """Why it may not be judged by these jobs, None where it may."""
     if challenger.trained_on is None:
         return (
             "it does not say which jobs it was trained on, so nobody can tell whether it has seen "
             "those that it is judged by; make it again with `dvc repro`"
         )
-    if not (seen := seen_jobs(challenger)):
+    if not (seen := judged_jobs_in_training(challenger)):
         return None
-    named = ", ".join(seen[:_NAMED]) + (", ..." if len(seen) > _NAMED else "")
+    named = ", ".join(seen[:_MAX_NAMED_JOBS]) + (", ..." if len(seen) > _MAX_NAMED_JOBS else "")
     return (
         f"it was trained on {len(seen)} of the {len(challenger.judged_jobs())} jobs that it is "
         f"judged by: {named}"
     )
 
 
-def _judge(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> Iterator[Row]:
+def _judge_figures(
+    champion: ScoredRelease | None, challenger: ScoredRelease, policy: GatePolicy
+) -> Iterator[Row]:
     before = {} if champion is None else champion.figures()
-    compared = [] if champion is None else _changes(champion, challenger, policy)
+    compared = [] if champion is None else _compare_releases(champion, challenger, policy)
     risk = (1 - policy.confidence) / max(len(compared), 1)
     for predictor, figures in challenger.figures().items():
         old = before.get(predictor, {})
         changed = {c.metric: c for c in compared if (c.predictor, c.slice_name) == (predictor, "")}
         for metric, value in figures.items():
             if metric in changed:
-                yield _compare(changed[metric], risk, policy)
-            elif _family(metric) in COMPARED:
-                yield _row(predictor, metric, old.get(metric), value, None, None, NOT_COMPARED)
+                yield _judge_change(changed[metric], risk, policy)
+            elif _tolerance_key(metric) in COMPARED_METRICS:
+                yield _make_row(predictor, metric, old.get(metric), value, None, None, NOT_COMPARED)
             elif metric.startswith("coverage_"):
-                yield _cover(predictor, metric, old.get(metric), figures, policy)
+                yield _judge_coverage(predictor, metric, old.get(metric), figures, policy)
             elif metric == "latency_us":
-                yield _time(predictor, old.get(metric), value, policy)
-    yield _weigh(champion, challenger, policy)
-    yield from (_compare(change, risk, policy) for change in compared if change.slice_name)
+                yield _judge_latency(predictor, old.get(metric), value, policy)
+    yield _judge_size(champion, challenger, policy)
+    yield from (_judge_change(change, risk, policy) for change in compared if change.slice_name)
 
 
-def _changes(champion: Scored, challenger: Scored, policy: GatePolicy) -> list[Change]:
+def _compare_releases(
+    champion: ScoredRelease, challenger: ScoredRelease, policy: GatePolicy
+) -> list[Change]:
     return list(
-        changes(
+        paired_changes(
             champion.predictors,
             challenger.predictors,
             resamples=policy.resamples,
@@ -277,16 +285,16 @@ def _changes(champion: Scored, challenger: Scored, policy: GatePolicy) -> list[C
     )
 
 
-def _compare(change: Change, risk: float, policy: GatePolicy) -> Row:
+def _judge_change(change: Change, risk: float, policy: GatePolicy) -> Row:
     """A figure against the champion's: worse or better only beyond chance and tolerance."""
-    family = _family(change.metric)
-    old, more_is_better = change.champion, COMPARED[family]
+    family = _tolerance_key(change.metric)
+    old, more_is_better = change.champion, COMPARED_METRICS[family]
     low, high = change.interval(risk)
-    slack = policy.tolerance_of(change.predictor, family) * abs(old)
+    slack = policy.metric_tolerance(change.predictor, family) * abs(old)
     at_least, at_most = (old - slack, None) if more_is_better else (None, old + slack)
     gain, surely = (change.rise, low) if more_is_better else (-change.rise, -high)
     at_best = high if more_is_better else -low
-    can_promote = change.slice_name == EVERYTHING and family not in NEVER_BETTER
+    can_promote = change.slice_name == ALL_ROWS and family not in NON_PROMOTING_METRICS
     verdict = WITHIN
     if gain < -slack and at_best < 0:
         verdict = WORSE
@@ -299,35 +307,37 @@ def _compare(change: Change, risk: float, policy: GatePolicy) -> Row:
     )  # fmt: skip
 
 
-def _cover(
+def _judge_coverage(
     predictor: str, metric: str, old: float | None, figures: Figures, policy: GatePolicy
 ) -> Row:
     nominal = float(metric.removeprefix("coverage_").rstrip("%")) / 100
     low, high = coverage_bounds(nominal, int(figures["jobs"]), policy)
     within = low - _ROUNDING <= figures[metric] <= high + _ROUNDING
     verdict = WITHIN if within else OUT_OF_BOUNDS
-    return _row(predictor, metric, old, figures[metric], low, high, verdict)
+    return _make_row(predictor, metric, old, figures[metric], low, high, verdict)
 
 
-def _time(predictor: str, old: float | None, new: float, policy: GatePolicy) -> Row:
+def _judge_latency(predictor: str, old: float | None, new: float, policy: GatePolicy) -> Row:
     at_most = policy.latency_us
     if old is not None:
         at_most = min(at_most, max(policy.latency_ratio * old, policy.latency_free_us))
     verdict = WITHIN if new <= at_most else TOO_SLOW
-    return _row(predictor, "latency_us", old, new, None, at_most, verdict)
+    return _make_row(predictor, "latency_us", old, new, None, at_most, verdict)
 
 
-def _weigh(champion: Scored | None, challenger: Scored, policy: GatePolicy) -> Row:
+def _judge_size(
+    champion: ScoredRelease | None, challenger: ScoredRelease, policy: GatePolicy
+) -> Row:
     old = None if champion is None else champion.size_bytes
     at_most: float = policy.size_bytes
     if old is not None:
         at_most = min(at_most, policy.size_ratio * old)
     new = challenger.size_bytes
     verdict = WITHIN if new <= at_most else TOO_LARGE
-    return _row(WHOLE_RELEASE, "size_bytes", old, new, None, at_most, verdict)
+    return _make_row(WHOLE_RELEASE, "size_bytes", old, new, None, at_most, verdict)
 
 
-def _row(
+def _make_row(
     predictor: str,
     metric: str,
     old: float | None,
@@ -337,32 +347,32 @@ def _row(
     verdict: str,
 ) -> Row:
     """A figure over all rows, whose change nobody asks about."""
-    return Row(predictor, EVERYTHING, metric, old, new, None, None, at_least, at_most, verdict)
+    return Row(predictor, ALL_ROWS, metric, old, new, None, None, at_least, at_most, verdict)
 
 
-def _rank(row: Row) -> tuple[bool, float]:
+def _rejection_rank(row: Row) -> tuple[bool, float]:
     """Which of those that refuse is named: one of all rows, else the slice that is worst."""
     if not row.slice_name or not row.champion:
         return bool(row.slice_name), 0.0
     return True, -abs(row.challenger / row.champion - 1)
 
 
-def _complaint(row: Row) -> str:
+def _rejection_reason(row: Row) -> str:
     """Why a row refuses; without the microseconds, which differ from run to run."""
-    what = _name(row)
+    what = _figure_name(row)
     if row.verdict == TOO_SLOW:
         return f"{row.predictor} is too slow"
     if row.at_least is not None and row.challenger < row.at_least:
-        return f"{what} is {_number(row.challenger)}, at least {_number(row.at_least)} is asked"
-    return f"{what} is {_number(row.challenger)}, at most {_number(row.at_most)} is allowed"
+        return f"{what} is {_format_number(row.challenger)}, at least {_format_number(row.at_least)} is asked"
+    return f"{what} is {_format_number(row.challenger)}, at most {_format_number(row.at_most)} is allowed"
 
 
-def _name(row: Row) -> str:
+def _figure_name(row: Row) -> str:
     """A figure in words, with its slice."""
     return f"{row.predictor} {row.metric}" + (f" on {row.slice_name}" if row.slice_name else "")
 
 
-def _family(metric: str) -> str:
+def _tolerance_key(metric: str) -> str:
     """Metric whose tolerance applies: both intervals' widths share one, and their scores."""
     for name in ("interval_width", "interval_score"):
         if metric.startswith(name):
@@ -370,7 +380,7 @@ def _family(metric: str) -> str:
     return metric
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 

@@ -38,7 +38,7 @@ from presage.models.registry.uri import (
 from presage.models.release.release import MANIFEST, SIGNATURE, load_release, release_files
 from presage.system.files.atomic_folder import put_in_place
 
-KEPT_RELEASES = 16  # of a cache
+MAX_CACHED_RELEASES = 16  # of a cache
 
 _TIMEOUT_S = 5.0  # for the next bytes
 _LONGEST_S = 60.0  # for all of a file
@@ -88,7 +88,7 @@ def find_champion(uri: str) -> Champion | None:
         ) from error
 
 
-def peek_champion(uri: str) -> str | None:
+def find_champion_id(uri: str) -> str | None:
     """Release id of the champion; None where there is none, or where nobody can tell."""
     try:
         champion = find_champion(uri)
@@ -97,7 +97,7 @@ def peek_champion(uri: str) -> str | None:
     return None if champion is None else champion.release_id
 
 
-def lay_down(uri: str, champion: Champion, cache: Path, *, signed: bool = False) -> Path:
+def fetch_champion(uri: str, champion: Champion, cache: Path, *, signed: bool = False) -> Path:
     """The champion's folder in ``cache``, fetched unless it lies there whole.
 
     With ``signed`` it is always fetched, and its signature with it if it has one: a release may be
@@ -111,21 +111,21 @@ def lay_down(uri: str, champion: Champion, cache: Path, *, signed: bool = False)
         What came is not the release that was registered.
     """
     folder = cache / champion.release_id
-    if not signed and is_whole(folder):
-        _note_use(folder)
+    if not signed and is_intact(folder):
+        _mark_used(folder)
         return folder
     partial = cache / f".{champion.release_id}.{secrets.token_hex(4)}"
     try:
         partial.mkdir(parents=True)
-        _fetch(uri, champion, partial)
+        _fetch_files(uri, champion, partial)
         if signed:
             _fetch_signature(uri, champion, partial)
-        _check(uri, champion, partial)
-        with _alone(cache):
-            if signed or not is_whole(folder):  # another process may have been quicker
+        _check_fetched(uri, champion, partial)
+        with _locked(cache):
+            if signed or not is_intact(folder):  # another process may have been quicker
                 put_in_place(partial, folder)
-            _note_use(folder)
-            _forget_old(cache)
+            _mark_used(folder)
+            _evict_unused(cache)
     except OSError as error:
         raise RegistryError(
             f"{cache}: the champion cannot be laid down there ({error.strerror or error}); "
@@ -136,21 +136,21 @@ def lay_down(uri: str, champion: Champion, cache: Path, *, signed: bool = False)
     return folder
 
 
-def _note_use(folder: Path) -> None:
+def _mark_used(folder: Path) -> None:
     """Make it the one used last; another user's may be read, and not be noted."""
     with contextlib.suppress(PermissionError):
         os.utime(folder)
 
 
-def _forget_old(cache: Path) -> None:
+def _evict_unused(cache: Path) -> None:
     """Remove all releases but those used last; one that is asked for again is fetched again."""
     releases = [path for path in cache.iterdir() if (path / MANIFEST).is_file()]
     releases.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in releases[KEPT_RELEASES:]:
+    for path in releases[MAX_CACHED_RELEASES:]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def is_whole(folder: Path) -> bool:
+def is_intact(folder: Path) -> bool:
     """Whether the release that ``folder`` is named after lies there undamaged."""
     try:
         return load_release(folder).release_id == folder.name
@@ -158,7 +158,7 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
-def _check(uri: str, champion: Champion, fetched: Path) -> None:
+def _check_fetched(uri: str, champion: Champion, fetched: Path) -> None:
     """Refuse files that are not the champion's; errors name it, not a folder that goes away."""
     try:
         found = load_release(fetched).release_id
@@ -176,7 +176,7 @@ def _check(uri: str, champion: Champion, fetched: Path) -> None:
 
 
 @contextmanager
-def _alone(cache: Path) -> Iterator[None]:
+def _locked(cache: Path) -> Iterator[None]:
     """No other process puts a release in its place there; one that is killed lets go."""
     with (cache / ".lock").open("w") as lock:  # to write: NFS locks no other files
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -213,7 +213,7 @@ def _says_none(error: urllib.error.HTTPError) -> bool:
     return error.code in {400, 404} and code in _NO_CHAMPION
 
 
-def _fetch(uri: str, champion: Champion, to: Path) -> None:
+def _fetch_files(uri: str, champion: Champion, to: Path) -> None:
     try:
         _fetch_file(uri, champion, MANIFEST, to)
         for name in release_files(to)[1:]:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from presage.errors import RegistryError, ReleaseError
 from presage.models.registry.registry import SHORTEST_PREFIX
 from presage.models.registry.uri import CHAMPION, PREVIOUS
-from presage.models.release.manifest import job_digest, read_job_digests
+from presage.models.release.manifest import job_digest, parse_job_digests
 from presage.models.release.pretrained import pretrained_release
 from presage.models.release.release import load_release
 from presage.models.release.training_data import (
     CampaignFolder,
     CampaignRows,
-    LearntFrom,
-    learnt_from,
+    TrainingData,
+    read_training_data,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from presage.models.registry.registry import Registry
 
 # Releases of a checkout that may answer without being registered.
-LOCAL = (Path("data/release"), Path("data/pretrained/release"))
-_OUT = "out of ingest and featurize in dvc.yaml, or the rows out of its tables"
+LOCAL_FOLDERS = (Path("data/release"), Path("data/pretrained/release"))
+_REMOVE_FROM = "out of ingest and featurize in dvc.yaml, or the rows out of its tables"
 # Campaigns that a stage makes: what is taken out of their tables alone comes back.
-_MADE_AGAIN = {
+_REBUILT_CAMPAIGNS = {
     "data/profiles/local": "take the rows out of data/profiles/local, `dvc commit -f profile`",
     "data/outcomes/tables": "name the outcomes in params.yaml under outcomes.withdrawn",
 }
-SAME, CHANGED, ABSENT = "as learnt from", "changed since", "not here"
+UNCHANGED, CHANGED, ABSENT = "as learnt from", "changed since", "not here"
 
 
 @dataclass(frozen=True)
-class KnownRelease:
+class ReleaseRecord:
     """A release: its manifest, and where it is.
 
     Attributes
@@ -76,12 +76,12 @@ class KnownRelease:
         return () if self.registered is None else self.registered.aliases
 
     @property
-    def learnt_from(self) -> LearntFrom | None:
+    def training_data(self) -> TrainingData | None:
         """What its manifest says; None of an older one."""
-        return learnt_from(self.manifest, f"release {self.release_id}")
+        return read_training_data(self.manifest, f"release {self.release_id}")
 
 
-def find_release(ref: str, registry: Registry) -> KnownRelease:
+def find_release(ref: str, registry: Registry) -> ReleaseRecord:
     """Release that a version, alias, id or folder names.
 
     An id that the registry does not have may be that of a release of this checkout, or of the
@@ -101,22 +101,24 @@ def find_release(ref: str, registry: Registry) -> KnownRelease:
             versions: list[RegisteredRelease] = []
             with suppress(RegistryError):  # a folder needs none
                 versions = registry.versions()
-            return _of_folder(Path(ref), versions)
-        for found in _local((), (*LOCAL, pretrained_release())):
+            return _load_record(Path(ref), versions)
+        for found in _local_releases((), (*LOCAL_FOLDERS, pretrained_release())):
             if len(ref) >= SHORTEST_PREFIX and found.release_id.startswith(ref):
                 return found
         raise
-    return KnownRelease(registry.manifest(registered), None, registered)
+    return ReleaseRecord(registry.manifest(registered), None, registered)
 
 
-def all_releases(registry: Registry) -> list[KnownRelease]:
+def list_releases(registry: Registry) -> list[ReleaseRecord]:
     """Releases of the registry, newest first, and those of this checkout that it does not have."""
     versions = registry.versions()[::-1]
-    found = [KnownRelease(_manifest(registry, one), None, one) for one in versions]
-    return found + [one for one in _local(versions, LOCAL) if one.registered is None]
+    found = [ReleaseRecord(_read_manifest(registry, one), None, one) for one in versions]
+    return found + [
+        one for one in _local_releases(versions, LOCAL_FOLDERS) if one.registered is None
+    ]
 
 
-def _manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
+def _read_manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
     """Of a release; where its files are gone, no more than its id: what it learnt is not known."""
     try:
         return registry.manifest(one)
@@ -124,26 +126,26 @@ def _manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
         return {"release_id": one.release_id}
 
 
-def _local(
+def _local_releases(
     versions: Sequence[RegisteredRelease], folders: Sequence[Path]
-) -> Iterator[KnownRelease]:
+) -> Iterator[ReleaseRecord]:
     for folder in folders:
         with suppress(ReleaseError):
-            yield _of_folder(folder, versions)
+            yield _load_record(folder, versions)
 
 
-def _of_folder(folder: Path, versions: Sequence[RegisteredRelease]) -> KnownRelease:
+def _load_record(folder: Path, versions: Sequence[RegisteredRelease]) -> ReleaseRecord:
     release = load_release(folder)
     registered = next((one for one in versions if one.release_id == release.release_id), None)
-    return KnownRelease(release.manifest, folder, registered)
+    return ReleaseRecord(release.manifest, folder, registered)
 
 
 # From a release to what it is made of ----------------------------------------------------------
 
 
-def lineage(release: KnownRelease) -> dict[str, Any]:
+def describe_lineage(release: ReleaseRecord) -> dict[str, Any]:
     """Everything that is known of where a release came from; what is not known is None."""
-    told, registered = release.learnt_from, release.registered
+    told, registered = release.training_data, release.registered
     return {
         "release_id": release.release_id,
         "version": None if registered is None else registered.version,
@@ -151,13 +153,15 @@ def lineage(release: KnownRelease) -> dict[str, Any]:
         "folder": None if release.folder is None else str(release.folder),
         "predictors": {name: one["sha256"] for name, one in release.manifest["predictors"].items()},
         "data_digest": release.manifest["data_digest"],
-        "run": None if registered is None else _run(registered),
+        "run": None if registered is None else _describe_run(registered),
         "learnt_from": None if told is None else told.as_json(),
-        "tables_here": {} if told is None else {f.folder: tables_here(f) for f in told.folders},
+        "tables_here": {}
+        if told is None
+        else {f.folder: compare_local_tables(f) for f in told.folders},
     }
 
 
-def _run(registered: RegisteredRelease) -> dict[str, Any]:
+def _describe_run(registered: RegisteredRelease) -> dict[str, Any]:
     """Of MLflow's run: where, when and by whom it was registered."""
     return {
         "run_id": registered.run_id,
@@ -169,7 +173,7 @@ def _run(registered: RegisteredRelease) -> dict[str, Any]:
     }
 
 
-def tables_here(campaign: CampaignFolder) -> dict[str, str]:
+def compare_local_tables(campaign: CampaignFolder) -> dict[str, str]:
     """Of each table that was learnt from: whether the one in this checkout still is that one."""
     folder, found = Path(campaign.folder), {}
     for name, table in campaign.tables.items():
@@ -178,7 +182,7 @@ def tables_here(campaign: CampaignFolder) -> dict[str, str]:
         except OSError:
             found[name] = ABSENT
         else:
-            found[name] = SAME if digest == table.sha256 else CHANGED
+            found[name] = UNCHANGED if digest == table.sha256 else CHANGED
     return found
 
 
@@ -186,7 +190,7 @@ def tables_here(campaign: CampaignFolder) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class MeasurementFilter:
     """Which rows are asked about: all that is said must hold.
 
     Attributes
@@ -212,7 +216,7 @@ class Measurements:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class TrainingUsage:
     """What a release has of some measurements.
 
     Attributes
@@ -224,27 +228,27 @@ class Learnt:
         networks they came, "" of its own.
     folders : tuple of str
         Where they lay.
-    of_job : bool
+    is_single_job : bool
         Whether a job was asked for, whose rows nobody has counted: it is among these.
     """
 
-    release: KnownRelease
+    release: ReleaseRecord
     is_known: bool
     rows: tuple[tuple[CampaignRows, str], ...]
     folders: tuple[str, ...]
-    of_job: bool
+    is_single_job: bool
 
     @property
-    def taught(self) -> int:
+    def trained(self) -> int:
         """Rows that taught it; jobs where one was asked for."""
-        rows = sum(rows.taught for rows, _ in self.rows)
-        return min(rows, 1) if self.of_job else rows
+        rows = sum(rows.trained for rows, _ in self.rows)
+        return min(rows, 1) if self.is_single_job else rows
 
     @property
     def held_out(self) -> int:
         """Rows that it is judged by; none of a job that taught it."""
         of_own = (rows.held_out for rows, through in self.rows if not through)
-        return 0 if self.of_job else sum(of_own)
+        return 0 if self.is_single_job else sum(of_own)
 
     @property
     def through(self) -> str:
@@ -261,13 +265,15 @@ class Learnt:
             "aliases": list(self.release.aliases),
             "folder": None if self.release.folder is None else str(self.release.folder),
             "is_known": self.is_known,
-            "taught": self.taught,
+            "taught": self.trained,
             "held_out": self.held_out,
             "rows": [asdict(rows) | {"through": through} for rows, through in self.rows],
         }
 
 
-def learnt_of(asked: Measurements, releases: Sequence[KnownRelease]) -> list[Learnt]:
+def find_training_usage(
+    asked: MeasurementFilter, releases: Sequence[ReleaseRecord]
+) -> list[TrainingUsage]:
     """What each release has of them, in order.
 
     Raises
@@ -276,9 +282,9 @@ def learnt_of(asked: Measurements, releases: Sequence[KnownRelease]) -> list[Lea
         No release names such a campaign, machine or job: it may be misspelt.
     """
     wider = replace(asked, job="")
-    if (asked.campaign or asked.machine) and not any(_learnt(wider, r).rows for r in releases):
-        _complain(asked, releases)
-    found = [_learnt(asked, release) for release in releases]
+    if (asked.campaign or asked.machine) and not any(_find_usage(wider, r).rows for r in releases):
+        _raise_unknown_names(asked, releases)
+    found = [_find_usage(asked, release) for release in releases]
     if asked.job and not _is_held_out(asked.job) and not any(one.rows for one in found):
         silent = sum(not one.is_known for one in found)
         raise RegistryError(
@@ -292,33 +298,33 @@ def _is_held_out(job_id: str) -> bool:
     return bool(job_folds([job_id])[0] == HELD_OUT_FOLD)
 
 
-def _learnt(asked: Measurements, release: KnownRelease) -> Learnt:
-    told = release.learnt_from
+def _find_usage(asked: MeasurementFilter, release: ReleaseRecord) -> TrainingUsage:
+    told = release.training_data
     if told is None:
-        return Learnt(release, False, (), (), bool(asked.job))
+        return TrainingUsage(release, False, (), (), bool(asked.job))
     folders = _all_folders(told)
-    meant = [one for one in folders if _is_meant(asked.campaign, one)]
+    meant = [one for one in folders if _is_named(asked.campaign, one)]
     campaigns = frozenset(name for one in meant for name in one.campaigns) | {asked.campaign}
     rows = tuple(pair for pair in told.all_rows() if asked.include(pair[0], campaigns))
-    known = told.is_whole()
+    known = told.is_complete()
     if asked.job:
-        jobs = read_job_digests(release.manifest.get("trained_on"))
+        jobs = parse_job_digests(release.manifest.get("trained_on"))
         known = known and jobs is not None
         if job_digest(asked.job) not in (jobs or ()):
             rows = ()
     named = {group.campaign for group, _ in rows}
     where = tuple(one.folder for one in folders if named.intersection(one.campaigns))
-    return Learnt(release, known, rows, where, bool(asked.job))
+    return TrainingUsage(release, known, rows, where, bool(asked.job))
 
 
-def _all_folders(told: LearntFrom) -> tuple[CampaignFolder, ...]:
-    before = told.began_with
-    if before is None or before.learnt_from is None:
+def _all_folders(told: TrainingData) -> tuple[CampaignFolder, ...]:
+    before = told.base_release
+    if before is None or before.training_data is None:
         return told.folders
-    return told.folders + _all_folders(before.learnt_from)
+    return told.folders + _all_folders(before.training_data)
 
 
-def _is_meant(campaign: str, one: CampaignFolder) -> bool:
+def _is_named(campaign: str, one: CampaignFolder) -> bool:
     """Whether a folder is called that; a campaign of the same name lies wherever it does."""
     path, said = Path(one.folder), Path(campaign)
     if said.is_relative_to(Path.cwd()):
@@ -326,10 +332,10 @@ def _is_meant(campaign: str, one: CampaignFolder) -> bool:
     return bool(campaign) and said in (path, Path(path.name))
 
 
-def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
-    groups = [g for r in releases if r.learnt_from for g, _ in r.learnt_from.all_rows()]
+def _raise_unknown_names(asked: MeasurementFilter, releases: Sequence[ReleaseRecord]) -> None:
+    groups = [g for r in releases if r.training_data for g, _ in r.training_data.all_rows()]
     campaigns = ", ".join(sorted({group.campaign for group in groups})) or "none"
-    silent = sum(release.learnt_from is None for release in releases)
+    silent = sum(release.training_data is None for release in releases)
     what = " and ".join(
         f"{noun} {name!r}"
         for noun, name in (("campaign", asked.campaign), ("machine", asked.machine))
@@ -341,7 +347,7 @@ def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
     )
 
 
-def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
+def suggest_remedy(asked: MeasurementFilter, found: Sequence[TrainingUsage]) -> str:
     """What an operator may do who wants these measurements gone."""
     champion = next((one for one in found if CHAMPION in one.release.aliases), None)
     if asked.job and _is_held_out(asked.job):
@@ -349,23 +355,23 @@ def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
     if champion is None:
         return "there is no champion to take off"
     name = f"champion {champion.release.release_id}"
-    if champion.taught:
-        what = "this job" if asked.job else f"{champion.taught:,} of these rows"
-        return f"{name} learnt from {what}: {_put_back(found)}; {_without(champion)}"
+    if champion.trained:
+        what = "this job" if asked.job else f"{champion.trained:,} of these rows"
+        return f"{name} learnt from {what}: {_suggest_replacement(found)}; {_suggest_removal(champion)}"
     if not champion.is_known:
         return f"{name} does not say all that it learnt from"
     if champion.held_out:
         judged = f"was judged by {champion.held_out:,} of these rows"
-        return f"{name} learnt from none, but {judged}: {_without(champion)}"
+        return f"{name} learnt from none, but {judged}: {_suggest_removal(champion)}"
     return f"{name} learnt from none"
 
 
-def _put_back(found: Sequence[Learnt]) -> str:
+def _suggest_replacement(found: Sequence[TrainingUsage]) -> str:
     """The newest release that surely learnt from none, and how it becomes champion."""
     clean = [
         one.release
         for one in found
-        if one.is_known and not one.taught and one.release.registered is not None
+        if one.is_known and not one.trained and one.release.registered is not None
     ]
     if not clean:
         return "of no registered release it is known that it learnt from none"
@@ -379,12 +385,14 @@ def _put_back(found: Sequence[Learnt]) -> str:
     return f"{stands[0].name} is the newest that did not, `{command}`"
 
 
-def _without(one: Learnt) -> str:
+def _suggest_removal(one: TrainingUsage) -> str:
     """How the next release is made without them."""
     if one.through:
         return (
             f"they came with the networks of release {one.through}, which have to be made again "
             "without them (docs/pretrained.md)"
         )
-    ways = [_MADE_AGAIN.get(folder, f"take {folder} {_OUT}") for folder in one.folders]
-    return f"{', '.join(ways) or f'take the campaign {_OUT}'}, and `dvc repro`"
+    ways = [
+        _REBUILT_CAMPAIGNS.get(folder, f"take {folder} {_REMOVE_FROM}") for folder in one.folders
+    ]
+    return f"{', '.join(ways) or f'take the campaign {_REMOVE_FROM}'}, and `dvc repro`"

@@ -28,7 +28,7 @@ _SETTINGS = {
 
 
 class MlflowConnection:
-    """Connection to the registry at ``uri``, opened by the first :meth:`reach`.
+    """Connection to the registry at ``uri``, opened by the first :meth:`connect`.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class MlflowConnection:
         self._client: Any = None
 
     @contextmanager
-    def reach(self, doing: str, *, create: bool = False) -> Iterator[Any]:
+    def connect(self, doing: str, *, create: bool = False) -> Iterator[Any]:
         """Yield MLflow's client.
 
         Parameters
@@ -76,12 +76,12 @@ class MlflowConnection:
             yield self._client
         except (MlflowException, OSError) as error:
             raise RegistryError(
-                f"{self.uri}: cannot {doing} ({last_cause(error)}); check that the registry is up "
+                f"{self.uri}: cannot {doing} ({root_cause(error)}); check that the registry is up "
                 f"and may be written, or name another with --registry or {ENVIRONMENT_VARIABLE}"
             ) from error
 
 
-def last_cause(error: Exception) -> str:
+def root_cause(error: Exception) -> str:
     """Return the cause of a failure, out of the long message of an HTTP client."""
     reason = re.search(r"\[Errno -?\d+\] [^\"')]+", str(error))
     return reason.group() if reason else (str(error).splitlines() or [type(error).__name__])[0]

@@ -30,7 +30,7 @@ _ANY_DEVICE = "cpu-2"  # where a release was measured on none
 
 
 @contextmanager
-def stored_files(release: Release) -> Iterator[Path]:
+def mlflow_model_folder(release: Release) -> Iterator[Path]:
     """A folder as it is stored in the registry, for as long as it is needed."""
     import mlflow.pyfunc
 
@@ -39,8 +39,8 @@ def stored_files(release: Release) -> Iterator[Path]:
         mlflow.pyfunc.save_model(
             path,
             loader_module=LOADER,
-            signature=signature(),
-            input_example=(example(release), {"coverage": DEFAULT_COVERAGE}),
+            signature=make_signature(),
+            input_example=(make_example(release), {"coverage": DEFAULT_COVERAGE}),
             pip_requirements=[f"presage[serve]=={version('presage')}", "pandas"],
         )
         for name in release_files(release.folder):
@@ -50,7 +50,7 @@ def stored_files(release: Release) -> Iterator[Path]:
         yield path
 
 
-def signature() -> Any:
+def make_signature() -> Any:
     """What rows a release takes, and what it answers."""
     from mlflow.models import ModelSignature
     from mlflow.types.schema import AnyType, ColSpec, ParamSchema, ParamSpec, Schema
@@ -77,7 +77,7 @@ def signature() -> Any:
     return ModelSignature(Schema(asked), Schema(told), ParamSchema([coverage]))
 
 
-def example(release: Release) -> list[dict[str, Any]]:
+def make_example(release: Release) -> list[dict[str, Any]]:
     """A row to ask it with: a linear classifier, on a device that it knows."""
     trained = [kind for kinds in release.trained_devices.values() for kind in sorted(kinds)]
     kind = max(sorted(trained), key=trained.count, default=_ANY_DEVICE)

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from presage.models.registry.mlflow_model_files import stored_files
+from presage.models.registry.mlflow_model_files import mlflow_model_folder
 from presage.models.registry.uri import FOLDER, RELEASE_ID
 from presage.models.release.release import Release
-from presage.models.release.training_data import learnt_from
+from presage.models.release.training_data import read_training_data
 
 DVC_LOCK = "dvc.lock"  # artifact of a version's run
 
 _BATCH = 1000  # metrics that MLflow takes at once
 _PARAMS_BATCH, _PARAM_CHARACTERS = 100, 6000  # and parameters
 _TAG_CHARACTERS = 5000  # of a run's tag; a list of names that is longer is cut
-_UNNAMABLE = re.compile(r"[^\w\-. :/]")  # what the name of a parameter may not have
+_INVALID_IN_NAME = re.compile(r"[^\w\-. :/]")  # what the name of a parameter may not have
 _SEARCHED = ("outcome", "champion", "reason")  # of a decision
 
 
@@ -72,7 +72,7 @@ def log_release(
     run_id = run.info.run_id
     log_params(client, run_id, search_params(release, origin))
     log_metrics(client, run_id, metrics)
-    with stored_files(release) as folder:
+    with mlflow_model_folder(release) as folder:
         client.log_artifacts(run_id, str(folder), FOLDER)
     if origin.dvc_lock:
         client.log_text(run_id, origin.dvc_lock, DVC_LOCK)
@@ -105,13 +105,13 @@ def search_tags(release: Release, origin: Origin) -> dict[str, str]:
         RELEASE_ID: release.release_id,
         "data_digest": release.manifest["data_digest"],
         "schema_hash": release.manifest["schema_hash"],
-        "campaigns": ", ".join(campaigns(release)),
+        "campaigns": ", ".join(training_campaigns(release)),
         "registered_by": origin.by,
         "git_commit": origin.git_commit,
         "git_changed": ", ".join(origin.git_changed),
         "dvc_lock_sha256": origin.dvc_lock_sha256,
     }
-    return {name: _cut(value) for name, value in tags.items() if value}
+    return {name: _truncate(value) for name, value in tags.items() if value}
 
 
 def mlflow_tags(release: Release, origin: Origin) -> dict[str, str]:
@@ -121,30 +121,30 @@ def mlflow_tags(release: Release, origin: Origin) -> dict[str, str]:
         "mlflow.source.type": "PROJECT",
         "mlflow.source.git.commit": origin.git_commit,
         "mlflow.user": origin.by,
-        "mlflow.note.content": note(release, origin),
+        "mlflow.note.content": describe_release(release, origin),
     }
     return {name: value for name, value in tags.items() if value}
 
 
-def note(release: Release, origin: Origin) -> str:
+def describe_release(release: Release, origin: Origin) -> str:
     """Description of a run and a version, in Markdown."""
-    named = ", ".join(campaigns(release)) or "not known"
+    named = ", ".join(training_campaigns(release)) or "not known"
     commit = origin.git_commit or "not known"
     changed = f", changed since: {', '.join(origin.git_changed)}" if origin.git_changed else ""
     return (
-        f"Release `{release.release_id}`\n\n- campaigns: {_cut(named)}\n"
-        f"- git commit: `{commit}`{_cut(changed)}\n"
+        f"Release `{release.release_id}`\n\n- campaigns: {_truncate(named)}\n"
+        f"- git commit: `{commit}`{_truncate(changed)}\n"
         f"- where it came from: `presage models show {release.release_id} --lineage`\n"
     )
 
 
-def campaigns(release: Release) -> list[str]:
+def training_campaigns(release: Release) -> list[str]:
     """Names of the campaigns of which any row taught it or its networks' beginnings."""
-    told = learnt_from(release.manifest, f"release {release.release_id}")
+    told = read_training_data(release.manifest, f"release {release.release_id}")
     return (
         []
         if told is None
-        else sorted({rows.campaign for rows, _ in told.all_rows() if rows.taught})
+        else sorted({rows.campaign for rows, _ in told.all_rows() if rows.trained})
     )
 
 
@@ -155,7 +155,7 @@ def search_params(release: Release, origin: Origin) -> dict[str, str]:
         "levels": ", ".join(f"{level:g}" for level in release.levels),
         "trained_devices": ", ".join(sorted(set().union(*release.trained_devices.values()))),
         **versions,
-        **dict(_flat(origin.params)),
+        **dict(_flatten(origin.params)),
     }
 
 
@@ -164,7 +164,7 @@ def log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
     from mlflow.entities import Param
 
     found = [
-        Param(_UNNAMABLE.sub("_", name), value[:_PARAM_CHARACTERS])
+        Param(_INVALID_IN_NAME.sub("_", name), value[:_PARAM_CHARACTERS])
         for name, value in params.items()
     ]
     for start in range(0, len(found), _PARAMS_BATCH):
@@ -191,11 +191,11 @@ def _figures(metrics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
             yield name, float(value)
 
 
-def _flat(params: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(params: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """Every value under its path, as ``train.memory.hidden``."""
     for key, value in params.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
+            yield from _flatten(value, f"{path}{key}.")
         else:
             yield (
                 f"{path}{key}",
@@ -211,5 +211,5 @@ def _csv(table: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _TAG_CHARACTERS else f"{text[: _TAG_CHARACTERS - 1]}…"

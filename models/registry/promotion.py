@@ -20,23 +20,23 @@ from typing import Any
 
 from presage.errors import RegistryError
 from presage.models.registry.promotion_journal import (
-    NOTHING,
+    NO_ENTRY,
     OUTSIDE,
     Entry,
     Move,
-    append,
+    append_entry,
+    current_user,
     mark_done,
-    moves_of,
     read_journal,
-    whoami,
+    select_moves,
 )
 from presage.models.registry.registered_release import read_aliases, read_versions
 from presage.models.registry.uri import CHALLENGER, CHAMPION, MODEL, PREVIOUS, RELEASE_ID
 
-_ROUNDS = 20  # of reading again, before it is said that the registry does not come to rest
+_MAX_ROUNDS = 20  # of reading again, before it is said that the registry does not come to rest
 # A process that was overtaken between its entry and its alias may move the alias after all, at
 # most so much later: a call is given ten seconds, twice.
-_LATE_MS = 30_000
+_MAX_DELAY_MS = 30_000
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class State:
     @property
     def moves(self) -> Sequence[Entry]:
         """Entries that are no deletions."""
-        return moves_of(self.entries)
+        return select_moves(self.entries)
 
     @property
     def last(self) -> Entry | None:
@@ -68,9 +68,9 @@ class State:
         return self.moves[-1] if self.moves else None
 
     @property
-    def tip(self) -> int:
+    def last_number(self) -> int:
         """Number of the last valid entry, a deletion or not."""
-        return self.entries[-1].number if self.entries else NOTHING
+        return self.entries[-1].number if self.entries else NO_ENTRY
 
     @property
     def champion(self) -> int | None:
@@ -86,7 +86,7 @@ def read_state(client: Any) -> State:
     return State(entries, aliases, {int(v.version): v.tags.get(RELEASE_ID, "") for v in versions})
 
 
-def settle(client: Any) -> State:
+def reconcile(client: Any) -> State:
     """Make journal and aliases agree: carry out what a crash left, note what came from outside.
 
     Raises
@@ -94,7 +94,7 @@ def settle(client: Any) -> State:
     RegistryError
         Others keep changing it.
     """
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         state = read_state(client)
         last = state.last
         deletions = [e for e in state.entries if e.deletes is not None and not e.done]
@@ -104,17 +104,17 @@ def settle(client: Any) -> State:
         elif last is None and state.champion is None:
             return state
         elif last is None:
-            _note_outside(client, state, "it was champion before there was a journal")
+            _record_outside_change(client, state, "it was champion before there was a journal")
         elif last.done and state.champion == last.to_version:
             return state
-        elif _is_to_be_carried_out(state, last):
-            carry_out(client, last)
+        elif _is_pending(state, last):
+            apply_entry(client, last)
         else:
-            _note_outside(client, state, "the alias was moved without Presage")
+            _record_outside_change(client, state, "the alias was moved without Presage")
     raise RegistryError("the champion keeps changing; look at `presage models history`, try again")
 
 
-def make_move(client: Any, move: Move, follows: int) -> None:
+def commit_move(client: Any, move: Move, follows: int) -> None:
     """Write a move down after the entry that it follows, and carry it out.
 
     Raises
@@ -122,18 +122,18 @@ def make_move(client: Any, move: Move, follows: int) -> None:
     RegistryError
         Another entry came first; nothing was changed.
     """
-    token = append(client, move, follows)
+    token = append_entry(client, move, follows)
     entries = read_journal(client)
     ours = next((entry for entry in entries if entry.token == token), None)
     if ours is None:
-        raise overtaken(entries, follows)
+        raise conflict_error(entries, follows)
     if ours.deletes is not None:
         _delete(client, ours)
     else:
-        carry_out(client, moves_of(entries)[-1])
+        apply_entry(client, select_moves(entries)[-1])
 
 
-def overtaken(entries: Sequence[Entry], follows: int) -> RegistryError:
+def conflict_error(entries: Sequence[Entry], follows: int) -> RegistryError:
     """What to tell who meant to follow an entry that another one follows already."""
     first = next(entry for entry in entries if entry.number > follows)
     what = f"release {first.to_release}" if first.to_release else "no release"
@@ -146,11 +146,11 @@ def overtaken(entries: Sequence[Entry], follows: int) -> RegistryError:
     )
 
 
-def carry_out(client: Any, entry: Entry) -> None:
+def apply_entry(client: Any, entry: Entry) -> None:
     """Move the aliases as an entry says, and as those say that came in meanwhile."""
-    for _ in range(_ROUNDS):
-        _project(client, entry, read_state(client))
-        last = moves_of(read_journal(client))[-1]
+    for _ in range(_MAX_ROUNDS):
+        _update_aliases(client, entry, read_state(client))
+        last = select_moves(read_journal(client))[-1]
         if last.number == entry.number:
             mark_done(client, entry)
             return
@@ -158,19 +158,19 @@ def carry_out(client: Any, entry: Entry) -> None:
     raise RegistryError("the champion keeps changing; look at `presage models history`, try again")
 
 
-def _is_to_be_carried_out(state: State, last: Entry) -> bool:
+def _is_pending(state: State, last: Entry) -> bool:
     """Whether the alias is where a crash, or a process that was overtaken, may have left it."""
     if last.to_version is not None and last.to_version not in state.releases:
         return False  # deleted without Presage
     if not last.done:
         return state.champion in (last.from_version, last.to_version)
     return any(
-        entry.to_version == state.champion and last.created_ms - entry.created_ms < _LATE_MS
+        entry.to_version == state.champion and last.created_ms - entry.created_ms < _MAX_DELAY_MS
         for entry in state.moves[:-1]
     )
 
 
-def _note_outside(client: Any, state: State, reason: str) -> None:
+def _record_outside_change(client: Any, state: State, reason: str) -> None:
     """Write down that the alias is where it is; of two that do so at once one is valid."""
     last, now = state.last, state.champion
     move = Move(
@@ -180,25 +180,25 @@ def _note_outside(client: Any, state: State, reason: str) -> None:
         to_release=state.releases.get(now, "") if now is not None else "",
         verdict=OUTSIDE,
         reason=reason,
-        by=f"unknown; noted by {whoami()}",
+        by=f"unknown; noted by {current_user()}",
         withdraws=False,
     )
-    append(client, move, state.tip)
+    append_entry(client, move, state.last_number)
 
 
 def _delete(client: Any, entry: Entry) -> None:
     """Delete the version that an entry names, and its run; another process may do so, too."""
     version = str(entry.deletes)
-    with _unless_gone():
+    with _ignore_missing():
         run_id = client.get_model_version(MODEL, version).run_id
-        with _unless_gone():
+        with _ignore_missing():
             client.delete_run(run_id)
         client.delete_model_version(MODEL, version)
     mark_done(client, entry)
 
 
 @contextmanager
-def _unless_gone() -> Iterator[None]:
+def _ignore_missing() -> Iterator[None]:
     from mlflow.exceptions import MlflowException
 
     try:
@@ -208,7 +208,7 @@ def _unless_gone() -> Iterator[None]:
             raise
 
 
-def _project(client: Any, entry: Entry, state: State) -> None:
+def _update_aliases(client: Any, entry: Entry, state: State) -> None:
     """Aliases and tags as an entry says; doing it twice changes nothing more."""
     old, new = entry.from_version, entry.to_version
     if new in state.releases and entry.verdict != OUTSIDE:

@@ -20,13 +20,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 JOURNAL = "presage-journal"  # the registered model
-NOTHING = 0  # the number that the first entry follows
+NO_ENTRY = 0  # the number that the first entry follows
 
-GATE, BY_HAND, FORCED, ROLLBACK, OUTSIDE = "gate", "by hand", "forced", "rollback", "outside"
+GATE, MANUAL, FORCED, ROLLBACK, OUTSIDE = "gate", "by hand", "forced", "rollback", "outside"
 DELETION = "deletion"
 VERDICTS = {
     GATE: "the gate said yes",
-    BY_HAND: "a person, after the gate had said yes",
+    MANUAL: "a person, after the gate had said yes",
     FORCED: "a person, regardless of the gate",
     ROLLBACK: "a person, back to the release before",
     OUTSIDE: "somebody moved the alias without Presage",
@@ -36,7 +36,7 @@ VERDICTS = {
 _SOURCE = "presage-journal:///entry"  # MLflow asks for one; an entry has no files
 _DONE = "done"  # tag of an entry that has been carried out
 _TRIES = 5
-_BUSY = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
+_RETRYABLE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 _PAGE = 1000
 
 
@@ -105,12 +105,12 @@ def valid_entries(entries: Iterable[Entry]) -> list[Entry]:
     """Those that followed the last valid one before them, oldest first."""
     valid: list[Entry] = []
     for entry in sorted(entries, key=lambda entry: entry.number):
-        if entry.follows == (valid[-1].number if valid else NOTHING):
+        if entry.follows == (valid[-1].number if valid else NO_ENTRY):
             valid.append(entry)
     return valid
 
 
-def moves_of(entries: Iterable[Entry]) -> Sequence[Entry]:
+def select_moves(entries: Iterable[Entry]) -> Sequence[Entry]:
     """Those that say which release is champion; deletions left out."""
     return [entry for entry in entries if entry.deletes is None]
 
@@ -122,23 +122,23 @@ def read_journal(client: Any) -> list[Entry]:
         page = client.search_model_versions(
             f"name='{JOURNAL}'", max_results=_PAGE, page_token=token
         )
-        found += [_entry(version) for version in page if "follows" in version.tags]
+        found += [_parse_entry(version) for version in page if "follows" in version.tags]
         token = page.token
         if not token:
             return valid_entries(found)
 
 
-def append(client: Any, move: Move, follows: int) -> str:
+def append_entry(client: Any, move: Move, follows: int) -> str:
     """Write an entry down, and say its token; only reading again tells whether it is valid."""
     from mlflow.exceptions import MlflowException
 
-    make_model(client, JOURNAL)
+    ensure_model(client, JOURNAL)
     token = secrets.token_hex(8)
     tags = {
         "follows": str(follows),
-        "at": now(),
+        "at": utc_now(),
         "token": token,
-        **{one.name: _as_tag(getattr(move, one.name)) for one in fields(Move)},
+        **{one.name: _format_tag(getattr(move, one.name)) for one in fields(Move)},
     }
     for left in reversed(range(_TRIES)):
         try:
@@ -147,7 +147,7 @@ def append(client: Any, move: Move, follows: int) -> str:
         except MlflowException as error:
             # Others took the number three times over, or locked the database for long. Should the
             # entry be there all the same, a second one of the same token is not valid and no harm.
-            if error.error_code not in _BUSY or not left:
+            if error.error_code not in _RETRYABLE_ERRORS or not left:
                 raise
     return token
 
@@ -157,7 +157,7 @@ def mark_done(client: Any, entry: Entry) -> None:
     client.set_model_version_tag(JOURNAL, str(entry.number), _DONE, "true")
 
 
-def make_model(client: Any, name: str) -> None:
+def ensure_model(client: Any, name: str) -> None:
     """Make a registered model, unless there is one."""
     from mlflow.exceptions import MlflowException
 
@@ -170,7 +170,7 @@ def make_model(client: Any, name: str) -> None:
             raise
 
 
-def whoami() -> str:
+def current_user() -> str:
     """User and machine."""
     try:
         user = getpass.getuser()
@@ -179,12 +179,12 @@ def whoami() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def now() -> str:
+def utc_now() -> str:
     """The time, in UTC."""
     return datetime.now(tz=UTC).isoformat(timespec="seconds")
 
 
-def _entry(version: Any) -> Entry:
+def _parse_entry(version: Any) -> Entry:
     tags = version.tags
     return Entry(
         number=int(version.version),
@@ -205,5 +205,5 @@ def _entry(version: Any) -> Entry:
     )
 
 
-def _as_tag(value: object) -> str:
+def _format_tag(value: object) -> str:
     return "" if value is None else str(value)

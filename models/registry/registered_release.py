@@ -68,10 +68,10 @@ def read_releases(client: Any) -> list[RegisteredRelease]:
     if aliases is None:
         return []
     ours = [version for version in read_versions(client) if RELEASE_ID in version.tags]
-    return sorted((_registered(v, aliases) for v in ours), key=lambda release: release.version)
+    return sorted((_parse_release(v, aliases) for v in ours), key=lambda release: release.version)
 
 
-def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
+def _parse_release(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
     number, tags = int(version.version), version.tags
     created = datetime.fromtimestamp(version.creation_timestamp / 1000, tz=UTC)
     return RegisteredRelease(
@@ -88,12 +88,12 @@ def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
     )
 
 
-def find_holder(releases: Sequence[RegisteredRelease], alias: str) -> RegisteredRelease | None:
+def find_by_alias(releases: Sequence[RegisteredRelease], alias: str) -> RegisteredRelease | None:
     """Return the release that an alias names."""
     return next((release for release in releases if alias in release.aliases), None)
 
 
-def inventory(releases: Sequence[RegisteredRelease]) -> str:
+def summarize_releases(releases: Sequence[RegisteredRelease]) -> str:
     """Return a line that names releases, the newest first."""
     names = [
         f"{r.version} ({', '.join((r.release_id, *r.aliases))})"

@@ -20,27 +20,27 @@ from presage.errors import RegistryError
 from presage.models.registry.mlflow_connection import MlflowConnection
 from presage.models.registry.mlflow_run import (
     Origin,
+    describe_release,
     log_decision,
     log_release,
-    note,
     search_tags,
 )
-from presage.models.registry.promotion import make_move, overtaken, settle
+from presage.models.registry.promotion import commit_move, conflict_error, reconcile
 from presage.models.registry.promotion_journal import (
     DELETION,
     GATE,
     ROLLBACK,
     Entry,
     Move,
-    make_model,
+    current_user,
+    ensure_model,
     read_journal,
-    whoami,
 )
 from presage.models.registry.registered_release import (
     RegisteredRelease,
-    find_holder,
-    inventory,
+    find_by_alias,
     read_releases,
+    summarize_releases,
 )
 from presage.models.registry.stored_releases import StoredReleases
 from presage.models.registry.uri import (
@@ -88,14 +88,14 @@ class Registry:
         origin : callable
             Returns where the release comes from; called for a new version only.
         """
-        with self._connection.reach(
+        with self._connection.connect(
             f"register release {release.release_id}", create=True
         ) as client:
             for known in read_releases(client):
                 if known.release_id == release.release_id:
                     self._files.restore(client, known, release)
                     return known.version
-            make_model(client, MODEL)
+            ensure_model(client, MODEL)
             whence = origin()
             run = log_release(client, self._files.experiment(client), release, metrics, whence)
             version = client.create_model_version(
@@ -103,7 +103,7 @@ class Registry:
                 source=f"{run.info.artifact_uri}/{FOLDER}",
                 run_id=run.info.run_id,
                 tags=search_tags(release, whence),
-                description=note(release, whence),
+                description=describe_release(release, whence),
             )
             # Of two processes that register it at once, the later one takes its own back.
             stands = min(
@@ -118,7 +118,7 @@ class Registry:
 
     def versions(self) -> list[RegisteredRelease]:
         """Return all releases, oldest first."""
-        with self._connection.reach("list releases") as client:
+        with self._connection.connect("list releases") as client:
             return read_releases(client)
 
     def resolve(self, ref: str | int) -> RegisteredRelease:
@@ -138,28 +138,28 @@ class Registry:
         if len(named) == 1:
             return named[0]
         what = f"no release {wanted!r}" if not named else f"{wanted!r} is more than one release"
-        raise RegistryError(f"{self.uri}: {what}; there is {inventory(named or releases)}")
+        raise RegistryError(f"{self.uri}: {what}; there is {summarize_releases(named or releases)}")
 
     def champion(self) -> RegisteredRelease | None:
         """Return the champion, the release that is served; None if there is none."""
-        return find_holder(self.versions(), CHAMPION)
+        return find_by_alias(self.versions(), CHAMPION)
 
-    def challenge(self, version: int) -> None:
+    def set_challenger(self, version: int) -> None:
         """Give a version the alias ``challenger``."""
-        with self._connection.reach(f"make version {version} the challenger") as client:
+        with self._connection.connect(f"make version {version} the challenger") as client:
             client.set_registered_model_alias(MODEL, CHALLENGER, version)
 
-    def settle(self) -> int:
+    def reconcile(self) -> int:
         """Make aliases and journal agree; return the number of the journal's last entry.
 
         It completes what a process that died had begun, and notes what was moved without Presage.
         """
-        with self._connection.reach("settle the journal") as client:
-            return settle(client).tip
+        with self._connection.connect("settle the journal") as client:
+            return reconcile(client).last_number
 
     def journal(self) -> list[Entry]:
         """Return every change of the champion and every deletion, oldest first."""
-        with self._connection.reach("read the journal") as client:
+        with self._connection.connect("read the journal") as client:
             return read_journal(client)
 
     def promote(
@@ -191,10 +191,10 @@ class Registry:
             The champion changed meanwhile, or the version was deleted; names the change and its
             author.
         """
-        with self._connection.reach(f"promote version {version}") as client:
-            state = settle(client)
+        with self._connection.connect(f"promote version {version}") as client:
+            state = reconcile(client)
             if follows is not None and any(move.number > follows for move in state.moves):
-                raise overtaken(state.moves, follows)
+                raise conflict_error(state.moves, follows)
             new = self.resolve(version)
             if state.champion == new.version:
                 return new
@@ -205,10 +205,10 @@ class Registry:
                 to_release=new.release_id,
                 verdict=verdict,
                 reason=reason,
-                by=by or whoami(),
+                by=by or current_user(),
                 withdraws=verdict != GATE,
             )
-            make_move(client, move, state.tip)
+            commit_move(client, move, state.last_number)
         return self.resolve(version)
 
     def rollback(self, *, reason: str = "", by: str = "") -> RegisteredRelease:
@@ -219,12 +219,12 @@ class Registry:
         RegistryError
             There is no previous release, or the champion changed meanwhile.
         """
-        follows = self.settle()
+        follows = self.reconcile()
         releases = self.versions()
-        bad, good = find_holder(releases, CHAMPION), find_holder(releases, PREVIOUS)
+        bad, good = find_by_alias(releases, CHAMPION), find_by_alias(releases, PREVIOUS)
         if good is None or good == bad:
             raise RegistryError(
-                f"{self.uri}: no previous release to go back to; there is {inventory(releases)}. "
+                f"{self.uri}: no previous release to go back to; there is {summarize_releases(releases)}. "
                 "Choose one with `presage models promote`"
             )
         return self.promote(good.version, verdict=ROLLBACK, reason=reason, by=by, follows=follows)
@@ -238,8 +238,8 @@ class Registry:
             An alias or one of the journal's last entries refers to it, or the champion changed
             meanwhile. Nothing is deleted.
         """
-        with self._connection.reach(f"delete version {version}") as client:
-            state = settle(client)
+        with self._connection.connect(f"delete version {version}") as client:
+            state = reconcile(client)
             release = self.resolve(version)
             holders = [f"alias {alias}" for alias in release.aliases]
             holders += [
@@ -260,11 +260,11 @@ class Registry:
                 to_release="",
                 verdict=DELETION,
                 reason=f"version {version} ({release.release_id})",
-                by=whoami(),
+                by=current_user(),
                 withdraws=False,
                 deletes=version,
             )
-            make_move(client, deletion, state.tip)
+            commit_move(client, deletion, state.last_number)
         return release
 
     def download(self, version: int, to: Path) -> Release:
@@ -316,7 +316,7 @@ class Registry:
         that was judged, becomes an artifact of the run.
         """
         run_id = self.resolve(version).run_id
-        with self._connection.reach(f"log the gate's decision on version {version}") as client:
+        with self._connection.connect(f"log the gate's decision on version {version}") as client:
             log_decision(client, run_id, decision, metrics, table)
             client.set_model_version_tag(MODEL, version, "outcome", decision["outcome"])
             compact = json.dumps(decision, sort_keys=True, separators=(",", ":"))

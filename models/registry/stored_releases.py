@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import ForeignReleaseError, RegistryError, ReleaseError, one_line
-from presage.models.registry.mlflow_connection import MlflowConnection, last_cause
-from presage.models.registry.mlflow_model_files import stored_files
+from presage.models.registry.mlflow_connection import MlflowConnection, root_cause
+from presage.models.registry.mlflow_model_files import mlflow_model_folder
 from presage.models.registry.registered_release import RegisteredRelease
 from presage.models.registry.uri import (
     ARTIFACTS,
@@ -45,7 +45,7 @@ class StoredReleases:
             if beside.exists():
                 (shutil.copytree if beside.is_dir() else shutil.copyfile)(beside, to)
                 return
-        with self._connection.reach(f"download version {release.version}"):
+        with self._connection.connect(f"download version {release.version}"):
             from mlflow.artifacts import download_artifacts
 
             with tempfile.TemporaryDirectory(dir=to.parent, prefix=".") as folder:
@@ -85,13 +85,13 @@ class StoredReleases:
             except (OSError, ValueError) as error:
                 raise ReleaseError(
                     f"version {release.version}: no {MANIFEST} can be read from it "
-                    f"({last_cause(error)}); {REGISTER_AGAIN}"
+                    f"({root_cause(error)}); {REGISTER_AGAIN}"
                 ) from error
         return content
 
     def attach_signature(self, release: RegisteredRelease, signature: Path) -> None:
         """Store a signature with a release's manifest, in place of an older one."""
-        with self._connection.reach(f"sign version {release.version}") as client:
+        with self._connection.connect(f"sign version {release.version}") as client:
             if self._connection.database is None:
                 client.log_artifact(release.run_id, str(signature), FOLDER)
                 return
@@ -110,9 +110,13 @@ class StoredReleases:
                 self.load(stored, known)
                 # Of a copied database they may come from where it was; a server looks beside it.
                 is_here = self._connection.database is None or self._beside(known, FOLDER).exists()
-                if is_here and (stored / MLMODEL).is_file() and _has_signature(stored, release):
+                if (
+                    is_here
+                    and (stored / MLMODEL).is_file()
+                    and _is_signature_stored(stored, release)
+                ):
                     return
-        with stored_files(release) as whole:
+        with mlflow_model_folder(release) as whole:
             if self._connection.database is None:
                 client.log_artifacts(known.run_id, str(whole), FOLDER)
                 return
@@ -156,7 +160,7 @@ class StoredReleases:
         return artifacts_folder(self._connection.database, release.run_id) / what
 
 
-def _has_signature(stored: Path, release: Release) -> bool:
+def _is_signature_stored(stored: Path, release: Release) -> bool:
     """Return whether stored files have a release's manifest, and its signature if it has one."""
     if not (release.folder / SIGNATURE).is_file():
         return True

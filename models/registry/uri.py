@@ -19,7 +19,7 @@ SQLITE = "sqlite:///"
 RELEASE_ID = "release_id"  # tag of a version; one without it was not registered by Presage
 ARTIFACTS, FOLDER = "artifacts", "release"  # folders of a version's files
 
-_PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
+_LOCK_TIMEOUT_S = 20.0  # while another process writes: as long as MLflow waits
 
 
 def configured_uri(params: Path = Path("params.yaml")) -> str:
@@ -69,7 +69,7 @@ def check_database(uri: str, database: Path, *, create: bool) -> None:
         )
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(database, timeout=_PATIENCE_S)) as connection:
+        with closing(sqlite3.connect(database, timeout=_LOCK_TIMEOUT_S)) as connection:
             connection.execute("BEGIN IMMEDIATE" if create else "PRAGMA schema_version")
             connection.rollback()
     except (OSError, sqlite3.Error) as error:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime as ort
 
-from presage.models.release.probes import Probes, answers, choose
+from presage.models.release.probes import Probes, choose_probes, run_probes
 from presage.system.arrays import Array, Float32s
 
 
-def probe(
+def make_probes(
     models: Mapping[str, bytes], features: Float32s, kinds: Sequence[str], *, median: int
 ) -> Probes:
     """Probes among rows of training, and what ONNX files answer to them on one thread.
@@ -37,6 +37,6 @@ def probe(
         quantiles: Array = found.reshape(-1, found.shape[-1])
         return quantiles
 
-    chosen, together = choose(kinds)
+    chosen, together = choose_probes(kinds)
     asked = np.ascontiguousarray(features[chosen], dtype=np.float32)
-    return Probes(asked, together, answers(run, models.keys(), asked, together, median=median))
+    return Probes(asked, together, run_probes(run, models.keys(), asked, together, median=median))

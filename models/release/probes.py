@@ -16,11 +16,11 @@ import numpy as np
 
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.release.manifest import entries
+from presage.models.release.manifest import parse_list
 from presage.system.arrays import Array, Float32s
 
-MOST_MEMBERS = 64  # of a co-location, as in a request
-OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
+MAX_MEMBERS = 64  # of a co-location, as in a request
+ROWS_PER_DEVICE_KIND = 3  # rows of each kind of device, as far as there are
 
 # A predictor's name and inputs, as in models/release/release.py -> quantiles (rows or members,
 # levels).
@@ -47,10 +47,10 @@ class Probes:
     def as_json(self) -> dict[str, Any]:
         """For a manifest."""
         return {
-            "features": [_line(row) for row in self.features],
-            "together": [_line(rows) for rows in self.together],
+            "features": [_format_row(row) for row in self.features],
+            "together": [_format_row(rows) for rows in self.together],
             "quantiles": {
-                name: [_line(row) for row in found.astype(np.float32)]
+                name: [_format_row(row) for row in found.astype(np.float32)]
                 for name, found in self.quantiles.items()
             },
         }
@@ -61,7 +61,7 @@ class Probes:
     __hash__ = None  # type: ignore[assignment]
 
 
-def read_probes(
+def parse_probes(
     content: Mapping[str, Any], columns: int, levels: int, predictors: Collection[str]
 ) -> Probes:
     """Return the probes of a manifest, with the recorded answers of these predictors.
@@ -71,12 +71,12 @@ def read_probes(
     KeyError, TypeError, ValueError, AttributeError
         It holds none of this release.
     """
-    features = _table(content["features"], columns).astype(np.float32)
-    colocations = entries(content["together"], "probes.together")
+    features = _parse_table(content["features"], columns).astype(np.float32)
+    colocations = parse_list(content["together"], "probes.together")
     together = tuple(tuple(map(int, rows.split())) for rows in colocations)
-    quantiles = {name: _table(content["quantiles"][name], levels) for name in predictors}
-    if max(map(len, together), default=0) > MOST_MEMBERS:
-        raise ValueError(f"probes: a co-location of more than {MOST_MEMBERS} members")
+    quantiles = {name: _parse_table(content["quantiles"][name], levels) for name in predictors}
+    if max(map(len, together), default=0) > MAX_MEMBERS:
+        raise ValueError(f"probes: a co-location of more than {MAX_MEMBERS} members")
     if not all(rows and min(rows) >= 0 and max(rows) < len(features) for rows in together):
         raise ValueError("probes: a co-location of rows that are not there")
     members = sum(map(len, together))
@@ -87,14 +87,14 @@ def read_probes(
     return Probes(features, together, quantiles)
 
 
-def _table(lines: Any, width: int) -> Array:
+def _parse_table(lines: Any, width: int) -> Array:
     """Numbers of lines, shape (lines, width)."""
-    rows = np.array([line.split() for line in entries(lines, "probes")], dtype=np.float64)
+    rows = np.array([line.split() for line in parse_list(lines, "probes")], dtype=np.float64)
     table: Array = rows.reshape(len(lines), width)
     return table
 
 
-def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
+def choose_probes(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
     """Rows to ask of those on devices of these kinds, and which of them as co-locations.
 
     Of every kind the first, the last, and some between; a pair and all of them together.
@@ -104,7 +104,9 @@ def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]
     together: list[tuple[int, ...]] = []
     for kind in sorted(set(kinds)):
         rows = np.flatnonzero(found == kind)
-        picked = rows[np.unique(np.linspace(0, len(rows) - 1, OF_A_DEVICE).astype(int))].tolist()
+        picked = rows[
+            np.unique(np.linspace(0, len(rows) - 1, ROWS_PER_DEVICE_KIND).astype(int))
+        ].tolist()
         positions = tuple(range(len(chosen), len(chosen) + len(picked)))
         chosen += picked
         together += list(pairwise(positions))[:1]
@@ -112,7 +114,7 @@ def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]
     return chosen, tuple(together)
 
 
-def answers(
+def run_probes(
     run: Run,
     predictors: Collection[str],
     features: Float32s,
@@ -137,6 +139,6 @@ def answers(
     return out
 
 
-def _line(row: Iterable[Any]) -> str:
+def _format_row(row: Iterable[Any]) -> str:
     """Numbers in as few digits as tell them from others of their type."""
     return " ".join(map(str, row))

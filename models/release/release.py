@@ -34,26 +34,26 @@ from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.calibration.training_domain import Domain, contains, read_domain
+from presage.models.calibration.training_domain import Domain, contains, parse_domain
 from presage.models.release.manifest import (
-    by_name,
-    numbers,
-    read_devices,
-    read_job_digests,
-    read_levels,
+    parse_devices,
+    parse_guarantees,
+    parse_integer,
+    parse_job_digests,
+    parse_levels,
+    parse_margins,
+    parse_numbers,
+    parse_object,
+    parse_text,
+    parse_texts,
     read_manifest,
-    read_margins,
-    read_promises,
-    text,
-    texts,
-    whole,
 )
-from presage.models.release.probes import Probes, read_probes
+from presage.models.release.probes import Probes, parse_probes
 from presage.models.release.release_id import content_id
 from presage.system.arrays import FloatMatrix, Ints, Mask
 
 FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
-READABLE = (5, FORMAT)
+READABLE_FORMATS = (5, FORMAT)
 MANIFEST = "release.json"
 SIGNATURE = "release.json.sig"  # of a signed release, see presage.models.release.signature
 
@@ -80,16 +80,16 @@ class Release:
         By class of devices, members of the largest co-location that was learnt from.
     domains : mapping of str to Domain
         By class of devices, what the jobs in training were.
-    stranger_margins : mapping of str to mapping of str to mapping of float to float
+    out_of_domain_margins : mapping of str to mapping of str to mapping of float to float
         Of each predictor, by class of devices and lower level: what an interval's ends move
         further where a job is out of domain, in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
         Start-up seconds per device kind, at each level; "" holds those over all kinds.
     probes : Probes
         What it is known to answer.
-    promises : mapping of str to mapping of str to mapping of str to float
+    guarantees : mapping of str to mapping of str to mapping of str to float
         By predictor and slice, how forecasts of jobs that it had not seen did: see
-        :data:`presage.models.drift.drift_test.Promises`; empty where the release makes none.
+        :data:`presage.models.drift.drift_test.Guarantees`; empty where the release makes none.
     trained_on : frozenset of str, or None
         Digests of the jobs in training (:func:`presage.models.release.manifest.job_digest`); None
         where the release does not say, as those made before did not.
@@ -103,10 +103,10 @@ class Release:
     trained_devices: Mapping[str, frozenset[str]]
     max_members: Mapping[str, int]
     domains: Mapping[str, Domain]
-    stranger_margins: Mapping[str, ByClass]
+    out_of_domain_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
     probes: Probes
-    promises: Mapping[str, Mapping[str, Mapping[str, float]]]
+    guarantees: Mapping[str, Mapping[str, Mapping[str, float]]]
     trained_on: frozenset[str] | None
     manifest: Mapping[str, Any]
 
@@ -115,13 +115,13 @@ class Release:
         """Names of the quantities that it predicts, in the order of the registry."""
         return tuple(name for name in QUANTITIES if name in self.trained_devices)
 
-    def class_of(self, kind: str) -> str:
+    def find_device_class(self, kind: str) -> str:
         """Class of a device of that kind."""
         return device_class(find_device(kind, self.devices))
 
     def classes(self, predictor: str) -> frozenset[str]:
         """Classes of devices that a predictor was learnt from."""
-        return frozenset(map(self.class_of, self.trained_devices[predictor]))
+        return frozenset(map(self.find_device_class, self.trained_devices[predictor]))
 
     def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
         """Which rows' jobs are like those in training; by positions in ``PRECISIONS``."""
@@ -167,14 +167,14 @@ def load_release(folder: Path) -> Release:
     """
     content = read_manifest(folder / MANIFEST)
     try:
-        recorded_id = text(content["release_id"], "release_id")
+        recorded_id = parse_text(content["release_id"], "release_id")
         is_whole = content_id(content) == recorded_id
         # One changed byte, too, may make a manifest look like another version's.
         foreign = ForeignReleaseError if is_whole else ReleaseError
-        if content["format"] not in READABLE:
+        if content["format"] not in READABLE_FORMATS:
             raise foreign(
                 f"{folder}: release format {one_line(content['format'])}, this version reads "
-                f"{' and '.join(map(str, READABLE))}; train it again, or serve it with the version "
+                f"{' and '.join(map(str, READABLE_FORMATS))}; train it again, or serve it with the version "
                 "that wrote it"
             )
         if content["schema_hash"] != schema_hash("full"):
@@ -188,8 +188,8 @@ def load_release(folder: Path) -> Release:
                 f"{folder / MANIFEST}: content does not match its release_id {recorded_id}; "
                 "restore the folder from the registry"
             )
-        return _checked(folder, content)
-    except (*_NONSENSE, InvalidJobError, UnknownDeviceError) as error:
+        return _parse_release(folder, content)
+    except (*_MALFORMED, InvalidJobError, UnknownDeviceError) as error:
         raise ReleaseError(
             f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: "
             f"{one_line(error)}); restore the folder from the registry, or make it again"
@@ -197,49 +197,51 @@ def load_release(folder: Path) -> Release:
 
 
 # What a manifest of other types or values than this version writes may raise on the way.
-_NONSENSE = (
+_MALFORMED = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
 
 
-def _checked(folder: Path, content: dict[str, Any]) -> Release:
+def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
     """The release that a manifest describes."""
-    levels, predictors = read_levels(content["levels"]), _predictors(content)
+    levels, predictors = parse_levels(content["levels"]), _parse_predictors(content)
     if content["columns"] != columns("full"):
         raise ValueError("columns are not those of its feature schema")
-    texts(content["op_kinds"], "op_kinds")
-    by_name(content["metrics"], "metrics")
+    parse_texts(content["op_kinds"], "op_kinds")
+    parse_object(content["metrics"], "metrics")
     release = Release(
         folder=folder,
         release_id=content["release_id"],
         columns=tuple(content["columns"]),
         levels=levels,
-        devices=read_devices(content["devices"]),
+        devices=parse_devices(content["devices"]),
         trained_devices={
-            name: frozenset(texts(content["trained_devices"][name], f"trained_devices.{name}"))
+            name: frozenset(
+                parse_texts(content["trained_devices"][name], f"trained_devices.{name}")
+            )
             for name in predictors
         },
         max_members={
-            name: whole(n, f"max_members.{name}")
-            for name, n in by_name(content["max_members"], "max_members").items()
+            name: parse_integer(n, f"max_members.{name}")
+            for name, n in parse_object(content["max_members"], "max_members").items()
         },
         domains={
-            name: read_domain(found)
-            for name, found in by_name(content["domains"], "domains").items()
+            name: parse_domain(found)
+            for name, found in parse_object(content["domains"], "domains").items()
         },
-        stranger_margins={
-            name: read_margins(
+        out_of_domain_margins={
+            name: parse_margins(
                 content["stranger_margins"][name], f"stranger_margins.{name}", levels
             )
             for name in predictors
         },
         setup_s={
-            kind: numbers(found, f"setup_s.{kind}")
-            for kind, found in by_name(content["setup_s"], "setup_s").items()
+            kind: parse_numbers(found, f"setup_s.{kind}")
+            for kind, found in parse_object(content["setup_s"], "setup_s").items()
         },
-        probes=read_probes(content["probes"], len(content["columns"]), len(levels), predictors),
-        promises=read_promises(content.get("promises", {})),
-        trained_on=read_job_digests(content.get("trained_on")),
+        probes=parse_probes(content["probes"], len(content["columns"]), len(levels), predictors),
+        guarantees=parse_guarantees(content.get("promises", {})),
+        trained_on=parse_job_digests(content.get("trained_on")),
         manifest=content,
     )
     for name in predictors:
@@ -249,7 +251,7 @@ def _checked(folder: Path, content: dict[str, Any]) -> Release:
     return release
 
 
-def _predictors(content: Mapping[str, Any]) -> tuple[str, ...]:
+def _parse_predictors(content: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the registered quantities that a manifest names.
 
     A quantity without fields in ``presage.v1`` may be missing: the release was trained before it
@@ -269,14 +271,14 @@ def release_files(folder: Path) -> tuple[str, ...]:
     registered quantities are named: :func:`load_release` says what is wrong.
     """
     try:
-        names = _predictors(read_manifest(folder / MANIFEST))
-    except (*_NONSENSE, ReleaseError):
+        names = _parse_predictors(read_manifest(folder / MANIFEST))
+    except (*_MALFORMED, ReleaseError):
         names = tuple(QUANTITIES)
     return (MANIFEST, *(f"{name}.onnx" for name in names))
 
 
 def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
-    for name in _predictors(content):
+    for name in _parse_predictors(content):
         path = folder / f"{name}.onnx"
         expected = content["predictors"][name]["sha256"]
         try:

@@ -25,14 +25,14 @@ def content_id(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _without_folder_names(learnt_from: Any) -> Any:
+def _without_folder_names(training_data: Any) -> Any:
     """Return the training data of a release, and of those it started from, without folder names.
 
     What is no such object, as in a damaged manifest, is returned as it is.
     """
-    if not isinstance(learnt_from, dict):
-        return learnt_from
-    out = dict(learnt_from)
+    if not isinstance(training_data, dict):
+        return training_data
+    out = dict(training_data)
     if isinstance(folders := out.get("folders"), list):
         out["folders"] = [
             {key: value for key, value in one.items() if key != "folder"}

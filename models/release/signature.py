@@ -27,8 +27,8 @@ from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_re
 from presage.system.files.atomic_file import write_new
 
 KEY_ID_CHARACTERS = 16
-_MOST_KEY_BYTES = 64 * 1024
-_READ_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MAX_KEY_BYTES = 64 * 1024
+_GROUP_OR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def generate_key(path: Path) -> Path:
@@ -150,7 +150,7 @@ def _read_private_key(path: Path) -> Ed25519PrivateKey:
     content = _read(path)
     if b"PUBLIC KEY" in content:
         raise ConfigError(f"{path}: a public key; sign with the private key of the pair")
-    if path.stat().st_mode & _READ_BY_OTHERS:
+    if path.stat().st_mode & _GROUP_OR_OTHERS:
         raise ConfigError(f"{path}: other users may use this private key; chmod 600 it")
     try:
         key = serialization.load_pem_private_key(content, password=None)
@@ -181,7 +181,7 @@ def _read(path: Path) -> bytes:
         if not path.is_file():
             raise ConfigError(f"{path}: there is no such file; give a key in PEM")
         with path.open("rb") as file:
-            return file.read(_MOST_KEY_BYTES)
+            return file.read(_MAX_KEY_BYTES)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}); give a key in PEM"

@@ -24,7 +24,7 @@ class Constant:
         return np.full(len(x), self._median)
 
 
-def linear() -> Any:
+def make_linear() -> Any:
     """Ridge regression of the standardized features."""
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
@@ -33,7 +33,7 @@ def linear() -> Any:
     return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
 
 
-def boosted_trees() -> Any:
+def make_boosted_trees() -> Any:
     """Boosted trees for the absolute error."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -44,12 +44,12 @@ def boosted_trees() -> Any:
 
 BASELINES: Mapping[str, Callable[[], Any]] = {
     "constant": Constant,
-    "linear": linear,
-    "boosted_trees": boosted_trees,
+    "linear": make_linear,
+    "boosted_trees": make_boosted_trees,
 }
 
 
-def out_of_fold(
+def predict_out_of_fold(
     name: str,
     x: Array,
     y: Array,

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 IDENTITY = ("compute_capability", "memory_gb", "cores")
 TOLERANCE = 0.02
 # Part of the training rows whose device is hidden, so that an unknown one is practised too.
-HIDDEN_ROWS = 0.3
+HIDDEN_ROW_FRACTION = 0.3
 
 
-def same_device(identity: Tensor, known: Tensor) -> Tensor:
+def is_same_device(identity: Tensor, known: Tensor) -> Tensor:
     """Which of the known devices (devices, columns) each row (..., columns) is: (..., devices)."""
     return (identity[..., None, :] - known).abs().amax(-1) < TOLERANCE
 
@@ -38,13 +38,13 @@ class DeviceEffect(nn.Module):
         super().__init__()
         self.register_buffer("known", identity.new_empty(0, identity.shape[1]))
         self.effect_weight = nn.Parameter(torch.zeros(members, 0, n_out))
-        self.meet(identity)
+        self.add_devices(identity)
 
-    def meet(self, identity: Tensor) -> None:
+    def add_devices(self, identity: Tensor) -> None:
         """Know the devices of these rows too: of each a vector, 0 until it is learnt."""
         known = list(self.known)
         for row in torch.unique(identity, dim=0):
-            if not known or not same_device(row, torch.stack(known)).any():
+            if not known or not is_same_device(row, torch.stack(known)).any():
                 known.append(row)
         members, before, n_out = self.effect_weight.shape
         new = torch.zeros(members, len(known) - before, n_out)
@@ -53,7 +53,7 @@ class DeviceEffect(nn.Module):
 
     def forward(self, identity: Tensor) -> Tensor:
         """(rows, 3) -> (members, rows, n_out)."""
-        weights = same_device(identity, self.known).to(identity.dtype)
+        weights = is_same_device(identity, self.known).to(identity.dtype)
         if self.training:
-            weights = weights * (torch.rand(len(weights), 1) > HIDDEN_ROWS)
+            weights = weights * (torch.rand(len(weights), 1) > HIDDEN_ROW_FRACTION)
         return torch.matmul(weights, self.effect_weight)

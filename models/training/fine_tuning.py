@@ -17,14 +17,14 @@ from torch import Tensor
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns, schema_hash
 from presage.models.calibration.margins import Margins
-from presage.models.training.fit import FitConfig, Inputs, ScalarStack
+from presage.models.training.fit import FitConfig, NetworkInputs, ScalarStack
 from presage.models.training.fit_interference import InterferenceStack
 
 Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
 
 
 @dataclass(frozen=True)
-class Learnt(Generic[Stack]):
+class TrainedNetworks(Generic[Stack]):
     """Networks, what moves the ends of their intervals, and digests of the jobs that taught them.
 
     ``jobs`` is empty of networks that were written before they said so.
@@ -35,12 +35,12 @@ class Learnt(Generic[Stack]):
     jobs: frozenset[str] = frozenset()
 
 
-def write_learnt(learnt: Learnt[Any], path: Path) -> None:
+def write_networks(learnt: TrainedNetworks[Any], path: Path) -> None:
     """Write it as one ``.npz``: equal networks, equal bytes."""
     of_whole = {
         "schema_hash": schema_hash("full"),
-        "margins": sorted(learnt.margins.everywhere.items()),
-        "stranger_margins": sorted(learnt.margins.strangers.items()),
+        "margins": sorted(learnt.margins.default.items()),
+        "stranger_margins": sorted(learnt.margins.out_of_domain.items()),
         "device_margins": [
             [identity, sorted(own.items())] for identity, own in learnt.margins.devices
         ],
@@ -51,7 +51,7 @@ def write_learnt(learnt: Learnt[Any], path: Path) -> None:
         np.savez_compressed(file, about=np.array(json.dumps(of_whole)), **arrays)
 
 
-def read_scalar(path: Path) -> Learnt[ScalarStack]:
+def read_scalar_networks(path: Path) -> TrainedNetworks[ScalarStack]:
     """A solo predictor's.
 
     Raises
@@ -59,10 +59,10 @@ def read_scalar(path: Path) -> Learnt[ScalarStack]:
     ReleaseError
         The file is none, is damaged, or is of another feature schema.
     """
-    return _read(path, _scalar)
+    return _read(path, _make_scalar_stack)
 
 
-def read_interference(path: Path) -> Learnt[InterferenceStack]:
+def read_interference_networks(path: Path) -> TrainedNetworks[InterferenceStack]:
     """The interference predictor's.
 
     Raises
@@ -70,10 +70,10 @@ def read_interference(path: Path) -> Learnt[InterferenceStack]:
     ReleaseError
         The file is none, is damaged, or is of another feature schema.
     """
-    return _read(path, _interference)
+    return _read(path, _make_interference_stack)
 
 
-def read_jobs(path: Path) -> frozenset[str]:
+def read_training_jobs(path: Path) -> frozenset[str]:
     """Digests of the jobs that taught it; none where it does not say.
 
     Raises
@@ -84,11 +84,11 @@ def read_jobs(path: Path) -> frozenset[str]:
     try:
         with np.load(path) as arrays:
             return frozenset(json.loads(str(arrays["about"])).get("jobs", ()))
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
+    except _READ_ERRORS as error:
+        raise _unreadable(path, error) from error
 
 
-def _scalar(state: dict[str, Tensor]) -> ScalarStack:
+def _make_scalar_stack(state: dict[str, Tensor]) -> ScalarStack:
     """One of the sizes that the weights have."""
     members, _, hidden = state["net.second.weight"].shape
     read, identity, by_layout = (
@@ -99,24 +99,24 @@ def _scalar(state: dict[str, Tensor]) -> ScalarStack:
     x[:, identity] = state["device_effect.known"]
     nothing = torch.ones(members, len(x))
     parts = state["parts.positions"].tolist() if "parts.positions" in state else ()
-    inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
-    return ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
+    inputs = NetworkInputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
+    return ScalarStack(x, nothing, nothing, inputs, _size_only_config(hidden))
 
 
-def _interference(state: dict[str, Tensor]) -> InterferenceStack:
+def _make_interference_stack(state: dict[str, Tensor]) -> InterferenceStack:
     members, n_in, hidden = state["net.member.weight"].shape
     nothing = torch.ones(members, 1, 1, n_in)
-    return InterferenceStack(nothing, nothing[..., 0], _of_size(hidden))
+    return InterferenceStack(nothing, nothing[..., 0], _size_only_config(hidden))
 
 
 # What a damaged archive, or one of something else, was seen to raise.
-_DAMAGE = (
+_READ_ERRORS = (
     OSError, EOFError, BadZipFile, zlib.error,
     ValueError, LookupError, TypeError, RuntimeError,
 )  # fmt: skip
 
 
-def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> Learnt[Stack]:
+def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> TrainedNetworks[Stack]:
     """What was learnt, in a stack of its sizes, which ``empty`` makes."""
     try:
         with np.load(path) as arrays:
@@ -131,16 +131,16 @@ def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> Learnt[Sta
             )
             stack = empty(state)
             stack.load_state_dict(state)
-            return Learnt(stack.eval(), margins, frozenset(about.get("jobs", ())))
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
+            return TrainedNetworks(stack.eval(), margins, frozenset(about.get("jobs", ())))
+    except _READ_ERRORS as error:
+        raise _unreadable(path, error) from error
     raise ReleaseError(
         f"{path}: networks of feature schema {schema}, this version has "
         f"{schema_hash('full')}; make them again with `make pretrained`"
     )
 
 
-def _damaged(path: Path, error: Exception) -> ReleaseError:
+def _unreadable(path: Path, error: Exception) -> ReleaseError:
     said = (str(error).splitlines() or [""])[0]
     return ReleaseError(
         f"{path}: no networks to go on from ({type(error).__name__}: {said}); restore it from git, "
@@ -148,7 +148,7 @@ def _damaged(path: Path, error: Exception) -> ReleaseError:
     )
 
 
-def _of_size(hidden: int) -> FitConfig:
+def _size_only_config(hidden: int) -> FitConfig:
     """For a network that is not fitted: all but its size is void."""
     return FitConfig(
         hidden=hidden, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0, batch=0

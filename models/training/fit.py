@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from presage.errors import TrainingError
 from presage.features.columns.schema import FEATURE_SETS, columns
-from presage.models.networks.component_factors import SumOfParts
+from presage.models.networks.component_factors import ComponentFactors
 from presage.models.networks.quantile_mlp import QuantileMLP
 from presage.models.networks.stacked import Standardizer, pinball_loss, take_members
 from presage.models.training.device_effect import IDENTITY, DeviceEffect
@@ -62,7 +62,7 @@ def log_offsets(feature_set: str) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class NetworkInputs:
     """Positions, in a feature matrix, of what a network reads, and of what names the device.
 
     ``by_layout`` are read once more where images are channels-last, elsewhere as if they were 0:
@@ -76,20 +76,20 @@ class Inputs:
     parts: tuple[int, ...] = ()
 
 
-def inputs_of(names: Sequence[str], feature_set: str) -> Inputs:
+def select_inputs(names: Sequence[str], feature_set: str) -> NetworkInputs:
     """Inputs with these names in a feature set; which by layout, which parts, columns say."""
     known = columns(feature_set)
     read = tuple(map(known.index, names))
     by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].depends_on_layout)
     parts = tuple(i for i in read if FEATURE_SETS[feature_set][i].prior_weight is not None)
-    return Inputs(read, tuple(map(known.index, IDENTITY)), by_layout, parts)
+    return NetworkInputs(read, tuple(map(known.index, IDENTITY)), by_layout, parts)
 
 
 class ScalarStack(nn.Module):
     """Standardizer, network and the scale of the target, for every member of a stack."""
 
     def __init__(
-        self, x: Tensor, y: Tensor, row_weights: Tensor, inputs: Inputs, config: FitConfig
+        self, x: Tensor, y: Tensor, row_weights: Tensor, inputs: NetworkInputs, config: FitConfig
     ) -> None:
         super().__init__()
         members = len(row_weights)
@@ -102,7 +102,7 @@ class ScalarStack(nn.Module):
         self.standardize = Standardizer(read, row_weights)
         self.device_effect = DeviceEffect(members, x[:, self.identity], config.hidden + 1)
         self.net = QuantileMLP(members, read.shape[-1], hidden=config.hidden, levels=LEVELS)
-        self.parts = SumOfParts(members, inputs.parts) if inputs.parts else None
+        self.parts = ComponentFactors(members, inputs.parts) if inputs.parts else None
         total = row_weights.sum(-1)
         mean = (row_weights * y).sum(-1) / total
         spread = ((row_weights * (y - mean[:, None]) ** 2).sum(-1) / total).sqrt()
@@ -138,7 +138,7 @@ def fit_scalar(
     x: Array,
     y: Array,
     row_weights: Array,
-    inputs: Inputs,
+    inputs: NetworkInputs,
     config: FitConfig,
     *,
     start: ScalarStack | None = None,
@@ -165,7 +165,7 @@ def fit_scalar(
         stays where it began.
     """
     if start is None:
-        check_rows(row_weights)
+        check_training_rows(row_weights)
     torch.manual_seed(config.seed)
     weights = torch.tensor(row_weights).float()
     xs = torch.tensor(x).float()
@@ -173,8 +173,8 @@ def fit_scalar(
     if start is None:
         model = ScalarStack(xs, ys, weights, inputs, config)
     else:
-        model = copied(start, len(weights)).train()
-        model.device_effect.meet(xs[:, model.identity])
+        model = copy_stack(start, len(weights)).train()
+        model.device_effect.add_devices(xs[:, model.identity])
     levels = torch.tensor(LEVELS)
     order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
@@ -185,7 +185,7 @@ def fit_scalar(
         # In units of the target's spread, so that one learning rate serves every target.
         quantiles = model(xs[seen], config.jitter)
         per_row = pinball_loss(quantiles, ys[:, seen], levels) / model.y_scale[:, :, 0]
-        return mean_of_members(per_row, weights[:, seen])
+        return sum_of_member_means(per_row, weights[:, seen])
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
@@ -197,7 +197,7 @@ def fit_scalar(
 Stack = TypeVar("Stack", bound=nn.Module)
 
 
-def copied(start: Stack, members: int) -> Stack:
+def copy_stack(start: Stack, members: int) -> Stack:
     """A stack of as many members, each a copy of one of ``start``, in turn."""
     model = deepcopy(start)
     count = len(next(iter(model.parameters())))
@@ -205,7 +205,7 @@ def copied(start: Stack, members: int) -> Stack:
     return model
 
 
-def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
+def predict_quantiles(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
     """What a stack learnt of transformed features (rows, columns): (members, rows, levels)."""
     with torch.no_grad():
         parts = [
@@ -215,7 +215,7 @@ def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> A
     return torch.cat(parts, dim=1).numpy().astype(np.float64)
 
 
-def check_rows(row_weights: Array) -> None:
+def check_training_rows(row_weights: Array) -> None:
     """Refuse a stack of which a member sees fewer than two rows."""
     rows = (row_weights > 0).sum(axis=1)
     if rows.size == 0 or rows.min() < 2:
@@ -225,7 +225,7 @@ def check_rows(row_weights: Array) -> None:
         )
 
 
-def mean_of_members(per_row: Tensor, weights: Tensor) -> Tensor:
+def sum_of_member_means(per_row: Tensor, weights: Tensor) -> Tensor:
     """Sum over the stack of each member's own mean: members never touch one another.
 
     A batch may hold nothing that a member may see.

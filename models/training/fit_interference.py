@@ -12,10 +12,10 @@ from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     Progress,
-    check_rows,
-    copied,
-    mean_of_members,
+    check_training_rows,
+    copy_stack,
     minimize,
+    sum_of_member_means,
 )
 from presage.system.arrays import Array
 
@@ -71,12 +71,14 @@ def fit_interference(
         A member of the stack that begins from nothing sees fewer than two victims.
     """
     if start is None:
-        check_rows(row_weights.reshape(len(row_weights), -1))
+        check_training_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
     weights, counts = torch.tensor(row_weights).float(), torch.tensor(count).float()
     xs = torch.tensor(members).float().expand(len(weights), -1, -1, -1)
     ys = torch.tensor(y).float()
-    model = InterferenceStack(xs, weights, config) if start is None else copied(start, len(weights))
+    model = (
+        InterferenceStack(xs, weights, config) if start is None else copy_stack(start, len(weights))
+    )
     order, batch = np.random.default_rng(config.seed), min(config.batch, len(counts))
     levels = torch.tensor(LEVELS)
 
@@ -86,7 +88,7 @@ def fit_interference(
         known = ys[chosen].expand(len(weights), -1, -1)
         per_victim = pinball_loss(quantiles, known, levels)
         seen = weights[:, chosen]
-        return mean_of_members(per_victim.flatten(1), seen.flatten(1))
+        return sum_of_member_means(per_victim.flatten(1), seen.flatten(1))
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
@@ -95,7 +97,7 @@ def fit_interference(
     return model
 
 
-def log_slowdowns(
+def predict_log_slowdowns(
     model: InterferenceStack, members: Array, count: Array, *, at_once: int = 256
 ) -> Array:
     """Quantiles of every member, (stack, colocations, size, levels), for any number of them."""

@@ -12,9 +12,9 @@ from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     Progress,
-    check_rows,
-    mean_of_members,
+    check_training_rows,
     minimize,
+    sum_of_member_means,
 )
 from presage.system.arrays import Array
 
@@ -38,7 +38,7 @@ def fit_views(
     TrainingError
         A member sees fewer than two rows.
     """
-    check_rows(row_weights)
+    check_training_rows(row_weights)
     torch.manual_seed(config.seed)
     xs, ys, weights = (torch.from_numpy(np.asarray(one)).float() for one in (x, y, row_weights))
     xs = Standardizer(xs, weights)(xs)
@@ -53,7 +53,7 @@ def fit_views(
     def loss() -> Tensor:
         at = torch.from_numpy(order.choice(rows, min(config.batch, rows), replace=False))
         per_row = pinball_loss(net(xs[:, at], no_effect), target[:, at], levels)
-        return mean_of_members(per_row, weights[:, at])
+        return sum_of_member_means(per_row, weights[:, at])
 
     minimize(
         net, loss, steps=config.steps, learning_rate=config.learning_rate,

@@ -7,21 +7,21 @@ import pandas as pd
 
 from presage.system.arrays import Ints
 
-WHO = ["job_id", "device_kind", "machine", "campaign"]  # what names a solo row, with its share
+SOLO_KEY = ["job_id", "device_kind", "machine", "campaign"]  # what names a solo row, with its share
 
 
-def positions_alone(solo: pd.DataFrame, members: pd.DataFrame) -> Ints:
+def find_solo_rows(solo: pd.DataFrame, members: pd.DataFrame) -> Ints:
     """Position in ``solo`` of each member's job alone; -1 of one that nobody measured alone.
 
     At the member's own share of the device, else at the largest share that was measured.
     """
     shares = solo["share"].to_numpy(np.float64)
-    found = _look_up(solo, members, [*WHO, "share"], np.arange(len(solo)))
+    found = _find_rows(solo, members, [*SOLO_KEY, "share"], np.arange(len(solo)))
     largest_first = np.argsort(-shares, kind="stable")
-    return np.where(found >= 0, found, _look_up(solo, members, WHO, largest_first))
+    return np.where(found >= 0, found, _find_rows(solo, members, SOLO_KEY, largest_first))
 
 
-def _look_up(solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Ints) -> Ints:
+def _find_rows(solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Ints) -> Ints:
     keys = pd.MultiIndex.from_frame(solo[names].iloc[order])
     first = ~keys.duplicated()
     at = keys[first].get_indexer(pd.MultiIndex.from_frame(members[names]))

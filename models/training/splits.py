@@ -17,7 +17,7 @@ import pandas as pd
 
 FOLDS = 5  # by job
 HELD_OUT_FOLD = 0  # never trained on by a release: the gate's jury
-MOST_FAMILIES = 50  # that are folds of their own: each costs an ensemble
+MAX_FAMILY_FOLDS = 50  # that are folds of their own: each costs an ensemble
 
 Folds = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -31,7 +31,7 @@ def job_folds(job_ids: Sequence[str]) -> Folds:
 def family_folds(families: Sequence[str]) -> Folds:
     """Fold of each row: the position of its family among those present, sorted."""
     names = sorted(set(families))
-    if len(names) > MOST_FAMILIES:
+    if len(names) > MAX_FAMILY_FOLDS:
         return job_folds(families)
     order = {family: i for i, family in enumerate(names)}
     return np.array([order[family] for family in families], dtype=np.int64)

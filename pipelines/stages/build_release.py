@@ -17,23 +17,23 @@ from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
-from presage.models.release.make_probes import probe
+from presage.models.release.make_probes import make_probes
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.release.training_data import (
-    Beginning,
+    BaseRelease,
     CampaignFolder,
     CampaignRows,
-    LearntFrom,
-    learnt_from,
-    read_folders,
+    TrainingData,
+    parse_folders,
+    read_training_data,
 )
-from presage.models.training.fine_tuning import read_jobs
+from presage.models.training.fine_tuning import read_training_jobs
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained, read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
-from presage.pipelines.stages.featurize import domains_of
+from presage.pipelines.stages.featurize import fit_domains
 from presage.pipelines.stages.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
@@ -66,7 +66,7 @@ def read_campaigns(path: Path) -> tuple[CampaignFolder, ...]:
         The file is missing or damaged.
     """
     try:
-        return read_folders(json.loads(path.read_text()))
+        return parse_folders(json.loads(path.read_text()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise TableError(
             f"{path}: does not say which tables there were ({one_line(error)}); run featurize again"
@@ -105,27 +105,27 @@ def campaign_rows(
     )
 
 
-def beginning(start: Pretrained | None) -> Beginning | None:
+def describe_base_release(start: Pretrained | None) -> BaseRelease | None:
     """The release whose networks were gone on from, and what had taught these."""
     if start is None:
         return None
     files = sorted(path for name in QUANTITIES for path in start.networks(name).values())
-    before = learnt_from(start.release.manifest, str(start.release.folder))
-    return Beginning(
+    before = read_training_data(start.release.manifest, str(start.release.folder))
+    return BaseRelease(
         start.release.release_id,
         {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-        None if before is None else before.of_classes(STARTS),
+        None if before is None else before.restrict_to(STARTS),
     )
 
 
-def trained_on(
+def read_job_digests(
     models: Path, classes: Mapping[str, Collection[str]], start: Pretrained | None
 ) -> set[str]:
     """Digests of the jobs that taught any network, as the networks themselves say."""
     files = [models / name / f"{one}.npz" for name in QUANTITIES for one in classes[name]]
     if start is not None:
         files += [path for name in QUANTITIES for path in start.networks(name).values()]
-    return set().union(*map(read_jobs, files))
+    return set().union(*map(read_training_jobs, files))
 
 
 def read_margins(path: Path) -> dict[str, dict[float, float]]:
@@ -136,7 +136,7 @@ def read_margins(path: Path) -> dict[str, dict[float, float]]:
     }
 
 
-def learnt_classes(models: Path) -> dict[str, list[str]]:
+def trained_classes(models: Path) -> dict[str, list[str]]:
     """Of each predictor, classes of devices that had enough rows to be learnt here."""
     return {
         name: [one for one in DEVICE_CLASSES if (models / name / f"{one}.npz").is_file()]
@@ -163,7 +163,7 @@ def trained_devices(
     return {name: kinds | before[name] for name, kinds in found.items()}
 
 
-def most_members(
+def largest_colocations(
     together: pd.DataFrame, classes: Collection[str], start: Pretrained | None
 ) -> dict[str, int]:
     """Of each class of devices, members of the largest co-location that was learnt."""
@@ -201,7 +201,7 @@ def assemble_release(
     features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
 ) -> Release:
     """Write the release folder from the outputs of the stages, and of the networks begun with."""
-    start, classes = read_pretrained(pretrained), learnt_classes(models)
+    start, classes = read_pretrained(pretrained), trained_classes(models)
     solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
     solo, interference = read_table(solo_file), read_table(interference_file)
     seen, together = training_rows(solo), training_colocations(interference)
@@ -215,27 +215,27 @@ def assemble_release(
         levels=LEVELS,
         devices=[devices[kind] for kind in sorted(devices)],
         trained_devices=trained_devices(seen, together, classes, start),
-        max_members=most_members(together, classes[INTERFERENCE.name], start),
-        domains=domains_of(seen, {} if start is None else start.domains),
-        stranger_margins={
+        max_members=largest_colocations(together, classes[INTERFERENCE.name], start),
+        domains=fit_domains(seen, {} if start is None else start.domains),
+        out_of_domain_margins={
             name: read_margins(models / name / "strangers.json") for name in QUANTITIES
         },
         setup_s=setup_quantiles(seen),
-        probes=probe(
+        probes=make_probes(
             onnx_files,
             feature_matrix(seen, "full").astype(np.float32),
             list(seen["device_kind"]),
             median=LEVELS.index(0.5),
         ),
         metrics=json.loads((evaluation / "metrics.json").read_text()),
-        promises=json.loads((evaluation / "promises.json").read_text()),
+        guarantees=json.loads((evaluation / "promises.json").read_text()),
         data_digest=digest,
         versions={name: version(name) for name in VERSIONS},
-        trained_on=trained_on(models, classes, start),
-        learnt_from=LearntFrom(
+        trained_on=read_job_digests(models, classes, start),
+        training_data=TrainingData(
             read_campaigns(features / "campaigns.json"),
             campaign_rows(solo, interference, classes),
-            beginning(start),
+            describe_base_release(start),
         ).as_json(),
     )
     return write_release(target, content)

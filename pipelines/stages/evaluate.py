@@ -14,7 +14,7 @@ from presage.errors import TableError
 from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
-from presage.models.training.fit import inputs_of, transform_features
+from presage.models.training.fit import select_inputs, transform_features
 from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
@@ -26,12 +26,12 @@ from presage.pipelines.evaluation.evaluation_tables import (
     judged,
 )
 from presage.pipelines.stages.feature_table import feature_matrix
-from presage.pipelines.stages.fit_solo import QUANTILES, WHO
+from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
 from presage.pipelines.stages.train_interference import (
     Colocations,
-    assemble,
     member_features,
+    pad_colocations,
     victim_folds,
 )
 from presage.system.files.atomic_file import write_atomically
@@ -43,7 +43,7 @@ Metrics = dict[str, dict[str, dict[str, Scores]]]
 Summary = dict[str, dict[str, Scores]]  # predictor -> split -> figures
 
 SUMMARY = ("mape", "median_ape", "coverage_90%")
-FORECAST_COLUMNS = (*WHO, "split", "features", "fold", "measured", *QUANTILES)
+FORECAST_COLUMNS = (*FORECAST_KEY, "split", "features", "fold", "measured", *QUANTILES)
 
 
 def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
@@ -111,7 +111,7 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
     features = feature_matrix(solo, "full")
     measured = solo[quantity.column].to_numpy(np.float64)
     learnt = quantity.to_learnt(measured, features)
-    read = inputs_of(quantity.inputs, "full")
+    read = select_inputs(quantity.inputs, "full")
     x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
     folds = folds_by_split(solo)
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
@@ -120,7 +120,7 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
         for split, of_row in folds.items():
             for name in baselines.BASELINES:
                 y = measured if name == "constant" else learnt
-                forecast = baselines.out_of_fold(name, x, y, of_row, on_fold=step)
+                forecast = baselines.predict_out_of_fold(name, x, y, of_row, on_fold=step)
                 if name != "constant":
                     forecast = quantity.to_measured(forecast[:, None], features)[:, 0]
                 scores[split][name] = point_metrics(measured, forecast)
@@ -133,7 +133,7 @@ def interference_baselines(
     """Baselines on the victim's features beside the sums of its co-runners' features."""
     return {
         split: _victim_baselines(
-            assemble(interference, member_features(solo, forecasts, split)), split
+            pad_colocations(interference, member_features(solo, forecasts, split)), split
         )
         for split in cv.SPLITS
     }
@@ -153,7 +153,9 @@ def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
     scores = {}
     with counted_progress(f"baselines beside interference, unseen {split}", fits) as step:
         for name in baselines.BASELINES:
-            found = baselines.out_of_fold(name, rows, y, of_victim, per_victim, on_fold=step)
+            found = baselines.predict_out_of_fold(
+                name, rows, y, of_victim, per_victim, on_fold=step
+            )
             scores[name] = point_metrics(np.exp(y), np.exp(found))
     return scores
 
@@ -173,7 +175,7 @@ def evaluate(
     return metrics
 
 
-def metrics_left(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics | None:
+def read_previous_metrics(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics | None:
     """What the stage left in a folder, if it is of these very forecasts; else None.
 
     It is when the networks' figures are equal to the last digit: the baselines beside them are of
@@ -198,7 +200,7 @@ def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], ta
     ``metrics.json`` goes first and comes last: where it is, all is of the same forecasts.
     """
     (target / "metrics.json").unlink(missing_ok=True)
-    replace_folder(target / "plots", _plots(), lambda folder: _write_plots(forecasts, folder))
+    replace_folder(target / "plots", _plot_names(), lambda folder: _write_plots(forecasts, folder))
     promised = {
         predictor: calibration_guarantee(judged(table)) for predictor, table in forecasts.items()
     }
@@ -207,7 +209,7 @@ def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], ta
     _write_json(metrics, target / "metrics.json")
 
 
-def _plots() -> tuple[str, ...]:
+def _plot_names() -> tuple[str, ...]:
     tables = (f"{name}.csv" for name in ("calibration", *QUANTITIES))
     return (*tables, *(f"error_by_{group}" for group in GROUPS))
 

@@ -23,10 +23,10 @@ from presage.features.job.job_table import precision_codes
 from presage.features.quantities.registry import solo_columns
 from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
-from presage.models.calibration.training_domain import Domain, learn_domain
-from presage.models.calibration.training_domain import reasons as why_strange
+from presage.models.calibration.training_domain import Domain, fit_domain
+from presage.models.calibration.training_domain import explain_out_of_domain as why_strange
 from presage.models.release.training_data import CampaignFolder, TableFile
-from presage.models.training.solo_rows import WHO
+from presage.models.training.solo_rows import SOLO_KEY
 from presage.models.training.splits import Folds, folds_by_split
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.reported.recency import Recency, read_recency
@@ -35,9 +35,9 @@ from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.arrays import Mask
 from presage.system.files.atomic_file import write_atomically
 
-OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
-SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
-EVEN = Recency(
+OUTPUT_NAMES = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
+MEASUREMENT_KEY = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
+EQUAL_WEIGHTS = Recency(
     half_life_days=sys.float_info.max, most_weight=1.0, newest_runs=sys.maxsize
 )  # all count alike
 
@@ -54,7 +54,7 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     is there for what it does to them.
     """
     ran = campaign.executions[campaign.executions["failure"] == ""]
-    ran = pd.concat([ran, _never_alone(campaign, ran)], ignore_index=True)
+    ran = pd.concat([ran, _rows_without_solo_run(campaign, ran)], ignore_index=True)
     placements = [campaign.placement(row) for row in ran.to_dict("records")]
     jobs = [placement.job.job for placement in placements]
     who = pd.DataFrame(
@@ -83,20 +83,20 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
     return pd.concat([who, ran.reindex(columns=measured_columns()), *features], axis=1)
 
 
-def _never_alone(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
+def _rows_without_solo_run(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
     """A row without measurements for each member of a co-location that did not run alone there."""
-    members = campaign.colocations.drop_duplicates(WHO)
-    known = pd.MultiIndex.from_frame(ran[WHO])
-    missing = members[~pd.MultiIndex.from_frame(members[WHO]).isin(known)]
+    members = campaign.colocations.drop_duplicates(SOLO_KEY)
+    known = pd.MultiIndex.from_frame(ran[SOLO_KEY])
+    missing = members[~pd.MultiIndex.from_frame(members[SOLO_KEY]).isin(known)]
     return missing.reindex(columns=ran.columns).assign(**dict.fromkeys(measured_columns(), np.nan))
 
 
-def is_told(solo: pd.DataFrame) -> Mask:
+def is_measured(solo: pd.DataFrame) -> Mask:
     """Rows of which anything was measured."""
     return solo[measured_columns()].notna().any(axis=1).to_numpy(bool)
 
 
-def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
+def row_weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
     """What each row counts in learning: 1, or by its age if it was reported."""
     reported = (rows["source"] == REPORTED_SOURCE).to_numpy(bool)
     at_s = rows["measured_at_s"].to_numpy(np.float64)
@@ -104,7 +104,7 @@ def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np
     return np.where(reported, recency.most_weight * recency.decay(age_s), 1.0)
 
 
-def superseded(solo: pd.DataFrame) -> pd.DataFrame:
+def drop_superseded(solo: pd.DataFrame) -> pd.DataFrame:
     """The rows, without what was reported anew since: of a job on a device one thing is true.
 
     A campaign's measurement of a device that has changed would be learnt from, calibrated by and
@@ -113,24 +113,24 @@ def superseded(solo: pd.DataFrame) -> pd.DataFrame:
     reported = (solo["source"] == REPORTED_SOURCE).to_numpy(bool)
     out = solo.copy()
     for name in solo_columns():
-        newest = solo[reported & solo[name].notna()].groupby(SAME)["measured_at_s"].max()
-        since = newest.reindex(pd.MultiIndex.from_frame(solo[SAME])).to_numpy(np.float64)
+        newest = solo[reported & solo[name].notna()].groupby(MEASUREMENT_KEY)["measured_at_s"].max()
+        since = newest.reindex(pd.MultiIndex.from_frame(solo[MEASUREMENT_KEY])).to_numpy(np.float64)
         out.loc[~reported & (since > solo["measured_at_s"].to_numpy()), name] = np.nan
     return out
 
 
-def domains_of(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
+def fit_domains(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
     """Domain of every class of devices among the rows, joined to what is known of it already."""
     found = dict(known)
-    told = is_told(solo)
+    told = is_measured(solo)
     for name in DEVICE_CLASSES:
         rows = solo[(solo["device_class"] == name) & told]
         if rows.empty:
             continue
-        domain = learn_domain(
+        domain = fit_domain(
             feature_matrix(rows, "full"), list(rows["model"]), list(rows["precision"])
         )
-        found[name] = known[name].joined(domain) if name in known else domain
+        found[name] = known[name].union(domain) if name in known else domain
     return found
 
 
@@ -142,25 +142,25 @@ def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame
     out = []
     for _, rows in solo.groupby("device_class", sort=False):
         why = {
-            f"reason.{split}": reasons(rows, folds, known)
+            f"reason.{split}": explain_rows(rows, folds, known)
             for split, folds in folds_by_split(rows).items()
         }
         out.append(rows.assign(**why))
     return pd.concat(out).sort_index()
 
 
-def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
+def explain_rows(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
     """Why each row is a stranger to those of the other folds, "" where it is none."""
     features = feature_matrix(solo, "full")
     devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
     out = np.full(len(solo), "", dtype=object)
-    told = is_told(solo)
+    told = is_measured(solo)
     for fold in np.unique(folds):
         seen, asked = (folds != fold) & told, folds == fold
         if not seen.any():
             out[asked] = "no other job was measured"
             continue
-        domains = domains_of(solo[seen], known)
+        domains = fit_domains(solo[seen], known)
         out[asked] = why_strange(domains, features[asked], precisions[asked])
         for row in np.flatnonzero(asked & ~np.isin(devices, devices[seen])):
             out[row] = f"no job was measured on {devices[row]}"
@@ -208,10 +208,10 @@ def device_rows(campaigns: Sequence[Campaign]) -> list[dict[str, object]]:
     return [asdict(latest[kind]) for kind in sorted(latest)]
 
 
-def folder_of_tables(campaign: Campaign) -> CampaignFolder:
+def describe_folder(campaign: Campaign) -> CampaignFolder:
     """Which tables a campaign is, so that others can tell later whether they still are."""
     return CampaignFolder(
-        folder=_named(campaign.folder),
+        folder=_portable_name(campaign.folder),
         campaigns=tuple(sorted({name for _, _, name in campaign.devices})),
         tables={
             path.stem: TableFile(
@@ -224,7 +224,7 @@ def folder_of_tables(campaign: Campaign) -> CampaignFolder:
     )
 
 
-def _named(folder: Path) -> str:
+def _portable_name(folder: Path) -> str:
     """A folder as every checkout calls it: what lies outside of this one by its name alone."""
     here = Path.cwd()
     path = Path(os.path.normpath(here / folder))  # links as they are: a disk is no name
@@ -235,7 +235,7 @@ def featurize(
     folders: Sequence[Path],
     target: Path,
     pretrained: Path | None = None,
-    recency: Recency = EVEN,
+    recency: Recency = EQUAL_WEIGHTS,
 ) -> None:
     """Write solo.parquet, interference.parquet, devices.json and campaigns.json of all campaigns.
 
@@ -255,13 +255,13 @@ def featurize(
         )
     solo = pd.concat([featurize_solo(c) for c in campaigns], ignore_index=True)
     interference = pd.concat([featurize_interference(c) for c in campaigns], ignore_index=True)
-    solo["weight"] = weights(solo, recency)
-    interference["weight"] = weights(interference, recency)
-    solo = superseded(solo)
+    solo["weight"] = row_weights(solo, recency)
+    interference["weight"] = row_weights(interference, recency)
+    solo = drop_superseded(solo)
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
-    tables = [asdict(folder_of_tables(campaign)) for campaign in campaigns]
+    tables = [asdict(describe_folder(campaign)) for campaign in campaigns]
 
     def write(folder: Path) -> None:
         write_atomically(folder / "solo.parquet", solo.to_parquet)
@@ -269,7 +269,7 @@ def featurize(
         _write_json(folder / "devices.json", device_rows(campaigns))
         _write_json(folder / "campaigns.json", tables)
 
-    replace_folder(target, OURS, write)
+    replace_folder(target, OUTPUT_NAMES, write)
 
 
 def _write_json(path: Path, content: object) -> None:

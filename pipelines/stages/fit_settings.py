@@ -30,7 +30,7 @@ class FineTuning:
 
 
 @dataclass(frozen=True, slots=True)
-class Thousands:
+class LargeTableSettings:
     """From how many rows on a network is larger, and learns for longer."""
 
     rows: int
@@ -40,16 +40,16 @@ class Thousands:
 class Settings:
     """The section ``train`` of params.yaml, for one predictor."""
 
-    hundreds: FitConfig
-    thousands: FitConfig
-    least_of_thousands: int
+    small_tables: FitConfig
+    large_tables: FitConfig
+    large_table_rows: int
     fine_tuning: FineTuning
 
-    def of(self, rows: int, *, goes_on: bool) -> FitConfig:
+    def of(self, rows: int, *, is_fine_tuning: bool) -> FitConfig:
         """Those for so many rows, or to go on from networks that are there."""
-        many = rows >= self.least_of_thousands
-        config = self.thousands if many else self.hundreds
-        if not goes_on:
+        many = rows >= self.large_table_rows
+        config = self.large_tables if many else self.small_tables
+        if not is_fine_tuning:
             return config
         fine = self.fine_tuning
         config = replace(config, weight_decay=fine.pull / rows, jitter=0.0)
@@ -71,6 +71,6 @@ def read_settings(predictor: str) -> Settings:
     return Settings(
         read_params(f"train.{predictor}", FitConfig),
         read_params(f"train.thousands.{predictor}", FitConfig),
-        read_params("train.thousands", Thousands, besides=QUANTITIES).rows,
+        read_params("train.thousands", LargeTableSettings, besides=QUANTITIES).rows,
         read_params("train.fine_tuning", FineTuning),
     )

@@ -14,14 +14,14 @@ from presage.models.calibration.margins import ByLevel
 from presage.models.networks.stacked import take_members
 from presage.models.release.manifest import job_digest
 from presage.models.training.device_effect import IDENTITY
-from presage.models.training.fine_tuning import Learnt
+from presage.models.training.fine_tuning import TrainedNetworks
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
@@ -33,7 +33,7 @@ from presage.system.text.progress import training_progress
 
 QUANTILES = [f"q{level:g}" for level in LEVELS]
 IDENTITY_COLUMNS = [columns("full").index(name) for name in IDENTITY]
-WHO = ["job_id", "family", "device_kind", "machine", "campaign"]
+FORECAST_KEY = ["job_id", "family", "device_kind", "machine", "campaign"]
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,12 @@ class CrossValidation:
         return cv.out_of_fold(self.outputs, self.members, split, self.folds[split])
 
 
-def learn(
-    solo: pd.DataFrame, quantity: Quantity, settings: Settings, start: Learnt[ScalarStack] | None
-) -> tuple[Learnt[ScalarStack], pd.DataFrame]:
+def fit_device_class(
+    solo: pd.DataFrame,
+    quantity: Quantity,
+    settings: Settings,
+    start: TrainedNetworks[ScalarStack] | None,
+) -> tuple[TrainedNetworks[ScalarStack], pd.DataFrame]:
     """Networks that have not seen the held-out fold, and out-of-fold forecasts of every row.
 
     Where rows are too few to calibrate by, intervals stay those of a stranger to ``start``.
@@ -63,21 +66,21 @@ def learn(
     measured = solo[quantity.column].notna().to_numpy(bool)
     rows = int(measured.sum())
     before, known = (None, None) if start is None else (start.stack, start.margins)
-    few = None if known is None else known.of_strangers
+    few = None if known is None else known.total_out_of_domain
     tables = []
     if cv.leaves_enough(folds, measured):
         # The published set knows no roofline: it learns the scale itself, and from nothing.
         unaided = replace(quantity, prior=None, inputs=tuple(columns("published")))
-        config = replace(settings.of(rows, goes_on=False), ensemble=1)
+        config = replace(settings.of(rows, is_fine_tuning=False), ensemble=1)
         published = _cross_validate(solo, unaided, "published", config, folds)
         tables.append(_forecasts(solo, unaided, "published", published, few))
     folds = cv.with_devices(folds, devices, measured)
-    config = settings.of(rows, goes_on=start is not None)
+    config = settings.of(rows, is_fine_tuning=start is not None)
     full = _cross_validate(solo, quantity, "full", config, folds, before)
     tables.append(_forecasts(solo, quantity, "full", full, few))
     of_job, *unseen = (_by_domain(solo, full, split) for split in folds)
     margins = cv.release_margins(
-        full.learnt, of_job, folds["job"], devices, identities(solo), unseen, known
+        full.learnt, of_job, folds["job"], devices, device_identities(solo), unseen, known
     )
     shipped = full.members.ensemble("job", HELD_OUT_FOLD)
     taught = full.weights[shipped].any(axis=0)
@@ -85,10 +88,10 @@ def learn(
     if start is not None:
         jobs |= start.jobs
     take_members(full.stack, torch.from_numpy(shipped))
-    return Learnt(full.stack, margins, jobs), pd.concat(tables)
+    return TrainedNetworks(full.stack, margins, jobs), pd.concat(tables)
 
 
-def identities(solo: pd.DataFrame) -> Array:
+def device_identities(solo: pd.DataFrame) -> Array:
     """What networks see of which device each row ran on, (rows, ``IDENTITY``)."""
     return transform_features(feature_matrix(solo, "full"), "full")[:, IDENTITY_COLUMNS]
 
@@ -112,13 +115,13 @@ def _cross_validate(
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
     measured = np.isfinite(learnt)
     weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
-    inputs = inputs_of(quantity.inputs, feature_set)
+    inputs = select_inputs(quantity.inputs, feature_set)
     with training_progress(f"{quantity.name}, {feature_set} features") as progress:
         stack = fit_scalar(
             x, np.where(measured, learnt, 0), weights, inputs, config,
             start=start, progress=progress,
         )  # fmt: skip
-    return CrossValidation(stack, members, learnt, quantiles_of(stack, x), folds, weights)
+    return CrossValidation(stack, members, learnt, predict_quantiles(stack, x), folds, weights)
 
 
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
@@ -142,10 +145,10 @@ def _forecasts(
     for split in cv.SPLITS:
         folds = fitted.folds[split]
         calibrated = cv.calibrate_by_domain(
-            fitted.learnt, raw[split], folds, devices, raw["family"], few_margins=few
+            fitted.learnt, raw[split], folds, devices, raw["family"], fallback_margins=few
         )
         measured = quantity.to_measured(calibrated, feature_matrix(solo, "full"))
-        part = solo[WHO].assign(split=split, features=feature_set, fold=folds)
+        part = solo[FORECAST_KEY].assign(split=split, features=feature_set, fold=folds)
         part["measured"] = solo[quantity.column].to_numpy(np.float64)
         part[QUANTILES] = measured
         part["in_domain"], part["reason"] = ~raw[split].out_of_domain, solo[f"reason.{split}"]

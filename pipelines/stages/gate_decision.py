@@ -18,12 +18,14 @@ from presage.models.gate.release_gate import Decision, Row
 
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"
 WOULD_BE_PROMOTED = "would be promoted"  # an experiment
-MOST_SLICES = 40  # rows of slices that the file holds, and the tag that MLflow bounds
+MAX_SLICES = 40  # rows of slices that the file holds, and the tag that MLflow bounds
 
 Document = dict[str, Any]
 
 
-def document(challenger: str, champion: str | None, decision: Decision, asked: str) -> Document:
+def make_document(
+    challenger: str, champion: str | None, decision: Decision, asked: str
+) -> Document:
     """A decision as the file and the registry keep it; numbers by name are DVC's metrics.
 
     Parameters
@@ -48,18 +50,18 @@ def document(challenger: str, champion: str | None, decision: Decision, asked: s
         "figures": figures,
         "verdicts": {
             verdict.replace(" ", "_"): sum(row.verdict == verdict for row in decision.rows)
-            for verdict in (gate.BETTER, gate.WITHIN, gate.NOT_COMPARED, *gate.REFUSING)
+            for verdict in (gate.BETTER, gate.WITHIN, gate.NOT_COMPARED, *gate.REJECTING_VERDICTS)
         },
-        "rows": [_stable(asdict(row)) for row in (*rows, *notable[:MOST_SLICES])],
+        "rows": [_reproducible(asdict(row)) for row in (*rows, *notable[:MAX_SLICES])],
     }
 
 
-def table(decision: Decision) -> list[dict[str, Any]]:
+def decision_rows(decision: Decision) -> list[dict[str, Any]]:
     """Every row, also of the slices on which nothing changed, with the microseconds."""
     return [asdict(row) for row in decision.rows]
 
 
-def of_experiment(decided: Document, name: str) -> Document:
+def mark_experiment(decided: Document, name: str) -> Document:
     """What the gate would do with a release that is no champion; an experiment's stays that."""
     if decided["outcome"] != PROMOTED:
         return decided
@@ -67,10 +69,10 @@ def of_experiment(decided: Document, name: str) -> Document:
     return decided | {"outcome": WOULD_BE_PROMOTED, "reason": reason}
 
 
-def verdict(decided: Document) -> dict[str, Any]:
+def summarize_verdict(decided: Document) -> dict[str, Any]:
     """A decision in three values, which DVC shows as metrics: how many figures are how."""
     found = decided["verdicts"]
-    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REFUSING)
+    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REJECTING_VERDICTS)
     return {
         "outcome": decided["outcome"],
         "better": found.get(gate.BETTER, 0),
@@ -78,7 +80,7 @@ def verdict(decided: Document) -> dict[str, Any]:
     }
 
 
-def read_about(target: Path, release_id: str) -> Document | None:
+def read_decision(target: Path, release_id: str) -> Document | None:
     """The decision file, if there is one and it is about this release, and of no experiment."""
     try:
         found: Document = json.loads(target.read_text())
@@ -99,7 +101,7 @@ def print_table(decision: Decision) -> None:
     for title in ("metric", "champion", "challenger", "change or limit", "verdict"):
         justify: Any = "left" if title in ("metric", "verdict") else "right"
         shown.add_column(title, justify=justify, no_wrap=True)
-    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REFUSING, "red")
+    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REJECTING_VERDICTS, "red")
     section = ""
     for row in decision.rows:
         if row.slice_name and row.verdict == gate.WITHIN:
@@ -110,7 +112,7 @@ def print_table(decision: Decision) -> None:
             shown.add_section()
             shown.add_row(name, style="bold")
         before = "-" if row.champion is None else f"{row.champion:.4g}"
-        cells = (row.metric, before, f"{row.challenger:.4g}", _held_to(row), row.verdict)
+        cells = (row.metric, before, f"{row.challenger:.4g}", _format_limits(row), row.verdict)
         shown.add_row(*cells, style=styles.get(row.verdict))
     console = Console()
     console.print(shown)
@@ -119,7 +121,7 @@ def print_table(decision: Decision) -> None:
         console.print(f"{len(slices)} slices by family and device; those not shown are within")
 
 
-def _held_to(row: Row) -> str:
+def _format_limits(row: Row) -> str:
     """Interval of the change, where the champion's figure is the measure; else the limits."""
     if row.change_low is not None and row.change_high is not None:
         return f"{100 * row.change_low:+.0f} to {100 * row.change_high:+.0f} %"
@@ -129,7 +131,7 @@ def _held_to(row: Row) -> str:
     return low if row.at_most is None else f"<= {row.at_most:.4g}"
 
 
-def _stable(row: dict[str, Any]) -> dict[str, Any]:
+def _reproducible(row: dict[str, Any]) -> dict[str, Any]:
     """A row without what differs from run to run: microseconds, the last digits."""
     is_time = row["metric"] == "latency_us"
     return {

@@ -37,13 +37,13 @@ from presage.system.text.progress import training_progress
 
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
 PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
-_WHO = ["log", "position", "idempotency_key", "reported_by"]
+_ROW_KEY = ["log", "position", "idempotency_key", "reported_by"]
 QUARANTINE = "quarantine.jsonl"
-OURS = (QUARANTINE, *(f"{name}.parquet" for name in TABLES))
+OUTPUT_NAMES = (QUARANTINE, *(f"{name}.parquet" for name in TABLES))
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class IngestResult:
     """What became of the rows of the logs.
 
     Attributes
@@ -52,7 +52,7 @@ class Ingested:
         Rows of the logs; ``duplicates`` of them repeat another, ``quarantined`` cannot be used.
     failed : int
         Accepted ones of jobs that did not come to their end.
-    untaught : int
+    unused : int
         Accepted ones of which nothing is learnt: they tell a runtime alone, or, of a job with
         neighbours, no step time. Drift can be seen in them all the same.
     rows : mapping of str to int
@@ -64,7 +64,7 @@ class Ingested:
     outcomes: int
     duplicates: int
     failed: int
-    untaught: int
+    unused: int
     rows: dict[str, int]
     quarantined: dict[str, int]
 
@@ -77,7 +77,7 @@ def ingest(
     withdrawals: Sequence[Withdrawal] = (),
     profiles: Path = PROFILES,
     pretrained: Path | None = PRETRAINED,
-) -> Ingested:
+) -> IngestResult:
     """Let ``target`` hold the tables of all outcomes in the logs, and nothing else.
 
     Parameters
@@ -96,38 +96,40 @@ def ingest(
         ``target`` holds other files, or cannot be written; a campaign is damaged.
     """
     logs = find_logs(paths)
-    devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
+    devices, jobs = _read_known(profiles, pretrained) if logs else ({}, {})
     with training_progress("outcomes"):  # how many there are, nobody knows before the end
         reported = read_logs(logs, lambda kind: known_device(kind, devices), jobs)
         refused = withdrawn(reported.rows, withdrawals)
         broken = implausible(reported.rows, reported.jobs, reported.devices)
         faults = [by_hand or fault for by_hand, fault in zip(refused, broken, strict=True)]
-        quarantined = sorted(reported.quarantined + _refused(reported, faults), key=_place)
+        quarantined = sorted(
+            reported.quarantined + _quarantine(reported, faults), key=_log_position
+        )
         can_be = np.array([fault is None for fault in faults], dtype=bool)
         good = reported.rows[can_be].reset_index(drop=True)
         data = outcome_tables(good, reported.jobs, reported.devices, recency)
-        replace_folder(target, OURS, partial(_write, data, quarantined))
+        replace_folder(target, OUTPUT_NAMES, partial(_write, data, quarantined))
     failure = data["outcomes"].column("failure").to_pandas()
-    return Ingested(
+    return IngestResult(
         outcomes=len(reported.rows) + len(reported.quarantined) + reported.duplicates,
         duplicates=reported.duplicates,
         failed=int((failure != "").sum()),
-        untaught=_untaught(data["outcomes"]),
+        unused=_count_unused(data["outcomes"]),
         rows={name: table.num_rows for name, table in data.items()},
         quarantined=dict(sorted(Counter(row.rule for row in quarantined).items())),
     )
 
 
-def _refused(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarantined]:
+def _quarantine(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarantined]:
     out = []
     for position, fault in enumerate(faults):
         if fault is not None:
-            log, at, key, by = reported.rows.iloc[position][_WHO]
+            log, at, key, by = reported.rows.iloc[position][_ROW_KEY]
             out.append(Quarantined(log, int(at), key, by, *fault))
     return out
 
 
-def _place(row: Quarantined) -> tuple[str, int]:
+def _log_position(row: Quarantined) -> tuple[str, int]:
     return row.log, row.position
 
 
@@ -142,7 +144,7 @@ def find_logs(paths: Sequence[Path]) -> list[Path]:
     return out
 
 
-def _known(
+def _read_known(
     profiles: Path, pretrained: Path | None
 ) -> tuple[dict[str, Device], dict[str, JobFeatures]]:
     """Devices by kind and jobs by digest, of all campaigns and of what networks go on from."""
@@ -160,7 +162,7 @@ def _known(
     return devices, jobs
 
 
-def _untaught(outcomes: pa.Table) -> int:
+def _count_unused(outcomes: pa.Table) -> int:
     rows = outcomes.to_pandas()
     alone = rows["members"] == 1
     told = rows[STEP].notna() | (alone & rows[learnt_columns()].notna().any(axis=1))

@@ -38,10 +38,10 @@ def run_stage(main: Callable[[], None]) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; files are whole, run it again to go on\n")
-        leave_interrupted()
+        exit_interrupted()
 
 
-def leave_interrupted() -> NoReturn:
+def exit_interrupted() -> NoReturn:
     """End the process with status 130, at once.
 
     Not by sys.exit: when the interrupt passed through an ``exec`` of a string (dataclasses, torch),

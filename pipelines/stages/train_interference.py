@@ -22,26 +22,34 @@ from presage.features.colocation_member import (
 )
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.networks.predictors import AsMeasured, InterferencePredictor, of_device_class
+from presage.models.networks.predictors import (
+    InterferencePredictor,
+    MeasuredDeviceRouter,
+    route_by_device_class,
+)
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export
 from presage.models.release.manifest import job_digest
 from presage.models.training import solo_rows as alone
-from presage.models.training.fine_tuning import Learnt, read_interference
+from presage.models.training.fine_tuning import TrainedNetworks, read_interference_networks
 from presage.models.training.fit import FitConfig
 from presage.models.training.fit_interference import (
     InterferenceStack,
     fit_interference,
-    log_slowdowns,
+    predict_log_slowdowns,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.fit_solo import QUANTILES, WHO
+from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
 from presage.pipelines.stages.stage import read_table, run_stage
-from presage.pipelines.stages.train import Trained, settle_torch, stranger_margins
+from presage.pipelines.stages.train import (
+    TrainedPredictor,
+    make_torch_deterministic,
+    max_out_of_domain_margins,
+)
 from presage.system.arrays import Array, Mask
 from presage.system.text.progress import training_progress
 
@@ -89,10 +97,10 @@ def member_features(
         medians[predictor] = np.where(known, out_of_fold["q0.5"].to_numpy(), np.nan)
     values = member_matrix(feature_matrix(solo, "full"), medians)
     members = pd.DataFrame(values, columns=MEMBER_COLUMNS, index=solo.index)
-    return members.join(solo[[*alone.WHO, "share", *REASONS]])
+    return members.join(solo[[*alone.SOLO_KEY, "share", *REASONS]])
 
 
-def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
+def pad_colocations(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
     """Pad co-locations to the largest.
 
     Raises
@@ -101,11 +109,11 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
         A member was never measured alone.
     """
     victims = interference.sort_values(["colocation", "member"]).reset_index(drop=True)
-    positions = alone.positions_alone(members, victims)
+    positions = alone.find_solo_rows(members, victims)
     if (positions < 0).any():
         first = victims.iloc[int(np.argmax(positions < 0))]
         raise TrainingError(
-            f"co-location member {tuple(first[alone.WHO])} was never measured alone; "
+            f"co-location member {tuple(first[alone.SOLO_KEY])} was never measured alone; "
             "run `presage profile` on that campaign again"
         )
     victims[REASONS] = members[REASONS].to_numpy()[positions]
@@ -128,7 +136,7 @@ def victim_folds(colocations: Colocations) -> dict[str, Folds]:
     """Fold of each victim of shape (C, K), by its job, its family, its device; -1 for padding."""
     victims = colocations.victims
     kinds = victims["device_kind"].to_numpy(object)
-    by_row = cv.with_devices(folds_by_split(victims), kinds, told(victims))
+    by_row = cv.with_devices(folds_by_split(victims), kinds, is_measured(victims))
     real = colocations.mask > 0
     return {
         split: np.where(real, folds[np.maximum(colocations.rows, 0)], -1)
@@ -148,11 +156,11 @@ def colocation_weights(members: cv.Members, folds: dict[str, Folds], weight: Arr
     return np.array(seen)
 
 
-def learn(
+def fit_device_class(
     data: Mapping[str, Colocations],
     config: FitConfig,
-    start: Learnt[InterferenceStack] | None,
-) -> tuple[Learnt[InterferenceStack], pd.DataFrame]:
+    start: TrainedNetworks[InterferenceStack] | None,
+) -> tuple[TrainedNetworks[InterferenceStack], pd.DataFrame]:
     """Networks of one class of devices, and out-of-fold forecasts of every victim, by both splits.
 
     ``data`` are the co-locations by split; but for their members' solo medians they are equal.
@@ -164,13 +172,15 @@ def learn(
     # Nobody forecasts members alone with their device left out: family by family is near enough.
     inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
-    few = None if known is None else known.of_strangers
+    few = None if known is None else known.total_out_of_domain
     with training_progress(INTERFERENCE.name) as progress:
         stack = fit_interference(
             inputs, of_job.mask, of_job.log_slowdown, weights, config,
             start=before, progress=progress,
         )  # fmt: skip
-    per_victim = log_slowdowns(stack, inputs, of_job.mask)[:, real]  # (stack, victims, levels)
+    per_victim = predict_log_slowdowns(stack, inputs, of_job.mask)[
+        :, real
+    ]  # (stack, victims, levels)
     y, order = of_job.log_slowdown[real], of_job.rows[real]
     reasons = of_job.victims.loc[order, REASONS]
     everybody = pd.Series("on a device never seen", index=order)
@@ -186,9 +196,9 @@ def learn(
     parts = []
     for split in cv.SPLITS:
         calibrated = cv.calibrate_by_domain(
-            y, raw[split], of_victim[split], devices, raw["family"], few_margins=few
+            y, raw[split], of_victim[split], devices, raw["family"], fallback_margins=few
         )
-        part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
+        part = of_job.victims.loc[order, ["colocation", "member", "members", *FORECAST_KEY]]
         part = part.assign(split=split, features="full", fold=of_victim[split], measured=np.exp(y))
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
         part["in_domain"], part["reason"] = ~raw[split].out_of_domain, reasons[f"reason.{split}"]
@@ -203,7 +213,7 @@ def learn(
     if start is not None:
         jobs |= start.jobs
     take_members(stack, torch.from_numpy(shipped))
-    return Learnt(stack, margins, jobs), pd.concat(parts, ignore_index=True)
+    return TrainedNetworks(stack, margins, jobs), pd.concat(parts, ignore_index=True)
 
 
 def train(
@@ -211,10 +221,10 @@ def train(
     interference: pd.DataFrame,
     forecasts: Mapping[str, pd.DataFrame],
     settings: Settings,
-    starts: Mapping[str, Learnt[InterferenceStack]],
-) -> Trained:
+    starts: Mapping[str, TrainedNetworks[InterferenceStack]],
+) -> TrainedPredictor:
     """Fit, judge and export the predictor, as :func:`presage.pipelines.stages.train.train` does."""
-    settle_torch()
+    make_torch_deterministic()
     members = {split: member_features(solo, forecasts, split) for split in cv.SPLITS}
     learnt, tables = {}, []
     predictors: dict[str, nn.Module] = {
@@ -222,31 +232,36 @@ def train(
     }
     for name in DEVICE_CLASSES:
         rows, start = interference[interference["device_class"] == name], starts.get(name)
-        if rows.empty or (start is None and not cv.leaves_enough(folds_by_split(rows), told(rows))):
+        if rows.empty or (
+            start is None and not cv.leaves_enough(folds_by_split(rows), is_measured(rows))
+        ):
             continue
-        config = settings.of(int(told(rows).sum()), goes_on=start is not None)
-        data = {split: assemble(rows, members[split]) for split in cv.SPLITS}
-        learnt[name], table = learn(data, config, start)
+        config = settings.of(int(is_measured(rows).sum()), is_fine_tuning=start is not None)
+        data = {split: pad_colocations(rows, members[split]) for split in cv.SPLITS}
+        learnt[name], table = fit_device_class(data, config, start)
         tables.append(table)
         here: nn.Module = InterferencePredictor(learnt[name].stack, learnt[name].margins)
         if name in starts:
             known = data["job"].identity
-            here = AsMeasured(here, predictors[name], known, MEMBER_IDENTITY, raw=False)
+            here = MeasuredDeviceRouter(here, predictors[name], known, MEMBER_IDENTITY, raw=False)
         predictors[name] = here
     if not learnt:
         raise TrainingError(
             "no co-location ran to its end; measure some with `presage profile --budget ...`"
         )
-    predictor = of_device_class(predictors, scale=True, column=COMPUTE_CAPABILITY)
+    predictor = route_by_device_class(predictors, scale=True, column=COMPUTE_CAPABILITY)
     leading = ("colocations", "members")
     example = torch.zeros(2, 2, len(MEMBER_COLUMNS))
     onnx = export(predictor, {"members": (example, leading), "mask": (torch.ones(2, 2), leading)})
-    return Trained(
-        pd.concat(tables, ignore_index=True), onnx, learnt, stranger_margins(starts, learnt)
+    return TrainedPredictor(
+        pd.concat(tables, ignore_index=True),
+        onnx,
+        learnt,
+        max_out_of_domain_margins(starts, learnt),
     )
 
 
-def told(interference: pd.DataFrame) -> Mask:
+def is_measured(interference: pd.DataFrame) -> Mask:
     """Rows of victims whose slowdown is known."""
     return interference["slowdown"].notna().to_numpy(bool)
 
@@ -267,7 +282,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(INTERFERENCE.name)
-    starts = {name: read_interference(path) for name, path in files.items()}
+    starts = {name: read_interference_networks(path) for name, path in files.items()}
     trained = train(solo, interference, forecasts, settings, starts)
     trained.write(args.target)
 

@@ -22,13 +22,13 @@ from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
 from presage.features.quantities.registry import QUANTITIES
-from presage.models.calibration.training_domain import learn_domain
+from presage.models.calibration.training_domain import fit_domain
 from presage.models.gate.release_gate import GatePolicy
 from presage.models.registry.registry import Registry
 from presage.models.release.probes import Probes
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
-from presage.models.training.solo_rows import WHO
+from presage.models.training.solo_rows import SOLO_KEY
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 NOISE = 0.1
@@ -133,11 +133,11 @@ def make_release() -> MakeRelease:
             "trained_devices": {key: ["cpu-2"] for key in QUANTITIES},
             "max_members": {"processor": 4},
             "domains": {
-                "processor": learn_domain(
+                "processor": fit_domain(
                     np.ones((2, len(columns("full")))), ["one", "two"], ["fp32"] * 2
                 )
             },
-            "stranger_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES},
+            "out_of_domain_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES},
             "setup_s": {"": [1.0] * len(LEVELS)},
             "probes": Probes(
                 np.zeros((0, len(columns("full"))), np.float32),
@@ -202,7 +202,7 @@ def make_interference(rng: np.random.Generator, solo: pd.DataFrame, count: int) 
             noise = np.exp(rng.normal(0, NOISE))
             rows.append(
                 {
-                    **solo.iloc[row][["family", *WHO, "share"]],
+                    **solo.iloc[row][["family", *SOLO_KEY, "share"]],
                     "colocation": f"colocation-{colocation}",
                     "member": member,
                     "members": len(members),

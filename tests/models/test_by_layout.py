@@ -10,20 +10,24 @@ from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.margins import Margins
 from presage.models.networks.predictors import ScalarPredictor
 from presage.models.onnx_export.export import export
-from presage.models.training.fine_tuning import Learnt, read_scalar, write_learnt
+from presage.models.training.fine_tuning import (
+    TrainedNetworks,
+    read_scalar_networks,
+    write_networks,
+)
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 
 CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)
 COLUMNS = columns("full")
 TARGET = QUANTITIES["step_time"]
-INPUTS = inputs_of(TARGET.inputs, "full")
+INPUTS = select_inputs(TARGET.inputs, "full")
 LAYOUT, SHARE = (
     COLUMNS.index(n) for n in ("channels_last", "time_share.DepthwiseConv2D forward 9 points")
 )
@@ -54,7 +58,7 @@ def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
     }  # fmt: skip
     assert set(INPUTS.by_layout) < set(INPUTS.columns)
     for name in ("memory", "compute_utilization"):
-        assert inputs_of(QUANTITIES[name].inputs, "full").by_layout == ()
+        assert select_inputs(QUANTITIES[name].inputs, "full").by_layout == ()
 
 
 def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
@@ -74,10 +78,10 @@ def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
 
 def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted, tmp_path):
     raw, measured, stack = fitted
-    write_learnt(Learnt(stack, MARGINS), tmp_path / "it.npz")
-    again = read_scalar(tmp_path / "it.npz").stack
+    write_networks(TrainedNetworks(stack, MARGINS), tmp_path / "it.npz")
+    again = read_scalar_networks(tmp_path / "it.npz").stack
     x = transform_features(raw, "full")
-    learnt = TARGET.to_measured(quantiles_of(stack, x)[0], raw)
+    learnt = TARGET.to_measured(predict_quantiles(stack, x)[0], raw)
     content = export(
         ScalarPredictor(again, TARGET, NONE),
         {"features": (torch.from_numpy(raw[:2]).float(), ("rows",))},
@@ -86,5 +90,5 @@ def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted,
 
     middle = LEVELS.index(0.5)
     assert np.median(np.abs(learnt[:, middle] / measured - 1)) < 0.03
-    np.testing.assert_array_equal(quantiles_of(again, x), quantiles_of(stack, x))
+    np.testing.assert_array_equal(predict_quantiles(again, x), predict_quantiles(stack, x))
     np.testing.assert_allclose(found, learnt, rtol=2e-4)

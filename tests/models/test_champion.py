@@ -24,10 +24,10 @@ from presage.features.quantities.registry import QUANTITIES
 from presage.models.registry import champion as module
 from presage.models.registry.champion import (
     Champion,
+    fetch_champion,
     find_champion,
-    is_whole,
-    lay_down,
-    peek_champion,
+    find_champion_id,
+    is_intact,
 )
 from presage.models.registry.registry import Registry
 from presage.models.release.release import MANIFEST, load_release
@@ -63,16 +63,16 @@ def laid_down(cache: Path) -> list[str]:
 
 
 def test_a_cache_keeps_the_releases_that_were_used_last(two, cache, monkeypatch):
-    monkeypatch.setattr(module, "KEPT_RELEASES", 2)
+    monkeypatch.setattr(module, "MAX_CACHED_RELEASES", 2)
     champion = named(two.uri)
-    folder = lay_down(two.uri, champion, cache)
+    folder = fetch_champion(two.uri, champion, cache)
     for age_s, name in enumerate(("aa", "bb", "cc"), start=1):
         shutil.copytree(folder, cache / name)
         os.utime(cache / name, (time.time() - age_s,) * 2)
     shutil.rmtree(folder)
     (cache / "notes").mkdir()  # no release
 
-    lay_down(two.uri, champion, cache)
+    fetch_champion(two.uri, champion, cache)
 
     assert laid_down(cache) == sorted([champion.release_id, "aa", "notes"])
 
@@ -85,12 +85,12 @@ def test_the_champion_of_a_database_is_the_registrys(two, releases):
     two.promote(2)
 
     assert named(two.uri) == Champion(releases["good"].release_id, two.resolve(2).run_id)
-    assert peek_champion(two.uri) == releases["good"].release_id
+    assert find_champion_id(two.uri) == releases["good"].release_id
 
 
 def test_a_database_without_a_champion(two, uri):
     assert find_champion(uri) is None  # nor any release
-    assert peek_champion(uri) is None
+    assert find_champion_id(uri) is None
 
     with closing(sqlite3.connect(two.uri.removeprefix("sqlite:///"))) as database:
         database.execute("DELETE FROM registered_model_aliases")
@@ -117,7 +117,7 @@ def test_a_champion_that_presage_did_not_register_is_none(two):
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
     with pytest.raises(RegistryError, match=r"none\.db: cannot be asked who is champion"):
         find_champion(f"sqlite:///{tmp_path}/none.db")
-    assert peek_champion(f"sqlite:///{tmp_path}/none.db") is None
+    assert find_champion_id(f"sqlite:///{tmp_path}/none.db") is None
     assert not list(tmp_path.iterdir())
 
 
@@ -133,7 +133,7 @@ def test_a_database_in_a_folder_with_an_odd_name(two, releases, tmp_path):
     odd = tmp_path / "50% of #1? {a b}"
     shutil.copytree(Path(two.uri.removeprefix("sqlite:///")).parent, odd)
 
-    assert peek_champion(f"sqlite:///{odd}/mlflow.db") == releases["poor"].release_id
+    assert find_champion_id(f"sqlite:///{odd}/mlflow.db") == releases["poor"].release_id
 
 
 def test_a_release_id_that_could_leave_the_cache_is_refused(two):
@@ -164,28 +164,28 @@ def test_the_whole_way_from_a_server_of_mlflow(mlflow_server, releases, cache, m
     for name in ("poor", "good"):
         mlflow_server.register(releases[name], {})
     assert find_champion(uri) is None  # there is no such alias
-    assert peek_champion(f"{uri}/") is None
+    assert find_champion_id(f"{uri}/") is None
 
     mlflow_server.promote(1)
     champion = named(uri)
     assert champion.release_id == releases["poor"].release_id
     assert champion.run_id == mlflow_server.resolve(1).run_id
-    assert peek_champion(f"{uri}/") == champion.release_id
+    assert find_champion_id(f"{uri}/") == champion.release_id
 
-    folder = lay_down(uri, champion, cache)
+    folder = fetch_champion(uri, champion, cache)
     assert folder == cache / champion.release_id
     assert contents(folder) == contents(releases["poor"].folder)
 
     mlflow_server.promote(2)
-    folder = lay_down(f"{uri}/", named(f"{uri}/"), cache)
+    folder = fetch_champion(f"{uri}/", named(f"{uri}/"), cache)
     assert contents(folder) == contents(releases["good"].folder)
     assert laid_down(cache) == sorted(releases[name].release_id for name in ("poor", "good"))
 
     gone = Champion("0123456789ab", champion.run_id[:-1] + "_")
     with pytest.raises(RegistryError, match=r"the files of release 0123456789ab cannot be had"):
-        lay_down(uri, gone, cache)
+        fetch_champion(uri, gone, cache)
     with pytest.raises(ReleaseError, match=rf"is release 0123456789ab, .* {champion.release_id};"):
-        lay_down(uri, Champion("0123456789ab", champion.run_id), cache)
+        fetch_champion(uri, Champion("0123456789ab", champion.run_id), cache)
     assert len(laid_down(cache)) == 2
 
 
@@ -282,7 +282,7 @@ def test_a_server_that_answers_nonsense_is_no_registry(answer):
     with serving(answer) as uri:
         with pytest.raises(RegistryError) as caught:
             find_champion(uri)
-        assert peek_champion(uri) is None
+        assert find_champion_id(uri) is None
 
     said = str(caught.value)
     assert said.startswith(f"{uri}: cannot be asked who is champion (")
@@ -388,7 +388,7 @@ def test_a_server_that_sends_elsewhere_is_followed_without_the_credentials(monke
     with serving(answer) as elsewhere:
         moved = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}{ASK}\r\nContent-Length: 0\r\n\r\n"
         with serving(raw(moved.encode())) as uri:
-            assert peek_champion(uri) == "abc"
+            assert find_champion_id(uri) == "abc"
     assert seen == [None]
 
 
@@ -398,10 +398,10 @@ def test_a_server_that_sends_elsewhere_is_followed_without_the_credentials(monke
 def test_the_champion_is_laid_down_once(two, releases, cache):
     champion = named(two.uri)
 
-    folder = lay_down(two.uri, champion, cache)
+    folder = fetch_champion(two.uri, champion, cache)
     shutil.rmtree(artifacts(two))
 
-    assert lay_down(two.uri, champion, cache) == folder == cache / champion.release_id
+    assert fetch_champion(two.uri, champion, cache) == folder == cache / champion.release_id
     assert contents(folder) == contents(releases["poor"].folder)
     assert laid_down(cache) == [champion.release_id]
 
@@ -410,14 +410,14 @@ def test_a_registry_that_was_moved_lays_down_from_where_it_is(two, releases, cac
     moved = Path(two.uri.removeprefix("sqlite:///")).parent.rename(tmp_path / "elsewhere")
     uri = f"sqlite:///{moved}/mlflow.db"
 
-    assert contents(lay_down(uri, named(uri), cache)) == contents(releases["poor"].folder)
+    assert contents(fetch_champion(uri, named(uri), cache)) == contents(releases["poor"].folder)
 
 
 @pytest.mark.parametrize("damaged", ["memory.onnx", MANIFEST])
 @pytest.mark.parametrize("how", ["changed", "gone", "a folder"])
 def test_a_damaged_folder_in_the_cache_is_laid_down_again(two, releases, cache, damaged, how):
     champion = named(two.uri)
-    path = lay_down(two.uri, champion, cache) / damaged
+    path = fetch_champion(two.uri, champion, cache) / damaged
     if how == "changed":
         path.write_bytes(b"{}")
     else:
@@ -425,7 +425,7 @@ def test_a_damaged_folder_in_the_cache_is_laid_down_again(two, releases, cache, 
     if how == "a folder":
         path.mkdir()
 
-    folder = lay_down(two.uri, champion, cache)
+    folder = fetch_champion(two.uri, champion, cache)
 
     assert contents(folder) == contents(releases["poor"].folder)
     assert laid_down(cache) == [champion.release_id]
@@ -434,8 +434,8 @@ def test_a_damaged_folder_in_the_cache_is_laid_down_again(two, releases, cache, 
 def test_a_folder_of_another_name_is_not_whole(releases, tmp_path):
     folder = shutil.copytree(releases["poor"].folder, tmp_path / "named-by-hand")
 
-    assert not is_whole(folder)
-    assert is_whole(folder.rename(tmp_path / releases["poor"].release_id))
+    assert not is_intact(folder)
+    assert is_intact(folder.rename(tmp_path / releases["poor"].release_id))
 
 
 @pytest.mark.parametrize("damaged", [f"{name}.onnx" for name in QUANTITIES] + [MANIFEST])
@@ -446,7 +446,7 @@ def test_damaged_files_in_the_registry_are_refused(two, cache, damaged):
     champion = named(two.uri)
 
     with pytest.raises(ReleaseError, match=f"release {champion.release_id}/{damaged}: ") as caught:
-        lay_down(two.uri, champion, cache)
+        fetch_champion(two.uri, champion, cache)
     assert str(caught.value).startswith(two.uri)
     assert str(cache) not in str(caught.value)  # it is not there any more
     assert laid_down(cache) == []
@@ -457,7 +457,7 @@ def test_files_of_another_release_are_refused(two, releases, cache):
     shutil.copytree(releases["good"].folder, artifacts(two))
 
     with pytest.raises(ReleaseError, match=rf"those of {releases['good'].release_id}; register it"):
-        lay_down(two.uri, named(two.uri), cache)
+        fetch_champion(two.uri, named(two.uri), cache)
     assert laid_down(cache) == []
 
 
@@ -469,7 +469,7 @@ def test_files_that_are_missing_from_the_registry_are_named(two, cache, missing)
         shutil.rmtree(artifacts(two))
 
     with pytest.raises(RegistryError, match=r"cannot be had.*No such file.*presage models show"):
-        lay_down(two.uri, named(two.uri), cache)
+        fetch_champion(two.uri, named(two.uri), cache)
     assert laid_down(cache) == []
 
 
@@ -478,7 +478,7 @@ def test_what_is_cut_off_on_its_way_is_no_fault_of_the_release(cache):
         serving(answering(b"{", length=100)) as uri,
         pytest.raises(RegistryError, match=r"cannot be had.*IncompleteRead"),
     ):
-        lay_down(uri, Champion("abc", "r"), cache)
+        fetch_champion(uri, Champion("abc", "r"), cache)
     assert laid_down(cache) == []
 
 
@@ -487,7 +487,7 @@ def test_a_page_in_the_place_of_a_file_is_refused(cache):
         serving(answering(b"<html>please log in</html>")) as uri,
         pytest.raises(ReleaseError, match=rf"^{uri}: release abc/{MANIFEST}: not JSON"),
     ):
-        lay_down(uri, Champion("abc", "r"), cache)
+        fetch_champion(uri, Champion("abc", "r"), cache)
     assert laid_down(cache) == []
 
 
@@ -495,7 +495,7 @@ def test_a_cache_that_cannot_be_written_is_named(two, tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(RegistryError, match=r"file/x: .*cannot be laid down.*set XDG_CACHE_HOME"):
-        lay_down(two.uri, named(two.uri), tmp_path / "file" / "x")
+        fetch_champion(two.uri, named(two.uri), tmp_path / "file" / "x")
 
 
 # Each begins at the same instant, and then looks whether what it was given is and stays whole.
@@ -519,7 +519,7 @@ print(folder)
 @pytest.mark.parametrize("before", ["nothing", "a damaged folder"])
 def test_processes_that_lay_down_at_once_all_have_it_whole(two, releases, cache, before):
     if before == "a damaged folder":
-        (lay_down(two.uri, named(two.uri), cache) / "memory.onnx").write_bytes(b"{}")
+        (fetch_champion(two.uri, named(two.uri), cache) / "memory.onnx").write_bytes(b"{}")
     begin_s = time.time() + 1
     command = [sys.executable, "-c", AT_ONCE, two.uri, cache, str(begin_s)]
     children = [

@@ -13,9 +13,9 @@ from presage.features.job.job_table import precision_codes
 from presage.models.calibration.training_domain import (
     Domain,
     contains,
-    learn_domain,
-    read_domain,
-    reasons,
+    explain_out_of_domain,
+    fit_domain,
+    parse_domain,
 )
 
 NAMES = columns("full")
@@ -37,7 +37,7 @@ def rows(*shares, **changed):
 @pytest.fixture
 def domain() -> Domain:
     shares = np.linspace(0.3, 0.5, 21)
-    return learn_domain(rows(*shares), [f"net {s}" for s in shares], ["fp32"] * 21)
+    return fit_domain(rows(*shares), [f"net {s}" for s in shares], ["fp32"] * 21)
 
 
 def reason(domain, features, precision="fp32"):
@@ -73,7 +73,7 @@ def test_what_else_makes_a_stranger(domain, changes, said):
 
 
 def test_it_is_the_same_once_written_and_read(domain):
-    again = read_domain(json.loads(json.dumps(domain.as_json())))
+    again = parse_domain(json.loads(json.dumps(domain.as_json())))
 
     assert again == domain
     asked = rows(0.1, 0.35, 0.7)
@@ -83,7 +83,7 @@ def test_it_is_the_same_once_written_and_read(domain):
 
 
 def test_one_model_alone_vouches_for_its_own_mixture_only():
-    domain = learn_domain(rows(0.4, 0.4), ["net", "net"], ["fp32"] * 2)
+    domain = fit_domain(rows(0.4, 0.4), ["net", "net"], ["fp32"] * 2)
 
     assert domain.radius == 0
     assert reason(domain, rows(0.6)) != ""
@@ -92,7 +92,7 @@ def test_one_model_alone_vouches_for_its_own_mixture_only():
 def test_every_mixture_of_training_is_near_one_that_is_kept():
     rng = np.random.default_rng(0)
     shares = rng.uniform(0, 1, 600)
-    domain = learn_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
+    domain = fit_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
 
     assert len(domain.mixtures) == 256
     strangers = [
@@ -104,7 +104,7 @@ def test_every_mixture_of_training_is_near_one_that_is_kept():
 @pytest.fixture
 def by_class(domain) -> dict[str, Domain]:
     """Processors are known by the domain; of GPUs, jobs that spend all their step in OTHER."""
-    return {"processor": domain, "gpu": learn_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
+    return {"processor": domain, "gpu": fit_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
 
 
 ASKED = st.fixed_dictionaries(
@@ -127,7 +127,7 @@ def test_a_row_is_at_home_exactly_where_there_is_no_reason_against_it(by_class, 
     features = np.concatenate([features_of(**one) for one in asked])
     precisions = precision_codes(one["precision"] for one in asked)
 
-    why = reasons(domains, features, precisions)
+    why = explain_out_of_domain(domains, features, precisions)
     at_home = contains(domains, features, precisions)
 
     assert at_home.tolist() == [not reason for reason in why]
@@ -143,7 +143,10 @@ def test_of_a_class_of_devices_that_nobody_measured_all_are_strangers(domain):
     on_gpus = rows(0.4, 0.402, compute_capability=9)
 
     codes = precision_codes(["fp32"] * 2)
-    assert reasons({"processor": domain}, on_gpus, codes) == ["no job was measured on a gpu"] * 2
+    assert (
+        explain_out_of_domain({"processor": domain}, on_gpus, codes)
+        == ["no job was measured on a gpu"] * 2
+    )
     assert not contains({"processor": domain}, on_gpus, codes).any()
 
 

@@ -9,12 +9,12 @@ import pytest
 from presage.models.drift.drift_test import (
     CHANGED,
     IN_DOMAIN,
-    MISSES,
+    MISSED,
     NO_DRIFT,
-    STRANGERS,
-    Drift,
+    OUT_OF_DOMAIN,
+    DriftMonitor,
     DriftPolicy,
-    Judged,
+    JudgedQuantity,
 )
 
 POLICY = DriftPolicy(false_alarm_outcomes=10_000)
@@ -29,7 +29,7 @@ PROMISES = {
 
 
 def judged(key, measured=1.0, *, job="", quantity="step_time_s", **changes):
-    found = Judged(
+    found = JudgedQuantity(
         key=str(key), quantity=quantity, device_kind="gpu", family="mlp", job=job or f"job {key}",
         in_domain=True, measured=measured, low=0.8, median=1.0, high=1.25,
     )  # fmt: skip
@@ -62,7 +62,7 @@ def runs_of_few(jobs, runs, times, seed=0):
 
 
 def taking(outcomes, drift=None):
-    drift = drift or Drift(PROMISES, POLICY)
+    drift = drift or DriftMonitor(PROMISES, POLICY)
     for outcome in outcomes:
         drift.add([outcome])
     return drift
@@ -83,7 +83,7 @@ def test_jobs_that_take_longer_by_a_third_are_noticed_in_thirty():
 
     for name in ("", "device gpu"):
         row = row_of(drift, slice_name=name)
-        assert row.drift == MISSES
+        assert row.drift == MISSED
         assert 300 < row.noticed_after <= 330
 
 
@@ -127,12 +127,12 @@ def test_a_job_that_runs_for_ever_is_remembered_in_part():
     drift = taking(runs_of_few(2, 400, 1.0))
 
     assert row_of(drift).drift == NO_DRIFT
-    assert max(len(runs) for of_job in drift._jobs.values() for runs in of_job.values()) <= 64
+    assert max(len(runs) for is_single_job in drift._jobs.values() for runs in is_single_job.values()) <= 64
 
 
 def test_what_callers_name_is_remembered_in_part(monkeypatch):
-    monkeypatch.setattr("presage.models.drift.drift_test._MOST_JOBS", 50)
-    drift = Drift(PROMISES, POLICY)
+    monkeypatch.setattr("presage.models.drift.drift_test._MAX_JOBS", 50)
+    drift = DriftMonitor(PROMISES, POLICY)
     for i in range(500):
         drift.add([judged(f"{i}", family=f"family {i}", device_kind=f"kind {i}")])
 
@@ -145,7 +145,7 @@ def test_jobs_that_training_did_not_know_are_drift_of_the_input():
     drift = taking(new_jobs(100, 1.0))
     taking(new_jobs(40, 3.0, seed=1, in_domain=False), drift)
 
-    assert row_of(drift, IN_DOMAIN).drift == STRANGERS
+    assert row_of(drift, IN_DOMAIN).drift == OUT_OF_DOMAIN
     assert row_of(drift, IN_DOMAIN).promised_coverage == 95
     assert row_of(drift).drift == NO_DRIFT  # beyond the domain an interval promises nothing
     assert row_of(drift).runs == 140
@@ -167,9 +167,9 @@ def test_a_slice_is_held_to_what_was_promised_of_it():
     assert (row.promised_mape, row.promised_coverage) == (9.0, pytest.approx(62))
     assert row_of(drift, IN_DOMAIN, "family cnn").drift == NO_DRIFT
     # Of what it does not know it promised what it did of all.
-    assert row_of(drift, slice_name="device other").drift == MISSES
+    assert row_of(drift, slice_name="device other").drift == MISSED
     assert row_of(drift, slice_name="device other").promised_mape == 6.0
-    assert row_of(drift, IN_DOMAIN, "device other").drift == STRANGERS
+    assert row_of(drift, IN_DOMAIN, "device other").drift == OUT_OF_DOMAIN
 
 
 def test_what_few_rows_promised_is_taken_for_what_it_may_be():
@@ -178,12 +178,12 @@ def test_what_few_rows_promised_is_taken_for_what_it_may_be():
     drift = taking(judged(i, 1.5 if rng.random() < 0.5 else 1.0) for i in range(1000))
 
     assert row_of(drift, slice_name="family mlp").drift == NO_DRIFT
-    assert row_of(drift).drift == MISSES
+    assert row_of(drift).drift == MISSED
 
 
 def test_what_new_jobs_missed_is_over_when_known_jobs_are_as_foretold():
     drift = taking(new_jobs(40, 1.5))
-    assert row_of(drift).drift == MISSES
+    assert row_of(drift).drift == MISSED
     taking([judged(f"again {i}", job="job 0 1") for i in range(300)], drift)
     assert row_of(drift).drift == NO_DRIFT
 
@@ -196,8 +196,8 @@ def test_a_device_is_not_called_changed_for_another_that_changed():
         key = f"{kind} {times} {i}"
         return judged(key, measured, job=f"{kind} {i % 4}", device_kind=kind, low=0.1, high=10.0)
 
-    promises = {"step_time": {f"device {kind}": {"rows": 100.0} for kind in "ab"}}
-    drift = taking([run("a", i, 1.0) for i in range(400)], Drift(promises, POLICY))
+    guarantees = {"step_time": {f"device {kind}": {"rows": 100.0} for kind in "ab"}}
+    drift = taking([run("a", i, 1.0) for i in range(400)], DriftMonitor(guarantees, POLICY))
     taking([run("b", i, 1.0) for i in range(8)], drift)
     for i in range(8, 1000):
         taking([run("a", i, 1.3), run("b", i, 1.0)], drift)
@@ -210,7 +210,7 @@ def test_false_alarms_of_any_kind_are_as_far_apart_as_was_said():
     """On devices, families and quantities at once, of jobs that come again and jobs that do not."""
     every, first = 100, []
     for seed in range(20):
-        rng, drift = random.Random(seed), Drift(PROMISES, DriftPolicy(every))
+        rng, drift = random.Random(seed), DriftMonitor(PROMISES, DriftPolicy(every))
         levels = [math.exp(rng.gauss(0, 1)) for _ in range(40)]
         for n in range(1, 600):
             job = rng.randrange(40) if rng.random() < 0.5 else 1000 + n
@@ -233,16 +233,16 @@ def test_false_alarms_of_any_kind_are_as_far_apart_as_was_said():
 
 
 def test_a_release_that_promises_nothing_is_held_to_what_its_intervals_say():
-    drift = taking([*new_jobs(300, 1.0), *new_jobs(60, 1.35, seed=1)], Drift({}, POLICY))
+    drift = taking([*new_jobs(300, 1.0), *new_jobs(60, 1.35, seed=1)], DriftMonitor({}, POLICY))
 
-    assert row_of(drift).drift == MISSES
+    assert row_of(drift).drift == MISSED
     assert (row_of(drift).promised_mape, row_of(drift).promised_coverage) == (None, 80)
 
 
 def test_a_runtime_is_held_to_its_interval_alone():
     drift = taking(new_jobs(40, 1.5, quantity="runtime_s"))
 
-    assert row_of(drift, "runtime_s").drift == MISSES
+    assert row_of(drift, "runtime_s").drift == MISSED
     assert row_of(drift, "runtime_s").promised_mape is None
 
 

@@ -14,25 +14,30 @@ from presage.features.quantities.quantity import LEAST_FRACTION
 from presage.features.quantities.registry import QUANTITIES
 from presage.models.calibration.conformal import calibrate
 from presage.models.calibration.margins import Margins
-from presage.models.networks.ensemble import combined_array
+from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.networks.predictors import (
     InterferencePredictor,
     ScalarPredictor,
-    of_device_class,
+    route_by_device_class,
 )
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export
 from presage.models.training import fine_tuning as learnt
-from presage.models.training.fine_tuning import Learnt, read_interference, read_scalar, write_learnt
+from presage.models.training.fine_tuning import (
+    TrainedNetworks,
+    read_interference_networks,
+    read_scalar_networks,
+    write_networks,
+)
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
-from presage.models.training.fit_interference import fit_interference, log_slowdowns
+from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
 
 CONFIG = FitConfig(hidden=16, steps=120, learning_rate=0.02, weight_decay=0.0, ensemble=1, seed=0)
 TOGETHER = replace(CONFIG, batch=40)
@@ -41,7 +46,7 @@ LOG_8, LOG_80 = (math.log(8 + 1e-9), math.log(80 + 1e-9))
 OWN = Margins(MARGINS, {0.05: 0.2, 0.1: 0.1}, (((7.0, LOG_80, LOG_8), {0.05: 0.5, 0.1: 0.4}),))
 COLUMNS = columns("full")
 TARGET = QUANTITIES["step_time"]
-INPUTS = inputs_of(TARGET.inputs, "full")
+INPUTS = select_inputs(TARGET.inputs, "full")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,7 +75,7 @@ def fit(raw, measured, weights=None, config=CONFIG, start=None):
 
 
 def median_error(stack, raw, measured) -> float:
-    learnt = quantiles_of(stack, transform_features(raw, "full"))[0]
+    learnt = predict_quantiles(stack, transform_features(raw, "full"))[0]
     predicted = TARGET.to_measured(learnt, raw)[:, LEVELS.index(0.5)]
     return float(np.median(np.abs(predicted / measured - 1)))
 
@@ -113,7 +118,7 @@ def test_a_device_that_was_measured_deviates_and_another_is_the_mean_of_all():
     def factor(memory_gb_there):
         elsewhere = raw.copy()
         elsewhere[:, memory_gb] = memory_gb_there
-        learnt = quantiles_of(stack, transform_features(elsewhere, "full"))[0]
+        learnt = predict_quantiles(stack, transform_features(elsewhere, "full"))[0]
         return float(np.median(learnt[:, LEVELS.index(0.5)]))
 
     assert factor(80.0) - factor(8.0) == pytest.approx(np.log(2), abs=0.2)
@@ -155,27 +160,30 @@ def test_drawn_to_where_it_began_without_end_it_stays_there():
     taught = fit(raw, measured * 3, config=pinned, start=start)
 
     x = transform_features(raw, "full")
-    np.testing.assert_allclose(quantiles_of(taught, x), quantiles_of(start, x), atol=0.05)
+    np.testing.assert_allclose(predict_quantiles(taught, x), predict_quantiles(start, x), atol=0.05)
 
 
 def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
     raw, measured = rows(30)
-    one = Learnt(fit(raw, measured, np.ones((2, 30))), OWN)
-    write_learnt(one, tmp_path / "one.npz")
-    write_learnt(read_scalar(tmp_path / "one.npz"), tmp_path / "again.npz")
+    one = TrainedNetworks(fit(raw, measured, np.ones((2, 30))), OWN)
+    write_networks(one, tmp_path / "one.npz")
+    write_networks(read_scalar_networks(tmp_path / "one.npz"), tmp_path / "again.npz")
     x = transform_features(raw, "full")
 
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
-    again = read_scalar(tmp_path / "one.npz")
-    np.testing.assert_array_equal(quantiles_of(again.stack, x), quantiles_of(one.stack, x))
+    again = read_scalar_networks(tmp_path / "one.npz")
+    np.testing.assert_array_equal(
+        predict_quantiles(again.stack, x), predict_quantiles(one.stack, x)
+    )
     assert again.margins == OWN
-    assert again.margins.of_strangers == pytest.approx({0.05: 0.23, 0.1: 0.11})
+    assert again.margins.total_out_of_domain == pytest.approx({0.05: 0.23, 0.1: 0.11})
 
     stack, _, members, mask = together
-    write_learnt(Learnt(stack, OWN), tmp_path / "two.npz")
-    read = read_interference(tmp_path / "two.npz").stack
+    write_networks(TrainedNetworks(stack, OWN), tmp_path / "two.npz")
+    read = read_interference_networks(tmp_path / "two.npz").stack
     np.testing.assert_array_equal(
-        log_slowdowns(read, members[None], mask), log_slowdowns(stack, members[None], mask)
+        predict_log_slowdowns(read, members[None], mask),
+        predict_log_slowdowns(stack, members[None], mask),
     )
 
 
@@ -187,13 +195,13 @@ def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
 ):
     path = tmp_path / "it.npz"
     if damage != "absent":
-        write_learnt(Learnt(fit(*rows(30)), OWN), path)
+        write_networks(TrainedNetworks(fit(*rows(30)), OWN), path)
     if damage == "empty":
         path.write_bytes(b"")
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-100])
     if damage == "of co-locations":
-        write_learnt(Learnt(together[0], OWN), path)
+        write_networks(TrainedNetworks(together[0], OWN), path)
     if damage == "of another width":
         with np.load(path) as whole:
             arrays = dict(whole)
@@ -201,7 +209,7 @@ def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
     if damage == "of another schema":
         monkeypatch.setattr(learnt, "schema_hash", lambda _: "another")
     with pytest.raises(ReleaseError, match="make pretrained") as caught:
-        read_scalar(path)
+        read_scalar_networks(path)
 
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -211,14 +219,14 @@ def test_each_class_of_devices_is_forecast_by_its_own_networks():
     raw, measured = rows(30)
     capability = COLUMNS.index("compute_capability")
     slow, fast = (ScalarPredictor(fit(raw, measured * times), TARGET, OWN) for times in (3.0, 1.0))
-    both = of_device_class({"processor": slow, "gpu": fast}, scale=True, column=capability)
+    both = route_by_device_class({"processor": slow, "gpu": fast}, scale=True, column=capability)
     on_gpu = torch.from_numpy(raw).float()
     on_processor = on_gpu.clone()
     on_processor[:, capability] = 0
 
     torch.testing.assert_close(both(on_gpu), fast(on_gpu))
     torch.testing.assert_close(both(on_processor), slow(on_processor))
-    alone = of_device_class({"gpu": fast}, scale=True, column=capability)
+    alone = route_by_device_class({"gpu": fast}, scale=True, column=capability)
     torch.testing.assert_close(alone(on_processor), fast(on_processor))
 
 
@@ -227,7 +235,7 @@ def test_a_fraction_on_a_class_never_measured_is_what_first_principles_give():
     raw[:, COLUMNS.index("overhead_share")] = [0.2, 0.5, 1.0]
     raw[:, COLUMNS.index("compute_capability")] = 8.0
     only = ScalarPredictor(fit(*rows(30)), QUANTITIES["compute_utilization"], OWN)
-    predictor = of_device_class(
+    predictor = route_by_device_class(
         {"processor": only}, scale=False, column=COLUMNS.index("compute_capability")
     )
     busy = predictor(torch.from_numpy(raw).float())
@@ -269,7 +277,7 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     example = torch.from_numpy(raw[:2]).float()
     content = export(ScalarPredictor(stack, TARGET, OWN), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
-    learnt = combined_array(quantiles_of(stack, transform_features(raw, "full")))
+    learnt = combine_member_arrays(predict_quantiles(stack, transform_features(raw, "full")))
 
     expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
@@ -281,14 +289,14 @@ def test_a_device_with_margins_of_its_own_has_them_in_the_onnx_file_too():
     raw[::2, COLUMNS.index("memory_gb")] = 80.0
     stack = fit(raw, measured)
     x = torch.from_numpy(raw).float()
-    own, everywhere = (
+    own, default = (
         ScalarPredictor(stack, TARGET, margins)(x).log().detach().numpy()
         for margins in (OWN, Margins(MARGINS, {}))
     )
 
-    np.testing.assert_allclose(own[1::2], everywhere[1::2])
+    np.testing.assert_allclose(own[1::2], default[1::2])
     further = np.array([-0.47, -0.39, 0.0, 0.39, 0.47])
-    np.testing.assert_allclose(own[::2] - everywhere[::2], np.tile(further, (15, 1)), atol=1e-4)
+    np.testing.assert_allclose(own[::2] - default[::2], np.tile(further, (15, 1)), atol=1e-4)
 
 
 def test_a_member_on_a_device_with_margins_of_its_own_has_them():
@@ -299,13 +307,13 @@ def test_a_member_on_a_device_with_margins_of_its_own_has_them():
     stack = fit_interference(members[None], mask, 0.5 * mask, mask[None], TOGETHER)
     known = Margins(MARGINS, {}, (((7.0, LOG_80), {0.05: 0.5, 0.1: 0.4}),))
     inputs = [torch.from_numpy(rows).float() for rows in (members, mask)]
-    own, everywhere = (
+    own, default = (
         InterferencePredictor(stack, margins)(*inputs).log().detach().numpy()
         for margins in (known, Margins(MARGINS, {}))
     )
 
-    np.testing.assert_array_equal(own[:, 0], everywhere[:, 0])
-    np.testing.assert_allclose((own - everywhere)[:, 1, 3:], [[0.39, 0.47]] * 20, atol=1e-4)
+    np.testing.assert_array_equal(own[:, 0], default[:, 0])
+    np.testing.assert_allclose((own - default)[:, 1, 3:], [[0.39, 0.47]] * 20, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -350,7 +358,7 @@ def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alo
 
 def test_the_interference_onnx_equals_torch(together):
     stack, slowdowns, members, mask = together
-    raw = combined_array(log_slowdowns(stack, members[None], mask))
+    raw = combine_member_arrays(predict_log_slowdowns(stack, members[None], mask))
     calibrated = calibrate(raw.reshape(-1, len(LEVELS)), MARGINS, LEVELS).reshape(raw.shape)
 
     expected = np.exp(np.maximum(calibrated, 0))
@@ -365,7 +373,7 @@ def test_a_colocation_that_is_hidden_has_no_influence():
     nonsense = y.copy()
     nonsense[20:] += 50
     models = [fit_interference(x[None], mask, one, weights, TOGETHER) for one in (y, nonsense)]
-    found = [log_slowdowns(model, x[None], mask) for model in models]
+    found = [predict_log_slowdowns(model, x[None], mask) for model in models]
 
     np.testing.assert_array_equal(found[0][1], found[1][1])
     assert (found[0][0] != found[1][0]).any()

@@ -14,27 +14,27 @@ from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import Margins
 from presage.models.networks.component_factors import CONDITIONS
 from presage.models.networks.predictors import (
-    AsMeasured,
     InterferencePredictor,
+    MeasuredDeviceRouter,
     ScalarPredictor,
-    of_device_class,
+    route_by_device_class,
 )
 from presage.models.onnx_export.export import export
-from presage.models.onnx_export.fused_interference import FoldedInterference
-from presage.models.onnx_export.fused_solo import FoldedScalar
+from presage.models.onnx_export.fused_interference import FusedInterference
+from presage.models.onnx_export.fused_solo import FusedScalar
 from presage.models.training.fit import (
     CHANNELS_LAST,
     LEVELS,
     FitConfig,
     ScalarStack,
-    inputs_of,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.fit_interference import InterferenceStack
 
 CONFIG = FitConfig(hidden=8, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0)
 COLUMNS = columns("full")
-IDENTITY = list(inputs_of((), "full").identity)
+IDENTITY = list(select_inputs((), "full").identity)
 DEVICES = np.array([[8.0, 80.0, 6912], [8.0, 80.4, 6912], [7.5, 11.0, 4352], [0.0, 4.0, 2]])
 STRANGER = [9.0, 24.0, 16384]
 NARROW, CROSSING, WIDE = {0.05: 0.03, 0.1: 0.01}, {0.05: -0.4, 0.1: 0.2}, {0.05: -2.0, 0.1: -3.0}
@@ -44,7 +44,7 @@ def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
     """Raw features: sizes over many decades, shares of which most are 0, and flags."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
-    shares = inputs_of(QUANTITIES["step_time"].inputs, "full").parts
+    shares = select_inputs(QUANTITIES["step_time"].inputs, "full").parts
     raw[:, shares] = rng.dirichlet(np.full(len(shares), 0.1), n) * rng.uniform(0.5, 1.2, (n, 1))
     raw[:, [CHANNELS_LAST, *CONDITIONS]] = rng.integers(0, 2, (n, 1 + len(CONDITIONS)))
     raw[:, IDENTITY] = devices[rng.integers(0, len(devices), n)]
@@ -58,7 +58,7 @@ def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike
     weights = torch.ones(members, 60) if alike else torch.rand(members, 60)
     target = QUANTITIES[name]
     stack = ScalarStack(
-        x, torch.randn(members, 60), weights, inputs_of(target.inputs, "full"), CONFIG
+        x, torch.randn(members, 60), weights, select_inputs(target.inputs, "full"), CONFIG
     )
     with torch.no_grad():
         for parameter in stack.parameters():
@@ -77,7 +77,7 @@ def own_margins(*margins) -> Margins:
 
 def asked(n: int = 200) -> torch.Tensor:
     raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
-    raw[:5, inputs_of(QUANTITIES["step_time"].inputs, "full").parts] = 0
+    raw[:5, select_inputs(QUANTITIES["step_time"].inputs, "full").parts] = 0
     return torch.from_numpy(raw).float()
 
 
@@ -90,21 +90,21 @@ def assert_same(one, other, x) -> None:
 @pytest.mark.parametrize("name", solo_quantities())
 def test_a_folded_predictor_says_the_same(name, members):
     one = predictor(name, members, own_margins(WIDE, CROSSING))
-    assert_same(one, FoldedScalar(one), asked())
+    assert_same(one, FusedScalar(one), asked())
 
 
 def test_members_that_standardize_each_by_its_own_rows_do_so_when_folded():
     one = predictor("step_time", 3, own_margins(), alike=False)
-    assert_same(one, FoldedScalar(one), asked())
+    assert_same(one, FusedScalar(one), asked())
 
 
 @pytest.mark.parametrize("margin", [NARROW, CROSSING, WIDE])
 def test_no_margin_turns_a_folded_interval_inside_out(margin):
     one = predictor("memory", 2, Margins(margin, {}))
-    folded = FoldedScalar(one)(asked()).detach()
+    folded = FusedScalar(one)(asked()).detach()
 
     assert (folded.diff(dim=1) >= 0).all()
-    assert_same(one, FoldedScalar(one), asked())
+    assert_same(one, FusedScalar(one), asked())
 
 
 def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margins():
@@ -114,15 +114,15 @@ def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margin
     between[:, IDENTITY] = (DEVICES[0] + DEVICES[1]) / 2
 
     for raw in (of_first, between):
-        assert_same(one, FoldedScalar(one), torch.from_numpy(raw).float())
+        assert_same(one, FusedScalar(one), torch.from_numpy(raw).float())
 
 
 def test_what_is_no_number_stays_none():
     one = predictor("step_time", 2, own_margins())
     x = asked(3)
-    x[1, inputs_of(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
+    x[1, select_inputs(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
 
-    assert FoldedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
+    assert FusedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
 
 
 def session(content: bytes, tmp_path=None) -> ort.InferenceSession:
@@ -143,20 +143,20 @@ def test_an_exported_predictor_has_few_operators(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def of_classes():
+def restrict_to():
     """GPUs' networks of two origins, and first principles for processors, as torch and as ONNX."""
     gpu, here = (predictor("compute_utilization", 2, own_margins(WIDE), seed) for seed in (1, 2))
     known = transform_features(rows(3, 0, DEVICES[:1]), "full")[:, IDENTITY]
-    of_gpu = AsMeasured(here, gpu, known, IDENTITY, raw=True)
-    module = of_device_class({"gpu": of_gpu}, scale=False, column=COMPUTE_CAPABILITY)
+    of_gpu = MeasuredDeviceRouter(here, gpu, known, IDENTITY, raw=True)
+    module = route_by_device_class({"gpu": of_gpu}, scale=False, column=COMPUTE_CAPABILITY)
     return module.eval(), session(exported(module))
 
 
 @pytest.mark.parametrize(
     "devices", [[0], [2], [3], [0, 2], [0, 3], [2, 3], [3, 0, 2, 0, 3], []], ids=str
 )
-def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_classes, devices):
-    module, onnx_file = of_classes
+def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(restrict_to, devices):
+    module, onnx_file = restrict_to
     raw = rows(len(devices), 4)
     raw[:, IDENTITY] = DEVICES[devices] if devices else np.empty((0, 3))
     x = torch.from_numpy(raw).float()
@@ -167,8 +167,8 @@ def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_class
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(of_classes):
-    module, onnx_file = of_classes
+def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(restrict_to):
+    module, onnx_file = restrict_to
     x = torch.from_numpy(rows(3, 4, DEVICES[:1])).float()
     x[1, COMPUTE_CAPABILITY] = torch.nan
     for some in (x, x[1:2]):
@@ -200,7 +200,7 @@ def test_a_folded_interference_predictor_says_the_same_of_any_co_location(member
     mask[::3, 3], mask[::4, 1:] = 0, 0
     asked = asked * mask[..., None]
     with torch.no_grad():
-        expected, found = one(asked, mask), FoldedInterference(one)(asked, mask)
+        expected, found = one(asked, mask), FusedInterference(one)(asked, mask)
 
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
     assert (found[::4, 0] == 1).all()
@@ -217,7 +217,9 @@ class Thrice(nn.Module):
 def test_co_locations_of_two_classes_are_each_answered_by_their_own_networks(tmp_path):
     capability = MEMBER_COLUMNS.index("compute capability")
     gpu = together(2, Margins(NARROW, {}, (((8.0, 4.4), WIDE),)))
-    module = of_device_class({"processor": Thrice(), "gpu": gpu}, scale=True, column=capability)
+    module = route_by_device_class(
+        {"processor": Thrice(), "gpu": gpu}, scale=True, column=capability
+    )
     leading = ("colocations", "members")
     example = torch.randn(2, 2, len(MEMBER_COLUMNS)), torch.ones(2, 2)
     content = export(

@@ -14,9 +14,9 @@ import yaml
 from presage.errors import RegistryError, ReleaseError, TableError, TrainingError
 from presage.features.quantities.registry import QUANTITIES
 from presage.models.gate import release_gate as gate
-from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
-from presage.models.gate.holdout_score import score
-from presage.models.gate.paired_bootstrap import changes
+from presage.models.gate.holdout_forecasts import HoldoutForecasts, Interval, ScoredRelease
+from presage.models.gate.holdout_score import score_release
+from presage.models.gate.paired_bootstrap import paired_changes
 from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
 from presage.models.registry.registry import Registry
 from presage.models.registry.stored_releases import StoredReleases
@@ -43,7 +43,7 @@ def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=
     error = SPREAD * (np.sqrt(1 - own**2) * shared + own * ours)
     error[np.full(len(job), True) if on is None else device == on] *= factor
     median = measured * np.exp(error)
-    return HeldOut(
+    return HoldoutForecasts(
         jobs=np.array([f"job-{i}" for i in job], object),
         families=np.array([f"f{i % 2}" for i in job], object),
         devices=device,
@@ -61,7 +61,7 @@ def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=
 def scored(memory=None, **changes):
     """A release of two predictors, equal but for those of memory."""
     both = {"memory": memory or held_out(**changes), "step_time": held_out()}
-    return Scored(both, size_bytes=1000, trained_on=frozenset())
+    return ScoredRelease(both, size_bytes=1000, trained_on=frozenset())
 
 
 def verdict(decision, metric, slice_name=""):
@@ -136,7 +136,7 @@ def test_rows_of_one_job_are_one_witness(policy):
     errors = {
         name: next(
             iter(
-                changes(
+                paired_changes(
                     {"memory": was},
                     {"memory": replace(was, median=was.measured * 1.1)},
                     resamples=2000,
@@ -153,10 +153,14 @@ def test_rows_of_one_job_are_one_witness(policy):
 
 def test_figures_and_their_changes_are_the_same_figures():
     champion, challenger = held_out(jobs=31), held_out(1, jobs=31, factor=1.3)
-    found = list(changes({"a": champion}, {"a": challenger}, resamples=100, seed=0, min_jobs=100))
+    found = list(
+        paired_changes({"a": champion}, {"a": challenger}, resamples=100, seed=0, min_jobs=100)
+    )
 
     before, after = champion.figures(), challenger.figures()
-    assert {c.metric for c in found} == {m for m in after if gate._family(m) in gate.COMPARED}
+    assert {c.metric for c in found} == {
+        m for m in after if gate._tolerance_key(m) in gate.COMPARED_METRICS
+    }
     for change in found:
         assert change.champion == pytest.approx(before[change.metric])
         assert change.challenger == pytest.approx(after[change.metric])
@@ -164,12 +168,14 @@ def test_figures_and_their_changes_are_the_same_figures():
 
 def test_the_spread_of_a_mean_is_that_of_the_textbook():
     old, new = held_out(jobs=40), held_out(1, jobs=40)
-    found = next(iter(changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99)))
+    found = next(
+        iter(paired_changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99))
+    )
     of_row = (np.abs(new.median - new.measured) - np.abs(old.median - old.measured)) / old.measured
-    of_job = 100 * of_row.reshape(40, 3).mean(axis=1)
+    is_single_job = 100 * of_row.reshape(40, 3).mean(axis=1)
 
     assert found.metric == "mape"
-    assert found.rise_error == pytest.approx(of_job.std(ddof=1) / np.sqrt(40), rel=0.02)
+    assert found.rise_error == pytest.approx(is_single_job.std(ddof=1) / np.sqrt(40), rel=0.02)
 
 
 def test_narrower_intervals_are_better_only_where_they_score_better(policy):
@@ -274,7 +280,7 @@ def test_a_policy_names_every_metric_and_no_other(policy):
 
 
 def test_the_true_model_scores_as_its_noise_says(releases, tables):
-    found = score(releases["good"], *tables)
+    found = score_release(releases["good"], *tables)
     figures = found.figures()
 
     assert list(figures) == list(QUANTITIES)
@@ -297,7 +303,8 @@ def test_only_held_out_jobs_are_judged_by(releases, tables):
         seen = job_folds(list(table["job_id"])) != HELD_OUT_FOLD
         table.loc[seen, column] = 1e9
     before, after = (
-        score(releases["good"], *given).figures() for given in (tables, (solo, interference))
+        score_release(releases["good"], *given).figures()
+        for given in (tables, (solo, interference))
     )
 
     for predictor in ("memory", "interference"):
@@ -307,7 +314,8 @@ def test_only_held_out_jobs_are_judged_by(releases, tables):
 def test_the_order_of_rows_and_members_does_not_matter(releases, tables):
     solo, interference = (table.sample(frac=1, random_state=1) for table in tables)
     before, after = (
-        score(releases["good"], *given).figures() for given in (tables, (solo, interference))
+        score_release(releases["good"], *given).figures()
+        for given in (tables, (solo, interference))
     )
 
     assert after["interference"]["mape"] == pytest.approx(before["interference"]["mape"])
@@ -316,17 +324,17 @@ def test_the_order_of_rows_and_members_does_not_matter(releases, tables):
 def test_without_held_out_jobs_there_is_no_judgement(releases, tables):
     solo, interference = tables
     with pytest.raises(TrainingError, match="held out to judge compute_utilization"):
-        score(releases["good"], solo.iloc[:0], interference)
+        score_release(releases["good"], solo.iloc[:0], interference)
     with pytest.raises(TrainingError, match="held out to judge interference"):
-        score(releases["good"], solo, interference.iloc[:0])
+        score_release(releases["good"], solo, interference.iloc[:0])
     with pytest.raises(TableError, match="was not measured alone on 'm'"):
-        score(releases["good"], solo, interference.assign(campaign="other"))
+        score_release(releases["good"], solo, interference.assign(campaign="other"))
 
 
 def test_a_network_that_breaks_the_contract_cannot_be_scored(make_release, tables, tmp_path):
     crossing = make_release(tmp_path / "crossing", spread=-0.1)
     with pytest.raises(ReleaseError, match="quantiles that cross"):
-        score(crossing, *tables)
+        score_release(crossing, *tables)
 
 
 # The stage

@@ -20,15 +20,15 @@ from mlflow.tracking import MlflowClient
 from presage.errors import RegistryError
 from presage.models.registry import promotion
 from presage.models.registry import registry as registry_module
-from presage.models.registry.champion import peek_champion
-from presage.models.registry.promotion import make_move
+from presage.models.registry.champion import find_champion_id
+from presage.models.registry.promotion import commit_move
 from presage.models.registry.promotion_journal import (
     GATE,
     JOURNAL,
-    NOTHING,
+    NO_ENTRY,
     Entry,
     Move,
-    moves_of,
+    select_moves,
     valid_entries,
 )
 from presage.models.registry.registry import KEPT_ENTRIES, Registry
@@ -61,7 +61,7 @@ def test_of_two_that_follow_the_same_entry_the_smaller_number_is_valid():
 def test_valid_entries_are_one_chain_that_later_ones_do_not_change(entries):
     chain = valid_entries(entries)
 
-    assert [e.follows for e in chain] == [NOTHING, *(e.number for e in chain)][: len(chain)]
+    assert [e.follows for e in chain] == [NO_ENTRY, *(e.number for e in chain)][: len(chain)]
     for known in range(len(entries) + 1):  # what a reader saw stays what it was
         seen = valid_entries(entries[:known])
         assert seen == chain[: len(seen)]
@@ -130,13 +130,13 @@ def aliases(registry: Registry) -> dict[str, int]:
 
 def agree(registry: Registry) -> bool:
     """Whether the alias, by the short way too, is that of the last move."""
-    last = moves_of(registry.journal())[-1]
+    last = select_moves(registry.journal())[-1]
     champion = registry.champion()
     assert champion is not None
     return (
         last.done
         and champion.version == last.to_version
-        and (peek_champion(registry.uri) == last.to_release)
+        and (find_champion_id(registry.uri) == last.to_release)
     )
 
 
@@ -160,7 +160,7 @@ def test_every_change_is_an_entry_that_says_who_from_what_to_what_and_why(five):
 
 
 def test_who_decided_before_another_entry_came_is_told_who_won(five):
-    seen = five.settle()
+    seen = five.reconcile()
     five.promote(2, by="grace@lab", reason="better")
 
     with pytest.raises(RegistryError, match=r"first, by grace@lab at .*entry 2, gate: better"):
@@ -171,7 +171,7 @@ def test_who_decided_before_another_entry_came_is_told_who_won(five):
     client = MlflowClient(tracking_uri=five.uri, registry_uri=five.uri)
     move = Move(1, "", 4, "", GATE, "", "", withdraws=False)
     with pytest.raises(RegistryError, match="first, by grace@lab"):
-        make_move(client, move, seen)
+        commit_move(client, move, seen)
     assert len(client.search_model_versions(f"name='{JOURNAL}'")) == 3
     assert len(five.journal()) == 2
     assert agree(five)
@@ -212,7 +212,7 @@ def _say(said: Path, doing: Callable[[Barrier], str], barrier: Barrier) -> None:
 
 def promote(uri: str, version: int, barrier: Barrier) -> str:
     registry = Registry(uri)
-    seen = registry.settle()
+    seen = registry.reconcile()
     barrier.wait(120)
     try:
         registry.promote(version, follows=seen, by=f"process {version}")
@@ -223,7 +223,7 @@ def promote(uri: str, version: int, barrier: Barrier) -> str:
 
 def delete(uri: str, version: int, barrier: Barrier) -> str:
     registry = Registry(uri)
-    registry.settle()
+    registry.reconcile()
     barrier.wait(120)
     try:
         registry.delete(version)
@@ -270,7 +270,7 @@ def test_what_a_killed_process_had_begun_the_next_one_finishes(five, step):
     assert aliases(five) == ({"champion": 2, "previous": 1} if moved else {"champion": 1})
     assert not five.journal()[-1].done
 
-    five.settle()
+    five.reconcile()
 
     assert aliases(five) == {"champion": 2, "previous": 1}
     assert [e.by for e in five.journal()][1:] == ["the one that died"]
@@ -293,7 +293,7 @@ def test_a_hand_that_comes_late_does_not_take_the_champion_back(five):
     five.promote(2)
     five.promote(3)
     MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
-    five.settle()
+    five.reconcile()
 
     assert aliases(five) == {"champion": 3, "previous": 2}
     assert len(five.journal()) == 3
@@ -302,7 +302,7 @@ def test_a_hand_that_comes_late_does_not_take_the_champion_back(five):
 def test_a_move_without_presage_is_noted_and_stays(five):
     client = MlflowClient(tracking_uri=five.uri)
     client.set_registered_model_alias("presage", "champion", 4)
-    five.settle()
+    five.reconcile()
 
     last = five.journal()[-1]
     assert (last.verdict, last.from_version, last.to_version) == ("outside", 1, 4)
@@ -310,7 +310,7 @@ def test_a_move_without_presage_is_noted_and_stays(five):
     assert five.rollback().version == 1
 
     client.delete_registered_model_alias("presage", "champion")
-    five.settle()
+    five.reconcile()
     assert (five.journal()[-1].verdict, five.journal()[-1].to_version) == ("outside", None)
     assert five.champion() is None
     assert five.promote(2).version == 2
@@ -331,7 +331,7 @@ def test_a_registry_of_before_the_journal_gets_one(five):
 def test_a_release_that_was_deleted_before_it_became_champion_does_not(five):
     die(five.uri, "carry_out")
     MlflowClient(tracking_uri=five.uri).delete_model_version("presage", "2")
-    five.settle()
+    five.reconcile()
 
     assert [(e.verdict, e.to_version) for e in five.journal()][1:] == [("gate", 2), ("outside", 1)]
     assert aliases(five)["champion"] == 1
@@ -342,7 +342,7 @@ def test_a_release_that_was_deleted_before_it_became_champion_does_not(five):
 
 def test_what_an_alias_or_a_late_entry_names_is_not_deleted(five):
     five.promote(2)
-    five.challenge(3)
+    five.set_challenger(3)
     for version, why in ((2, "alias champion, journal entry 2 refer"), (3, "alias challenger ")):
         with pytest.raises(RegistryError, match=why):
             five.delete(version)
@@ -436,11 +436,11 @@ def test_what_a_killed_process_had_begun_to_delete_the_next_one_deletes(five, st
 def test_a_deletion_moves_no_alias_and_stops_no_promotion_that_was_decided_before(five):
     five.promote(2)
     five.promote(3)
-    seen = five.settle()
+    seen = five.reconcile()
     five.delete(5)
     # A hand that comes late is corrected by the last move; the deletion says nothing of it.
     MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
-    five.settle()
+    five.reconcile()
     assert aliases(five) == {"champion": 3, "previous": 2}
 
     five.promote(4, follows=seen)

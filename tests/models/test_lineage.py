@@ -12,38 +12,38 @@ from presage.cli.training.models.group import app
 from presage.errors import RegistryError
 from presage.models.registry import lineage
 from presage.models.registry.mlflow_run import Origin
-from presage.models.registry.promotion_journal import whoami
+from presage.models.registry.promotion_journal import current_user
 from presage.models.registry.registry import Registry
 from presage.models.release.manifest import job_digest
 from presage.models.release.training_data import (
-    Beginning,
+    BaseRelease,
     CampaignFolder,
     CampaignRows,
-    LearntFrom,
     TableFile,
+    TrainingData,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.stages.origin import origin_of
+from presage.pipelines.stages.origin import read_origin
 
 TABLE = b"the rows of this campaign"
 SHA256 = hashlib.sha256(TABLE).hexdigest()
 HELD_OUT = next(f"job-{i}" for i in range(99) if job_folds([f"job-{i}"])[0] == HELD_OUT_FOLD)
 
 
-def learnt(*campaigns: str, machine="m1", through: Beginning | None = None) -> LearntFrom:
+def learnt(*campaigns: str, machine="m1", through: BaseRelease | None = None) -> TrainingData:
     folders = [
         CampaignFolder(f"data/profiles/{name}", (name,), {"executions": TableFile(9, SHA256)})
         for name in campaigns
     ]
     rows = [CampaignRows(name, machine, "processor", 5, 20, 2, 6) for name in campaigns]
-    return LearntFrom(tuple(folders), tuple(rows), through)
+    return TrainingData(tuple(folders), tuple(rows), through)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, make_release):
     """Releases by name, in the order in which they are registered."""
     root = tmp_path_factory.mktemp("made")
-    of_networks = Beginning("0123456789ab", {"step_time-gpu": "9" * 64}, learnt("gavel"))
+    of_networks = BaseRelease("0123456789ab", {"step_time-gpu": "9" * 64}, learnt("gavel"))
     told = {
         "older": None,
         "clean": learnt("good"),
@@ -54,7 +54,7 @@ def made(tmp_path_factory, make_release):
         name: make_release(
             root / name,
             data_digest=name,
-            learnt_from=one and one.as_json(),
+            training_data=one and one.as_json(),
             trained_on=[job_digest(job) for job in jobs.get(name, ())],
         )
         for name, one in told.items()
@@ -103,7 +103,7 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
     assert facts["run"]["dvc_lock_sha256"] == hashlib.sha256(b"stages: {}").hexdigest()
     assert facts["run"]["registered_by"] == "ada@lab"
     assert facts["tables_here"] == {
-        "data/profiles/good": {"executions": lineage.SAME},
+        "data/profiles/good": {"executions": lineage.UNCHANGED},
         "data/profiles/bad": {"executions": lineage.CHANGED},
     }
     assert [row["campaign"] for row in facts["learnt_from"]["rows"]] == ["good", "bad"]
@@ -118,7 +118,7 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
         "fine-tuned from the networks of release 0123456789ab",
     ):
         assert part in text
-    for line, state in (("good", lineage.SAME), ("bad", lineage.CHANGED)):
+    for line, state in (("good", lineage.UNCHANGED), ("bad", lineage.CHANGED)):
         after = text[text.index(f"data/profiles/{line}") :]
         assert after.splitlines()[1].endswith(state)
 
@@ -217,7 +217,9 @@ def test_what_a_stage_makes_again_is_withdrawn_where_the_stage_is_told(
     own = CampaignFolder(folder, (campaign,), {})
     rows = (CampaignRows(campaign, "m1", "processor", 5, 0, 0, 0),)
     release = make_release(
-        tmp_path / "own", data_digest=campaign, learnt_from=LearntFrom((own,), rows, None).as_json()
+        tmp_path / "own",
+        data_digest=campaign,
+        training_data=TrainingData((own,), rows, None).as_json(),
     )
     registry = Registry(uri)
     registry.promote(registry.register(release, {}))
@@ -283,16 +285,16 @@ def git(*arguments):
 def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
     monkeypatch.chdir(tmp_path)
     release = releases["good"].folder
-    assert origin_of(release) == Origin(by=whoami())
+    assert read_origin(release) == Origin(by=current_user())
 
     Path("params.yaml").write_text("{train: {seed: 1}, registry: 'http://a:b@c', promote: {x: 2}}")
     Path("dvc.lock").write_text("of another release")
     Path(".gitignore").write_text("data\n")
     git("init", "-q")
-    assert origin_of(release).git_commit == ""  # another's repository, or nothing committed yet
+    assert read_origin(release).git_commit == ""  # another's repository, or nothing committed yet
     git("add", ".")
     git("commit", "-qm", "first")
-    origin = origin_of(release)
+    origin = read_origin(release)
     assert origin.git_commit == git("rev-parse", "HEAD")
     assert (origin.git_changed, origin.dvc_lock, origin.dvc_lock_sha256) == ((), "", "")
     assert origin.params == {"train": {"seed": 1}, "promote": {"x": 2}}
@@ -300,4 +302,4 @@ def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeyp
     Path("dvc.lock").write_text("written by dvc repro")
     Path("params.yaml").write_text("train: {seed: 2}")
     Path("new.py").touch()
-    assert set(origin_of(release).git_changed) == {"params.yaml", "new.py"}
+    assert set(read_origin(release).git_changed) == {"params.yaml", "new.py"}

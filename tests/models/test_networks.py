@@ -6,8 +6,8 @@ import torch
 
 from presage.models.networks.interference_mlp import InterferenceMLP
 from presage.models.networks.quantile_mlp import QuantileMLP
-from presage.models.networks.stacked import Standardizer, pinball_loss, rising
-from presage.models.training.fit import LEVELS, mean_of_members, minimize
+from presage.models.networks.stacked import Standardizer, ordered_quantiles, pinball_loss
+from presage.models.training.fit import LEVELS, minimize, sum_of_member_means
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_members_of_a_stack_do_not_touch_one_another():
 def test_rising_keeps_the_median():
     raw = torch.randn(10, 5)
 
-    assert torch.equal(rising(raw, 2)[:, 2], raw[:, 2])
+    assert torch.equal(ordered_quantiles(raw, 2)[:, 2], raw[:, 2])
 
 
 def test_the_pinball_loss_is_least_at_the_quantile():
@@ -157,10 +157,10 @@ def test_b3_the_loss_is_a_weighted_mean_over_victims():
     weights = torch.randint(1, 4, (1, 15))
     repeated = losses.repeat_interleave(weights[0], dim=1)
 
-    assert torch.allclose(mean_of_members(losses, weights), repeated.mean())
+    assert torch.allclose(sum_of_member_means(losses, weights), repeated.mean())
     hidden = torch.cat([weights, torch.zeros(1, 1, dtype=torch.long)], dim=1)
     nonsense = torch.cat([losses, torch.tensor([[1e6]])], dim=1)
-    assert torch.allclose(mean_of_members(nonsense, hidden), repeated.mean())
+    assert torch.allclose(sum_of_member_means(nonsense, hidden), repeated.mean())
 
 
 def test_b3_regularisation_draws_weights_to_zero_and_nothing_else():

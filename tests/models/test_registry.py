@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from presage.errors import ConfigError, RegistryError, ReleaseError
-from presage.models.registry.champion import find_champion, lay_down
+from presage.models.registry.champion import fetch_champion, find_champion
 from presage.models.registry.mlflow_run import Origin
 from presage.models.registry.registry import Registry
 from presage.models.registry.uri import configured_uri
@@ -75,7 +75,7 @@ def test_a_run_tells_where_a_release_is_from_and_shows_what_was_drawn(
     (tmp_path / "plots" / "memory.png").write_bytes(b"a picture")
     params = {"train": {"hidden": [32, 64], "of the %": 0.5}, "x" * 9: "y" * 9000}
     origin = Origin("ada", "c0ffee", ("a.py", "b.py"), "the lock", params, tmp_path / "plots")
-    release = make_release(tmp_path / "release", learnt_from=told)
+    release = make_release(tmp_path / "release", training_data=told)
     registry.register(release, {}, lambda: origin)
 
     client = MlflowClient(tracking_uri=uri)
@@ -96,7 +96,7 @@ def test_a_run_tells_where_a_release_is_from_and_shows_what_was_drawn(
 
 def test_promotion_remembers_the_previous_champion(two):
     assert aliases(two) == {"champion": 1}
-    two.challenge(2)
+    two.set_challenger(2)
     champion = two.promote(2)
 
     assert aliases(two) == {"champion": 2, "previous": 1}
@@ -236,7 +236,7 @@ def test_registering_a_damaged_release_again_mends_it(two, releases, tmp_path, d
     assert two.download(1, tmp_path / "release").release_id == releases["poor"].release_id
     champion = find_champion(two.uri)
     assert champion is not None
-    assert lay_down(two.uri, champion, tmp_path / "cache").name == releases["poor"].release_id
+    assert fetch_champion(two.uri, champion, tmp_path / "cache").name == releases["poor"].release_id
     model = mlflow.models.Model.load(str(artifacts(two, 1)))
     assert (
         model.flavors["python_function"]["loader_module"]

@@ -11,7 +11,7 @@ from presage.errors import InvalidJobError, ReleaseError
 from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
 from presage.features.quantities.registry import QUANTITIES, solo_quantities
-from presage.models.calibration.training_domain import learn_domain
+from presage.models.calibration.training_domain import fit_domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import MANIFEST, load_release
 from presage.models.release.release_content import ReleaseContent, write_release
@@ -21,7 +21,7 @@ from presage.system.files import atomic_folder
 from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]
-DOMAIN = learn_domain(matrix(PLACED), ["net"], ["fp32"])
+DOMAIN = fit_domain(matrix(PLACED), ["net"], ["fp32"])
 PROBES = Probes(
     matrix(PLACED).astype(np.float32),
     ((0, 0),),
@@ -36,7 +36,7 @@ def write(folder, **changes):
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
         trained_devices={key: ["example"] for key in QUANTITIES}, max_members={"gpu": 3},
         domains={"gpu": DOMAIN},
-        stranger_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
+        out_of_domain_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from presage.features.device.node_spread import spread
-from presage.models.networks.scale_out_law import StepLaw, fit_law, ring_bytes
+from presage.models.networks.scale_out_law import StepTimeLaw, fit_step_times, ring_bytes
 
 SPREADS = [spread(1, 1, "1"), spread(1, 2, "2"), spread(2, 2, "1 1"), spread(4, 8, "2 2 2 2")]
 
 
 def seconds(compute_s, gradient_bytes, spreads):
-    law = StepLaw(1, 1)
+    law = StepTimeLaw(1, 1)
     links = torch.tensor([(one.nodes, one.widest, one.devices) for one in spreads]).float()
     ring = torch.tensor(ring_bytes(np.full(len(spreads), gradient_bytes), spreads)).float()
     compute = torch.full((1, len(spreads)), compute_s)
@@ -45,7 +45,9 @@ def known_steps(rng, rows=300):
 def test_its_constants_are_found_again():
     compute_s, gradients, spreads, steps = known_steps(np.random.default_rng(0))
 
-    found = fit_law(compute_s[None], gradients, spreads, ["job"] * 300, steps, np.ones((1, 300)))
+    found = fit_step_times(
+        compute_s[None], gradients, spreads, ["job"] * 300, steps, np.ones((1, 300))
+    )
 
     assert np.median(np.abs(found[0] / steps - 1)) < 0.03
 
@@ -57,7 +59,8 @@ def test_a_member_learns_nothing_of_rows_that_it_may_not_see():
     other = np.where(np.arange(60) >= 40, 7 * steps, steps)
 
     first, again = (
-        fit_law(compute_s[None], gradients, spreads, ["job"] * 60, y, seen) for y in (steps, other)
+        fit_step_times(compute_s[None], gradients, spreads, ["job"] * 60, y, seen)
+        for y in (steps, other)
     )
 
     assert (first == again).all()

@@ -104,7 +104,7 @@ def test_a_release_ships_margins_of_the_devices_measured_often(two_devices):
     assert who == (3.7, 2.5)
     use = (devices == "k80") & (of_row != HELD_OUT_FOLD)
     assert own == cv.margins(y[use], raw.quantiles[use])
-    assert own[0.1] < shipped.everywhere[0.1]
+    assert own[0.1] < shipped.default[0.1]
 
 
 def test_of_a_few_rows_intervals_are_a_strangers_and_widened_no_further(two_devices):

@@ -152,7 +152,7 @@ def test_a_runtime_alone_makes_no_step_time(log, to):
 
     assert table(to, "executions").empty
     assert only(table(to, "outcomes"))["runtime_s"] == 9
-    assert done.untaught == 1
+    assert done.unused == 1
 
 
 def test_a_job_that_only_failed_is_kept_as_such_and_one_that_also_ran_is_not(log, to):

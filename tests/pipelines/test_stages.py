@@ -22,7 +22,7 @@ from presage.features.columns.schema import columns
 from presage.features.quantities.registry import QUANTITIES, solo_quantities
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
-from presage.models.release.training_data import learnt_from
+from presage.models.release.training_data import read_training_data
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
@@ -148,22 +148,24 @@ def test_baselines_are_reused_for_the_forecasts_that_they_stand_beside(workspace
     folder = workspace / "data/evaluation"
     told = evaluate.read_forecasts(workspace / "data/models")
 
-    assert evaluate.metrics_left(folder, told) == json.loads((folder / "metrics.json").read_text())
-    assert evaluate.metrics_left(workspace / "absent", told) is None
+    assert evaluate.read_previous_metrics(folder, told) == json.loads(
+        (folder / "metrics.json").read_text()
+    )
+    assert evaluate.read_previous_metrics(workspace / "absent", told) is None
     told["memory"] = told["memory"].assign(measured=told["memory"]["measured"] * 1.001)
-    assert evaluate.metrics_left(folder, told) is None
+    assert evaluate.read_previous_metrics(folder, told) is None
 
 
 def test_metrics_without_a_baseline_are_not_all_that_is_wanted(workspace):
     told = evaluate.read_forecasts(workspace / "data/models")
 
     assert "boosted_trees" in baselines.BASELINES
-    assert evaluate.metrics_left(workspace / "data/evaluation", told) is None
+    assert evaluate.read_previous_metrics(workspace / "data/evaluation", told) is None
 
 
 def _check_lineage(release, features):
     """A manifest says which tables there were, and how many rows of them taught it."""
-    told = learnt_from(release.manifest, "release")
+    told = read_training_data(release.manifest, "release")
     assert told is not None
     (folder,), (rows,) = told.folders, told.rows
     executions = CAMPAIGN / "executions.parquet"

@@ -148,7 +148,7 @@ def test_a_model_that_fails_while_it_runs_is_the_releases_fault(release_with, mo
         predictor.warm_up()
 
 
-NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in QUANTITIES}}
+NO_MARGINS: dict[str, Any] = {"out_of_domain_margins": {name: {} for name in QUANTITIES}}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def public(key):
 @pytest.fixture
 def folder(tmp_path, key):
     """A signed release."""
-    release = make_release(tmp_path / "release", learnt_from=LEARNT_FROM)
+    release = make_release(tmp_path / "release", training_data=LEARNT_FROM)
     sign_release(release.folder, key)
     return release.folder
 
@@ -153,7 +153,7 @@ def test_a_running_server_refuses_it_with_the_reason_and_serves_on(folder, publi
     key = tmp_path / "release.key"
     with serving_trusted(folder, public) as server, PresageClient(server.target) as ask:
         before = ask.release()
-        new = make_release(tmp_path / "new", data_digest="2" * 16, learnt_from=LEARNT_FROM).folder
+        new = make_release(tmp_path / "new", data_digest="2" * 16, training_data=LEARNT_FROM).folder
         sign_release(new, key)
         spoil(new)
         put_in_place(new, folder)
