@@ -81,7 +81,7 @@ def errors(
     measured = solo[TARGET.column].to_numpy(np.float64)
     y = variant.target.to_learnt(measured, full)
     inputs = select_inputs(variant.target.inputs, variant.feature_set)
-    inputs = inputs if variant.adds_up else replace(inputs, parts=())
+    inputs = inputs if variant.adds_up else replace(inputs, components=())
     median = np.empty(len(solo))
     for fold in range(FOLDS):
         asked = folds == fold

@@ -22,16 +22,16 @@ UNIT = 1.2784645427610738  # silu(UNIT) is 1
 
 
 class FirstLayer:
-    """The columns that a stack reads, and what its first layers make of them.
+    """Columns that a stack reads, and the fused first layer.
 
     Attributes
     ----------
-    logs, again, as_is : Columns
-        Read as logarithms, as logarithms where images are channels-last, and as they are. The
-        first of the last is always 1.
+    logs, layout_logs, plain : ColumnIndex
+        Columns read as logarithms, as logarithms only where images are channels-last, and without
+        a logarithm. The first plain column is always 1.
     weight : Tensor of shape (members, inputs, hidden + 3)
-        The inputs are these columns, whether images are channels-last, and which of the stack's
-        devices it is.
+        Inputs are these columns, whether images are channels-last, and one truth value for each
+        device of the stack.
     """
 
     def __init__(self, stack: ScalarStack) -> None:
@@ -154,7 +154,7 @@ def _split_linear_path(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def make_level_layer(stack: ScalarStack, levels: FusedLevels) -> tuple[Tensor, Tensor]:
-    """Return weight and bias from the softplus of the head's outputs to the inputs of ``levels``."""
+    """Return weight and bias that map softplus(head) to the inputs of ``levels``."""
     scale, mean = (t.flatten().double() for t in (stack.y_scale, stack.y_mean))
     gaps = scale[:, None, None] * (gap_from_steps() @ levels.gap_weight)
     median = (scale[:, None] * levels.median_weight)[:, None]

@@ -9,6 +9,7 @@ ONNX file.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -82,19 +83,26 @@ class FusedScalar(nn.Module):
         self.truth_widths = _drop_empty(
             nhwc=1, devices=len(devices), own=len(self.levels.devices), masks=len(masks)
         )
+        self._register(
+            columns,
+            middles=torch.tensor([[column.middle] for column in logs]),
+            offsets=torch.tensor([[column.offset] for column in logs]),
+            truth_weight=weight.T,
+            truth_bias=bias[:, None],
+            first=first.weight.mT,
+            second=make_second_layer(stack.net).mT,
+            head=make_head(stack.net).mT,
+            level_weight=level_weight.T,
+            level_bias=level_bias[:, None],
+            of_sums=of_sums.T,
+        )
+
+    def _register(self, columns: Sequence[ClampedColumn], **matrices: Tensor) -> None:
+        """Register the buffers: bounds and positions of columns, and matrices."""
         buffers = {
             "low": torch.tensor([[column.low] for column in columns]),
             "high": torch.tensor([[column.high] for column in columns]),
-            "middles": torch.tensor([[column.middle] for column in logs]),
-            "offsets": torch.tensor([[column.offset] for column in logs]),
-            "truth_weight": weight.T,
-            "truth_bias": bias[:, None],
-            "first": first.weight.mT,
-            "second": make_second_layer(stack.net).mT,
-            "head": make_head(stack.net).mT,
-            "level_weight": level_weight.T,
-            "level_bias": level_bias[:, None],
-            "of_sums": of_sums.T,
+            **matrices,
         }
         for name, value in buffers.items():
             self.register_buffer(name, value.detach().float().contiguous())

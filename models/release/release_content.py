@@ -1,4 +1,4 @@
-"""Writing a release: everything that goes into its folder, and the manifest that lists it."""
+"""Content of a release, and writing it to a folder with its manifest."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _MODE = 0o666  # before the umask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseContent:
-    """What a release is made of; see :class:`~presage.models.release.release.Release`.
+    """Content of a release; see :class:`~presage.models.release.release.Release`.
 
     Attributes
     ----------
     models : mapping of str to bytes
         ONNX file of each predictor.
     metrics : mapping
-        Of the evaluation, as JSON.
+        Metrics of the evaluation, serializable as JSON.
     data_digest : str
         Digest of the training tables.
     versions : mapping of str to str
-        Of the libraries that trained it.
+        Versions of the libraries used in training.
     guarantees, trained_on, training_data : optional
-        Left out of the manifest if None.
+        Omitted from the manifest if None.
     """
 
     models: Mapping[str, bytes]
@@ -110,8 +110,8 @@ class ReleaseContent:
 def write_release(folder: Path, content: ReleaseContent) -> Release:
     """Write a release folder in place of an older one.
 
-    A reader finds the old release or the new one, each whole; on a system that cannot swap two
-    folders, for an instant none. If writing fails or is interrupted, the old release is kept.
+    A reader finds the complete old or new release; on a system that cannot swap two folders, the
+    folder is missing for an instant. If writing fails or is interrupted, the old release stays.
     """
     with replaced_folder(folder) as partial:
         for name, model in content.models.items():

@@ -1,4 +1,7 @@
-"""Training: AdamW on pinball loss, all folds and seeds side by side, deterministic."""
+"""Training of quantile networks: AdamW on pinball loss, all folds and seeds at once.
+
+Training is deterministic: equal tables and seeds give equal networks.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,23 @@ CHANNELS_LAST = columns("full").index("channels_last")
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """Hyper-parameters, of a release from params.yaml.
+    """Hyperparameters; those of a release come from params.yaml.
 
-    ``batch`` counts rows, or co-locations; all of them where there are no more. ``jitter`` is the
-    deviation of what is added to every standardized column at every step: a network that has seen
-    few kinds of jobs learns each by heart; one that sees them blurred must tell by what they have
-    in common.
+    Attributes
+    ----------
+    hidden : int
+        Width of the hidden layers.
+    steps : int
+        Optimizer steps.
+    learning_rate, weight_decay : float
+    ensemble : int
+        Members per fold.
+    seed : int
+    batch : int
+        Rows, or co-locations, per step; all of them if there are fewer.
+    jitter : float
+        Standard deviation of the noise added to every standardized column at every step. It keeps
+        a network from memorizing the few kinds of jobs in training.
     """
 
     hidden: int
@@ -46,7 +60,7 @@ class FitConfig:
 
 
 def transform_features(features: Array, feature_set: str) -> Array:
-    """Features of shape (rows, columns) as the networks see them: logarithms of scales."""
+    """Transform features (rows, columns) to network inputs: logarithms of scales."""
     offsets = log_offsets(feature_set)
     out: Array = np.where(
         np.isnan(offsets), features, np.log(np.maximum(features, 0) + np.nan_to_num(offsets, nan=1))
@@ -55,7 +69,7 @@ def transform_features(features: Array, feature_set: str) -> Array:
 
 
 def log_offsets(feature_set: str) -> Array:
-    """Offset per column, NaN where the column is used as it is."""
+    """Return the log offset per column; NaN if no logarithm is taken."""
     return np.array(
         [np.nan if c.log_offset is None else c.log_offset for c in FEATURE_SETS[feature_set]]
     )
@@ -63,21 +77,29 @@ def log_offsets(feature_set: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class NetworkInputs:
-    """Positions, in a feature matrix, of what a network reads, and of what names the device.
+    """Positions of a network's inputs in a feature matrix.
 
-    ``by_layout`` are read once more where images are channels-last, elsewhere as if they were 0:
-    a network can then tell what the layout does to one kind of operator, without columns for it.
-    ``parts`` are shares of the target's prior, which have factors of their own.
+    Attributes
+    ----------
+    columns : tuple of int
+        Columns that the network reads.
+    identity : tuple of int
+        Columns that identify the device.
+    layout_columns : tuple of int
+        Columns that are read a second time, as 0 unless images are channels-last. So the network
+        can learn the effect of the layout on one kind of operator.
+    components : tuple of int
+        Shares of the target's prior, which get component factors.
     """
 
     columns: tuple[int, ...]
     identity: tuple[int, ...]
-    by_layout: tuple[int, ...] = ()
-    parts: tuple[int, ...] = ()
+    layout_columns: tuple[int, ...] = ()
+    components: tuple[int, ...] = ()
 
 
 def select_inputs(names: Sequence[str], feature_set: str) -> NetworkInputs:
-    """Inputs with these names in a feature set; which by layout, which parts, columns say."""
+    """Return the inputs with these names in a feature set; the schema has their other roles."""
     known = columns(feature_set)
     read = tuple(map(known.index, names))
     by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].depends_on_layout)
@@ -86,7 +108,10 @@ def select_inputs(names: Sequence[str], feature_set: str) -> NetworkInputs:
 
 
 class ScalarStack(nn.Module):
-    """Standardizer, network and the scale of the target, for every member of a stack."""
+    """Standardizer, network and scale of the target, for every member of a stack.
+
+    The names of parameters and buffers are keys of the networks' files.
+    """
 
     def __init__(
         self, x: Tensor, y: Tensor, row_weights: Tensor, inputs: NetworkInputs, config: FitConfig
@@ -95,14 +120,14 @@ class ScalarStack(nn.Module):
         members = len(row_weights)
         self.register_buffer("columns", torch.tensor(inputs.columns))
         self.register_buffer("identity", torch.tensor(inputs.identity))
-        self.register_buffer("by_layout", torch.tensor(inputs.by_layout, dtype=torch.long))
-        floors = np.log(log_offsets("full")[list(inputs.by_layout)])
+        self.register_buffer("by_layout", torch.tensor(inputs.layout_columns, dtype=torch.long))
+        floors = np.log(log_offsets("full")[list(inputs.layout_columns)])
         self.register_buffer("floors", torch.from_numpy(floors).float())
         read = self.read(x).expand(members, -1, -1)
         self.standardize = Standardizer(read, row_weights)
         self.device_effect = DeviceEffect(members, x[:, self.identity], config.hidden + 1)
         self.net = QuantileMLP(members, read.shape[-1], hidden=config.hidden, levels=LEVELS)
-        self.parts = ComponentFactors(members, inputs.parts) if inputs.parts else None
+        self.parts = ComponentFactors(members, inputs.components) if inputs.components else None
         total = row_weights.sum(-1)
         mean = (row_weights * y).sum(-1) / total
         spread = ((row_weights * (y - mean[:, None]) ** 2).sum(-1) / total).sqrt()
@@ -117,7 +142,7 @@ class ScalarStack(nn.Module):
     y_scale: Tensor
 
     def read(self, x: Tensor) -> Tensor:
-        """(rows, columns of the feature set) -> (rows, inputs of the network)."""
+        """Return the network's inputs (rows, inputs) from all columns (rows, columns)."""
         read = x[:, self.columns]
         if not len(self.by_layout):
             return read
@@ -125,7 +150,7 @@ class ScalarStack(nn.Module):
         return torch.cat([read, torch.where(is_nhwc, x[:, self.by_layout], self.floors)], dim=1)
 
     def forward(self, x: Tensor, jitter: float = 0.0) -> Tensor:
-        """(rows, columns of the feature set) -> learnt quantiles (members, rows, levels)."""
+        """Return quantiles (members, rows, levels) of transformed features (rows, columns)."""
         read = self.standardize(self.read(x).expand(len(self.y_mean), -1, -1))
         if jitter:
             read = read + jitter * torch.randn_like(read)
@@ -144,25 +169,28 @@ def fit_scalar(
     start: ScalarStack | None = None,
     progress: Progress | None = None,
 ) -> ScalarStack:
-    """Fit a stack of quantile networks, from nothing or from where others have come.
+    """Fit a stack of quantile networks, from scratch or by fine-tuning others.
 
     Parameters
     ----------
     x : ndarray of shape (rows, columns)
-        Transformed features, all of the set.
+        Transformed features, all columns of the set.
     y : ndarray of shape (rows,)
-        What is learnt.
+        Target.
     row_weights : ndarray of shape (members, rows)
-        0 hides a row from a member: that is what makes a fold.
+        0 hides a row from a member, which defines the folds.
+    inputs : NetworkInputs
+    config : FitConfig
     start : ScalarStack, optional
-        Networks to begin with, to which the decay draws every parameter (L2-SP: Li, Grandvalet,
-        Davoine, ICML 2018); their sizes and their reading of the columns are kept.
+        Networks to fine-tune, whose sizes and inputs are kept. Weight decay pulls every parameter
+        to its initial value (L2-SP: Li, Grandvalet, Davoine, ICML 2018).
+    progress : callable, optional
 
     Raises
     ------
     TrainingError
-        A member that begins from nothing sees fewer than two rows. One that goes on and sees none
-        stays where it began.
+        A member that is trained from scratch has fewer than two rows. A fine-tuned member without
+        rows keeps its initial parameters.
     """
     if start is None:
         check_training_rows(row_weights)
@@ -179,13 +207,13 @@ def fit_scalar(
     order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
     def loss() -> Tensor:
-        seen = rows
+        batch = rows
         if len(rows) > config.batch:
-            seen = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
+            batch = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
         # In units of the target's spread, so that one learning rate serves every target.
-        quantiles = model(xs[seen], config.jitter)
-        per_row = pinball_loss(quantiles, ys[:, seen], levels) / model.y_scale[:, :, 0]
-        return sum_of_member_means(per_row, weights[:, seen])
+        quantiles = model(xs[batch], config.jitter)
+        per_row = pinball_loss(quantiles, ys[:, batch], levels) / model.y_scale[:, :, 0]
+        return sum_of_member_means(per_row, weights[:, batch])
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
@@ -198,7 +226,7 @@ Stack = TypeVar("Stack", bound=nn.Module)
 
 
 def copy_stack(start: Stack, members: int) -> Stack:
-    """A stack of as many members, each a copy of one of ``start``, in turn."""
+    """Return a stack of ``members`` copies of the members of ``start``, in turn."""
     model = deepcopy(start)
     count = len(next(iter(model.parameters())))
     take_members(model, torch.arange(members) % count)
@@ -206,7 +234,7 @@ def copy_stack(start: Stack, members: int) -> Stack:
 
 
 def predict_quantiles(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
-    """What a stack learnt of transformed features (rows, columns): (members, rows, levels)."""
+    """Return quantiles (members, rows, levels) of transformed features (rows, columns)."""
     with torch.no_grad():
         parts = [
             model(torch.from_numpy(x[start : start + rows_at_once]).float())
@@ -216,7 +244,7 @@ def predict_quantiles(model: ScalarStack, x: Array, *, rows_at_once: int = 4096)
 
 
 def check_training_rows(row_weights: Array) -> None:
-    """Refuse a stack of which a member sees fewer than two rows."""
+    """Raise TrainingError if a member of the stack has fewer than two rows."""
     rows = (row_weights > 0).sum(axis=1)
     if rows.size == 0 or rows.min() < 2:
         raise TrainingError(
@@ -226,9 +254,9 @@ def check_training_rows(row_weights: Array) -> None:
 
 
 def sum_of_member_means(per_row: Tensor, weights: Tensor) -> Tensor:
-    """Sum over the stack of each member's own mean: members never touch one another.
+    """Return the sum over members of each member's weighted mean, so members are independent.
 
-    A batch may hold nothing that a member may see.
+    A batch without rows for a member counts 0 for it.
     """
     return ((per_row * weights).sum(-1) / weights.sum(-1).clamp_min(1)).sum()
 
@@ -243,9 +271,10 @@ def minimize(
     to_start: bool = False,
     progress: Progress | None,
 ) -> None:
-    """Adam, warmed up and cooled down, with decoupled decay; ``loss`` is asked every step.
+    """Minimize ``loss`` with Adam, a one-cycle learning rate and decoupled decay.
 
-    Weights decay to 0 and other parameters not at all; or ``to_start``, all to where they began.
+    Weights decay to 0 and other parameters do not decay. With ``to_start``, all parameters decay
+    to their initial values.
     """
     decayed = [p for name, p in model.named_parameters() if to_start or name.endswith("weight")]
     goals = [p.detach().clone() if to_start else torch.zeros_like(p) for p in decayed]

@@ -1,4 +1,4 @@
-"""Which row of the jobs measured alone is a member's of a co-location."""
+"""Match of co-location members to the rows of their solo measurements."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pandas as pd
 
 from presage.system.arrays import Ints
 
-SOLO_KEY = ["job_id", "device_kind", "machine", "campaign"]  # what names a solo row, with its share
+SOLO_KEY = ["job_id", "device_kind", "machine", "campaign"]  # with the share: unique
 
 
 def find_solo_rows(solo: pd.DataFrame, members: pd.DataFrame) -> Ints:
-    """Position in ``solo`` of each member's job alone; -1 of one that nobody measured alone.
+    """Return the position in ``solo`` of each member's job, -1 without a solo measurement.
 
-    At the member's own share of the device, else at the largest share that was measured.
+    The match is at the member's share of the device, else at the largest measured share.
     """
     shares = solo["share"].to_numpy(np.float64)
     found = _find_rows(solo, members, [*SOLO_KEY, "share"], np.arange(len(solo)))
@@ -25,4 +25,4 @@ def _find_rows(solo: pd.DataFrame, members: pd.DataFrame, names: list[str], orde
     keys = pd.MultiIndex.from_frame(solo[names].iloc[order])
     first = ~keys.duplicated()
     at = keys[first].get_indexer(pd.MultiIndex.from_frame(members[names]))
-    return np.append(order[first], -1)[at]  # -1, of nobody, is the last
+    return np.append(order[first], -1)[at]  # position -1 selects the appended -1

@@ -53,18 +53,18 @@ def fitted():
 
 
 def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
-    assert {COLUMNS[i].split()[0].partition(".")[2] for i in INPUTS.by_layout} == {
+    assert {COLUMNS[i].split()[0].partition(".")[2] for i in INPUTS.layout_columns} == {
         "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D"
     }  # fmt: skip
-    assert set(INPUTS.by_layout) < set(INPUTS.columns)
+    assert set(INPUTS.layout_columns) < set(INPUTS.columns)
     for name in ("memory", "compute_utilization"):
-        assert select_inputs(QUANTITIES[name].inputs, "full").by_layout == ()
+        assert select_inputs(QUANTITIES[name].inputs, "full").layout_columns == ()
 
 
 def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
     raw, _, stack = fitted
     nothing = raw.copy()
-    nothing[:, INPUTS.by_layout] = 0
+    nothing[:, INPUTS.layout_columns] = 0
     seen, empty = (
         stack.read(torch.from_numpy(transform_features(m, "full")).float()) for m in (raw, nothing)
     )
@@ -72,7 +72,7 @@ def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
 
     torch.testing.assert_close(seen[~is_nhwc, again:], empty[~is_nhwc, again:])
     position = INPUTS.columns.index(SHARE)
-    second = again + INPUTS.by_layout.index(SHARE)
+    second = again + INPUTS.layout_columns.index(SHARE)
     torch.testing.assert_close(seen[is_nhwc, second], seen[is_nhwc, position])
 
 

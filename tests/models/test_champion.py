@@ -22,6 +22,7 @@ import pytest
 from presage.errors import RegistryError, ReleaseError
 from presage.features.quantities.registry import QUANTITIES
 from presage.models.registry import champion as module
+from presage.models.registry import mlflow_store
 from presage.models.registry.champion import (
     Champion,
     fetch_champion,
@@ -115,7 +116,7 @@ def test_a_champion_that_presage_did_not_register_is_none(two):
 
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
-    with pytest.raises(RegistryError, match=r"none\.db: cannot be asked who is champion"):
+    with pytest.raises(RegistryError, match=r"none\.db: the champion cannot be read"):
         find_champion(f"sqlite:///{tmp_path}/none.db")
     assert find_champion_id(f"sqlite:///{tmp_path}/none.db") is None
     assert not list(tmp_path.iterdir())
@@ -125,7 +126,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
 def test_a_file_that_is_no_registry(tmp_path, content):
     (tmp_path / "notes.txt").write_bytes(content)
 
-    with pytest.raises(RegistryError, match=r"notes\.txt: cannot be asked .*--registry"):
+    with pytest.raises(RegistryError, match=r"notes\.txt: the champion cannot be read .*--registry"):
         find_champion(f"sqlite:///{tmp_path}/notes.txt")
 
 
@@ -141,7 +142,7 @@ def test_a_release_id_that_could_leave_the_cache_is_refused(two):
         database.execute("UPDATE model_version_tags SET value = '../../x' WHERE key = 'release_id'")
         database.commit()
 
-    with pytest.raises(RegistryError, match=r"'\.\./\.\./x' is no release id"):
+    with pytest.raises(RegistryError, match=r"'\.\./\.\./x' is not a release id"):
         find_champion(two.uri)
 
 
@@ -182,7 +183,7 @@ def test_the_whole_way_from_a_server_of_mlflow(mlflow_server, releases, cache, m
     assert laid_down(cache) == sorted(releases[name].release_id for name in ("poor", "good"))
 
     gone = Champion("0123456789ab", champion.run_id[:-1] + "_")
-    with pytest.raises(RegistryError, match=r"the files of release 0123456789ab cannot be had"):
+    with pytest.raises(RegistryError, match=r"the files of release 0123456789ab cannot be fetched"):
         fetch_champion(uri, gone, cache)
     with pytest.raises(ReleaseError, match=rf"is release 0123456789ab, .* {champion.release_id};"):
         fetch_champion(uri, Champion("0123456789ab", champion.run_id), cache)
@@ -285,7 +286,7 @@ def test_a_server_that_answers_nonsense_is_no_registry(answer):
         assert find_champion_id(uri) is None
 
     said = str(caught.value)
-    assert said.startswith(f"{uri}: cannot be asked who is champion (")
+    assert said.startswith(f"{uri}: the champion cannot be read (")
     assert "\n" not in said
 
 
@@ -313,7 +314,7 @@ def test_nobody_there_is_said_at_once():
 
 
 def test_a_server_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(module, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(mlflow_store, "_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
         begin_s = time.monotonic()
         with pytest.raises(RegistryError, match="timed out"):
@@ -322,7 +323,7 @@ def test_a_server_that_hangs_is_given_up(monkeypatch):
 
 
 def test_a_server_that_never_ends_its_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(module, "_LONGEST_S", 0.3)
+    monkeypatch.setattr(mlflow_store, "_MAX_DOWNLOAD_S", 0.3)
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -333,13 +334,13 @@ def test_a_server_that_never_ends_its_answer_is_given_up(monkeypatch):
 
     with serving(answer) as uri:
         begin_s = time.monotonic()
-        with pytest.raises(RegistryError, match=r"not all of it came within 0\.3 s"):
+        with pytest.raises(RegistryError, match=r"the reply took more than 0\.3 s"):
             find_champion(uri)
     assert time.monotonic() - begin_s < 2
 
 
 def test_an_answer_that_is_too_large_is_not_read(monkeypatch):
-    monkeypatch.setattr(module, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(mlflow_store, "_MAX_BYTES", 1000)
 
     with (
         serving(answering(b" " * 1001)) as uri,
@@ -468,7 +469,7 @@ def test_files_that_are_missing_from_the_registry_are_named(two, cache, missing)
     else:
         shutil.rmtree(artifacts(two))
 
-    with pytest.raises(RegistryError, match=r"cannot be had.*No such file.*presage models show"):
+    with pytest.raises(RegistryError, match=r"cannot be fetched.*No such file.*presage models show"):
         fetch_champion(two.uri, named(two.uri), cache)
     assert laid_down(cache) == []
 
@@ -476,7 +477,7 @@ def test_files_that_are_missing_from_the_registry_are_named(two, cache, missing)
 def test_what_is_cut_off_on_its_way_is_no_fault_of_the_release(cache):
     with (
         serving(answering(b"{", length=100)) as uri,
-        pytest.raises(RegistryError, match=r"cannot be had.*IncompleteRead"),
+        pytest.raises(RegistryError, match=r"cannot be fetched.*IncompleteRead"),
     ):
         fetch_champion(uri, Champion("abc", "r"), cache)
     assert laid_down(cache) == []
@@ -494,7 +495,7 @@ def test_a_page_in_the_place_of_a_file_is_refused(cache):
 def test_a_cache_that_cannot_be_written_is_named(two, tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(RegistryError, match=r"file/x: .*cannot be laid down.*set XDG_CACHE_HOME"):
+    with pytest.raises(RegistryError, match=r"file/x: .*cannot be cached.*set XDG_CACHE_HOME"):
         fetch_champion(two.uri, named(two.uri), tmp_path / "file" / "x")
 
 
@@ -502,14 +503,14 @@ def test_a_cache_that_cannot_be_written_is_named(two, tmp_path):
 AT_ONCE = """
 import sys, time
 from pathlib import Path
-from presage.models.registry.champion import find_champion, is_whole, lay_down
+from presage.models.registry.champion import fetch_champion, find_champion, is_intact
 
 uri, cache, begin_s = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
 champion = find_champion(uri)
 while time.time() < begin_s:
     pass
-folder = lay_down(uri, champion, cache)
-whole = [is_whole(folder) for _ in range(20)]
+folder = fetch_champion(uri, champion, cache)
+whole = [is_intact(folder) for _ in range(20)]
 assert all(whole), whole
 assert not {"mlflow", "torch", "pandas"} & set(sys.modules), "in the serving process"
 print(folder)

@@ -62,7 +62,7 @@ def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(3, 1.5, size=(n, len(COLUMNS))))
     raw[:, INPUTS.identity] = 8.0  # one device
-    raw[:, INPUTS.parts] = rng.dirichlet(np.ones(len(INPUTS.parts)), n)
+    raw[:, INPUTS.components] = rng.dirichlet(np.ones(len(INPUTS.components)), n)
     first, second = (np.log(raw[:, COLUMNS.index(name)]) for name in ("op_count", "bytes_per_op"))
     factor = 1.5 + np.tanh(first - 3) + 0.2 * second
     return raw, raw[:, COLUMNS.index("roofline_s")] * np.exp(factor)

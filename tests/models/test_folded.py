@@ -44,7 +44,7 @@ def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
     """Raw features: sizes over many decades, shares of which most are 0, and flags."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
-    shares = select_inputs(QUANTITIES["step_time"].inputs, "full").parts
+    shares = select_inputs(QUANTITIES["step_time"].inputs, "full").components
     raw[:, shares] = rng.dirichlet(np.full(len(shares), 0.1), n) * rng.uniform(0.5, 1.2, (n, 1))
     raw[:, [CHANNELS_LAST, *CONDITIONS]] = rng.integers(0, 2, (n, 1 + len(CONDITIONS)))
     raw[:, IDENTITY] = devices[rng.integers(0, len(devices), n)]
@@ -77,7 +77,7 @@ def own_margins(*margins) -> Margins:
 
 def asked(n: int = 200) -> torch.Tensor:
     raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
-    raw[:5, select_inputs(QUANTITIES["step_time"].inputs, "full").parts] = 0
+    raw[:5, select_inputs(QUANTITIES["step_time"].inputs, "full").components] = 0
     return torch.from_numpy(raw).float()
 
 

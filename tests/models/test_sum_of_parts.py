@@ -42,14 +42,14 @@ def transformed(n: int, **shares: np.ndarray | float) -> torch.Tensor:
 def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_comes_on_top():
     full = FEATURE_SETS["full"]
     for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
-        parts = [full[i] for i in select_inputs(QUANTITIES[predictor].inputs, "full").parts]
+        parts = [full[i] for i in select_inputs(QUANTITIES[predictor].inputs, "full").components]
         assert all(c.name.startswith(whole) for c in parts if c.prior_weight == 1)
         assert {c.prior_weight for c in parts} == {1.0, ON_TOP}
-    assert select_inputs(QUANTITIES["compute_utilization"].inputs, "full").parts == ()
+    assert select_inputs(QUANTITIES["compute_utilization"].inputs, "full").components == ()
 
 
 def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on_top():
-    parts = ComponentFactors(2, INPUTS.parts)
+    parts = ComponentFactors(2, INPUTS.components)
 
     found = parts(transformed(1, dense=0.5, sparse=0.2, loading=2.0))
 
@@ -58,11 +58,11 @@ def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on
 
 
 def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
-    parts = ComponentFactors(1, INPUTS.parts)
+    parts = ComponentFactors(1, INPUTS.components)
     with torch.no_grad():
-        parts.factor_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(3) / LOG_FACTOR_SCALE
+        parts.factor_weight[0, 0, INPUTS.components.index(DENSE)] = math.log(3) / LOG_FACTOR_SCALE
         # Whatever was learnt of a condition, it does not change a part by more than two.
-        parts.condition_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(50) / LOG_FACTOR_SCALE
+        parts.condition_weight[0, 0, INPUTS.components.index(DENSE)] = math.log(50) / LOG_FACTOR_SCALE
         parts.factor_weight[0, 0, -1] = math.log(5) / LOG_FACTOR_SCALE  # the rest
 
     for layout, times in ((0, 3), (1, 6)):

@@ -171,7 +171,7 @@ def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu,
         (["--release", "9"], "no registry there; `dvc repro` makes one"),
         (
             ["--registry", "sqlite:///none/mlflow.db"],
-            "none/mlflow.db: cannot be asked who is champion",
+            "none/mlflow.db: the champion cannot be read",
         ),
     ],
 )
