@@ -102,7 +102,7 @@ class Config:
         self._settings, self._hidden = settings, hidden
 
     def __call__(self, rows: int, variant: Variant) -> FitConfig:
-        config = self._settings.of(rows, is_fine_tuning=variant.before is not None)
+        config = self._settings.select(rows, is_fine_tuning=variant.before is not None)
         return replace(config, ensemble=1, hidden=self._hidden or config.hidden)
 
 
@@ -111,10 +111,10 @@ def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -
     others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
     full = feature_matrix(others, "full")
     y = TARGET.to_learnt(others[TARGET.column].to_numpy(np.float64), full)
-    config = replace(settings.of(len(others), is_fine_tuning=False), ensemble=1)
+    config = replace(settings.select(len(others), is_fine_tuning=False), ensemble=1)
     return fit_scalar(
-        transform_features(full, "full"), y, np.ones((1, len(y))), select_inputs(TARGET.inputs, "full"),
-        config,
+        transform_features(full, "full"), y, np.ones((1, len(y))),
+        select_inputs(TARGET.inputs, "full"), config,
     )  # fmt: skip
 
 

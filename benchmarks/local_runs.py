@@ -98,7 +98,7 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
             continue
         here = (kinds == kind).to_numpy(bool)
         sys.stderr.write(f"{kind} left out\n")
-        config = settings.of(int((~here).sum()), is_fine_tuning=False)
+        config = settings.select(int((~here).sum()), is_fine_tuning=False)
         start = fitted(every.of(~here), target, config)
         found: dict[str, list[np.ndarray]] = {}
         asked_rows = 0
@@ -111,13 +111,13 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
                 elif n > len(pool.y):
                     continue
                 else:
-                    fine = settings.of(n, is_fine_tuning=True)
+                    fine = settings.select(n, is_fine_tuning=True)
                     said = errors(
                         fitted(pool.of(first(n, pool)), target, fine, start), asked, target
                     )
                 found.setdefault(str(n), []).append(said)
             if len(pool.y) >= RUNS[-1]:
-                own = settings.of(RUNS[-1], is_fine_tuning=False)
+                own = settings.select(RUNS[-1], is_fine_tuning=False)
                 alone = fitted(pool.of(first(RUNS[-1], pool)), target, own)
                 found.setdefault("alone", []).append(errors(alone, asked, target))
         cells = [shown(found.get(name)) for name in (*map(str, RUNS), "alone")]
@@ -164,7 +164,7 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
                 if n > len(pool):
                     continue
                 rows = every.of(np.concatenate([base, pool[:n]]))
-                stack = fitted(rows, target, settings.of(len(rows.y), is_fine_tuning=False))
+                stack = fitted(rows, target, settings.select(len(rows.y), is_fine_tuning=False))
                 found[n].append(errors(stack, asked, target))
         cells = " | ".join(shown(found[n]) for n in RUNS)
         lines.append(f"| {name} | {ASKED} | {cells} |")

@@ -139,8 +139,6 @@ def _make_layers(net: InterferenceMLP) -> dict[str, Tensor]:
     lines = [net.own_line, net.victim_line, net.runner_line]
     line = torch.cat([layer.weight for layer in lines], -1)
     line_bias = torch.cat([layer.bias for layer in lines], -1)
-    unit = torch.full((members, 1, 1), UNIT)
-    nothing = torch.zeros(members, net.member.weight.shape[1], 1)
     wide, narrow = hidden + 1 + 2 * len(lines), hidden + 3  # units with three linear paths, one
     own = _extend_layer(net.own, wide) + _line_units(members, hidden, wide, 0)
     victim = _line_units(members, hidden, wide, 1)
@@ -148,8 +146,8 @@ def _make_layers(net: InterferenceMLP) -> dict[str, Tensor]:
     felt = _line_units(members, hidden, narrow, 0)
     spread_bias = net.spread.bias[..., OUTER]  # added once, not for every co-runner
     return {
-        "member": torch.cat([net.member.weight, nothing, line, -line], -1),
-        "member_bias": torch.cat([net.member.bias, unit, line_bias, -line_bias], -1),
+        "member": _widen(net.member.weight, 0.0, line),
+        "member_bias": _widen(net.member.bias, UNIT, line_bias),
         "roles": torch.cat(
             [
                 own, _extend_layer(net.sharpness, wide),
@@ -177,6 +175,12 @@ def _make_layers(net: InterferenceMLP) -> dict[str, Tensor]:
         ),
         "spread_bias": spread_bias[:, :, None],
     }  # fmt: skip
+
+
+def _widen(hidden: Tensor, constant: float, lines: Tensor) -> Tensor:
+    """Append columns for the constant unit and for two units per linear path."""
+    unit = torch.full((*hidden.shape[:-1], 1), constant)
+    return torch.cat([hidden, unit, lines, -lines], -1)
 
 
 def _extend_layer(layer: StackedLinear, width: int) -> Tensor:

@@ -71,9 +71,7 @@ class FusedScalar(nn.Module):
             [_IS_CHANNELS_LAST, *devices, *self.levels.devices, *masks], boxes
         )
         logs = [*first.logs, *first.layout_logs]
-        prior = (
-            [] if predictor.prior is None else [ClampedColumn(predictor.prior, -math.inf, math.inf)]
-        )
+        prior = _unclamped(predictor.prior)
         columns = [*logs, *first.plain, *shares, *prior, *boxes]
         self.n_layout_logs = len(first.layout_logs)
         self.widths = _drop_empty(
@@ -139,6 +137,11 @@ class FusedScalar(nn.Module):
 
 
 _IS_CHANNELS_LAST = Conjunction(frozenset({is_positive(CHANNELS_LAST)}))
+
+
+def _unclamped(position: int | None) -> list[ClampedColumn]:
+    """Return the column without bounds; nothing without a position."""
+    return [] if position is None else [ClampedColumn(position, -math.inf, math.inf)]
 
 
 def _drop_empty(**widths: int) -> dict[str, int]:

@@ -212,10 +212,7 @@ _MALFORMED = (
 def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
     """Return the release that a manifest describes."""
     levels, predictors = parse_levels(content["levels"]), _parse_predictors(content)
-    if content["columns"] != columns("full"):
-        raise ValueError("columns differ from those of the feature schema")
-    parse_texts(content["op_kinds"], "op_kinds")
-    parse_object(content["metrics"], "metrics")
+    _check_schema(content)
     release = Release(
         folder=folder,
         release_id=content["release_id"],
@@ -253,6 +250,14 @@ def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
     )
     _check_device_classes(release)
     return release
+
+
+def _check_schema(content: Mapping[str, Any]) -> None:
+    """Raise an error unless columns, operator kinds and metrics are well-formed."""
+    if content["columns"] != columns("full"):
+        raise ValueError("columns differ from those of the feature schema")
+    parse_texts(content["op_kinds"], "op_kinds")
+    parse_object(content["metrics"], "metrics")
 
 
 def _check_device_classes(release: Release) -> None:

@@ -1,7 +1,7 @@
-"""The gate's decision as the file, the registry and a person read it.
+"""Documents of the gate's decision: for the decision file, the registry and the terminal.
 
-The file holds no time, no run id and no microseconds: equal releases, tables and policy give equal
-bytes. The microseconds, and the slices on which nothing changed, are in MLflow's copy.
+The file has no time, no run id and no microseconds, so equal releases, tables and policies give
+equal bytes. The microseconds, and the slices without a change, are in MLflow's copy.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from presage.models.gate.release_gate import Decision, Row
 
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"
 WOULD_BE_PROMOTED = "would be promoted"  # an experiment
-MAX_SLICES = 40  # rows of slices that the file holds, and the tag that MLflow bounds
+MAX_SLICES = 40  # rows of slices in the file, and in the tag, whose size MLflow limits
 
 Document = dict[str, Any]
 
 
 def make_document(
-    challenger: str, champion: str | None, decision: Decision, asked: str
+    challenger: str, champion: str | None, decision: Decision, input_digest: str
 ) -> Document:
-    """A decision as the file and the registry keep it; numbers by name are DVC's metrics.
+    """Return the document of a decision; named numbers are DVC's metrics.
 
     Parameters
     ----------
     challenger, champion : str
         Release ids.
-    asked : str
-        Digest of all that the decision rests on.
+    decision : Decision
+    input_digest : str
+        Digest of everything that the decision depends on; the key ``asked``.
     """
     rows = [row for row in decision.rows if not row.slice_name]
     notable = [row for row in decision.rows if row.slice_name and row.verdict != gate.WITHIN]
@@ -44,7 +45,7 @@ def make_document(
     return {
         "challenger": challenger,
         "champion": champion,
-        "asked": asked,
+        "asked": input_digest,
         "outcome": PROMOTED if decision.promote else NOT_PROMOTED,
         "reason": decision.reason,
         "figures": figures,
@@ -57,12 +58,12 @@ def make_document(
 
 
 def decision_rows(decision: Decision) -> list[dict[str, Any]]:
-    """Every row, also of the slices on which nothing changed, with the microseconds."""
+    """Return all rows of a decision, with slices without a change and with microseconds."""
     return [asdict(row) for row in decision.rows]
 
 
 def mark_experiment(decided: Document, name: str) -> Document:
-    """What the gate would do with a release that is no champion; an experiment's stays that."""
+    """Return the document of an experiment, which the gate may accept but does not promote."""
     if decided["outcome"] != PROMOTED:
         return decided
     reason = f"{decided['reason']}; `dvc exp apply {name}`, then `dvc repro` promotes it"
@@ -70,7 +71,7 @@ def mark_experiment(decided: Document, name: str) -> Document:
 
 
 def summarize_verdict(decided: Document) -> dict[str, Any]:
-    """A decision in three values, which DVC shows as metrics: how many figures are how."""
+    """Return outcome and numbers of better and worse figures, which DVC shows as metrics."""
     found = decided["verdicts"]
     refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REJECTING_VERDICTS)
     return {
@@ -81,7 +82,7 @@ def summarize_verdict(decided: Document) -> dict[str, Any]:
 
 
 def read_decision(target: Path, release_id: str) -> Document | None:
-    """The decision file, if there is one and it is about this release, and of no experiment."""
+    """Return the decision file if it is about this release and not of an experiment."""
     try:
         found: Document = json.loads(target.read_text())
     except (OSError, ValueError):
@@ -91,9 +92,9 @@ def read_decision(target: Path, release_id: str) -> Document | None:
 
 
 def print_table(decision: Decision) -> None:
-    """The table that was decided by, within 80 columns: DVC gives a stage no more.
+    """Print the table of figures, within the 80 columns that DVC gives a stage.
 
-    Of the slices only those that differ are shown.
+    Of the slices, only those with a change are shown.
     """
     from presage.system.text.terminal import Console, Table
 
@@ -118,11 +119,13 @@ def print_table(decision: Decision) -> None:
     console.print(shown)
     slices = {(r.predictor, r.slice_name): r.verdict for r in decision.rows if r.slice_name}
     if slices:
-        console.print(f"{len(slices)} slices by family and device; those not shown are within")
+        console.print(
+            f"{len(slices)} slices by family and device; those not shown are within tolerance"
+        )
 
 
 def _format_limits(row: Row) -> str:
-    """Interval of the change, where the champion's figure is the measure; else the limits."""
+    """Return the interval of the change if there is one, else the bounds."""
     if row.change_low is not None and row.change_high is not None:
         return f"{100 * row.change_low:+.0f} to {100 * row.change_high:+.0f} %"
     if row.at_least is not None and row.at_most is not None:
@@ -132,7 +135,7 @@ def _format_limits(row: Row) -> str:
 
 
 def _reproducible(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what differs from run to run: microseconds, the last digits."""
+    """Return a row without what differs between runs: microseconds and last digits."""
     is_time = row["metric"] == "latency_us"
     return {
         name: (None if is_time else _rounded(value)) if isinstance(value, float) else value

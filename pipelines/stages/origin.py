@@ -1,6 +1,6 @@
-"""Where a release is registered from: commit, what was not committed, DVC's lock, parameters.
+"""Provenance of a registration: commit, uncommitted files, DVC's lock and parameters.
 
-What is not there is left out: a checkout without git or DVC registers all the same.
+Missing facts are omitted, so a checkout without git or DVC can register a release too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from presage.models.registry.mlflow_run import DVC_LOCK, Origin
 from presage.models.registry.promotion_journal import current_user
 from presage.pipelines.stages.stage import PARAMS
 
-MAX_CHANGED_FILES = 50  # files that are named
-_REGISTRY_KEY = "registry"  # an address may hold a password, and makes no release
+MAX_CHANGED_FILES = 50  # in the record
+_REGISTRY_KEY = (
+    "registry"  # omitted: the URI may contain a password, and has no effect on the release
+)
 _GIT_TIMEOUT_S = 20
 
 
 def read_origin(release: Path, plots: Path | None = None) -> Origin:
-    """What this checkout, the working folder, knows of the release folder."""
-    tracked = _git("ls-files", "--", str(PARAMS))  # else the repository is another one's
+    """Return the provenance of a release folder in this checkout, the working folder."""
+    tracked = _git("ls-files", "--", str(PARAMS))  # else the repository is not this project's
     commit = _git("rev-parse", "HEAD").strip() if tracked else ""
     changed = _git("status", "--porcelain", "--", ".", f":!{DVC_LOCK}") if commit else ""
     lock = Path(DVC_LOCK).read_text() if Path(DVC_LOCK).is_file() else ""
@@ -37,7 +39,7 @@ def read_origin(release: Path, plots: Path | None = None) -> Origin:
 
 
 def dvc_digest(folder: Path) -> str:
-    """What ``dvc.lock`` calls a folder's content: the MD5 of its files' names and MD5s."""
+    """Return the digest of a folder in ``dvc.lock``: the MD5 of its files' names and MD5s."""
     files = [
         {"md5": _md5(path.read_bytes()), "relpath": path.relative_to(folder).as_posix()}
         for path in folder.rglob("*")
@@ -59,7 +61,7 @@ def _params() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    """What git prints; nothing where there is no git or no repository."""
+    """Return the output of git; "" without git or a repository."""
     try:
         done = subprocess.run(
             ["git", *arguments], check=False, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S

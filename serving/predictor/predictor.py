@@ -312,7 +312,9 @@ class Predictor:
             present = inputs["mask"] > 0 if "mask" in inputs else None
             return self.models[name].quantiles(inputs, present)
 
-        return run_probes(run, self.models, probes.features, probes.colocations, median=self._median)
+        return run_probes(
+            run, self.models, probes.features, probes.colocations, median=self._median
+        )
 
     def warm_up(self) -> None:
         """Run every model once, so that a broken release fails before it serves requests.

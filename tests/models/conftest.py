@@ -137,7 +137,9 @@ def make_release() -> MakeRelease:
                     np.ones((2, len(columns("full")))), ["one", "two"], ["fp32"] * 2
                 )
             },
-            "out_of_domain_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES},
+            "out_of_domain_margins": {
+                name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES
+            },
             "setup_s": {"": [1.0] * len(LEVELS)},
             "probes": Probes(
                 np.zeros((0, len(columns("full"))), np.float32),

@@ -126,7 +126,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
 def test_a_file_that_is_no_registry(tmp_path, content):
     (tmp_path / "notes.txt").write_bytes(content)
 
-    with pytest.raises(RegistryError, match=r"notes\.txt: the champion cannot be read .*--registry"):
+    with pytest.raises(RegistryError, match=r"notes\.txt: .* cannot be read .*--registry"):
         find_champion(f"sqlite:///{tmp_path}/notes.txt")
 
 
@@ -469,7 +469,7 @@ def test_files_that_are_missing_from_the_registry_are_named(two, cache, missing)
     else:
         shutil.rmtree(artifacts(two))
 
-    with pytest.raises(RegistryError, match=r"cannot be fetched.*No such file.*presage models show"):
+    with pytest.raises(RegistryError, match=r"be fetched.*No such file.*presage models show"):
         fetch_champion(two.uri, named(two.uri), cache)
     assert laid_down(cache) == []
 

@@ -127,7 +127,7 @@ def test_a_job_that_runs_for_ever_is_remembered_in_part():
     drift = taking(runs_of_few(2, 400, 1.0))
 
     assert row_of(drift).drift == NO_DRIFT
-    assert max(len(runs) for is_single_job in drift._jobs.values() for runs in is_single_job.values()) <= 64
+    assert max(len(runs) for history in drift._jobs.values() for runs in history.values()) <= 64
 
 
 def test_what_callers_name_is_remembered_in_part(monkeypatch):

@@ -172,10 +172,10 @@ def test_the_spread_of_a_mean_is_that_of_the_textbook():
         iter(paired_changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99))
     )
     of_row = (np.abs(new.median - new.measured) - np.abs(old.median - old.measured)) / old.measured
-    is_single_job = 100 * of_row.reshape(40, 3).mean(axis=1)
+    job_mean = 100 * of_row.reshape(40, 3).mean(axis=1)
 
     assert found.metric == "mape"
-    assert found.rise_error == pytest.approx(is_single_job.std(ddof=1) / np.sqrt(40), rel=0.02)
+    assert found.rise_error == pytest.approx(job_mean.std(ddof=1) / np.sqrt(40), rel=0.02)
 
 
 def test_narrower_intervals_are_better_only_where_they_score_better(policy):

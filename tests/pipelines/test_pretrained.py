@@ -218,9 +218,9 @@ def test_settings_are_those_of_so_many_rows():
     large = replace(TINY, hidden=64, steps=900, batch=128, jitter=0.2)
     settings = Settings(replace(TINY, jitter=0.3), large, 1000, FINE)
 
-    assert settings.of(999, is_fine_tuning=False) == replace(TINY, jitter=0.3)
-    assert settings.of(1000, is_fine_tuning=False) == large
-    few, some, many = (settings.of(rows, is_fine_tuning=True) for rows in (10, 100, 1000))
+    assert settings.select(999, is_fine_tuning=False) == replace(TINY, jitter=0.3)
+    assert settings.select(1000, is_fine_tuning=False) == large
+    few, some, many = (settings.select(rows, is_fine_tuning=True) for rows in (10, 100, 1000))
     assert (few.steps, some.steps, many.steps) == (FINE.steps, 100, 900)
     assert (few.weight_decay, some.weight_decay, many.weight_decay) == (30.0, 3.0, 0.3)
     assert {one.jitter for one in (few, some, many)} == {0.0}
