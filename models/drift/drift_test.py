@@ -176,7 +176,7 @@ class DriftMonitor:
     """
 
     def __init__(self, guarantees: Guarantees, policy: DriftPolicy) -> None:
-        self._promises, self._policy = guarantees, policy
+        self._guarantees, self._policy = guarantees, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
         self._predictors = {one.forecast_field: name for name, one in QUANTITIES.items()}
@@ -231,7 +231,7 @@ class DriftMonitor:
         tolerance = self._policy.tolerance
         if quantity == IN_DOMAIN:
             found = min(
-                (_slice_figures(by_slice, slice_name) for by_slice in self._promises.values()),
+                (_slice_figures(by_slice, slice_name) for by_slice in self._guarantees.values()),
                 key=lambda figures: figures.get(IN_DOMAIN, 100.0),
                 default={},
             )
@@ -239,7 +239,7 @@ class DriftMonitor:
             allowed = _upper_bound(1 - inside, found.get("rows", 0.0), tolerance)
             return _Expectation(inside, None, allowed_out_of_domain=allowed)
         found = _slice_figures(
-            self._promises.get(self._predictors.get(quantity, ""), {}), slice_name
+            self._guarantees.get(self._predictors.get(quantity, ""), {}), slice_name
         )
         tail = (1 - COVERAGE) / 2
         below, above = (found.get(side, 100 * tail) / 100 for side in ("below", "above"))

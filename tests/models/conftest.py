@@ -1,4 +1,4 @@
-"""Small real releases with hand-made networks, tables that they are good or bad at, a registry.
+"""Small releases with handmade networks, tables to score them on, and a registry.
 
 In the tables log(measured / prior) is normal with deviation NOISE. A release's networks multiply
 the prior by ``bias`` and take the deviation for ``spread``: 1 and NOISE are the truth.
@@ -86,7 +86,7 @@ def to_onnx(nodes: list[Any], constants: dict[str, np.ndarray], **inputs: list[A
 
 
 def solo_model(predictor: str, bias: float, spread: float) -> bytes:
-    """Quantiles = prior x factors."""
+    """Return a model of quantiles = prior x factors."""
     position = np.array([columns("full").index(PRIORS[predictor])])
     nodes = [
         helper.make_node("Gather", ["features", "position"], ["prior"], axis=1),
@@ -97,7 +97,7 @@ def solo_model(predictor: str, bias: float, spread: float) -> bytes:
 
 
 def interference_model(bias: float, spread: float) -> bytes:
-    """Quantiles = max(1, (1 + the co-runners' median utilization) x factors)."""
+    """Return a model of max(1, (1 + the co-runners' median utilization) x factors)."""
     constants = {
         "position": np.array(MEMBER_COLUMNS.index("utilization")),
         "factors": factors(bias, spread),
@@ -121,7 +121,7 @@ def interference_model(bias: float, spread: float) -> bytes:
 
 @pytest.fixture(scope="session")
 def make_release() -> MakeRelease:
-    """Write a release: ``make_release(folder, bias=1.0, spread=NOISE)``."""
+    """Function that writes a release: ``make_release(folder, bias=1.0, spread=NOISE)``."""
 
     def make(folder: Path, *, bias: float = 1.0, spread: float = NOISE, **changes: Any) -> Release:
         split = {
@@ -161,7 +161,7 @@ def make_release() -> MakeRelease:
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory, make_release: MakeRelease) -> dict[str, Any]:
-    """``poor`` passes the bounds; ``good`` is better in all; ``blind`` is overconfident."""
+    """``poor`` is within the bounds, ``good`` is better, ``blind`` is overconfident."""
     root = tmp_path_factory.mktemp("releases")
     return {
         "poor": make_release(root / "poor", bias=1.1, spread=0.16),
@@ -236,7 +236,7 @@ def policy() -> GatePolicy:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of MLflow without a release; making one takes seconds, copying it none."""
+    """MLflow database without a release, to copy, because creating one takes seconds."""
     from mlflow.tracking import MlflowClient
 
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
@@ -248,7 +248,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder_of_two(
     tmp_path_factory: pytest.TempPathFactory, empty_database: Path, releases: dict[str, Any]
 ) -> Path:
-    """A registry of ``poor``, the champion, and ``good``: versions 1 and 2."""
+    """Registry with ``poor``, the champion, and ``good`` as versions 1 and 2."""
     folder = tmp_path_factory.mktemp("two") / "registry"
     shutil.copytree(empty_database.parent, folder)
     registry = Registry(f"sqlite:///{folder}/mlflow.db")

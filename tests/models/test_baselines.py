@@ -18,7 +18,7 @@ def test_the_constant_is_the_median_of_the_other_folds():
 
 
 @pytest.mark.parametrize("name", ["linear", "boosted_trees"])
-def test_a_line_is_learnt(name):
+def test_baselines_learn_a_line(name):
     x, y, folds = data()
 
     assert (
@@ -28,7 +28,7 @@ def test_a_line_is_learnt(name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_fold_is_forecast_without_its_own_rows(name):
+def test_a_fold_is_predicted_without_its_own_rows(name):
     x, y, folds = data()
     spoiled = np.where(folds == 2, 1e6, y)
 

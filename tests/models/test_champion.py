@@ -1,4 +1,4 @@
-"""The champion, found and laid down: from a database, from MLflow's own server, from neither."""
+"""Finding and fetching the champion: from a database, an MLflow server, or neither."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def named(uri: str) -> Champion:
 
 
 def artifacts(registry: Registry) -> Path:
-    """The champion's files in a registry that is a database."""
+    """Return the folder of the champion's files next to a database."""
     folder = Path(registry.uri.removeprefix("sqlite:///")).parent
     return folder / "artifacts" / named(registry.uri).run_id / "artifacts" / "release"
 
@@ -63,7 +63,7 @@ def laid_down(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if path.name != ".lock")
 
 
-def test_a_cache_keeps_the_releases_that_were_used_last(two, cache, monkeypatch):
+def test_a_cache_keeps_the_most_recently_used_releases(two, cache, monkeypatch):
     monkeypatch.setattr(module, "MAX_CACHED_RELEASES", 2)
     champion = named(two.uri)
     folder = fetch_champion(two.uri, champion, cache)
@@ -81,7 +81,7 @@ def test_a_cache_keeps_the_releases_that_were_used_last(two, cache, monkeypatch)
 # Found in a database ---------------------------------------------------------------------------
 
 
-def test_the_champion_of_a_database_is_the_registrys(two, releases):
+def test_the_champion_is_read_from_a_database(two, releases):
     assert named(two.uri).release_id == releases["poor"].release_id
     two.promote(2)
 
@@ -99,7 +99,7 @@ def test_a_database_without_a_champion(two, uri):
     assert find_champion(two.uri) is None
 
 
-def test_a_champion_that_was_deleted_is_none(two):
+def test_a_deleted_champion_is_none(two):
     from mlflow.tracking import MlflowClient
 
     MlflowClient(tracking_uri=two.uri).delete_model_version("presage", 1)
@@ -107,7 +107,7 @@ def test_a_champion_that_was_deleted_is_none(two):
     assert find_champion(two.uri) is None
 
 
-def test_a_champion_that_presage_did_not_register_is_none(two):
+def test_a_champion_not_registered_by_presage_is_none(two):
     from mlflow.tracking import MlflowClient
 
     MlflowClient(tracking_uri=two.uri).delete_model_version_tag("presage", "1", "release_id")
@@ -115,7 +115,7 @@ def test_a_champion_that_presage_did_not_register_is_none(two):
     assert find_champion(two.uri) is None
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_database_is_not_created(tmp_path):
     with pytest.raises(RegistryError, match=r"none\.db: the champion cannot be read"):
         find_champion(f"sqlite:///{tmp_path}/none.db")
     assert find_champion_id(f"sqlite:///{tmp_path}/none.db") is None
@@ -123,7 +123,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"notes\n" * 1000])
-def test_a_file_that_is_no_registry(tmp_path, content):
+def test_a_file_that_is_not_a_registry(tmp_path, content):
     (tmp_path / "notes.txt").write_bytes(content)
 
     with pytest.raises(RegistryError, match=r"notes\.txt: .* cannot be read .*--registry"):
@@ -137,7 +137,7 @@ def test_a_database_in_a_folder_with_an_odd_name(two, releases, tmp_path):
     assert find_champion_id(f"sqlite:///{odd}/mlflow.db") == releases["poor"].release_id
 
 
-def test_a_release_id_that_could_leave_the_cache_is_refused(two):
+def test_a_release_id_that_could_leave_the_cache_is_rejected(two):
     with closing(sqlite3.connect(two.uri.removeprefix("sqlite:///"))) as database:
         database.execute("UPDATE model_version_tags SET value = '../../x' WHERE key = 'release_id'")
         database.commit()
@@ -151,14 +151,14 @@ def test_a_release_id_that_could_leave_the_cache_is_refused(two):
 
 @pytest.fixture(scope="module")
 def mlflow_server(tmp_path_factory, empty_database) -> Iterator[Registry]:
-    """A real one, with the files behind it; no release yet."""
+    """Registry of a real server, without a release."""
     folder = tmp_path_factory.mktemp("mlflow-server")
     shutil.copy(empty_database, folder / "mlflow.db")
     with served(folder) as uri:
         yield Registry(uri)
 
 
-def test_the_whole_way_from_a_server_of_mlflow(mlflow_server, releases, cache, monkeypatch):
+def test_the_champion_is_fetched_from_an_mlflow_server(mlflow_server, releases, cache, monkeypatch):
     uri = mlflow_server.uri
     assert find_champion(uri) is None  # there is no model of that name
 
@@ -195,7 +195,7 @@ def test_the_whole_way_from_a_server_of_mlflow(mlflow_server, releases, cache, m
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """An HTTP server that answers every GET in that way."""
+    """Run an HTTP server with this reply to every GET."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -241,7 +241,7 @@ def raw(content: bytes):
     return answer
 
 
-def test_what_a_server_is_asked():
+def test_requests_to_a_server():
     asked = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
@@ -279,7 +279,7 @@ def test_what_a_server_is_asked():
         raw(b""),
     ],
 )  # fmt: skip
-def test_a_server_that_answers_nonsense_is_no_registry(answer):
+def test_a_malformed_reply_is_an_error(answer):
     with serving(answer) as uri:
         with pytest.raises(RegistryError) as caught:
             find_champion(uri)
@@ -293,19 +293,19 @@ def test_a_server_that_answers_nonsense_is_no_registry(answer):
 @pytest.mark.parametrize(
     ("status", "code"), [(404, "RESOURCE_DOES_NOT_EXIST"), (400, "INVALID_PARAMETER_VALUE")]
 )
-def test_a_registry_that_says_that_there_is_none(status, code):
+def test_a_missing_model_or_alias_is_none(status, code):
     content = json.dumps({"error_code": code, "message": "said otherwise in every version"})
     with serving(answering(content.encode(), status=status)) as uri:
         assert find_champion(uri) is None
 
 
 @pytest.mark.parametrize("changes", [{"tags": []}, {"tags": [{"key": "by", "value": "hand"}]}])
-def test_a_servers_champion_that_presage_did_not_register_is_none(changes):
+def test_a_servers_champion_not_registered_by_presage_is_none(changes):
     with serving(answering(version(**changes))) as uri:
         assert find_champion(uri) is None
 
 
-def test_nobody_there_is_said_at_once():
+def test_a_refused_connection_fails_fast():
     begin_s = time.monotonic()
 
     with pytest.raises(RegistryError, match=r"Connection refused.*PRESAGE_REGISTRY"):
@@ -313,7 +313,7 @@ def test_nobody_there_is_said_at_once():
     assert time.monotonic() - begin_s < 2
 
 
-def test_a_server_that_hangs_is_given_up(monkeypatch):
+def test_a_hanging_server_times_out(monkeypatch):
     monkeypatch.setattr(mlflow_store, "_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
         begin_s = time.monotonic()
@@ -322,7 +322,7 @@ def test_a_server_that_hangs_is_given_up(monkeypatch):
     assert time.monotonic() - begin_s < 2
 
 
-def test_a_server_that_never_ends_its_answer_is_given_up(monkeypatch):
+def test_an_endless_reply_times_out(monkeypatch):
     monkeypatch.setattr(mlflow_store, "_MAX_DOWNLOAD_S", 0.3)
 
     def answer(request: BaseHTTPRequestHandler) -> None:
@@ -339,7 +339,7 @@ def test_a_server_that_never_ends_its_answer_is_given_up(monkeypatch):
     assert time.monotonic() - begin_s < 2
 
 
-def test_an_answer_that_is_too_large_is_not_read(monkeypatch):
+def test_a_reply_that_is_too_large_is_rejected(monkeypatch):
     monkeypatch.setattr(mlflow_store, "_MAX_BYTES", 1000)
 
     with (
@@ -362,7 +362,7 @@ BASIC = f"Basic {base64.b64encode(b'ann:secret').decode()}"
         ({"USERNAME": "ann", "TOKEN": "t0ken"}, "Bearer t0ken"),
     ],
 )
-def test_mlflows_own_variables_say_who_asks(monkeypatch, variables, sent):
+def test_credentials_come_from_mlflows_variables(monkeypatch, variables, sent):
     for name in ("TOKEN", "USERNAME", "PASSWORD"):
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
     for name, value in variables.items():
@@ -378,7 +378,7 @@ def test_mlflows_own_variables_say_who_asks(monkeypatch, variables, sent):
     assert seen == [sent]
 
 
-def test_a_server_that_sends_elsewhere_is_followed_without_the_credentials(monkeypatch):
+def test_redirects_are_followed_without_credentials(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
     seen = []
 
@@ -396,7 +396,7 @@ def test_a_server_that_sends_elsewhere_is_followed_without_the_credentials(monke
 # Laid down -------------------------------------------------------------------------------------
 
 
-def test_the_champion_is_laid_down_once(two, releases, cache):
+def test_the_champion_is_fetched_once(two, releases, cache):
     champion = named(two.uri)
 
     folder = fetch_champion(two.uri, champion, cache)
@@ -407,7 +407,7 @@ def test_the_champion_is_laid_down_once(two, releases, cache):
     assert laid_down(cache) == [champion.release_id]
 
 
-def test_a_registry_that_was_moved_lays_down_from_where_it_is(two, releases, cache, tmp_path):
+def test_files_of_a_moved_registry_are_fetched_from_its_new_place(two, releases, cache, tmp_path):
     moved = Path(two.uri.removeprefix("sqlite:///")).parent.rename(tmp_path / "elsewhere")
     uri = f"sqlite:///{moved}/mlflow.db"
 
@@ -416,7 +416,7 @@ def test_a_registry_that_was_moved_lays_down_from_where_it_is(two, releases, cac
 
 @pytest.mark.parametrize("damaged", ["memory.onnx", MANIFEST])
 @pytest.mark.parametrize("how", ["changed", "gone", "a folder"])
-def test_a_damaged_folder_in_the_cache_is_laid_down_again(two, releases, cache, damaged, how):
+def test_a_corrupt_folder_in_the_cache_is_fetched_again(two, releases, cache, damaged, how):
     champion = named(two.uri)
     path = fetch_champion(two.uri, champion, cache) / damaged
     if how == "changed":
@@ -432,7 +432,7 @@ def test_a_damaged_folder_in_the_cache_is_laid_down_again(two, releases, cache, 
     assert laid_down(cache) == [champion.release_id]
 
 
-def test_a_folder_of_another_name_is_not_whole(releases, tmp_path):
+def test_a_folder_with_another_name_is_not_intact(releases, tmp_path):
     folder = shutil.copytree(releases["poor"].folder, tmp_path / "named-by-hand")
 
     assert not is_intact(folder)
@@ -440,7 +440,7 @@ def test_a_folder_of_another_name_is_not_whole(releases, tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [f"{name}.onnx" for name in QUANTITIES] + [MANIFEST])
-def test_damaged_files_in_the_registry_are_refused(two, cache, damaged):
+def test_corrupt_files_in_the_registry_are_rejected(two, cache, damaged):
     with (artifacts(two) / damaged).open("r+b") as file:
         file.seek(200)
         file.write(b"\0")
@@ -453,7 +453,7 @@ def test_damaged_files_in_the_registry_are_refused(two, cache, damaged):
     assert laid_down(cache) == []
 
 
-def test_files_of_another_release_are_refused(two, releases, cache):
+def test_files_of_another_release_are_rejected(two, releases, cache):
     shutil.rmtree(artifacts(two))
     shutil.copytree(releases["good"].folder, artifacts(two))
 
@@ -463,7 +463,7 @@ def test_files_of_another_release_are_refused(two, releases, cache):
 
 
 @pytest.mark.parametrize("missing", ["memory.onnx", MANIFEST, ""])
-def test_files_that_are_missing_from_the_registry_are_named(two, cache, missing):
+def test_missing_files_in_the_registry_are_named(two, cache, missing):
     if missing:
         (artifacts(two) / missing).unlink()
     else:
@@ -474,7 +474,7 @@ def test_files_that_are_missing_from_the_registry_are_named(two, cache, missing)
     assert laid_down(cache) == []
 
 
-def test_what_is_cut_off_on_its_way_is_no_fault_of_the_release(cache):
+def test_a_truncated_download_is_not_reported_as_a_corrupt_release(cache):
     with (
         serving(answering(b"{", length=100)) as uri,
         pytest.raises(RegistryError, match=r"cannot be fetched.*IncompleteRead"),
@@ -483,7 +483,7 @@ def test_what_is_cut_off_on_its_way_is_no_fault_of_the_release(cache):
     assert laid_down(cache) == []
 
 
-def test_a_page_in_the_place_of_a_file_is_refused(cache):
+def test_an_html_page_in_place_of_a_file_is_rejected(cache):
     with (
         serving(answering(b"<html>please log in</html>")) as uri,
         pytest.raises(ReleaseError, match=rf"^{uri}: release abc/{MANIFEST}: not JSON"),
@@ -492,7 +492,7 @@ def test_a_page_in_the_place_of_a_file_is_refused(cache):
     assert laid_down(cache) == []
 
 
-def test_a_cache_that_cannot_be_written_is_named(two, tmp_path):
+def test_an_unwritable_cache_is_named(two, tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(RegistryError, match=r"file/x: .*cannot be cached.*set XDG_CACHE_HOME"):
@@ -518,7 +518,7 @@ print(folder)
 
 
 @pytest.mark.parametrize("before", ["nothing", "a damaged folder"])
-def test_processes_that_lay_down_at_once_all_have_it_whole(two, releases, cache, before):
+def test_concurrent_fetches_all_get_an_intact_release(two, releases, cache, before):
     if before == "a damaged folder":
         (fetch_champion(two.uri, named(two.uri), cache) / "memory.onnx").write_bytes(b"{}")
     begin_s = time.time() + 1

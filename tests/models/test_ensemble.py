@@ -10,17 +10,17 @@ MEDIAN = LEVELS.index(0.5)
 
 
 def members(*medians, width=1.0):
-    """Networks of these medians, whose intervals are equally wide."""
+    """Return outputs of networks with these medians and equal interval widths."""
     steps = width * (np.arange(len(LEVELS)) - MEDIAN)
     return np.array(medians)[:, None, None] + steps[None, None]
 
 
-def test_members_that_agree_say_what_each_does():
+def test_equal_members_give_the_quantiles_of_each():
     np.testing.assert_allclose(combine_member_arrays(members(3.0, 3.0)), members(3.0)[0])
     np.testing.assert_allclose(combine_member_arrays(members(3.0)), members(3.0)[0])
 
 
-def test_members_that_differ_are_in_doubt_by_as_much():
+def test_disagreement_widens_intervals():
     (quantiles,) = combine_member_arrays(members(1.0, 2.0, 3.0))  # a standard deviation of 1
 
     assert quantiles[MEDIAN] == 2
@@ -29,7 +29,7 @@ def test_members_that_differ_are_in_doubt_by_as_much():
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=6), st.floats(0, 3))
-def test_quantiles_never_cross_whoever_is_asked_first(medians, width):
+def test_combined_quantiles_never_cross(medians, width):
     one, other = (
         combine_member_arrays(members(*order, width=width)) for order in (medians, medians[::-1])
     )

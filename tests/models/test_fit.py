@@ -58,7 +58,7 @@ def _one_thread():
 
 
 def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Raw features, and a step time that is the roofline times a smooth function of two columns."""
+    """Return raw features, and a step time: the roofline times a function of two columns."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(3, 1.5, size=(n, len(COLUMNS))))
     raw[:, INPUTS.identity] = 8.0  # one device
@@ -87,7 +87,7 @@ def test_a_network_overfits_32_rows():
     assert median_error(fit(raw, measured, config=config), raw, measured) < 0.02
 
 
-def test_it_generalizes_to_rows_it_has_not_seen():
+def test_a_network_generalizes_to_unseen_rows():
     raw, measured = rows(800)
     stack = fit(raw, measured, config=FitConfig(32, 400, 0.02, 1.0, 1, 0))
 
@@ -108,7 +108,7 @@ def test_a_hidden_row_has_no_influence():
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
 
 
-def test_a_device_that_was_measured_deviates_and_another_is_the_mean_of_all():
+def test_measured_devices_have_an_effect_and_unknown_ones_the_mean():
     raw, measured = rows(2000)
     memory_gb = COLUMNS.index("memory_gb")
     raw[::2, memory_gb] = 80.0
@@ -125,7 +125,7 @@ def test_a_device_that_was_measured_deviates_and_another_is_the_mean_of_all():
     assert factor(8.0) < factor(24.0) < factor(80.0)
 
 
-def test_more_rows_than_a_batch_are_learnt_batch_by_batch():
+def test_more_rows_than_a_batch_are_trained_in_batches():
     raw, measured = rows(400)
     config = FitConfig(32, 600, 0.02, 1e-2, 1, 0, batch=64)
 
@@ -138,7 +138,7 @@ def on_another_device(n, seed, times_slower) -> tuple[np.ndarray, np.ndarray]:
     return raw, measured * times_slower
 
 
-def test_a_few_rows_of_a_new_device_teach_what_is_peculiar_to_it_and_little_else():
+def test_fine_tuning_on_a_few_rows_adapts_to_a_new_device():
     here, elsewhere = rows(800), on_another_device(30, 1, times_slower=1.5)
     start = fit(*here, config=FitConfig(32, 400, 0.02, 1.0, 1, 0))
     fine = replace(CONFIG, steps=300, learning_rate=3e-3, weight_decay=10.0, batch=16)
@@ -153,7 +153,7 @@ def test_a_few_rows_of_a_new_device_teach_what_is_peculiar_to_it_and_little_else
     assert len(taught.device_effect.known) == 2
 
 
-def test_drawn_to_where_it_began_without_end_it_stays_there():
+def test_an_infinite_pull_keeps_the_initial_parameters():
     raw, measured = rows(30)
     start = fit(raw, measured)
     pinned = replace(CONFIG, learning_rate=1e-3, weight_decay=1e3)
@@ -163,7 +163,7 @@ def test_drawn_to_where_it_began_without_end_it_stays_there():
     np.testing.assert_allclose(predict_quantiles(taught, x), predict_quantiles(start, x), atol=0.05)
 
 
-def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
+def test_networks_survive_a_round_trip(tmp_path, together):
     raw, measured = rows(30)
     one = TrainedNetworks(fit(raw, measured, np.ones((2, 30))), OWN)
     write_networks(one, tmp_path / "one.npz")
@@ -190,9 +190,7 @@ def test_what_was_learnt_is_the_same_once_written_and_read(tmp_path, together):
 @pytest.mark.parametrize(
     "damage", ["absent", "empty", "cut", "of another schema", "of co-locations", "of another width"]
 )
-def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
-    tmp_path, damage, together, monkeypatch
-):
+def test_unusable_network_files_are_a_one_line_error(tmp_path, damage, together, monkeypatch):
     path = tmp_path / "it.npz"
     if damage != "absent":
         write_networks(TrainedNetworks(fit(*rows(30)), OWN), path)
@@ -215,7 +213,7 @@ def test_networks_that_cannot_be_gone_on_from_are_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_each_class_of_devices_is_forecast_by_its_own_networks():
+def test_each_device_class_is_predicted_by_its_own_networks():
     raw, measured = rows(30)
     capability = COLUMNS.index("compute_capability")
     slow, fast = (ScalarPredictor(fit(raw, measured * times), TARGET, OWN) for times in (3.0, 1.0))
@@ -230,7 +228,7 @@ def test_each_class_of_devices_is_forecast_by_its_own_networks():
     torch.testing.assert_close(alone(on_processor), fast(on_processor))
 
 
-def test_a_fraction_on_a_class_never_measured_is_what_first_principles_give():
+def test_a_fraction_on_an_unmeasured_class_is_the_first_principles_value():
     raw, _ = rows(3)
     raw[:, COLUMNS.index("overhead_share")] = [0.2, 0.5, 1.0]
     raw[:, COLUMNS.index("compute_capability")] = 8.0
@@ -244,7 +242,7 @@ def test_a_fraction_on_a_class_never_measured_is_what_first_principles_give():
     assert (busy == busy[:, :1]).all()
 
 
-def test_a_fold_without_rows_is_refused():
+def test_a_fold_without_rows_is_an_error():
     raw, measured = rows(10)
     with pytest.raises(TrainingError, match="0 training rows"):
         fit(raw, measured, np.zeros((1, 10)))
@@ -263,14 +261,14 @@ def test_the_same_tables_and_seed_give_the_same_onnx_bytes():
     assert len(hashes) == 1
 
 
-def test_onnx_names_no_path_of_this_checkout():
+def test_onnx_contains_no_path_of_the_checkout():
     content = scalar_onnx(*rows(30))
 
     assert b"/models/" not in content
     assert b".py" not in content
 
 
-def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
+def test_onnx_equals_torch_with_transform_ensemble_and_calibration():
     raw, measured = rows(30)
     stack = fit(raw, measured, np.ones((3, len(raw))))
     take_members(stack, torch.tensor([0, 2]))
@@ -283,7 +281,7 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration_inside():
     np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
-def test_a_device_with_margins_of_its_own_has_them_in_the_onnx_file_too():
+def test_device_margins_are_exported():
     raw, measured = rows(30)
     raw[::2, COLUMNS.index("compute_capability")] = 7.0
     raw[::2, COLUMNS.index("memory_gb")] = 80.0
@@ -299,7 +297,7 @@ def test_a_device_with_margins_of_its_own_has_them_in_the_onnx_file_too():
     np.testing.assert_allclose(own[::2] - default[::2], np.tile(further, (15, 1)), atol=1e-4)
 
 
-def test_a_member_on_a_device_with_margins_of_its_own_has_them():
+def test_device_margins_apply_to_co_located_members():
     rng = np.random.default_rng(0)
     members = rng.normal(2, 1, size=(20, 2, len(MEMBER_COLUMNS)))
     members[:, 1, MEMBER_IDENTITY] = [7.0, LOG_80]
@@ -318,7 +316,7 @@ def test_a_member_on_a_device_with_margins_of_its_own_has_them():
 
 @pytest.fixture(scope="module")
 def together():
-    """Two networks that saw co-locations of two and of three, as torch and as ONNX."""
+    """Two networks trained on co-locations of two and three members, as torch and as ONNX."""
     rng = np.random.default_rng(0)
     members = rng.normal(2, 1, size=(40, 3, 6))
     mask = np.ones((40, 3))
@@ -343,7 +341,7 @@ def together():
     return stack, slowdowns, members, mask
 
 
-def test_the_interference_onnx_takes_any_size_permutes_and_leaves_a_lone_job_alone(together):
+def test_the_interference_onnx_takes_any_size_is_equivariant_and_1_for_solo_jobs(together):
     _, slowdowns, members, _ = together
     five = np.random.default_rng(1).normal(2, 1, size=(1, 5, members.shape[-1]))
 
@@ -365,7 +363,7 @@ def test_the_interference_onnx_equals_torch(together):
     np.testing.assert_allclose(slowdowns(members, mask)[mask > 0], expected[mask > 0], rtol=2e-4)
 
 
-def test_a_colocation_that_is_hidden_has_no_influence():
+def test_a_hidden_colocation_has_no_influence():
     rng = np.random.default_rng(2)
     x, mask, y = rng.normal(size=(30, 2, 4)), np.ones((30, 2)), rng.uniform(0, 1, size=(30, 2))
     weights = np.stack([mask] * 2)

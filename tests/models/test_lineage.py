@@ -1,4 +1,4 @@
-"""From a release to what it was made of, and from measurements to the releases they taught."""
+"""Provenance of releases, and releases trained on given measurements."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def learnt(*campaigns: str, machine="m1", through: BaseRelease | None = None) ->
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, make_release):
-    """Releases by name, in the order in which they are registered."""
+    """Releases by name, in order of registration."""
     root = tmp_path_factory.mktemp("made")
     of_networks = BaseRelease("0123456789ab", {"step_time-gpu": "9" * 64}, learnt("gavel"))
     told = {
@@ -63,7 +63,7 @@ def made(tmp_path_factory, make_release):
 
 @pytest.fixture
 def call(uri, made, tmp_path, monkeypatch):
-    """Run `presage models ...` in a checkout with some tables; ``faulty`` is champion."""
+    """Function that runs `presage models ...` in a checkout; ``faulty`` is the champion."""
     registry = Registry(uri)
     origin = Origin("ada@lab", "c0ffee", ("params.yaml",), "stages: {}", {"seed": 1})
     for release in made.values():
@@ -90,7 +90,7 @@ def call(uri, made, tmp_path, monkeypatch):
 # From a release
 
 
-def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call, made):
+def test_lineage_has_files_lock_commit_tables_and_rows(call, made):
     faulty = made["faulty"]
     facts = json.loads(call("show", faulty.release_id, "--lineage", "--json"))
 
@@ -123,16 +123,14 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
         assert after.splitlines()[1].endswith(state)
 
 
-def test_an_older_release_says_plainly_what_is_not_known(call, made):
+def test_lineage_of_an_older_release_reports_unknown_facts(call, made):
     text = call("show", made["older"].release_id, "--lineage")
 
     assert "unknown: the release does not record it" in text
     assert json.loads(call("show", "1", "--lineage", "--json"))["learnt_from"] is None
 
 
-def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
-    call, make_release, tmp_path
-):
+def test_lineage_accepts_the_folder_or_id_of_an_unregistered_release(call, make_release, tmp_path):
     here = make_release(Path("data/release"), data_digest="here")  # relative: of this checkout
     by_folder = json.loads(call("show", "data/release", "--lineage", "--json"))
     by_id = json.loads(call("show", here.release_id[:6], "--lineage", "--json"))
@@ -146,7 +144,7 @@ def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
         call("show", "f00d", "--lineage")
 
 
-def test_a_folder_of_an_aliass_name_is_in_nobodys_way(call):
+def test_a_folder_with_the_name_of_an_alias_does_not_shadow_it(call):
     Path("champion").mkdir()
     assert json.loads(call("show", "champion", "--lineage", "--json"))["version"] == 3
     with pytest.raises(RegistryError, match="no release ''"):
@@ -155,7 +153,7 @@ def test_a_folder_of_an_aliass_name_is_in_nobodys_way(call):
         call("show", "champion", "--lineage", "--download", "here")
 
 
-def test_a_registered_release_is_known_by_its_folder_too(call, made):
+def test_a_registered_release_is_found_by_its_folder(call, made):
     facts = json.loads(call("show", made["faulty"].folder, "--lineage", "--json"))
     assert (facts["version"], facts["run"]["git_commit"]) == (3, "c0ffee")
 
@@ -171,7 +169,7 @@ def taught(call, *arguments):
     return {one["version"]: one["taught"] for one in found(call, *arguments)["releases"]}
 
 
-def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, made):
+def test_releases_trained_on_a_campaign_are_listed_with_a_remedy(call, made):
     told = found(call, "bad")
 
     assert [one["version"] for one in told["releases"]] == [3, 2, 1]
@@ -191,7 +189,7 @@ def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, ma
     assert found(call, "bad")["remedy"] == f"champion {made['clean'].release_id} learnt from none"
 
 
-def test_after_a_bad_promotion_the_way_out_is_to_roll_back(call, made, uri):
+def test_the_remedy_after_a_bad_promotion_is_a_rollback(call, made, uri):
     registry = Registry(uri)
     registry.promote(2)
     registry.promote(3)
@@ -210,7 +208,7 @@ def test_after_a_bad_promotion_the_way_out_is_to_roll_back(call, made, uri):
         ("tables", "name the outcomes in params.yaml under outcomes.withdrawn, and `dvc repro`"),
     ],
 )
-def test_what_a_stage_makes_again_is_withdrawn_where_the_stage_is_told(
+def test_the_remedy_for_a_rebuilt_campaign_is_at_its_source(
     call, uri, make_release, tmp_path, campaign, way
 ):
     folder = {"local": "data/profiles/local", "tables": "data/outcomes/tables"}[campaign]
@@ -227,7 +225,7 @@ def test_what_a_stage_makes_again_is_withdrawn_where_the_stage_is_told(
     assert way in found(call, campaign)["remedy"]
 
 
-def test_a_release_whose_files_are_gone_is_not_known_and_hides_no_other(call, uri, made):
+def test_a_release_with_missing_files_is_reported_as_unknown(call, uri, made):
     registry = Registry(uri)
     (lost,) = Path(uri.removeprefix("sqlite:///")).parent.glob(
         f"artifacts/{registry.resolve(2).run_id}/artifacts/release/release.json"
@@ -242,7 +240,7 @@ def test_a_release_whose_files_are_gone_is_not_known_and_hides_no_other(call, ur
     ]
 
 
-def test_folders_machines_and_jobs_are_asked_for_too(call):
+def test_usage_can_be_filtered_by_folder_machine_and_job(call):
     for name in ("data/profiles/bad/", "./data/profiles/bad", Path.cwd() / "data/profiles/bad"):
         assert taught(call, name) == taught(call, "bad")
     assert taught(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
@@ -254,7 +252,7 @@ def test_folders_machines_and_jobs_are_asked_for_too(call):
     assert "is held out: no release learns from it" in found(call, "--job", HELD_OUT)["remedy"]
 
 
-def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
+def test_rows_of_a_base_release_are_reported_with_its_id(call, made):
     told = found(call, "gavel")
     assert told["releases"][0]["rows"][0]["through"] == "0123456789ab"
     assert "came with the networks of release 0123456789ab" in told["remedy"]
@@ -264,7 +262,7 @@ def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
     "arguments",
     [["bda"], ["good", "--machine", "x"], [], ["bda", "--job", "gpt"], ["--job", "gtp"]],
 )
-def test_a_name_that_no_release_knows_is_one_line_and_no_empty_list(call, arguments):
+def test_an_unknown_name_is_a_one_line_error(call, arguments):
     words = (
         r"bad, gavel, good$|^nothing to search for; |learnt job 'gtp' from these .* jobs.parquet$"
     )
@@ -282,7 +280,7 @@ def git(*arguments):
     return done.stdout.strip()
 
 
-def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
+def test_origin_has_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
     monkeypatch.chdir(tmp_path)
     release = releases["good"].folder
     assert read_origin(release) == Origin(by=current_user())

@@ -1,4 +1,4 @@
-"""A stage that is killed leaves what was there or what it was to make, and can be run again."""
+"""A killed stage leaves the old or the new outputs, and can be run again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """Run a stage in a workspace; perhaps not to its end."""
+    """Function that runs a stage in a workspace, possibly killing it."""
     command = [sys.executable, "-m", "tests.pipelines.stage_forks"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with subprocess.Popen(
@@ -85,7 +85,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, run) -> Path:
-    """A workspace in which every stage came to its end; and how many changes each made."""
+    """Workspace after complete runs of every stage, with the number of changes of each."""
     folder = Path(tmp_path_factory.mktemp("calm"))
     small_campaign(folder / "data/profiles/cpu-2", FAMILIES)
     log_of(folder / "data/outcomes/agent.db", [outcome("a"), together("b", "mlp", "gnn")])
@@ -103,14 +103,14 @@ def calm(tmp_path_factory, run) -> Path:
 
 
 def content(path: Path) -> dict[str, bytes]:
-    """Files at or under a path but for hidden ones, which no stage reads."""
+    """Return the files at or below a path, without hidden ones, which no stage reads."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     shown = [f for f in files if f.is_file() and not any(p.startswith(".") for p in f.parts)]
     return {str(f.relative_to(path)): f.read_bytes() for f in shown}
 
 
 @pytest.mark.parametrize("stage", KILLED)
-def test_after_a_kill_all_of_the_old_or_of_the_new_is_there_and_the_repeat_gives_equal_bytes(
+def test_a_killed_stage_leaves_complete_outputs_and_repeats_with_equal_bytes(
     stage, calm, run, tmp_path, monkeypatch
 ):
     draw = random.Random(stage)
@@ -152,7 +152,7 @@ def test_after_a_kill_all_of_the_old_or_of_the_new_is_there_and_the_repeat_gives
 
 
 def check_registry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One version of the release, champion by the journal's last entry."""
+    """Check that the release has one version, the champion of the journal's last entry."""
     monkeypatch.chdir(folder)
     registry = Registry(REGISTRY)
     (only,) = registry.versions()
@@ -162,7 +162,7 @@ def check_registry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clear(target: Path) -> None:
-    """As DVC does before it runs a stage."""
+    """Remove outputs as DVC does before a stage."""
     if target.is_dir():
         shutil.rmtree(target)
     target.unlink(missing_ok=True)

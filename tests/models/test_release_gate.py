@@ -29,7 +29,7 @@ SPREAD = 0.1  # of log(forecast / measured), as in conftest
 
 
 def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=1.0, latency_us=20):
-    """Three rows a job; what makes a job hard is the same for all releases, ``own`` is not.
+    """Return three rows per job; a job is equally hard for all releases, except for ``own``.
 
     ``factor`` times the errors, everywhere or ``on`` one device.
     """
@@ -59,7 +59,7 @@ def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=
 
 
 def scored(memory=None, **changes):
-    """A release of two predictors, equal but for those of memory."""
+    """Return a release of two predictors, with given forecasts of memory."""
     both = {"memory": memory or held_out(**changes), "step_time": held_out()}
     return ScoredRelease(both, size_bytes=1000, trained_on=frozenset())
 
@@ -84,7 +84,7 @@ def test_equal_is_no_improvement(policy):
     assert {row.verdict for row in decision.rows} == {"within"}
 
 
-def test_of_equally_good_releases_few_are_called_better_or_worse(policy):
+def test_equally_good_releases_are_rarely_called_better_or_worse(policy):
     policy = GatePolicy(**asdict(policy) | {"resamples": 200})
     decisions = [
         decide(scored(seed=2 * i, devices=3), scored(seed=2 * i + 1, devices=3), policy)
@@ -109,7 +109,7 @@ def test_a_fifth_less_error_on_sixty_jobs_promotes(policy):
     assert "memory mape" in reason
 
 
-def test_worse_on_one_device_alone_refuses_and_names_it(policy):
+def test_a_deterioration_on_one_device_rejects_and_is_named(policy):
     champion = scored(devices=6, jobs=150)
     challenger = scored(seed=1, devices=6, jobs=150, factor=2.0, on="d3")
     decision = decide(champion, challenger, policy)
@@ -120,7 +120,7 @@ def test_worse_on_one_device_alone_refuses_and_names_it(policy):
     assert verdict(decision, "mape", "device d2") == "within"
 
 
-def test_a_slice_does_not_promote_and_one_of_few_jobs_is_none(policy):
+def test_a_slice_does_not_promote_and_needs_enough_jobs(policy):
     champion, challenger = scored(devices=3), scored(devices=3, factor=0.5, on="d1")
     rows = decide(champion, challenger, policy).rows
     few = GatePolicy(**asdict(policy) | {"min_jobs": 21})
@@ -130,7 +130,7 @@ def test_a_slice_does_not_promote_and_one_of_few_jobs_is_none(policy):
     assert not {r.slice_name for r in decide(champion, challenger, few).rows} & {"device d1"}
 
 
-def test_rows_of_one_job_are_one_witness(policy):
+def test_rows_of_one_job_count_as_one_observation(policy):
     one = held_out(jobs=20)
     many = replace(one, jobs=np.array([f"job-{i}" for i in range(60)], object))
     errors = {
@@ -151,7 +151,7 @@ def test_rows_of_one_job_are_one_witness(policy):
     assert errors["jobs"] > 1.15 * errors["rows"]  # half of a job's error is its rows' in common
 
 
-def test_figures_and_their_changes_are_the_same_figures():
+def test_paired_changes_use_the_reported_figures():
     champion, challenger = held_out(jobs=31), held_out(1, jobs=31, factor=1.3)
     found = list(
         paired_changes({"a": champion}, {"a": challenger}, resamples=100, seed=0, min_jobs=100)
@@ -166,7 +166,7 @@ def test_figures_and_their_changes_are_the_same_figures():
         assert change.challenger == pytest.approx(after[change.metric])
 
 
-def test_the_spread_of_a_mean_is_that_of_the_textbook():
+def test_the_standard_error_of_a_mean_is_the_textbook_one():
     old, new = held_out(jobs=40), held_out(1, jobs=40)
     found = next(
         iter(paired_changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99))
@@ -178,7 +178,7 @@ def test_the_spread_of_a_mean_is_that_of_the_textbook():
     assert found.rise_error == pytest.approx(job_mean.std(ddof=1) / np.sqrt(40), rel=0.02)
 
 
-def test_narrower_intervals_are_better_only_where_they_score_better(policy):
+def test_narrower_intervals_are_better_only_if_their_score_is(policy):
     champion, narrow = scored(), scored(width=0.9)
     decision = decide(champion, narrow, GatePolicy(**asdict(policy) | {"min_improvement": 0.0}))
 
@@ -187,7 +187,7 @@ def test_narrower_intervals_are_better_only_where_they_score_better(policy):
 
 
 @pytest.mark.parametrize("width", [0.3, 4.0])
-def test_intervals_that_do_not_cover_what_they_say_are_refused(policy, width):
+def test_intervals_with_wrong_coverage_are_rejected(policy, width):
     for champion in (scored(jobs=400), None):
         decision = decide(champion, scored(jobs=400, width=width, factor=0.9), policy)
 
@@ -196,7 +196,7 @@ def test_intervals_that_do_not_cover_what_they_say_are_refused(policy, width):
     assert "memory coverage_80% is" in decision.reason
 
 
-def test_few_jobs_are_not_refused_by_noise_and_many_are_held_to_the_points(policy):
+def test_coverage_bounds_are_wide_for_few_jobs_and_tight_for_many(policy):
     low = [coverage_bounds(0.9, jobs, policy)[0] for jobs in (10, 100, 1000, 100_000)]
 
     assert low == sorted(low)
@@ -205,7 +205,7 @@ def test_few_jobs_are_not_refused_by_noise_and_many_are_held_to_the_points(polic
     assert coverage_bounds(0.9, 10, policy)[1] == 100
 
 
-def test_the_bounds_refuse_an_honest_release_as_rarely_as_the_policy_says(policy):
+def test_the_bounds_reject_a_calibrated_release_as_rarely_as_configured(policy):
     covered = np.random.default_rng(0).binomial(50, 0.75, 20_000) * 2  # percent of 50 jobs
     refused = (covered < coverage_bounds(0.8, 50, policy)[0]).mean()
 
@@ -225,7 +225,7 @@ def test_latency_is_bounded_and_must_not_double(policy, before, now, promoted):
         assert decision.reason == "memory is too slow"  # the microseconds differ from run to run
 
 
-def test_a_release_that_grew_too_large_is_refused(policy):
+def test_a_release_that_grew_too_large_is_rejected(policy):
     better = scored(factor=0.5, width=0.6)
     for champion, size in ((scored(), 3001), (None, 10_000_001)):
         decision = decide(champion, replace(better, size_bytes=size), policy)
@@ -234,7 +234,7 @@ def test_a_release_that_grew_too_large_is_refused(policy):
     assert decide(scored(), replace(better, size_bytes=3000), policy).promote
 
 
-def test_to_vouch_for_far_fewer_jobs_is_worse_and_for_more_is_not_better(policy):
+def test_fewer_jobs_in_domain_is_worse_and_more_is_not_better(policy):
     home = held_out()
     half = replace(home, in_domain=np.arange(len(home.jobs)) // 3 % 2 == 0)
     fewer = decide(scored(home), scored(half), policy)
@@ -244,14 +244,14 @@ def test_to_vouch_for_far_fewer_jobs_is_worse_and_for_more_is_not_better(policy)
     assert verdict(decide(scored(half), scored(home), policy), "in_domain") == "within"
 
 
-def test_a_first_release_is_held_to_the_bounds_alone(policy):
+def test_a_first_release_is_judged_by_the_bounds(policy):
     decision = decide(None, scored(), policy)
 
     assert decision.promote
     assert verdict(decision, "mape") == "not compared"
 
 
-def test_who_was_trained_on_a_job_is_not_judged_by_it(policy):
+def test_a_release_trained_on_a_held_out_job_is_rejected(policy):
     better = scored(factor=0.5, width=0.6)
     cheat = replace(better, trained_on=frozenset({job_digest("job-7"), job_digest("another")}))
     silent = replace(better, trained_on=None)
@@ -264,7 +264,7 @@ def test_who_was_trained_on_a_job_is_not_judged_by_it(policy):
         assert not decide(champion, cheat, policy).promote
 
 
-def test_a_policy_names_every_metric_and_no_other(policy):
+def test_a_policy_has_a_tolerance_for_every_metric(policy):
     fields = asdict(policy)
     with pytest.raises(TypeError, match="patience"):
         GatePolicy(**fields | {"patience": 3})
@@ -279,7 +279,7 @@ def test_a_policy_names_every_metric_and_no_other(policy):
 # Scores of real ONNX files
 
 
-def test_the_true_model_scores_as_its_noise_says(releases, tables):
+def test_the_true_model_has_the_expected_scores(releases, tables):
     found = score_release(releases["good"], *tables)
     figures = found.figures()
 
@@ -295,7 +295,7 @@ def test_the_true_model_scores_as_its_noise_says(releases, tables):
     assert figures["interference"]["jobs"] < figures["interference"]["rows"]
 
 
-def test_only_held_out_jobs_are_judged_by(releases, tables):
+def test_only_held_out_jobs_are_scored(releases, tables):
     from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 
     solo, interference = (table.copy() for table in tables)
@@ -321,7 +321,7 @@ def test_the_order_of_rows_and_members_does_not_matter(releases, tables):
     assert after["interference"]["mape"] == pytest.approx(before["interference"]["mape"])
 
 
-def test_without_held_out_jobs_there_is_no_judgement(releases, tables):
+def test_without_held_out_jobs_scoring_fails(releases, tables):
     solo, interference = tables
     with pytest.raises(TrainingError, match="held out to judge compute_utilization"):
         score_release(releases["good"], solo.iloc[:0], interference)
@@ -331,7 +331,7 @@ def test_without_held_out_jobs_there_is_no_judgement(releases, tables):
         score_release(releases["good"], solo, interference.assign(campaign="other"))
 
 
-def test_a_network_that_breaks_the_contract_cannot_be_scored(make_release, tables, tmp_path):
+def test_a_network_that_violates_the_contract_cannot_be_scored(make_release, tables, tmp_path):
     crossing = make_release(tmp_path / "crossing", spread=-0.1)
     with pytest.raises(ReleaseError, match="quantiles that cross"):
         score_release(crossing, *tables)
@@ -342,7 +342,7 @@ def test_a_network_that_breaks_the_contract_cannot_be_scored(make_release, table
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, policy, features_dir):
-    """Run the stage on a release; returns the decision file's bytes."""
+    """Function that runs the stage on a release and returns the bytes of the decision file."""
     calm = asdict(policy) | {"latency_us": 1e5, "latency_ratio": 1e3}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"promote": calm}))
     monkeypatch.chdir(tmp_path)
@@ -364,7 +364,7 @@ def outcome(content):
     return json.loads(content)["outcome"]
 
 
-def test_a_better_release_takes_over_and_a_worse_one_does_not(run, registry, releases, capsys):
+def test_a_better_release_is_promoted_and_a_worse_one_is_not(run, registry, releases, capsys):
     first = run(releases["poor"])
     assert outcome(first) == "promoted"
     assert registry.champion().release_id == releases["poor"].release_id
@@ -393,7 +393,7 @@ def test_a_second_run_changes_nothing(run, registry, releases, monkeypatch, caps
     assert registry.versions() == before
 
 
-def test_a_second_run_of_a_refused_release_changes_nothing(run, registry, releases, monkeypatch):
+def test_a_second_run_of_a_rejected_release_changes_nothing(run, registry, releases, monkeypatch):
     run(releases["good"])
     refused = run(releases["blind"])
     monkeypatch.setattr(stage, "judge", None)
@@ -410,14 +410,14 @@ def test_the_decision_file_is_the_same_on_another_registry(run, registry, releas
     assert run(releases["good"]) == first  # a new registry, the microseconds are others
 
 
-def test_a_lost_decision_file_comes_back_from_the_registry(run, registry, releases, tmp_path):
+def test_a_lost_decision_file_is_restored_from_the_registry(run, registry, releases, tmp_path):
     content = run(releases["good"])
     (tmp_path / "decision.json").unlink()
 
     assert run(releases["good"]) == content
 
 
-def test_what_a_person_rolled_back_is_not_promoted_again(run, registry, releases):
+def test_a_rolled_back_release_is_not_promoted_again(run, registry, releases):
     run(releases["poor"])
     run(releases["good"])
     registry.rollback()
@@ -429,7 +429,7 @@ def test_what_a_person_rolled_back_is_not_promoted_again(run, registry, releases
     assert run(releases["good"]) == content
 
 
-def test_a_champion_of_another_schema_is_no_measure(
+def test_a_champion_with_another_schema_is_not_comparable(
     run, registry, releases, make_release, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as other:
@@ -446,7 +446,7 @@ def test_a_champion_of_another_schema_is_no_measure(
 
 
 def stored(registry, version):
-    """Folder of a version's files, beside the database."""
+    """Return the folder of a version's files, next to the database."""
     run_id = registry.resolve(version).run_id
     return Path(registry.uri.removeprefix("sqlite:///")).parent.joinpath(
         "artifacts", run_id, "artifacts", "release"
@@ -462,7 +462,7 @@ def one_byte(path, at):
 
 
 @pytest.mark.parametrize("what", ["a network", "the format", "the schema", "no file", "another's"])
-def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
+def test_a_corrupt_champion_stops_the_gate_until_it_is_registered_again(
     run, registry, releases, make_release, tmp_path, monkeypatch, what
 ):
     good, poor = releases["good"], releases["poor"]
@@ -498,9 +498,7 @@ def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
     assert outcome(run(poor)) == "not promoted"  # by bounds alone it would have been
 
 
-def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
-    run, registry, releases, monkeypatch
-):
+def test_a_champion_corrupted_in_transit_is_fetched_again(run, registry, releases, monkeypatch):
     registry.promote(registry.register(releases["good"], {}))
     registry.register(releases["poor"], {})
     fetch, fetched = StoredReleases.fetch, []
@@ -521,7 +519,7 @@ def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
     assert "cannot be scored" not in content["reason"]
 
 
-def test_a_champion_that_came_in_meanwhile_stays(run, registry, releases, monkeypatch):
+def test_a_champion_promoted_meanwhile_stays(run, registry, releases, monkeypatch):
     run(releases["poor"])
     judge = stage.judge
 
@@ -537,7 +535,7 @@ def test_a_champion_that_came_in_meanwhile_stays(run, registry, releases, monkey
     assert registry.champion().release_id == releases["blind"].release_id
 
 
-def test_a_dry_run_shows_the_table_and_changes_nothing(run, registry, releases, tmp_path, capsys):
+def test_a_dry_run_prints_the_table_and_changes_nothing(run, registry, releases, tmp_path, capsys):
     run(releases["poor"])
     before = registry.versions(), registry.journal(), (tmp_path / "decision.json").read_bytes()
     capsys.readouterr()
@@ -551,7 +549,7 @@ def test_a_dry_run_shows_the_table_and_changes_nothing(run, registry, releases, 
     )  # fmt: skip
 
 
-def test_the_table_and_its_figures_are_kept_in_mlflow_and_for_dvc(run, registry, releases, uri):
+def test_the_decision_table_is_stored_in_mlflow_and_for_dvc(run, registry, releases, uri):
     from mlflow.artifacts import load_dict
     from mlflow.tracking import MlflowClient
 
@@ -572,9 +570,7 @@ def test_the_table_and_its_figures_are_kept_in_mlflow_and_for_dvc(run, registry,
     assert all(row["challenger"] > 0 for row in table if row["metric"] == "latency_us")
 
 
-def test_a_release_that_a_person_made_champion_is_promoted_whatever_the_gate_had_said(
-    run, registry, releases
-):
+def test_a_champion_promoted_by_a_person_stays_whatever_the_gate_decided(run, registry, releases):
     run(releases["good"])
     refused = json.loads(run(releases["poor"]))
     assert refused["outcome"] == "not promoted"
@@ -589,7 +585,7 @@ def test_a_release_that_a_person_made_champion_is_promoted_whatever_the_gate_had
         assert told["rows"] == refused["rows"]
 
 
-def test_a_champion_that_was_trained_on_these_jobs_is_no_measure(
+def test_a_champion_trained_on_held_out_jobs_is_not_comparable(
     run, registry, releases, make_release, tables, tmp_path
 ):
     seen = [job_digest(job) for job in tables[0]["job_id"]]
@@ -605,7 +601,7 @@ def test_a_champion_that_was_trained_on_these_jobs_is_no_measure(
     assert "it was trained on" in json.loads(run(flattered))["reason"]
 
 
-def test_nothing_heavy_is_imported_when_there_is_nothing_to_do(run, registry, releases):
+def test_no_heavy_import_if_the_release_is_already_champion(run, registry, releases):
     run(releases["good"])
     code = (
         "import sys; from presage.pipelines.stages import promote\n"
@@ -615,7 +611,7 @@ def test_nothing_heavy_is_imported_when_there_is_nothing_to_do(run, registry, re
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_rows_of_the_file_name_limits_but_no_microseconds(run, registry, releases):
+def test_the_decision_file_has_bounds_but_no_microseconds(run, registry, releases):
     rows = json.loads(run(releases["good"]))["rows"]
     latency = [row for row in rows if row["metric"] == "latency_us"]
 

@@ -1,4 +1,4 @@
-"""What a network reads once more where images are channels-last."""
+"""Inputs that a network reads a second time where images are channels-last."""
 
 import numpy as np
 import onnxruntime as ort
@@ -36,7 +36,7 @@ NONE = Margins({}, {})
 
 
 def rows(n: int):
-    """A step is slower by its share of depthwise convolutions, where images are channels-last."""
+    """Return rows whose step is slower by its depthwise share where images are channels-last."""
     rng = np.random.default_rng(0)
     raw = np.full((n, len(COLUMNS)), 0.5)
     raw[:, SHARE] = rng.uniform(0, 1, n)
@@ -52,7 +52,7 @@ def fitted():
     return raw, measured, fit_scalar(x, y, np.ones((1, len(y))), INPUTS, CONFIG)
 
 
-def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
+def test_layout_inputs_are_the_convolution_shares_of_step_time():
     assert {COLUMNS[i].split()[0].partition(".")[2] for i in INPUTS.layout_columns} == {
         "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D"
     }  # fmt: skip
@@ -61,7 +61,7 @@ def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
         assert select_inputs(QUANTITIES[name].inputs, "full").layout_columns == ()
 
 
-def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
+def test_layout_inputs_are_those_of_zero_shares_for_contiguous_images(fitted):
     raw, _, stack = fitted
     nothing = raw.copy()
     nothing[:, INPUTS.layout_columns] = 0
@@ -76,7 +76,7 @@ def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
     torch.testing.assert_close(seen[is_nhwc, second], seen[is_nhwc, position])
 
 
-def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted, tmp_path):
+def test_the_effect_of_the_layout_is_learnt_and_exported(fitted, tmp_path):
     raw, measured, stack = fitted
     write_networks(TrainedNetworks(stack, MARGINS), tmp_path / "it.npz")
     again = read_scalar_networks(tmp_path / "it.npz").stack

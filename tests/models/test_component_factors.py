@@ -1,4 +1,4 @@
-"""Factors of a prior's parts: what they add up to, and what that teaches of unseen mixtures."""
+"""Component factors: their sum, and forecasts of unseen mixtures."""
 
 import math
 
@@ -39,7 +39,7 @@ def transformed(n: int, **shares: np.ndarray | float) -> torch.Tensor:
     return torch.from_numpy(transform_features(raw, "full")).float()
 
 
-def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_comes_on_top():
+def test_components_are_shares_of_time_or_memory_and_the_rest_is_added():
     full = FEATURE_SETS["full"]
     for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
         parts = [full[i] for i in select_inputs(QUANTITIES[predictor].inputs, "full").components]
@@ -48,7 +48,7 @@ def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_co
     assert select_inputs(QUANTITIES["compute_utilization"].inputs, "full").components == ()
 
 
-def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on_top():
+def test_initial_factors_give_about_the_prior():
     parts = ComponentFactors(2, INPUTS.components)
 
     found = parts(transformed(1, dense=0.5, sparse=0.2, loading=2.0))
@@ -57,7 +57,7 @@ def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on
     assert found.detach().flatten().tolist() == pytest.approx([math.log(1 + 2 * ON_TOP)] * 2)
 
 
-def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
+def test_a_component_at_a_third_of_its_speed_takes_three_times_its_share():
     parts = ComponentFactors(1, INPUTS.components)
     with torch.no_grad():
         parts.factor_weight[0, 0, INPUTS.components.index(DENSE)] = math.log(3) / LOG_FACTOR_SCALE
@@ -71,7 +71,7 @@ def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
         assert found.item() == pytest.approx(0.5 * times + 0.4 + 0.1 * 5, rel=1e-3)
 
 
-def test_jobs_of_one_kind_of_operators_teach_what_a_mixture_takes():
+def test_factors_learnt_from_pure_jobs_predict_mixtures():
     rng = np.random.default_rng(0)
     mixed = rng.uniform(0.2, 0.8, 100)
     dense = np.concatenate([rng.uniform(0, 0.02, 100), rng.uniform(0.98, 1, 100), mixed])

@@ -1,4 +1,4 @@
-"""What is exported says what was trained, in few operators, and asks no network in vain."""
+"""Fused graphs equal the trained modules, have few operators, and skip unused networks."""
 
 import numpy as np
 import onnx
@@ -41,7 +41,7 @@ NARROW, CROSSING, WIDE = {0.05: 0.03, 0.1: 0.01}, {0.05: -0.4, 0.1: 0.2}, {0.05:
 
 
 def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
-    """Raw features: sizes over many decades, shares of which most are 0, and flags."""
+    """Return raw features: sizes over many decades, mostly zero shares, and flags."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
     shares = select_inputs(QUANTITIES["step_time"].inputs, "full").components
@@ -52,7 +52,7 @@ def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
 
 
 def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike=True):
-    """Networks of random weights, which saw the same rows or each its own."""
+    """Return networks of random weights, with equal or different training rows."""
     torch.manual_seed(seed)
     x = torch.from_numpy(transform_features(rows(60, seed), "full")).float()
     weights = torch.ones(members, 60) if alike else torch.rand(members, 60)
@@ -67,7 +67,7 @@ def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike
 
 
 def own_margins(*margins) -> Margins:
-    """Of the first devices, as networks know them."""
+    """Return margins of the first devices."""
     raw = np.ones((len(margins), len(COLUMNS)))
     raw[:, IDENTITY] = DEVICES[: len(margins)]
     known = transform_features(raw, "full")[:, IDENTITY].tolist()
@@ -88,18 +88,18 @@ def assert_same(one, other, x) -> None:
 
 @pytest.mark.parametrize("members", [1, 2, 3])
 @pytest.mark.parametrize("name", solo_quantities())
-def test_a_folded_predictor_says_the_same(name, members):
+def test_a_fused_predictor_gives_the_same_quantiles(name, members):
     one = predictor(name, members, own_margins(WIDE, CROSSING))
     assert_same(one, FusedScalar(one), asked())
 
 
-def test_members_that_standardize_each_by_its_own_rows_do_so_when_folded():
+def test_members_with_different_standardizers_are_fused():
     one = predictor("step_time", 3, own_margins(), alike=False)
     assert_same(one, FusedScalar(one), asked())
 
 
 @pytest.mark.parametrize("margin", [NARROW, CROSSING, WIDE])
-def test_no_margin_turns_a_folded_interval_inside_out(margin):
+def test_fused_quantiles_stay_ordered_with_any_margin(margin):
     one = predictor("memory", 2, Margins(margin, {}))
     folded = FusedScalar(one)(asked()).detach()
 
@@ -107,7 +107,7 @@ def test_no_margin_turns_a_folded_interval_inside_out(margin):
     assert_same(one, FusedScalar(one), asked())
 
 
-def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margins():
+def test_a_row_that_matches_two_devices_gets_the_mean_of_their_margins():
     one = predictor("step_time", 2, own_margins(NARROW, {0.05: 1.0, 0.1: 0.5}, WIDE))
     of_first = rows(20, 2, DEVICES[:1])
     between = of_first.copy()
@@ -117,7 +117,7 @@ def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margin
         assert_same(one, FusedScalar(one), torch.from_numpy(raw).float())
 
 
-def test_what_is_no_number_stays_none():
+def test_nan_features_give_nan_quantiles():
     one = predictor("step_time", 2, own_margins())
     x = asked(3)
     x[1, select_inputs(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
@@ -143,8 +143,8 @@ def test_an_exported_predictor_has_few_operators(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def restrict_to():
-    """GPUs' networks of two origins, and first principles for processors, as torch and as ONNX."""
+def routed():
+    """Two networks for GPUs and first principles for processors, as torch and as ONNX."""
     gpu, here = (predictor("compute_utilization", 2, own_margins(WIDE), seed) for seed in (1, 2))
     known = transform_features(rows(3, 0, DEVICES[:1]), "full")[:, IDENTITY]
     of_gpu = MeasuredDeviceRouter(here, gpu, known, IDENTITY, raw=True)
@@ -155,8 +155,8 @@ def restrict_to():
 @pytest.mark.parametrize(
     "devices", [[0], [2], [3], [0, 2], [0, 3], [2, 3], [3, 0, 2, 0, 3], []], ids=str
 )
-def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(restrict_to, devices):
-    module, onnx_file = restrict_to
+def test_each_row_is_routed_to_the_networks_of_its_device(routed, devices):
+    module, onnx_file = routed
     raw = rows(len(devices), 4)
     raw[:, IDENTITY] = DEVICES[devices] if devices else np.empty((0, 3))
     x = torch.from_numpy(raw).float()
@@ -167,8 +167,8 @@ def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(restrict
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(restrict_to):
-    module, onnx_file = restrict_to
+def test_a_row_with_a_nan_class_is_routed_as_in_torch(routed):
+    module, onnx_file = routed
     x = torch.from_numpy(rows(3, 4, DEVICES[:1])).float()
     x[1, COMPUTE_CAPABILITY] = torch.nan
     for some in (x, x[1:2]):
@@ -177,7 +177,7 @@ def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(restrict_to):
 
 
 def together(members: int, margins: Margins, *, alike=True) -> InterferencePredictor:
-    """An interference predictor of random weights."""
+    """Return an interference predictor of random weights."""
     torch.manual_seed(members)
     x = torch.randn(members, 40, 3, len(MEMBER_COLUMNS)).mul(2)
     x = x[:1].expand(members, -1, -1, -1) if alike else x
@@ -190,7 +190,7 @@ def together(members: int, margins: Margins, *, alike=True) -> InterferencePredi
 
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "each its own rows"])
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_folded_interference_predictor_says_the_same_of_any_co_location(members, alike):
+def test_a_fused_interference_predictor_gives_the_same_slowdowns(members, alike):
     known = ((8.0, 4.4), NARROW), ((8.0, 4.41), CROSSING), ((7.0, 2.5), WIDE)
     one = together(members, Margins(CROSSING, {}, known), alike=alike)
     asked = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
@@ -208,13 +208,13 @@ def test_a_folded_interference_predictor_says_the_same_of_any_co_location(member
 
 
 class Thrice(nn.Module):
-    """Everybody is slowed down by three."""
+    """Predictor of the slowdown 3 for every member."""
 
     def forward(self, members, mask):
         return 3 * torch.ones(len(LEVELS)) * mask[..., None]
 
 
-def test_co_locations_of_two_classes_are_each_answered_by_their_own_networks(tmp_path):
+def test_co_locations_are_routed_to_the_networks_of_their_device_class(tmp_path):
     capability = MEMBER_COLUMNS.index("compute capability")
     gpu = together(2, Margins(NARROW, {}, (((8.0, 4.4), WIDE),)))
     module = route_by_device_class(

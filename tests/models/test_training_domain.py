@@ -23,7 +23,7 @@ FORWARD, OTHER = "MatMul forward 0", "Relu forward"
 
 
 def rows(*shares, **changed):
-    """Rows that spend these shares of their step in FORWARD, the rest in OTHER."""
+    """Return rows with these time shares of FORWARD and the rest in OTHER."""
     out = np.ones((len(shares), len(NAMES)))
     out[:, [NAMES.index(f"time_share.{cell}") for cell in OPERATOR_BUCKETS]] = 0
     out[:, NAMES.index("unknown_ops")] = 0
@@ -47,11 +47,11 @@ def reason(domain, features, precision="fp32"):
     return found
 
 
-def test_a_job_like_those_measured_is_at_home(domain):
+def test_a_job_similar_to_training_is_in_domain(domain):
     assert reason(domain, rows(0.402)) == ""
 
 
-def test_a_step_that_is_mixed_otherwise_is_strange_and_says_of_what(domain):
+def test_different_time_shares_are_out_of_domain_with_a_reason(domain):
     assert reason(domain, rows(0.95)) == (
         "5 % of its step's time is in Relu forward, 50 % in that of the most similar job measured"
     )
@@ -68,11 +68,11 @@ def test_a_step_that_is_mixed_otherwise_is_strange_and_says_of_what(domain):
         ),
     ],
 )
-def test_what_else_makes_a_stranger(domain, changes, said):
+def test_other_reasons_to_be_out_of_domain(domain, changes, said):
     assert reason(domain, **{"features": rows(0.4)} | changes) == said
 
 
-def test_it_is_the_same_once_written_and_read(domain):
+def test_a_domain_survives_a_round_trip(domain):
     again = parse_domain(json.loads(json.dumps(domain.as_json())))
 
     assert again == domain
@@ -82,14 +82,14 @@ def test_it_is_the_same_once_written_and_read(domain):
     )
 
 
-def test_one_model_alone_vouches_for_its_own_mixture_only():
+def test_a_single_model_covers_only_its_own_time_shares():
     domain = fit_domain(rows(0.4, 0.4), ["net", "net"], ["fp32"] * 2)
 
     assert domain.radius == 0
     assert reason(domain, rows(0.6)) != ""
 
 
-def test_every_mixture_of_training_is_near_one_that_is_kept():
+def test_every_training_row_is_near_a_prototype():
     rng = np.random.default_rng(0)
     shares = rng.uniform(0, 1, 600)
     domain = fit_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
@@ -103,7 +103,7 @@ def test_every_mixture_of_training_is_near_one_that_is_kept():
 
 @pytest.fixture
 def by_class(domain) -> dict[str, Domain]:
-    """Processors are known by the domain; of GPUs, jobs that spend all their step in OTHER."""
+    """Domains of processors, and of GPUs with jobs that are entirely in OTHER."""
     return {"processor": domain, "gpu": fit_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
 
 
@@ -122,7 +122,7 @@ ASKED = st.fixed_dictionaries(
     asked=st.lists(ASKED, min_size=1, max_size=20), known=st.sets(st.sampled_from(DEVICE_CLASSES))
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_row_is_at_home_exactly_where_there_is_no_reason_against_it(by_class, asked, known):
+def test_a_row_is_in_domain_exactly_if_it_has_no_reason(by_class, asked, known):
     domains = {name: by_class[name] for name in known}
     features = np.concatenate([features_of(**one) for one in asked])
     precisions = precision_codes(one["precision"] for one in asked)
@@ -139,7 +139,7 @@ def features_of(share, precision, **changes):
     return rows(share, **changes)
 
 
-def test_of_a_class_of_devices_that_nobody_measured_all_are_strangers(domain):
+def test_all_jobs_on_an_unmeasured_device_class_are_out_of_domain(domain):
     on_gpus = rows(0.4, 0.402, compute_capability=9)
 
     codes = precision_codes(["fp32"] * 2)
@@ -150,7 +150,7 @@ def test_of_a_class_of_devices_that_nobody_measured_all_are_strangers(domain):
     assert not contains({"processor": domain}, on_gpus, codes).any()
 
 
-def test_more_rows_than_are_looked_at_together_are_judged_alike(domain, monkeypatch):
+def test_rows_beyond_one_chunk_give_the_same_result(domain, monkeypatch):
     asked = rows(*np.linspace(0, 1, 50))
     codes = precision_codes(["fp32"] * 50)
     at_once = domain.contains(asked, codes)

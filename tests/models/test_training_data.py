@@ -1,4 +1,4 @@
-"""The part of a manifest that says what a release learnt from."""
+"""Training data in the manifest of a release."""
 
 import json
 from dataclasses import replace
@@ -57,12 +57,12 @@ RENAMED = replace(EXAMPLE.folders[0], folder="elsewhere")
 
 
 @given(told)
-def test_what_is_written_is_read_back(one):
+def test_training_data_survives_a_round_trip(one):
     assert parse_training_data(json.loads(json.dumps(one.as_json()))) == one
     assert parse_training_data(one.as_json()) == one
 
 
-def test_rows_that_came_with_networks_name_the_release_through_which_they_came():
+def test_rows_of_a_base_release_are_yielded_with_its_id():
     assert [(group.campaign, through) for group, through in EXAMPLE.all_rows()] == [
         ("a", ""),
         ("gavel", "ac98ca1622a9"),
@@ -71,13 +71,13 @@ def test_rows_that_came_with_networks_name_the_release_through_which_they_came()
     assert not replace(EXAMPLE, base_release=replace(NETWORKS, training_data=None)).is_complete()
 
 
-def test_networks_of_gpus_were_taught_by_rows_of_gpus():
+def test_restricting_to_gpus_keeps_only_gpu_rows():
     of_gpus = EXAMPLE.restrict_to(["gpu"])
     assert not of_gpus.rows and not of_gpus.folders
     assert EXAMPLE.restrict_to(["processor"]).rows == EXAMPLE.rows
 
 
-def test_it_is_a_part_of_the_release_and_of_its_id(make_release, tmp_path):
+def test_training_data_is_part_of_the_release_and_its_id(make_release, tmp_path):
     one, again = (
         make_release(tmp_path / name, training_data=EXAMPLE.as_json()) for name in ("one", "again")
     )
@@ -90,9 +90,7 @@ def test_it_is_a_part_of_the_release_and_of_its_id(make_release, tmp_path):
     assert read_training_data(load_release(one.folder).manifest, "one") == EXAMPLE
 
 
-def test_the_id_covers_which_tables_taught_it_and_not_which_folder_they_lay_in(
-    make_release, tmp_path
-):
+def test_the_id_covers_tables_but_not_their_folders(make_release, tmp_path):
     table = TableFile(12, "1" * 64)
     before = replace(NETWORKS, training_data=TrainingData(EXAMPLE.folders, ()))
     before_renamed = replace(NETWORKS, training_data=TrainingData((RENAMED,), ()))
@@ -114,8 +112,8 @@ def test_the_id_covers_which_tables_taught_it_and_not_which_folder_they_lay_in(
     assert len({ids["same"], ids["other table"], ids["other start"]}) == 3
 
 
-def test_a_release_of_the_format_before_keeps_its_id_and_loads(make_release, tmp_path):
-    """Its id covers names of folders: computed as today's, it would count as damaged."""
+def test_a_release_of_the_previous_format_keeps_its_id_and_loads(make_release, tmp_path):
+    """Its id covers names of folders; computed as in the current format, it would differ."""
     old = make_release(tmp_path / "old", training_data=EXAMPLE.as_json())
     manifest = {**old.manifest, "format": 5}
     renamed = {**manifest, "learnt_from": replace(EXAMPLE, folders=(RENAMED,)).as_json()}
@@ -129,7 +127,7 @@ def test_a_release_of_the_format_before_keeps_its_id_and_loads(make_release, tmp
         load_release(old.folder)
 
 
-def test_releases_made_before_manifests_said_so_are_loaded_and_say_nothing(make_release, tmp_path):
+def test_releases_without_training_data_are_loaded(make_release, tmp_path):
     assert read_training_data(make_release(tmp_path / "old").manifest, "old") is None
     shipped = load_release(SHIPPED)
     # Whether or not the shipped one has been made again since.
@@ -147,6 +145,6 @@ def test_releases_made_before_manifests_said_so_are_loaded_and_say_nothing(make_
         ({"began_with": []}, "began_with is no object"),
     ],
 )
-def test_nonsense_is_one_line_that_names_the_place(change, match):
+def test_a_malformed_manifest_is_a_one_line_error_that_names_the_field(change, match):
     with pytest.raises(ReleaseError, match=f"^version 3: learnt_from cannot be read .*{match}"):
         read_training_data({"learnt_from": AS_JSON | change}, "version 3")
