@@ -201,7 +201,7 @@ def test_the_gate_takes_a_release_for_a_quantity_that_is_new(workspace, before, 
 
     first = decide(old, new, GATE)
     assert first.promote
-    assert first.reason == "nothing is worse; it predicts energy_per_step as well"
+    assert first.reason == "no figure is worse; new predictors: energy_per_step"
     rows = [row for row in first.rows if row.predictor == ENERGY.name]
     assert {row.verdict for row in rows if row.metric == "mape"} == {NOT_COMPARED}
     (mape,) = (

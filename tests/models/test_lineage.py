@@ -176,36 +176,46 @@ def test_releases_trained_on_a_campaign_are_listed_with_a_remedy(call, made):
     assert [one["is_known"] for one in told["releases"]] == [True, True, False]
     assert taught(call, "bad") == {3: 25, 2: 0, 1: 0}
     assert told["remedy"] == (
-        f"champion {made['faulty'].release_id} learnt from 25 of these rows: version 2 is the "
-        f"newest that did not, `presage models promote {made['clean'].release_id} --force "
+        f"champion {made['faulty'].release_id} was trained on 25 of these rows: version 2 is the "
+        f"newest that was not, run `presage models promote {made['clean'].release_id} --force "
         "--reason TEXT`; "
-        "take data/profiles/bad out of ingest and featurize in dvc.yaml, or the rows out of its "
-        "tables, and `dvc repro`"
+        "remove data/profiles/bad from ingest and featurize in dvc.yaml, or the rows from its "
+        "tables, then run `dvc repro`"
     )
     text = call("trained-on", "bad")
     assert "unknown" in text
     assert made["clean"].release_id not in text.partition("were not trained on these rows")[0]
     call("promote", made["clean"].release_id, "--force", "--reason", "bad sensors")
-    assert found(call, "bad")["remedy"] == f"champion {made['clean'].release_id} learnt from none"
+    assert found(call, "bad")["remedy"] == (
+        f"champion {made['clean'].release_id} was trained on none"
+    )
 
 
 def test_the_remedy_after_a_bad_promotion_is_a_rollback(call, made, uri):
     registry = Registry(uri)
     registry.promote(2)
     registry.promote(3)
-    assert "the one before did not, `presage models rollback" in found(call, "bad")["remedy"]
+    assert (
+        "the previous release was not, run `presage models rollback" in found(call, "bad")["remedy"]
+    )
     registry.promote(1, verdict="forced", by="ada@lab")
     registry.promote(2)
     registry.promote(3, verdict="forced", by="ada@lab")  # 2 is withdrawn now, for some reason
     told = found(call, "bad")["remedy"]
-    assert "version 2 did not, but a person took it off: `presage models history`" in told
+    assert "version 2 was not, but it was withdrawn: see `presage models history`" in told
 
 
 @pytest.mark.parametrize(
     ("campaign", "way"),
     [
-        ("local", "take the rows out of data/profiles/local, `dvc commit -f profile`, and `dvc"),
-        ("tables", "name the outcomes in params.yaml under outcomes.withdrawn, and `dvc repro`"),
+        (
+            "local",
+            "remove the rows from data/profiles/local, run `dvc commit -f profile`, then run",
+        ),
+        (
+            "tables",
+            "list the outcomes in params.yaml under outcomes.withdrawn, then run `dvc repro`",
+        ),
     ],
 )
 def test_the_remedy_for_a_rebuilt_campaign_is_at_its_source(
@@ -247,9 +257,11 @@ def test_usage_can_be_filtered_by_folder_machine_and_job(call):
     assert taught(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
     assert taught(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
     assert taught(call, "good", "--job", "resnet") == {3: 1, 2: 1, 1: 0}
-    assert "learnt from this job: version 2 is the newest" in found(call, "--job", "gpt")["remedy"]
+    assert (
+        "was trained on this job: version 2 is the newest" in found(call, "--job", "gpt")["remedy"]
+    )
     assert taught(call, "--job", HELD_OUT) == {3: 0, 2: 0, 1: 0}
-    assert "is held out: no release learns from it" in found(call, "--job", HELD_OUT)["remedy"]
+    assert "is held out: no release is trained on it" in found(call, "--job", HELD_OUT)["remedy"]
 
 
 def test_rows_of_a_base_release_are_reported_with_its_id(call, made):
@@ -264,7 +276,7 @@ def test_rows_of_a_base_release_are_reported_with_its_id(call, made):
 )
 def test_an_unknown_name_is_a_one_line_error(call, arguments):
     words = (
-        r"bad, gavel, good$|^nothing to search for; |learnt job 'gtp' from these .* jobs.parquet$"
+        r"bad, gavel, good$|^nothing to search for; |trained on job 'gtp' of these .* jobs.parquet$"
     )
     with pytest.raises(RegistryError, match=words) as caught:
         call("trained-on", *arguments)

@@ -126,7 +126,7 @@ def test_gate_evaluates_a_version_or_a_folder_and_changes_nothing(
     )
     assert found["outcome"] == "not promoted"
     assert found["champion"] == ids["poor"]
-    assert "is champion already" in call("gate", "champion", "--features", str(features_dir))
+    assert "is already the champion" in call("gate", "champion", "--features", str(features_dir))
     assert (two.versions(), two.journal()) == before
 
 

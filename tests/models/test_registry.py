@@ -194,7 +194,7 @@ def test_files_of_another_release_are_rejected(two, tmp_path):
     shutil.rmtree(artifacts(two, 2))
     shutil.copytree(artifacts(two, 1), artifacts(two, 2))
 
-    with pytest.raises(ReleaseError, match="its files are of release"):
+    with pytest.raises(ReleaseError, match="its files are those of release"):
         two.download(2, tmp_path / "release")
 
 
@@ -284,14 +284,14 @@ def test_a_database_that_cannot_be_created_fails_fast(tmp_path, releases):
 
 def test_reading_does_not_create_a_registry(tmp_path):
     path = tmp_path / "typo" / "mlflow.db"
-    with pytest.raises(RegistryError, match="no registry there"):
+    with pytest.raises(RegistryError, match="registry does not exist"):
         Registry(f"sqlite:///{path}").versions()
     assert not path.parent.exists()
 
 
 @pytest.mark.parametrize("uri", ["postgresql://host/db", "data/registry", "sqlite:///"])
 def test_an_unknown_uri_scheme_is_an_error(uri):
-    with pytest.raises(RegistryError, match="give sqlite:///PATH"):
+    with pytest.raises(RegistryError, match="expected sqlite:///PATH"):
         Registry(uri)
 
 
@@ -309,7 +309,7 @@ def test_the_old_key_of_the_registry_is_an_error_that_names_the_new_one(tmp_path
     monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)
     params = tmp_path / "params.yaml"
     params.write_text("promote: {registry: 'http://shared'}")
-    with pytest.raises(ConfigError, match=r"promote\.registry is not known; .* as `registry:`"):
+    with pytest.raises(ConfigError, match=r"unknown key promote\.registry; .* as `registry:`"):
         configured_uri(params)
 
 

@@ -150,7 +150,7 @@ def test_interval_levels_are_found_by_coverage(tmp_path):
 
     assert release.interval_levels(0.8) == (1, 3)
     assert release.interval_levels(0.9) == (0, 4)
-    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=r"request one of 0\.8, 0\.9"):
         release.interval_levels(0.5)
 
 

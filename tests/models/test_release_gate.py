@@ -80,7 +80,7 @@ def test_equal_is_no_improvement(policy):
     decision = decide(scored(), scored(), policy)
 
     assert not decision.promote
-    assert decision.reason.startswith("no improvement: no figure is better by more than 2 % and")
+    assert decision.reason.startswith("no improvement: no figure is better by more than 2 % with")
     assert {row.verdict for row in decision.rows} == {"within"}
 
 
@@ -259,8 +259,8 @@ def test_a_release_trained_on_a_held_out_job_is_rejected(policy):
     assert decide(scored(), better, policy).promote
     for champion in (scored(), None):
         reason = decide(champion, cheat, policy).reason
-        assert reason == "it was trained on 1 of the 60 jobs that it is judged by: job-7"
-        assert "does not say which jobs" in decide(champion, silent, policy).reason
+        assert reason == "the release was trained on 1 of the 60 held-out jobs: job-7"
+        assert "does not record its training jobs" in decide(champion, silent, policy).reason
         assert not decide(champion, cheat, policy).promote
 
 
@@ -323,11 +323,11 @@ def test_the_order_of_rows_and_members_does_not_matter(releases, tables):
 
 def test_without_held_out_jobs_scoring_fails(releases, tables):
     solo, interference = tables
-    with pytest.raises(TrainingError, match="held out to judge compute_utilization"):
+    with pytest.raises(TrainingError, match="held out to evaluate compute_utilization"):
         score_release(releases["good"], solo.iloc[:0], interference)
-    with pytest.raises(TrainingError, match="held out to judge interference"):
+    with pytest.raises(TrainingError, match="held out to evaluate interference"):
         score_release(releases["good"], solo, interference.iloc[:0])
-    with pytest.raises(TableError, match="was not measured alone on 'm'"):
+    with pytest.raises(TableError, match="has no solo measurement on 'm'"):
         score_release(releases["good"], solo, interference.assign(campaign="other"))
 
 
@@ -389,7 +389,7 @@ def test_a_second_run_changes_nothing(run, registry, releases, monkeypatch, caps
     before = registry.versions()
 
     assert run(releases["good"]) == promoted
-    assert "champion already: nothing to do" in capsys.readouterr().out
+    assert "already the champion: nothing to do" in capsys.readouterr().out
     assert registry.versions() == before
 
 
@@ -488,7 +488,7 @@ def test_a_corrupt_champion_stops_the_gate_until_it_is_registered_again(
         run(poor)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(
-        f"`presage models register DIR`, DIR being a whole folder of release {good.release_id}"
+        f"`presage models register DIR`, with DIR an intact folder of release {good.release_id}"
     )
     assert registry.champion().version == 1
     assert registry.resolve(2).decision is None
@@ -580,7 +580,7 @@ def test_a_champion_promoted_by_a_person_stays_whatever_the_gate_decided(run, re
         told = json.loads(run(releases["poor"]))
         assert told["outcome"] == "promoted"
         assert told["reason"] == (
-            f"a person made it champion; the gate had said: {refused['reason']}"
+            f"promoted by a person; the gate had decided: {refused['reason']}"
         )
         assert told["rows"] == refused["rows"]
 

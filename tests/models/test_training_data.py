@@ -139,10 +139,10 @@ def test_releases_without_training_data_are_loaded(make_release, tmp_path):
     ("change", "match"),
     [
         ({"rows": [{"campaign": "a"}]}, "KeyError"),
-        ({"rows": {}}, "rows is no list"),
-        ({"folders": [{"folder": 1, "campaigns": [], "tables": {}}]}, "folder is no text"),
-        ({"rows": [AS_JSON["rows"][0] | {"executions": 1.5}]}, "no whole number"),
-        ({"began_with": []}, "began_with is no object"),
+        ({"rows": {}}, "rows is not a list"),
+        ({"folders": [{"folder": 1, "campaigns": [], "tables": {}}]}, "folder is not a text"),
+        ({"rows": [AS_JSON["rows"][0] | {"executions": 1.5}]}, "not an integer"),
+        ({"began_with": []}, "began_with is not an object"),
     ],
 )
 def test_a_malformed_manifest_is_a_one_line_error_that_names_the_field(change, match):

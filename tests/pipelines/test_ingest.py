@@ -345,7 +345,7 @@ def test_a_log_that_is_not_there_is_named_and_the_tables_stay(log, to, tmp_path)
 def test_a_folder_of_other_files_is_not_replaced(log, tmp_path):
     log_of(log, [outcome("a")])
 
-    with pytest.raises(TableError, match=r"holds 'log\.db', .* a folder of its own"):
+    with pytest.raises(TableError, match=r"unknown file 'log\.db', .* another folder"):
         ingested(tmp_path, log)
     assert log.exists()
 

@@ -300,7 +300,7 @@ def test_a_campaign_without_colocations_cannot_train_interference(workspace):
         name: pd.read_parquet(workspace / f"data/models/{name}/forecasts.parquet")
         for name in solo_quantities()
     }
-    with pytest.raises(TrainingError, match="no co-location ran"):
+    with pytest.raises(TrainingError, match="no co-location was measured"):
         train_interference.train(solo, nothing, forecasts, SETTINGS_TOGETHER, {})
 
 
@@ -418,7 +418,9 @@ def test_ctrl_c_during_a_write_exits_130_and_leaves_complete_files(workspace, tm
 
     assert begun
     assert process.returncode == 130
-    assert message.endswith("interrupted; files are whole, run it again to go on\n")
+    assert message.endswith(
+        "interrupted; no file is incomplete, run the command again to continue\n"
+    )
     assert "Traceback" not in message
     assert not list(tmp_path.rglob("*.partial"))
     written = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -168,7 +168,7 @@ def test_a_slowdown_is_told_by_the_step_of_the_same_job_alone(release, job, cpu,
     ("told", "said"),
     [
         (["none.db", "--release", "DIR"], "outcome log none.db cannot be read"),
-        (["--release", "9"], "no registry there; `dvc repro` makes one"),
+        (["--release", "9"], "the registry does not exist; create it with `dvc repro`"),
         (
             ["--registry", "sqlite:///none/mlflow.db"],
             "none/mlflow.db: the champion cannot be read",

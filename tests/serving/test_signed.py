@@ -126,8 +126,8 @@ SPOILED = {
     unsigned: "is not signed",
     signed_by_another: "not by a trusted key",
     cut_short: "not by a trusted key",
-    altered_beyond_its_id: "was altered after it was signed",
-    altered_with_a_new_id: "was altered after it was signed",
+    altered_beyond_its_id: "was changed after it was signed",
+    altered_with_a_new_id: "was changed after it was signed",
     with_another_model: "the manifest says",
     with_the_signature_of_another_release: "not by a trusted key",
 }
