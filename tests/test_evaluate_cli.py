@@ -96,9 +96,8 @@ def test_baselines_of_other_forecasts_are_not_taken_for_these(folder):
 def test_a_missing_table_is_named(folder):
     (folder / "data/models/step_time/forecasts.parquet").unlink()
 
-    assert (
-        "data/models/step_time/forecasts.parquet: no such table; run the stage"
-        in refused(folder)
+    assert "data/models/step_time/forecasts.parquet: no such table; run the stage" in refused(
+        folder
     )
 
 

@@ -59,7 +59,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def laid_down(cache: Path) -> list[str]:
+def cached(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if path.name != ".lock")
 
 
@@ -75,7 +75,7 @@ def test_a_cache_keeps_the_most_recently_used_releases(two, cache, monkeypatch):
 
     fetch_champion(two.uri, champion, cache)
 
-    assert laid_down(cache) == sorted([champion.release_id, "aa", "notes"])
+    assert cached(cache) == sorted([champion.release_id, "aa", "notes"])
 
 
 # Found in a database ---------------------------------------------------------------------------
@@ -180,14 +180,14 @@ def test_the_champion_is_fetched_from_an_mlflow_server(mlflow_server, releases, 
     mlflow_server.promote(2)
     folder = fetch_champion(f"{uri}/", named(f"{uri}/"), cache)
     assert contents(folder) == contents(releases["good"].folder)
-    assert laid_down(cache) == sorted(releases[name].release_id for name in ("poor", "good"))
+    assert cached(cache) == sorted(releases[name].release_id for name in ("poor", "good"))
 
     gone = Champion("0123456789ab", champion.run_id[:-1] + "_")
     with pytest.raises(RegistryError, match=r"the files of release 0123456789ab cannot be fetched"):
         fetch_champion(uri, gone, cache)
     with pytest.raises(ReleaseError, match=rf"is release 0123456789ab, .* {champion.release_id};"):
         fetch_champion(uri, Champion("0123456789ab", champion.run_id), cache)
-    assert len(laid_down(cache)) == 2
+    assert len(cached(cache)) == 2
 
 
 # Other servers ---------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
             try:
                 answer(self)
             except OSError:
-                self.close_connection = True  # whoever asked has gone
+                self.close_connection = True  # the client has disconnected
 
         def log_message(self, *_: object) -> None:
             pass
@@ -242,16 +242,16 @@ def raw(content: bytes):
 
 
 def test_requests_to_a_server():
-    asked = []
+    paths = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        asked.append(request.path)
+        paths.append(request.path)
         answering(version())(request)
 
     with serving(answer) as uri:
         assert find_champion(f"{uri}/") == Champion("abc", "r")
         assert find_champion(f"{uri}/below/") == Champion("abc", "r")
-    assert asked == [ASK, f"/below{ASK}"]
+    assert paths == [ASK, f"/below{ASK}"]
 
 
 @pytest.mark.parametrize(
@@ -285,9 +285,9 @@ def test_a_malformed_reply_is_an_error(answer):
             find_champion(uri)
         assert find_champion_id(uri) is None
 
-    said = str(caught.value)
-    assert said.startswith(f"{uri}: the champion cannot be read (")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert message.startswith(f"{uri}: the champion cannot be read (")
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -367,30 +367,30 @@ def test_credentials_come_from_mlflows_variables(monkeypatch, variables, sent):
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
-    seen = []
+    headers = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        seen.append(request.headers["Authorization"])
+        headers.append(request.headers["Authorization"])
         answering(version())(request)
 
     with serving(answer) as uri:
         find_champion(uri)
-    assert seen == [sent]
+    assert headers == [sent]
 
 
 def test_redirects_are_followed_without_credentials(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
-    seen = []
+    headers = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        seen.append(request.headers["Authorization"])
+        headers.append(request.headers["Authorization"])
         answering(version())(request)
 
     with serving(answer) as elsewhere:
         moved = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}{ASK}\r\nContent-Length: 0\r\n\r\n"
         with serving(raw(moved.encode())) as uri:
             assert find_champion_id(uri) == "abc"
-    assert seen == [None]
+    assert headers == [None]
 
 
 # Laid down -------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_the_champion_is_fetched_once(two, releases, cache):
 
     assert fetch_champion(two.uri, champion, cache) == folder == cache / champion.release_id
     assert contents(folder) == contents(releases["poor"].folder)
-    assert laid_down(cache) == [champion.release_id]
+    assert cached(cache) == [champion.release_id]
 
 
 def test_files_of_a_moved_registry_are_fetched_from_its_new_place(two, releases, cache, tmp_path):
@@ -429,7 +429,7 @@ def test_a_corrupt_folder_in_the_cache_is_fetched_again(two, releases, cache, da
     folder = fetch_champion(two.uri, champion, cache)
 
     assert contents(folder) == contents(releases["poor"].folder)
-    assert laid_down(cache) == [champion.release_id]
+    assert cached(cache) == [champion.release_id]
 
 
 def test_a_folder_with_another_name_is_not_intact(releases, tmp_path):
@@ -450,7 +450,7 @@ def test_corrupt_files_in_the_registry_are_rejected(two, cache, damaged):
         fetch_champion(two.uri, champion, cache)
     assert str(caught.value).startswith(two.uri)
     assert str(cache) not in str(caught.value)  # it is not there any more
-    assert laid_down(cache) == []
+    assert cached(cache) == []
 
 
 def test_files_of_another_release_are_rejected(two, releases, cache):
@@ -459,7 +459,7 @@ def test_files_of_another_release_are_rejected(two, releases, cache):
 
     with pytest.raises(ReleaseError, match=rf"those of {releases['good'].release_id}; register it"):
         fetch_champion(two.uri, named(two.uri), cache)
-    assert laid_down(cache) == []
+    assert cached(cache) == []
 
 
 @pytest.mark.parametrize("missing", ["memory.onnx", MANIFEST, ""])
@@ -471,7 +471,7 @@ def test_missing_files_in_the_registry_are_named(two, cache, missing):
 
     with pytest.raises(RegistryError, match=r"be fetched.*No such file.*presage models show"):
         fetch_champion(two.uri, named(two.uri), cache)
-    assert laid_down(cache) == []
+    assert cached(cache) == []
 
 
 def test_a_truncated_download_is_not_reported_as_a_corrupt_release(cache):
@@ -480,7 +480,7 @@ def test_a_truncated_download_is_not_reported_as_a_corrupt_release(cache):
         pytest.raises(RegistryError, match=r"cannot be fetched.*IncompleteRead"),
     ):
         fetch_champion(uri, Champion("abc", "r"), cache)
-    assert laid_down(cache) == []
+    assert cached(cache) == []
 
 
 def test_an_html_page_in_place_of_a_file_is_rejected(cache):
@@ -489,7 +489,7 @@ def test_an_html_page_in_place_of_a_file_is_rejected(cache):
         pytest.raises(ReleaseError, match=rf"^{uri}: release abc/{MANIFEST}: not JSON"),
     ):
         fetch_champion(uri, Champion("abc", "r"), cache)
-    assert laid_down(cache) == []
+    assert cached(cache) == []
 
 
 def test_an_unwritable_cache_is_named(two, tmp_path):
@@ -532,5 +532,5 @@ def test_concurrent_fetches_all_get_an_intact_release(two, releases, cache, befo
         out, err = child.communicate(timeout=60)
         assert child.returncode == 0, err
         assert out.strip() == str(cache / releases["poor"].release_id)
-    assert laid_down(cache) == [releases["poor"].release_id]
+    assert cached(cache) == [releases["poor"].release_id]
     assert load_release(cache / releases["poor"].release_id)

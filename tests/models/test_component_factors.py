@@ -41,9 +41,9 @@ def transformed(n: int, **shares: np.ndarray | float) -> torch.Tensor:
 
 def test_components_are_shares_of_time_or_memory_and_the_rest_is_added():
     full = FEATURE_SETS["full"]
-    for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
+    for predictor, prefix in (("step_time", "time_share."), ("memory", "memory_share.")):
         parts = [full[i] for i in select_inputs(QUANTITIES[predictor].inputs, "full").components]
-        assert all(c.name.startswith(whole) for c in parts if c.prior_weight == 1)
+        assert all(c.name.startswith(prefix) for c in parts if c.prior_weight == 1)
         assert {c.prior_weight for c in parts} == {1.0, ON_TOP}
     assert select_inputs(QUANTITIES["compute_utilization"].inputs, "full").components == ()
 
@@ -77,9 +77,9 @@ def test_factors_learnt_from_pure_jobs_predict_mixtures():
     dense = np.concatenate([rng.uniform(0, 0.02, 100), rng.uniform(0.98, 1, 100), mixed])
     x = transformed(300, dense=dense, sparse=1 - dense).double().numpy()
     y = np.log(dense + 12 * (1 - dense))  # embeddings at a twelfth of their speed
-    seen = np.concatenate([np.ones(200), np.zeros(100)])[None]
+    weights = np.concatenate([np.ones(200), np.zeros(100)])[None]
     config = FitConfig(16, 600, 0.01, 0.1, ensemble=1, seed=0)
 
-    found = predict_quantiles(fit_scalar(x, y, seen, INPUTS, config), x)[0, :, LEVELS.index(0.5)]
+    found = predict_quantiles(fit_scalar(x, y, weights, INPUTS, config), x)[0, :, LEVELS.index(0.5)]
 
     assert np.abs(found - y)[200:].mean() < 0.1

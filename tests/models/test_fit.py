@@ -22,7 +22,7 @@ from presage.models.networks.predictors import (
 )
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export
-from presage.models.training import fine_tuning as learnt
+from presage.models.training import fine_tuning
 from presage.models.training.fine_tuning import (
     TrainedNetworks,
     read_interference_networks,
@@ -75,8 +75,8 @@ def fit(raw, measured, weights=None, config=CONFIG, start=None):
 
 
 def median_error(stack, raw, measured) -> float:
-    learnt = predict_quantiles(stack, transform_features(raw, "full"))[0]
-    predicted = TARGET.to_measured(learnt, raw)[:, LEVELS.index(0.5)]
+    quantiles = predict_quantiles(stack, transform_features(raw, "full"))[0]
+    predicted = TARGET.to_measured(quantiles, raw)[:, LEVELS.index(0.5)]
     return float(np.median(np.abs(predicted / measured - 1)))
 
 
@@ -118,8 +118,8 @@ def test_measured_devices_have_an_effect_and_unknown_ones_the_mean():
     def factor(memory_gb_there):
         elsewhere = raw.copy()
         elsewhere[:, memory_gb] = memory_gb_there
-        learnt = predict_quantiles(stack, transform_features(elsewhere, "full"))[0]
-        return float(np.median(learnt[:, LEVELS.index(0.5)]))
+        quantiles = predict_quantiles(stack, transform_features(elsewhere, "full"))[0]
+        return float(np.median(quantiles[:, LEVELS.index(0.5)]))
 
     assert factor(80.0) - factor(8.0) == pytest.approx(np.log(2), abs=0.2)
     assert factor(8.0) < factor(24.0) < factor(80.0)
@@ -142,25 +142,27 @@ def test_fine_tuning_on_a_few_rows_adapts_to_a_new_device():
     here, elsewhere = rows(800), on_another_device(30, 1, times_slower=1.5)
     start = fit(*here, config=FitConfig(32, 400, 0.02, 1.0, 1, 0))
     fine = replace(CONFIG, steps=300, learning_rate=3e-3, weight_decay=10.0, batch=16)
-    taught = fit(*elsewhere, config=fine, start=start)
-    asked = on_another_device(200, 2, times_slower=1.5)
+    fine_tuned = fit(*elsewhere, config=fine, start=start)
+    test_rows = on_another_device(200, 2, times_slower=1.5)
 
-    assert median_error(taught, *asked) < 0.9 * median_error(start, *asked)
-    alone = fit(*elsewhere, config=fine)
-    assert median_error(taught, *asked) < 0.6 * median_error(alone, *asked)
-    assert median_error(taught, *rows(200, 3)) < 0.7 * median_error(alone, *rows(200, 3))
+    assert median_error(fine_tuned, *test_rows) < 0.9 * median_error(start, *test_rows)
+    from_scratch = fit(*elsewhere, config=fine)
+    assert median_error(fine_tuned, *test_rows) < 0.6 * median_error(from_scratch, *test_rows)
+    assert median_error(fine_tuned, *rows(200, 3)) < 0.7 * median_error(from_scratch, *rows(200, 3))
     assert len(start.device_effect.known) == 1
-    assert len(taught.device_effect.known) == 2
+    assert len(fine_tuned.device_effect.known) == 2
 
 
 def test_an_infinite_pull_keeps_the_initial_parameters():
     raw, measured = rows(30)
     start = fit(raw, measured)
     pinned = replace(CONFIG, learning_rate=1e-3, weight_decay=1e3)
-    taught = fit(raw, measured * 3, config=pinned, start=start)
+    fine_tuned = fit(raw, measured * 3, config=pinned, start=start)
 
     x = transform_features(raw, "full")
-    np.testing.assert_allclose(predict_quantiles(taught, x), predict_quantiles(start, x), atol=0.05)
+    np.testing.assert_allclose(
+        predict_quantiles(fine_tuned, x), predict_quantiles(start, x), atol=0.05
+    )
 
 
 def test_networks_survive_a_round_trip(tmp_path, together):
@@ -201,11 +203,11 @@ def test_unusable_network_files_are_a_one_line_error(tmp_path, damage, together,
     if damage == "of co-locations":
         write_networks(TrainedNetworks(together[0], OWN), path)
     if damage == "of another width":
-        with np.load(path) as whole:
-            arrays = dict(whole)
+        with np.load(path) as archive:
+            arrays = dict(archive)
         np.savez(path, **(arrays | {"net.second.bias": np.zeros((1, 1, 3))}))
     if damage == "of another schema":
-        monkeypatch.setattr(learnt, "schema_hash", lambda _: "another")
+        monkeypatch.setattr(fine_tuning, "schema_hash", lambda _: "another")
     with pytest.raises(ReleaseError, match="make pretrained") as caught:
         read_scalar_networks(path)
 
@@ -224,8 +226,8 @@ def test_each_device_class_is_predicted_by_its_own_networks():
 
     torch.testing.assert_close(both(on_gpu), fast(on_gpu))
     torch.testing.assert_close(both(on_processor), slow(on_processor))
-    alone = route_by_device_class({"gpu": fast}, scale=True, column=capability)
-    torch.testing.assert_close(alone(on_processor), fast(on_processor))
+    from_scratch = route_by_device_class({"gpu": fast}, scale=True, column=capability)
+    torch.testing.assert_close(from_scratch(on_processor), fast(on_processor))
 
 
 def test_a_fraction_on_an_unmeasured_class_is_the_first_principles_value():
@@ -275,9 +277,9 @@ def test_onnx_equals_torch_with_transform_ensemble_and_calibration():
     example = torch.from_numpy(raw[:2]).float()
     content = export(ScalarPredictor(stack, TARGET, OWN), {"features": (example, ("rows",))})
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
-    learnt = combine_member_arrays(predict_quantiles(stack, transform_features(raw, "full")))
+    quantiles = combine_member_arrays(predict_quantiles(stack, transform_features(raw, "full")))
 
-    expected = TARGET.to_measured(calibrate(learnt, MARGINS, LEVELS), raw)
+    expected = TARGET.to_measured(calibrate(quantiles, MARGINS, LEVELS), raw)
     np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
@@ -350,8 +352,8 @@ def test_the_interference_onnx_takes_any_size_is_equivariant_and_1_for_solo_jobs
     assert (np.diff(slowdowns(five), axis=-1) >= 0).all()
     np.testing.assert_allclose(slowdowns(five[:, ::-1]), slowdowns(five)[:, ::-1], rtol=1e-4)
     np.testing.assert_array_equal(slowdowns(five[:, :1]), 1.0)
-    seen = slowdowns(members[20:])[..., LEVELS.index(0.5)]
-    np.testing.assert_allclose(seen, np.exp(0.9), rtol=0.15)
+    predicted = slowdowns(members[20:])[..., LEVELS.index(0.5)]
+    np.testing.assert_allclose(predicted, np.exp(0.9), rtol=0.15)
 
 
 def test_the_interference_onnx_equals_torch(together):

@@ -71,11 +71,11 @@ def own_margins(*margins) -> Margins:
     raw = np.ones((len(margins), len(COLUMNS)))
     raw[:, IDENTITY] = DEVICES[: len(margins)]
     known = transform_features(raw, "full")[:, IDENTITY].tolist()
-    own = tuple((tuple(who), margin) for who, margin in zip(known, margins, strict=True))
+    own = tuple((tuple(identity), margin) for identity, margin in zip(known, margins, strict=True))
     return Margins(NARROW, {}, own)
 
 
-def asked(n: int = 200) -> torch.Tensor:
+def make_rows(n: int = 200) -> torch.Tensor:
     raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
     raw[:5, select_inputs(QUANTITIES["step_time"].inputs, "full").components] = 0
     return torch.from_numpy(raw).float()
@@ -90,21 +90,21 @@ def assert_same(one, other, x) -> None:
 @pytest.mark.parametrize("name", solo_quantities())
 def test_a_fused_predictor_gives_the_same_quantiles(name, members):
     one = predictor(name, members, own_margins(WIDE, CROSSING))
-    assert_same(one, FusedScalar(one), asked())
+    assert_same(one, FusedScalar(one), make_rows())
 
 
 def test_members_with_different_standardizers_are_fused():
     one = predictor("step_time", 3, own_margins(), alike=False)
-    assert_same(one, FusedScalar(one), asked())
+    assert_same(one, FusedScalar(one), make_rows())
 
 
 @pytest.mark.parametrize("margin", [NARROW, CROSSING, WIDE])
 def test_fused_quantiles_stay_ordered_with_any_margin(margin):
     one = predictor("memory", 2, Margins(margin, {}))
-    folded = FusedScalar(one)(asked()).detach()
+    fused = FusedScalar(one)(make_rows()).detach()
 
-    assert (folded.diff(dim=1) >= 0).all()
-    assert_same(one, FusedScalar(one), asked())
+    assert (fused.diff(dim=1) >= 0).all()
+    assert_same(one, FusedScalar(one), make_rows())
 
 
 def test_a_row_that_matches_two_devices_gets_the_mean_of_their_margins():
@@ -119,7 +119,7 @@ def test_a_row_that_matches_two_devices_gets_the_mean_of_their_margins():
 
 def test_nan_features_give_nan_quantiles():
     one = predictor("step_time", 2, own_margins())
-    x = asked(3)
+    x = make_rows(3)
     x[1, select_inputs(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
 
     assert FusedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
@@ -133,7 +133,7 @@ def session(content: bytes, tmp_path=None) -> ort.InferenceSession:
 
 
 def exported(module) -> bytes:
-    return export(module, {"features": (asked(2), ("rows",))})
+    return export(module, {"features": (make_rows(2), ("rows",))})
 
 
 def test_an_exported_predictor_has_few_operators(tmp_path):
@@ -193,14 +193,14 @@ def together(members: int, margins: Margins, *, alike=True) -> InterferencePredi
 def test_a_fused_interference_predictor_gives_the_same_slowdowns(members, alike):
     known = ((8.0, 4.4), NARROW), ((8.0, 4.41), CROSSING), ((7.0, 2.5), WIDE)
     one = together(members, Margins(CROSSING, {}, known), alike=alike)
-    asked = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
-    for start, (who, _) in enumerate(known):
-        asked[start::5][..., MEMBER_IDENTITY] = torch.tensor(who)
+    members = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
+    for start, (identity, _) in enumerate(known):
+        members[start::5][..., MEMBER_IDENTITY] = torch.tensor(identity)
     mask = torch.ones(60, 4)
     mask[::3, 3], mask[::4, 1:] = 0, 0
-    asked = asked * mask[..., None]
+    members = members * mask[..., None]
     with torch.no_grad():
-        expected, found = one(asked, mask), FusedInterference(one)(asked, mask)
+        expected, found = one(members, mask), FusedInterference(one)(members, mask)
 
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
     assert (found[::4, 0] == 1).all()
@@ -228,16 +228,16 @@ def test_co_locations_are_routed_to_the_networks_of_their_device_class(tmp_path)
     onnx_file = session(content, tmp_path)
 
     for capabilities in ([8.0, 0.0, 7.0], [8.0], [0.0, 0.0], []):
-        asked = torch.randn(len(capabilities), 3, len(MEMBER_COLUMNS))
-        asked[..., capability] = torch.tensor(capabilities)[:, None]
+        members = torch.randn(len(capabilities), 3, len(MEMBER_COLUMNS))
+        members[..., capability] = torch.tensor(capabilities)[:, None]
         mask = torch.ones(len(capabilities), 3)
         mask[::2, 2] = 0
-        asked = asked * mask[..., None]
-        inputs = {"members": asked.numpy(), "mask": mask.numpy()}
+        members = members * mask[..., None]
+        inputs = {"members": members.numpy(), "mask": mask.numpy()}
         found = onnx_file.run(["quantiles"], inputs)[0]
         with torch.no_grad():
-            expected = [module(asked[i : i + 1], mask[i : i + 1]) for i in range(len(asked))]
-        whole = np.concatenate([np.empty((0, 3, len(LEVELS))), *expected])
-        np.testing.assert_allclose(found, whole, rtol=1e-5)
+            expected = [module(members[i : i + 1], mask[i : i + 1]) for i in range(len(members))]
+        expected_rows = np.concatenate([np.empty((0, 3, len(LEVELS))), *expected])
+        np.testing.assert_allclose(found, expected_rows, rtol=1e-5)
     branch = onnx.load(tmp_path / "optimized.onnx").graph.node[-1].attribute[0].g
     assert len(branch.node) <= 90

@@ -65,15 +65,15 @@ def test_layout_inputs_are_those_of_zero_shares_for_contiguous_images(fitted):
     raw, _, stack = fitted
     nothing = raw.copy()
     nothing[:, INPUTS.layout_columns] = 0
-    seen, empty = (
+    found, empty = (
         stack.read(torch.from_numpy(transform_features(m, "full")).float()) for m in (raw, nothing)
     )
     again, is_nhwc = len(INPUTS.columns), raw[:, LAYOUT] == 1
 
-    torch.testing.assert_close(seen[~is_nhwc, again:], empty[~is_nhwc, again:])
+    torch.testing.assert_close(found[~is_nhwc, again:], empty[~is_nhwc, again:])
     position = INPUTS.columns.index(SHARE)
     second = again + INPUTS.layout_columns.index(SHARE)
-    torch.testing.assert_close(seen[is_nhwc, second], seen[is_nhwc, position])
+    torch.testing.assert_close(found[is_nhwc, second], found[is_nhwc, position])
 
 
 def test_the_effect_of_the_layout_is_learnt_and_exported(fitted, tmp_path):
@@ -81,7 +81,7 @@ def test_the_effect_of_the_layout_is_learnt_and_exported(fitted, tmp_path):
     write_networks(TrainedNetworks(stack, MARGINS), tmp_path / "it.npz")
     again = read_scalar_networks(tmp_path / "it.npz").stack
     x = transform_features(raw, "full")
-    learnt = TARGET.to_measured(predict_quantiles(stack, x)[0], raw)
+    expected = TARGET.to_measured(predict_quantiles(stack, x)[0], raw)
     content = export(
         ScalarPredictor(again, TARGET, NONE),
         {"features": (torch.from_numpy(raw[:2]).float(), ("rows",))},
@@ -89,6 +89,6 @@ def test_the_effect_of_the_layout_is_learnt_and_exported(fitted, tmp_path):
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
 
     middle = LEVELS.index(0.5)
-    assert np.median(np.abs(learnt[:, middle] / measured - 1)) < 0.03
+    assert np.median(np.abs(expected[:, middle] / measured - 1)) < 0.03
     np.testing.assert_array_equal(predict_quantiles(again, x), predict_quantiles(stack, x))
-    np.testing.assert_allclose(found, learnt, rtol=2e-4)
+    np.testing.assert_allclose(found, expected, rtol=2e-4)

@@ -30,7 +30,9 @@ SHA256 = hashlib.sha256(TABLE).hexdigest()
 HELD_OUT = next(f"job-{i}" for i in range(99) if job_folds([f"job-{i}"])[0] == HELD_OUT_FOLD)
 
 
-def learnt(*campaigns: str, machine="m1", through: BaseRelease | None = None) -> TrainingData:
+def make_training_data(
+    *campaigns: str, machine="m1", through: BaseRelease | None = None
+) -> TrainingData:
     folders = [
         CampaignFolder(f"data/profiles/{name}", (name,), {"executions": TableFile(9, SHA256)})
         for name in campaigns
@@ -43,11 +45,13 @@ def learnt(*campaigns: str, machine="m1", through: BaseRelease | None = None) ->
 def made(tmp_path_factory, make_release):
     """Releases by name, in order of registration."""
     root = tmp_path_factory.mktemp("made")
-    of_networks = BaseRelease("0123456789ab", {"step_time-gpu": "9" * 64}, learnt("gavel"))
-    told = {
+    base_release = BaseRelease(
+        "0123456789ab", {"step_time-gpu": "9" * 64}, make_training_data("gavel")
+    )
+    result = {
         "older": None,
-        "clean": learnt("good"),
-        "faulty": learnt("good", "bad", through=of_networks),
+        "clean": make_training_data("good"),
+        "faulty": make_training_data("good", "bad", through=base_release),
     }
     jobs = {"clean": ["resnet"], "faulty": ["resnet", "gpt"]}
     return {
@@ -57,7 +61,7 @@ def made(tmp_path_factory, make_release):
             training_data=one and one.as_json(),
             trained_on=[job_digest(job) for job in jobs.get(name, ())],
         )
-        for name, one in told.items()
+        for name, one in result.items()
     }
 
 
@@ -165,17 +169,17 @@ def found(call, *arguments):
     return json.loads(call("trained-on", *arguments, "--json"))
 
 
-def taught(call, *arguments):
+def trained_rows(call, *arguments):
     return {one["version"]: one["taught"] for one in found(call, *arguments)["releases"]}
 
 
 def test_releases_trained_on_a_campaign_are_listed_with_a_remedy(call, made):
-    told = found(call, "bad")
+    result = found(call, "bad")
 
-    assert [one["version"] for one in told["releases"]] == [3, 2, 1]
-    assert [one["is_known"] for one in told["releases"]] == [True, True, False]
-    assert taught(call, "bad") == {3: 25, 2: 0, 1: 0}
-    assert told["remedy"] == (
+    assert [one["version"] for one in result["releases"]] == [3, 2, 1]
+    assert [one["is_known"] for one in result["releases"]] == [True, True, False]
+    assert trained_rows(call, "bad") == {3: 25, 2: 0, 1: 0}
+    assert result["remedy"] == (
         f"champion {made['faulty'].release_id} was trained on 25 of these rows: version 2 is the "
         f"newest that was not, run `presage models promote {made['clean'].release_id} --force "
         "--reason TEXT`; "
@@ -201,8 +205,8 @@ def test_the_remedy_after_a_bad_promotion_is_a_rollback(call, made, uri):
     registry.promote(1, verdict="forced", by="ada@lab")
     registry.promote(2)
     registry.promote(3, verdict="forced", by="ada@lab")  # 2 is withdrawn now, for some reason
-    told = found(call, "bad")["remedy"]
-    assert "version 2 was not, but it was withdrawn: see `presage models history`" in told
+    result = found(call, "bad")["remedy"]
+    assert "version 2 was not, but it was withdrawn: see `presage models history`" in result
 
 
 @pytest.mark.parametrize(
@@ -241,9 +245,9 @@ def test_a_release_with_missing_files_is_reported_as_unknown(call, uri, made):
         f"artifacts/{registry.resolve(2).run_id}/artifacts/release/release.json"
     )
     lost.unlink()
-    told = found(call, "bad")["releases"]
+    result = found(call, "bad")["releases"]
 
-    assert [(one["version"], one["is_known"]) for one in told] == [
+    assert [(one["version"], one["is_known"]) for one in result] == [
         (3, True),
         (2, False),
         (1, False),
@@ -252,22 +256,22 @@ def test_a_release_with_missing_files_is_reported_as_unknown(call, uri, made):
 
 def test_usage_can_be_filtered_by_folder_machine_and_job(call):
     for name in ("data/profiles/bad/", "./data/profiles/bad", Path.cwd() / "data/profiles/bad"):
-        assert taught(call, name) == taught(call, "bad")
-    assert taught(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
-    assert taught(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
-    assert taught(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
-    assert taught(call, "good", "--job", "resnet") == {3: 1, 2: 1, 1: 0}
+        assert trained_rows(call, name) == trained_rows(call, "bad")
+    assert trained_rows(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
+    assert trained_rows(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
+    assert trained_rows(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
+    assert trained_rows(call, "good", "--job", "resnet") == {3: 1, 2: 1, 1: 0}
     assert (
         "was trained on this job: version 2 is the newest" in found(call, "--job", "gpt")["remedy"]
     )
-    assert taught(call, "--job", HELD_OUT) == {3: 0, 2: 0, 1: 0}
+    assert trained_rows(call, "--job", HELD_OUT) == {3: 0, 2: 0, 1: 0}
     assert "is held out: no release is trained on it" in found(call, "--job", HELD_OUT)["remedy"]
 
 
 def test_rows_of_a_base_release_are_reported_with_its_id(call, made):
-    told = found(call, "gavel")
-    assert told["releases"][0]["rows"][0]["through"] == "0123456789ab"
-    assert "came with the networks of release 0123456789ab" in told["remedy"]
+    result = found(call, "gavel")
+    assert result["releases"][0]["rows"][0]["through"] == "0123456789ab"
+    assert "came with the networks of release 0123456789ab" in result["remedy"]
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ def test_degradation_is_relative_to_solo_speed():
 
 def test_the_interference_loss_is_a_weighted_mean_over_victims():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
-    told = net(torch.randn(1, 5, 3, 6), torch.ones(5, 3))
-    losses = pinball_loss(told, torch.rand(1, 5, 3), torch.tensor(LEVELS)).flatten(1)
+    quantiles = net(torch.randn(1, 5, 3, 6), torch.ones(5, 3))
+    losses = pinball_loss(quantiles, torch.rand(1, 5, 3), torch.tensor(LEVELS)).flatten(1)
     weights = torch.randint(1, 4, (1, 15))
     repeated = losses.repeat_interleave(weights[0], dim=1)
 

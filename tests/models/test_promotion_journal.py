@@ -63,8 +63,8 @@ def test_valid_entries_form_a_chain_that_later_entries_do_not_change(entries):
 
     assert [e.follows for e in chain] == [NO_ENTRY, *(e.number for e in chain)][: len(chain)]
     for known in range(len(entries) + 1):  # what a reader saw stays what it was
-        seen = valid_entries(entries[:known])
-        assert seen == chain[: len(seen)]
+        last = valid_entries(entries[:known])
+        assert last == chain[: len(last)]
 
 
 # In a registry ---------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def test_every_change_is_an_entry_with_author_versions_and_reason(five):
     five.promote(3, verdict="forced", reason="a customer waits", by="ada@lab")
     five.rollback(reason="it was slow")
 
-    told = [(e.verdict, e.from_version, e.to_version, e.reason) for e in five.journal()]
-    assert told == [
+    rows = [(e.verdict, e.from_version, e.to_version, e.reason) for e in five.journal()]
+    assert rows == [
         ("gate", None, 1, ""),
         ("gate", 1, 2, "22 of 40 figures are better"),
         ("forced", 2, 3, "a customer waits"),
@@ -160,18 +160,18 @@ def test_every_change_is_an_entry_with_author_versions_and_reason(five):
 
 
 def test_an_outdated_decision_fails_and_names_the_winner(five):
-    seen = five.reconcile()
+    last = five.reconcile()
     five.promote(2, by="grace@lab", reason="better")
 
     with pytest.raises(RegistryError, match=r"first, by grace@lab at .*entry 2, gate: better"):
-        five.promote(3, follows=seen)
+        five.promote(3, follows=last)
     assert aliases(five) == {"champion": 2, "previous": 1}
 
     # The same where both had looked before either wrote.
     client = MlflowClient(tracking_uri=five.uri, registry_uri=five.uri)
     move = Move(1, "", 4, "", GATE, "", "", withdraws=False)
     with pytest.raises(RegistryError, match="first, by grace@lab"):
-        commit_move(client, move, seen)
+        commit_move(client, move, last)
     assert len(client.search_model_versions(f"name='{JOURNAL}'")) == 3
     assert len(five.journal()) == 2
     assert agree(five)
@@ -191,31 +191,31 @@ def test_an_entry_sent_twice_is_recognized_by_its_token(five, monkeypatch):
     assert agree(five)
 
 
-def together(*doings: Callable[[Barrier], str], folder: Path) -> list[str]:
+def together(*actions: Callable[[Barrier], str], folder: Path) -> list[str]:
     """Return the outputs of several processes that start at the same moment."""
-    barrier = FORKS.Barrier(len(doings))
+    barrier = FORKS.Barrier(len(actions))
     processes = [
-        FORKS.Process(target=_say, args=(folder / f"said-{i}", doing, barrier))
-        for i, doing in enumerate(doings)
+        FORKS.Process(target=_write_reply, args=(folder / f"said-{i}", action, barrier))
+        for i, action in enumerate(actions)
     ]
     for process in processes:
         process.start()
     for process in processes:
         process.join(240)
         assert process.exitcode == 0
-    return [(folder / f"said-{i}").read_text() for i in range(len(doings))]
+    return [(folder / f"said-{i}").read_text() for i in range(len(actions))]
 
 
-def _say(said: Path, doing: Callable[[Barrier], str], barrier: Barrier) -> None:
-    said.write_text(doing(barrier))
+def _write_reply(replies: Path, action: Callable[[Barrier], str], barrier: Barrier) -> None:
+    replies.write_text(action(barrier))
 
 
 def promote(uri: str, version: int, barrier: Barrier) -> str:
     registry = Registry(uri)
-    seen = registry.reconcile()
+    last = registry.reconcile()
     barrier.wait(120)
     try:
-        registry.promote(version, follows=seen, by=f"process {version}")
+        registry.promote(version, follows=last, by=f"process {version}")
     except RegistryError as error:
         return str(error)
     return "won"
@@ -234,13 +234,13 @@ def delete(uri: str, version: int, barrier: Barrier) -> str:
 
 def test_of_concurrent_promotions_one_wins_and_the_others_fail(shared, tmp_path):
     versions = range(2, VERSIONS + 1)
-    told = together(*(partial(promote, shared, version) for version in versions), folder=tmp_path)
-    said = dict(zip(versions, told, strict=True))
+    rows = together(*(partial(promote, shared, version) for version in versions), folder=tmp_path)
+    replies = dict(zip(versions, rows, strict=True))
 
-    winners = [version for version, words in said.items() if words == "won"]
-    assert len(winners) == 1, said
-    for version in said.keys() - set(winners):
-        assert f"was made champion first, by process {winners[0]}" in said[version], said
+    winners = [version for version, words in replies.items() if words == "won"]
+    assert len(winners) == 1, replies
+    for version in replies.keys() - set(winners):
+        assert f"was made champion first, by process {winners[0]}" in replies[version], replies
     registry = Registry(shared)
     assert [e.to_version for e in registry.journal()] == [1, *winners]
     assert aliases(registry) == {"champion": winners[0], "previous": 1}
@@ -249,8 +249,8 @@ def test_of_concurrent_promotions_one_wins_and_the_others_fail(shared, tmp_path)
 
 def _die(uri: str, step: str, method: str) -> None:
     setattr(promotion, step, lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
-    who = {"by": "the one that died"} if method == "promote" else {}
-    getattr(Registry(uri), method)(2, **who)
+    options = {"by": "the one that died"} if method == "promote" else {}
+    getattr(Registry(uri), method)(2, **options)
 
 
 def die(uri: str, step: str, method: str = "promote") -> None:
@@ -321,8 +321,8 @@ def test_a_registry_without_a_journal_gets_one(five):
     assert five.journal() == []
     five.promote(2)
 
-    told = [(e.verdict, e.from_version, e.to_version) for e in five.journal()]
-    assert told == [("outside", None, 1), ("gate", 1, 2)]
+    rows = [(e.verdict, e.from_version, e.to_version) for e in five.journal()]
+    assert rows == [("outside", None, 1), ("gate", 1, 2)]
     assert aliases(five) == {"champion": 2, "previous": 1}
 
 
@@ -410,8 +410,8 @@ def test_a_recorded_deletion_precedes_later_promotions(five, monkeypatch):
     five.delete(2)  # its own hand comes late
 
     assert not exists(five, 2, run_id)
-    told = [(e.verdict, e.to_version, e.deletes, e.done) for e in five.journal()][1:3]
-    assert told == [("deletion", None, 2, True), ("outside", 4, None, True)]
+    rows = [(e.verdict, e.to_version, e.deletes, e.done) for e in five.journal()][1:3]
+    assert rows == [("deletion", None, 2, True), ("outside", 4, None, True)]
     assert aliases(five) == {"champion": 3, "previous": 4}
     assert agree(five)
 
@@ -432,27 +432,27 @@ def test_the_next_process_completes_the_deletion_of_a_killed_one(five, step):
 def test_a_deletion_moves_no_alias_and_invalidates_no_earlier_decision(five):
     five.promote(2)
     five.promote(3)
-    seen = five.reconcile()
+    last = five.reconcile()
     five.delete(5)
     # A hand that comes late is corrected by the last move; the deletion says nothing of it.
     MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
     five.reconcile()
     assert aliases(five) == {"champion": 3, "previous": 2}
 
-    five.promote(4, follows=seen)
+    five.promote(4, follows=last)
     assert aliases(five) == {"champion": 4, "previous": 3}
     assert five.rollback().version == 3
-    told = [e.verdict for e in five.journal()]
-    assert told == ["gate", "gate", "gate", "deletion", "gate", "rollback"]
+    rows = [e.verdict for e in five.journal()]
+    assert rows == ["gate", "gate", "gate", "deletion", "gate", "rollback"]
     assert agree(five)
 
 
 def test_of_a_concurrent_promotion_and_deletion_one_happens(shared, tmp_path):
     run_id = Registry(shared).resolve(2).run_id
-    said = together(partial(promote, shared, 2), partial(delete, shared, 2), folder=tmp_path)
+    replies = together(partial(promote, shared, 2), partial(delete, shared, 2), folder=tmp_path)
 
-    won = [words == "won" for words in said]
-    assert sum(won) == 1, said
+    won = [words == "won" for words in replies]
+    assert sum(won) == 1, replies
     registry = Registry(shared)
     assert exists(registry, 2, run_id) == won[0]
     assert aliases(registry) == ({"champion": 2, "previous": 1} if won[0] else {"champion": 1})
@@ -473,8 +473,8 @@ def register(uri: str, folder: Path, barrier: Barrier) -> str:
 
 def test_concurrent_registrations_create_one_version(five, make_release, tmp_path):
     release = make_release(tmp_path / "release", data_digest="9" * 64)
-    said = together(*[partial(register, five.uri, release.folder)] * 2, folder=tmp_path)
+    replies = together(*[partial(register, five.uri, release.folder)] * 2, folder=tmp_path)
 
-    assert said == ["6", "6"]
+    assert replies == ["6", "6"]
     assert [r.version for r in five.versions()] == [1, 2, 3, 4, 5, 6]
     assert five.download(6, tmp_path / "download").release_id == release.release_id

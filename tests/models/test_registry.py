@@ -68,12 +68,12 @@ def test_a_run_has_the_provenance_and_plots_of_a_release(registry, make_release,
 
     rows = [{"campaign": "lab", "machine": "m", "device_class": "gpu"}]
     counts = ("executions", "colocations", "held_out_executions", "held_out_colocations")
-    told = {"folders": [], "rows": [row | dict.fromkeys(counts, 1) for row in rows]}
+    data = {"folders": [], "rows": [row | dict.fromkeys(counts, 1) for row in rows]}
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "memory.png").write_bytes(b"a picture")
     params = {"train": {"hidden": [32, 64], "of the %": 0.5}, "x" * 9: "y" * 9000}
     origin = Origin("ada", "c0ffee", ("a.py", "b.py"), "the lock", params, tmp_path / "plots")
-    release = make_release(tmp_path / "release", training_data=told)
+    release = make_release(tmp_path / "release", training_data=data)
     registry.register(release, {}, lambda: origin)
 
     client = MlflowClient(tracking_uri=uri)

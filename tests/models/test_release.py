@@ -157,9 +157,9 @@ def test_interval_levels_are_found_by_coverage(tmp_path):
 def test_co_locations_with_a_held_out_member_are_not_in_training():
     names = [f"job-{i}" for i in range(40)]
     folds = job_folds(names)
-    seen = [name for name, fold in zip(names, folds, strict=True) if fold != HELD_OUT_FOLD]
+    training = [name for name, fold in zip(names, folds, strict=True) if fold != HELD_OUT_FOLD]
     held_out = next(name for name, fold in zip(names, folds, strict=True) if fold == HELD_OUT_FOLD)
-    members = {"two": seen[:2], "three": [*seen[:2], held_out]}
+    members = {"two": training[:2], "three": [*training[:2], held_out]}
     rows = [(name, job, len(jobs)) for name, jobs in members.items() for job in jobs]
     table = pd.DataFrame(rows, columns=["colocation", "job_id", "members"])
 

@@ -65,8 +65,8 @@ def scored(memory=None, **changes):
 
 
 def verdict(decision, metric, slice_name=""):
-    wanted = ("memory", metric, slice_name)
-    return next(r.verdict for r in decision.rows if (r.predictor, r.metric, r.slice_name) == wanted)
+    key = ("memory", metric, slice_name)
+    return next(r.verdict for r in decision.rows if (r.predictor, r.metric, r.slice_name) == key)
 
 
 @pytest.fixture
@@ -171,8 +171,8 @@ def test_the_standard_error_of_a_mean_is_the_textbook_one():
     found = next(
         iter(paired_changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99))
     )
-    of_row = (np.abs(new.median - new.measured) - np.abs(old.median - old.measured)) / old.measured
-    job_mean = 100 * of_row.reshape(40, 3).mean(axis=1)
+    rise = (np.abs(new.median - new.measured) - np.abs(old.median - old.measured)) / old.measured
+    job_mean = 100 * rise.reshape(40, 3).mean(axis=1)
 
     assert found.metric == "mape"
     assert found.rise_error == pytest.approx(job_mean.std(ddof=1) / np.sqrt(40), rel=0.02)
@@ -240,7 +240,7 @@ def test_fewer_jobs_in_domain_is_worse_and_more_is_not_better(policy):
     fewer = decide(scored(home), scored(half), policy)
 
     assert verdict(fewer, "in_domain") == "worse"
-    assert "memory in_domain is 50, at least 90 is asked" in fewer.reason
+    assert "memory in_domain is 50, at least 90 is required" in fewer.reason
     assert verdict(decide(scored(half), scored(home), policy), "in_domain") == "within"
 
 
@@ -300,8 +300,8 @@ def test_only_held_out_jobs_are_scored(releases, tables):
 
     solo, interference = (table.copy() for table in tables)
     for table, column in ((solo, "memory_peak_bytes"), (interference, "slowdown")):
-        seen = job_folds(list(table["job_id"])) != HELD_OUT_FOLD
-        table.loc[seen, column] = 1e9
+        training = job_folds(list(table["job_id"])) != HELD_OUT_FOLD
+        table.loc[training, column] = 1e9
     before, after = (
         score_release(releases["good"], *given).figures()
         for given in (tables, (solo, interference))
@@ -541,9 +541,9 @@ def test_a_dry_run_prints_the_table_and_changes_nothing(run, registry, releases,
     capsys.readouterr()
     run(releases["good"], "--dry-run")
 
-    said = capsys.readouterr().out
-    assert "gate, on the held-out jobs" in said
-    assert f"nothing was changed: release {releases['good'].release_id} promoted: " in said
+    output = capsys.readouterr().out
+    assert "gate, on the held-out jobs" in output
+    assert f"nothing was changed: release {releases['good'].release_id} promoted: " in output
     assert before == (
         registry.versions(), registry.journal(), (tmp_path / "decision.json").read_bytes()
     )  # fmt: skip
@@ -557,13 +557,15 @@ def test_the_decision_table_is_stored_in_mlflow_and_for_dvc(run, registry, relea
     decided = json.loads(run(releases["good"]))
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("presage").experiment_id
-    told = client.search_runs([experiment], "tags.outcome = 'promoted' and tags.champion != ''")[0]
-    table = load_dict(f"{told.info.artifact_uri}/table.json")
+    run_info = client.search_runs(
+        [experiment], "tags.outcome = 'promoted' and tags.champion != ''"
+    )[0]
+    table = load_dict(f"{run_info.info.artifact_uri}/table.json")
 
     assert len(client.search_runs([experiment])) == 2  # one of each release
-    assert told.data.tags["release_id"] == releases["good"].release_id
-    assert told.data.tags["reason"] == decided["reason"]
-    assert told.data.metrics["challenger.memory.mape"] == pytest.approx(
+    assert run_info.data.tags["release_id"] == releases["good"].release_id
+    assert run_info.data.tags["reason"] == decided["reason"]
+    assert run_info.data.metrics["challenger.memory.mape"] == pytest.approx(
         decided["figures"]["memory"]["mape"], rel=1e-3
     )
     assert len(table) == sum(decided["verdicts"].values()) >= len(decided["rows"])
@@ -577,19 +579,19 @@ def test_a_champion_promoted_by_a_person_stays_whatever_the_gate_decided(run, re
     registry.promote(2, verdict="forced", by="ada@lab")
 
     for _ in range(2):
-        told = json.loads(run(releases["poor"]))
-        assert told["outcome"] == "promoted"
-        assert told["reason"] == (
+        decided = json.loads(run(releases["poor"]))
+        assert decided["outcome"] == "promoted"
+        assert decided["reason"] == (
             f"promoted by a person; the gate had decided: {refused['reason']}"
         )
-        assert told["rows"] == refused["rows"]
+        assert decided["rows"] == refused["rows"]
 
 
 def test_a_champion_trained_on_held_out_jobs_is_not_comparable(
     run, registry, releases, make_release, tables, tmp_path
 ):
-    seen = [job_digest(job) for job in tables[0]["job_id"]]
-    flattered = make_release(tmp_path / "flattered", trained_on=seen)
+    training = [job_digest(job) for job in tables[0]["job_id"]]
+    flattered = make_release(tmp_path / "flattered", trained_on=training)
     registry.promote(registry.register(flattered, {}))
     content = json.loads(run(releases["poor"]))
 

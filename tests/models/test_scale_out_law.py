@@ -54,12 +54,12 @@ def test_fitting_recovers_the_constants():
 
 def test_hidden_rows_do_not_affect_a_member_of_the_law():
     compute_s, gradients, spreads, steps = known_steps(np.random.default_rng(0), rows=60)
-    seen = np.ones((1, 60))
-    seen[0, 40:] = 0
+    weights = np.ones((1, 60))
+    weights[0, 40:] = 0
     other = np.where(np.arange(60) >= 40, 7 * steps, steps)
 
     first, again = (
-        fit_step_times(compute_s[None], gradients, spreads, ["job"] * 60, y, seen)
+        fit_step_times(compute_s[None], gradients, spreads, ["job"] * 60, y, weights)
         for y in (steps, other)
     )
 

@@ -40,7 +40,9 @@ own = st.builds(
 beginnings = st.builds(
     BaseRelease, names, st.dictionaries(names, names, max_size=2), st.none() | own
 )
-told = st.builds(lambda one, before: replace(one, base_release=before), own, st.none() | beginnings)
+training_data = st.builds(
+    lambda one, before: replace(one, base_release=before), own, st.none() | beginnings
+)
 
 NETWORKS = BaseRelease(
     "ac98ca1622a9",
@@ -56,7 +58,7 @@ AS_JSON = EXAMPLE.as_json()
 RENAMED = replace(EXAMPLE.folders[0], folder="elsewhere")
 
 
-@given(told)
+@given(training_data)
 def test_training_data_survives_a_round_trip(one):
     assert parse_training_data(json.loads(json.dumps(one.as_json()))) == one
     assert parse_training_data(one.as_json()) == one

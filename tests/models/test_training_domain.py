@@ -58,7 +58,7 @@ def test_different_time_shares_are_out_of_domain_with_a_reason(domain):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"precision": "fp16"}, "no job was measured in fp16"),
         ({"features": rows(0.4, unknown_ops=3)}, "3 operators are of no known kind"),
@@ -68,17 +68,17 @@ def test_different_time_shares_are_out_of_domain_with_a_reason(domain):
         ),
     ],
 )
-def test_other_reasons_to_be_out_of_domain(domain, changes, said):
-    assert reason(domain, **{"features": rows(0.4)} | changes) == said
+def test_other_reasons_to_be_out_of_domain(domain, changes, expected):
+    assert reason(domain, **{"features": rows(0.4)} | changes) == expected
 
 
 def test_a_domain_survives_a_round_trip(domain):
     again = parse_domain(json.loads(json.dumps(domain.as_json())))
 
     assert again == domain
-    asked = rows(0.1, 0.35, 0.7)
-    assert again.reasons(asked, precision_codes(["fp32"] * 3)) == domain.reasons(
-        asked, precision_codes(["fp32"] * 3)
+    jobs = rows(0.1, 0.35, 0.7)
+    assert again.reasons(jobs, precision_codes(["fp32"] * 3)) == domain.reasons(
+        jobs, precision_codes(["fp32"] * 3)
     )
 
 
@@ -107,7 +107,7 @@ def by_class(domain) -> dict[str, Domain]:
     return {"processor": domain, "gpu": fit_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
 
 
-ASKED = st.fixed_dictionaries(
+JOBS = st.fixed_dictionaries(
     {
         "share": st.floats(0, 1),
         "precision": st.sampled_from(PRECISIONS),
@@ -118,21 +118,19 @@ ASKED = st.fixed_dictionaries(
 )
 
 
-@given(
-    asked=st.lists(ASKED, min_size=1, max_size=20), known=st.sets(st.sampled_from(DEVICE_CLASSES))
-)
+@given(jobs=st.lists(JOBS, min_size=1, max_size=20), known=st.sets(st.sampled_from(DEVICE_CLASSES)))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_row_is_in_domain_exactly_if_it_has_no_reason(by_class, asked, known):
+def test_a_row_is_in_domain_exactly_if_it_has_no_reason(by_class, jobs, known):
     domains = {name: by_class[name] for name in known}
-    features = np.concatenate([features_of(**one) for one in asked])
-    precisions = precision_codes(one["precision"] for one in asked)
+    features = np.concatenate([features_of(**one) for one in jobs])
+    precisions = precision_codes(one["precision"] for one in jobs)
 
     why = explain_out_of_domain(domains, features, precisions)
-    at_home = contains(domains, features, precisions)
+    in_domain = contains(domains, features, precisions)
 
-    assert at_home.tolist() == [not reason for reason in why]
-    alone = [contains(domains, features[[i]], precisions[[i]])[0] for i in range(len(asked))]
-    assert at_home.tolist() == alone
+    assert in_domain.tolist() == [not reason for reason in why]
+    one_by_one = [contains(domains, features[[i]], precisions[[i]])[0] for i in range(len(jobs))]
+    assert in_domain.tolist() == one_by_one
 
 
 def features_of(share, precision, **changes):
@@ -151,10 +149,10 @@ def test_all_jobs_on_an_unmeasured_device_class_are_out_of_domain(domain):
 
 
 def test_rows_beyond_one_chunk_give_the_same_result(domain, monkeypatch):
-    asked = rows(*np.linspace(0, 1, 50))
+    jobs = rows(*np.linspace(0, 1, 50))
     codes = precision_codes(["fp32"] * 50)
-    at_once = domain.contains(asked, codes)
+    at_once = domain.contains(jobs, codes)
     monkeypatch.setattr("presage.models.calibration.training_domain.ROWS_AT_ONCE", 7)
 
     assert 0 < at_once.sum() < 50
-    assert np.array_equal(domain.contains(asked, codes), at_once)
+    assert np.array_equal(domain.contains(jobs, codes), at_once)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 REGISTRY = "sqlite:///data/registry/mlflow.db"
 FAMILIES = ("gnn", "mlp", "neumf", "vgg")
 FEATURES, MODELS = ("--features", "data/features"), ("--models", "data/models")
-# Each stage's arguments, what it makes, and the file without which that is not whole.
+# Each stage's arguments, its output, and the file without which the output is incomplete.
 WORK: dict[str, tuple[tuple[str, ...], str, str]] = {
     "ingest": (("--profiles", "data/profiles", "--to"), "data/outcomes/tables", "jobs.parquet"),
     "featurize": (("data/profiles/cpu-2", "--target"), "data/features", "solo.parquet"),
@@ -63,8 +63,8 @@ def run() -> Iterator[Run]:
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        asked, answers = process.stdin, process.stdout
-        assert asked is not None
+        requests, answers = process.stdin, process.stdout
+        assert requests is not None
         assert answers is not None
 
         def ask(
@@ -72,14 +72,14 @@ def run() -> Iterator[Run]:
         ) -> dict[str, Any]:
             arguments = [*WORK[stage][0], WORK[stage][1]]
             question = {"stage": stage, "arguments": arguments, "folder": str(folder)}
-            asked.write(json.dumps({**question, "at": at, "after_s": after_s}) + "\n")
-            asked.flush()
+            requests.write(json.dumps({**question, "at": at, "after_s": after_s}) + "\n")
+            requests.flush()
             began_s = time.monotonic()
             answer: dict[str, Any] = json.loads(answers.readline())
             return answer | {"taken_s": time.monotonic() - began_s}
 
         yield ask
-        asked.close()
+        requests.close()
         process.wait(timeout=30)
 
 
@@ -114,17 +114,18 @@ def test_a_killed_stage_leaves_complete_outputs_and_repeats_with_equal_bytes(
     stage, calm, run, tmp_path, monkeypatch
 ):
     draw = random.Random(stage)
-    made, whole = WORK[stage][1:]
+    made, marker = WORK[stage][1:]
     folder = tmp_path / "workspace"
     shutil.copytree(calm, folder)
-    target, wanted = folder / made, content(calm / made)
-    told = json.loads((calm / "done.json").read_text())[stage]
+    target, expected = folder / made, content(calm / made)
+    complete_run = json.loads((calm / "done.json").read_text())[stage]
     kills = KILLS.get(stage, MOST_KILLS)
     points: list[dict[str, Any]] = [
-        {"at": at} for at in draw.sample(range(told["changes"]), min(kills, told["changes"]))
+        {"at": at}
+        for at in draw.sample(range(complete_run["changes"]), min(kills, complete_run["changes"]))
     ]
-    points += [{"after_s": draw.uniform(0, told["taken_s"])} for _ in range(kills // 3)]
-    earlier = dict.fromkeys(wanted, EARLIER)
+    points += [{"after_s": draw.uniform(0, complete_run["taken_s"])} for _ in range(kills // 3)]
+    earlier = dict.fromkeys(expected, EARLIER)
 
     shutil.rmtree(folder / "data/registry")
     for number, point in enumerate(points):
@@ -133,7 +134,7 @@ def test_a_killed_stage_leaves_complete_outputs_and_repeats_with_equal_bytes(
         if number % 2:
             before = earlier
             for name, written in earlier.items():
-                path = target / name if whole else target
+                path = target / name if marker else target
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(written)
         died = run(stage, folder, **point)
@@ -141,12 +142,12 @@ def test_a_killed_stage_leaves_complete_outputs_and_repeats_with_equal_bytes(
             assert died["code"] == 0
             shutil.rmtree(folder / "data/registry", ignore_errors=True)
         found = content(target)
-        looks_whole = found if not whole or whole in found else {}
-        assert looks_whole in ({}, before, wanted), f"{point}: {sorted(found)}"
+        looks_complete = found if not marker or marker in found else {}
+        assert looks_complete in ({}, before, expected), f"{point}: {sorted(found)}"
 
     repeated = run(stage, folder)
     assert repeated["code"] == 0, (folder / "stage.log").read_text()
-    assert content(target) == wanted
+    assert content(target) == expected
     if stage == "promote":
         check_registry(folder, monkeypatch)
 

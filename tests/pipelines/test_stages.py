@@ -146,28 +146,30 @@ def test_forecasts_are_ordered_and_each_job_occurs_once_per_split(workspace):
 def test_baselines_are_reused_for_unchanged_forecasts(workspace, monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
     folder = workspace / "data/evaluation"
-    told = evaluate.read_forecasts(workspace / "data/models")
+    forecasts = evaluate.read_forecasts(workspace / "data/models")
 
-    assert evaluate.read_previous_metrics(folder, told) == json.loads(
+    assert evaluate.read_previous_metrics(folder, forecasts) == json.loads(
         (folder / "metrics.json").read_text()
     )
-    assert evaluate.read_previous_metrics(workspace / "absent", told) is None
-    told["memory"] = told["memory"].assign(measured=told["memory"]["measured"] * 1.001)
-    assert evaluate.read_previous_metrics(folder, told) is None
+    assert evaluate.read_previous_metrics(workspace / "absent", forecasts) is None
+    forecasts["memory"] = forecasts["memory"].assign(
+        measured=forecasts["memory"]["measured"] * 1.001
+    )
+    assert evaluate.read_previous_metrics(folder, forecasts) is None
 
 
 def test_metrics_without_a_baseline_are_not_reused(workspace):
-    told = evaluate.read_forecasts(workspace / "data/models")
+    forecasts = evaluate.read_forecasts(workspace / "data/models")
 
     assert "boosted_trees" in baselines.BASELINES
-    assert evaluate.read_previous_metrics(workspace / "data/evaluation", told) is None
+    assert evaluate.read_previous_metrics(workspace / "data/evaluation", forecasts) is None
 
 
 def _check_lineage(release, features):
     """Check the tables and the numbers of training rows in a manifest."""
-    told = read_training_data(release.manifest, "release")
-    assert told is not None
-    (folder,), (rows,) = told.folders, told.rows
+    data = read_training_data(release.manifest, "release")
+    assert data is not None
+    (folder,), (rows,) = data.folders, data.rows
     executions = CAMPAIGN / "executions.parquet"
     assert (folder.folder, folder.campaigns) == ("data/profiles/cpu-2", (rows.campaign,))
     assert folder.tables["executions"].sha256 == sha256(executions.read_bytes()).hexdigest()
@@ -337,7 +339,7 @@ def run(stage, workspace, target):
             {"hiden": 9},
             "step_time.hiden is not a setting; did you mean 'hidden'",
         ),
-        ("train", "step_time", {"hidden": "9"}, "train.step_time.hidden='9' is not a whole number"),
+        ("train", "step_time", {"hidden": "9"}, "train.step_time.hidden='9' is not an integer"),
         ("train_interference", "interference", {"seed": 0.5}, "train.interference.seed=0.5"),
         ("train_interference", "interference", None, "no section 'train.interference'"),
         ("promote", "tolerance", {"mape": "1e-2"}, "promote.tolerance.mape='1e-2' is not a number"),
