@@ -23,7 +23,7 @@ from presage.features.device.local_device import detect
 from presage.features.forecast import Forecast
 from presage.features.job.job_description import JobFeatures, public_version
 from presage.features.placement import Placement
-from presage.models.registry.champion import peek_champion
+from presage.models.registry.champion import find_champion_id
 from presage.models.registry.uri import configured_uri
 from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.running.measure import measure_colocated, measure_solo
@@ -109,7 +109,7 @@ def server() -> Iterator[str]:
     """Run `presage serve` on a free port, and yield its address."""
     registry = configured_uri()
     what = ["--registry", registry]
-    if peek_champion(registry) is None:
+    if find_champion_id(registry) is None:
         print("the gate accepted no release (see data/decision.json): serving the newest one")
         what = ["--release", "data/release"]
     command = [sys.executable, "-m", "presage", "serve", *what, "--port", "0"]

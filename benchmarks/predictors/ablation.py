@@ -24,14 +24,13 @@ from presage.models.training.fit import (
     FitConfig,
     ScalarStack,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.splits import FOLDS, job_folds
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/ablation.md")
 TARGET = QUANTITIES["step_time"]
@@ -81,8 +80,8 @@ def errors(
     x = transform_features(feature_matrix(solo, variant.feature_set), variant.feature_set)
     measured = solo[TARGET.column].to_numpy(np.float64)
     y = variant.target.to_learnt(measured, full)
-    inputs = inputs_of(variant.target.inputs, variant.feature_set)
-    inputs = inputs if variant.adds_up else replace(inputs, parts=())
+    inputs = select_inputs(variant.target.inputs, variant.feature_set)
+    inputs = inputs if variant.adds_up else replace(inputs, components=())
     median = np.empty(len(solo))
     for fold in range(FOLDS):
         held_out = folds == fold
@@ -90,7 +89,7 @@ def errors(
         settings = config(len(seen), variant)
         weights = np.ones((settings.ensemble, len(seen)))
         stack = fit_scalar(x[seen], y[seen], weights, inputs, settings, start=variant.before)
-        predicted = quantiles_of(stack, x[held_out]).mean(axis=0)
+        predicted = predict_quantiles(stack, x[held_out]).mean(axis=0)
         forecast = variant.target.to_measured(predicted, full[held_out])
         median[held_out] = forecast[:, LEVELS.index(0.5)]
     return np.asarray(100 * np.abs(median / measured - 1))
@@ -103,7 +102,7 @@ class Config:
         self._settings, self._hidden = settings, hidden
 
     def __call__(self, rows: int, variant: Variant) -> FitConfig:
-        config = self._settings.of(rows, goes_on=variant.before is not None)
+        config = self._settings.select(rows, is_fine_tuning=variant.before is not None)
         return replace(config, ensemble=1, hidden=self._hidden or config.hidden)
 
 
@@ -112,10 +111,10 @@ def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -
     others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
     full = feature_matrix(others, "full")
     y = TARGET.to_learnt(others[TARGET.column].to_numpy(np.float64), full)
-    config = replace(settings.of(len(others), goes_on=False), ensemble=1)
+    config = replace(settings.select(len(others), is_fine_tuning=False), ensemble=1)
     return fit_scalar(
-        transform_features(full, "full"), y, np.ones((1, len(y))), inputs_of(TARGET.inputs, "full"),
-        config,
+        transform_features(full, "full"), y, np.ones((1, len(y))),
+        select_inputs(TARGET.inputs, "full"), config,
     )  # fmt: skip
 
 
@@ -124,7 +123,7 @@ def format_errors(found: np.ndarray) -> str:
 
 
 def main() -> None:
-    settle_torch()
+    make_torch_deterministic()
     settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     here = ((solo["device_kind"] == "rtx-3090") & (solo["full.trains"] == 1)).to_numpy(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
-from presage.models.drift.drift_test import Drift, DriftPolicy, Judged
+from presage.models.drift.drift_test import DriftMonitor, DriftPolicy, JudgedQuantity
 
 EVERY = 10_000  # outcomes between two false alarms
 RUNS, MOST = 50, 2_000
@@ -25,10 +25,10 @@ DEVICES, FAMILIES = 4, 12
 
 def outcome(
     rng: random.Random, key: int, job: int, error: float, times: float, noise: float
-) -> Judged:
+) -> JudgedQuantity:
     """Return a run of a job whose forecast is off by the job's own error."""
     within = 1.2816 * math.hypot(ERROR, noise)  # half of an 80 % interval
-    return Judged(
+    return JudgedQuantity(
         key=str(key), quantity="step_time_s", device_kind=f"gpu {job % DEVICES}",
         family=f"family {job % FAMILIES}", job=str(job), in_domain=True,
         measured=times * math.exp(error + rng.gauss(0, noise)),
@@ -43,7 +43,7 @@ def stream(
     slower_after: float = math.inf,
     jobs: float = math.inf,
     noise: float = NOISE,
-) -> Iterator[Judged]:
+) -> Iterator[JudgedQuantity]:
     """Yield outcomes; a fraction ``again`` are of jobs seen before; ``jobs`` jobs at most."""
     errors: list[float] = []
     for key in range(sys.maxsize):
@@ -59,13 +59,13 @@ def false_alarms(again: float) -> int:
     """Return false alarms in 20 runs of ``EVERY`` outcomes; after one the detector is reset."""
     alarms = 0
     for seed in range(20):
-        drift = Drift({}, DriftPolicy(EVERY))
+        drift = DriftMonitor({}, DriftPolicy(EVERY))
         for n, judged in zip(range(EVERY), stream(random.Random(seed), again=again), strict=False):
             # Three quantities of an outcome, as agents report them.
             drift.add([replace(judged, quantity=q) for q in ("step_time_s", "memory_bytes")])
             if n % 100 == 99 and any(row.drift for row in drift.rows()):
                 alarms += 1
-                drift = Drift({}, DriftPolicy(EVERY))
+                drift = DriftMonitor({}, DriftPolicy(EVERY))
     return alarms
 
 
@@ -73,7 +73,7 @@ def delays(before: int, again: float, jobs: float, noise: float = NOISE) -> list
     """Return the outcomes from the moment all jobs are slower until drift is detected anywhere."""
     found = []
     for seed in range(RUNS):
-        drift = Drift({}, DriftPolicy(EVERY))
+        drift = DriftMonitor({}, DriftPolicy(EVERY))
         drawn = stream(
             random.Random(seed), again=again, slower_after=before, jobs=jobs, noise=noise
         )

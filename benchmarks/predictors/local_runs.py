@@ -23,20 +23,18 @@ import pandas as pd
 from presage.features.device.device_class import GPU, PROCESSOR
 from presage.features.quantities.quantity import Quantity
 from presage.features.quantities.quantity_registry import QUANTITIES
-from presage.models.networks.ensemble import combined_array
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    select_inputs,
     transform_features,
 )
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import featurize
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/local_runs.md")
 COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]
@@ -72,13 +70,13 @@ def fitted(
     rows: Rows, target: Quantity, config: FitConfig, start: ScalarStack | None = None
 ) -> ScalarStack:
     weights = np.ones((config.ensemble, len(rows.y)))
-    inputs = inputs_of(target.inputs, "full")
+    inputs = select_inputs(target.inputs, "full")
     return fit_scalar(rows.x, rows.y, weights, inputs, config, start=start)
 
 
 def errors(stack: ScalarStack, rows: Rows, target: Quantity) -> np.ndarray:
     """Return the percentage error of each row's median."""
-    quantiles = combined_array(quantiles_of(stack, rows.x))
+    quantiles = combine_member_arrays(predict_quantiles(stack, rows.x))
     forecast = target.to_measured(quantiles, feature_matrix(rows.table, "full"))
     measured = rows.table[target.column].to_numpy(np.float64)
     return np.asarray(100 * np.abs(forecast[:, LEVELS.index(0.5)] / measured - 1))
@@ -98,7 +96,7 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
             continue
         here = (kinds == kind).to_numpy(bool)
         sys.stderr.write(f"{kind} left out\n")
-        config = settings.of(int((~here).sum()), goes_on=False)
+        config = settings.select(int((~here).sum()), is_fine_tuning=False)
         start = fitted(every.of(~here), target, config)
         found: dict[str, list[np.ndarray]] = {}
         test_rows = 0
@@ -111,13 +109,13 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
                 elif n > len(pool.y):
                     continue
                 else:
-                    fine = settings.of(n, goes_on=True)
+                    fine = settings.select(n, is_fine_tuning=True)
                     percent_errors = errors(
                         fitted(pool.of(first(n, pool)), target, fine, start), test, target
                     )
                 found.setdefault(str(n), []).append(percent_errors)
             if len(pool.y) >= RUNS[-1]:
-                own = settings.of(RUNS[-1], goes_on=False)
+                own = settings.select(RUNS[-1], is_fine_tuning=False)
                 own_fit = fitted(pool.of(first(RUNS[-1], pool)), target, own)
                 found.setdefault("own_fit", []).append(errors(own_fit, test, target))
         cells = [format_errors(found.get(name)) for name in (*map(str, RUNS), "own_fit")]
@@ -164,7 +162,7 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
                 if n > len(pool):
                     continue
                 rows = every.of(np.concatenate([base, pool[:n]]))
-                stack = fitted(rows, target, settings.of(len(rows.y), goes_on=False))
+                stack = fitted(rows, target, settings.select(len(rows.y), is_fine_tuning=False))
                 found[n].append(errors(stack, test, target))
         cells = " | ".join(format_errors(found[n]) for n in RUNS)
         lines.append(f"| {name} | {TEST_JOBS} | {cells} |")
@@ -180,7 +178,7 @@ def format_errors(percent_errors: Sequence[np.ndarray] | None) -> str:
 
 
 def main() -> None:
-    settle_torch()
+    make_torch_deterministic()
     settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     lines = [

@@ -30,7 +30,7 @@ from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.files import read_tables
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/public_tables.md")
 SEEDS = (0, 1)
@@ -93,7 +93,7 @@ QUESTIONS = (
 
 def ask(question: Question, datasets: Path, seed: int) -> dict[str, Any]:
     """Return the output of ``presage benchmark --json``."""
-    settle_torch()
+    make_torch_deterministic()
     with TemporaryDirectory() as scratch:
         train, test = (
             [_file(name, datasets, Path(scratch)) for name in names]
@@ -112,7 +112,7 @@ def near_twins(datasets: Path, seed: int) -> tuple[float, list[np.ndarray]]:
     A near-twin is another model of the family whose FLOPs and live bytes of a sample, and
     parameters, are all within a tenth. The errors are of rows with one, and of rows without.
     """
-    settle_torch()
+    make_torch_deterministic()
     task = TASKS["train-step"]
     rows: Rows = task.rows(read_tables([datasets / name for name in TIMM], GraphCache()))
     rows = rows.take(np.isfinite(rows.measured))

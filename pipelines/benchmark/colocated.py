@@ -17,7 +17,7 @@ from presage.features.colocation_member import (
 from presage.features.columns.schema import matrix
 from presage.features.quantities.quantity_registry import QUANTITIES, STEP_TIME
 from presage.features.tables.campaign import COLOCATION, Campaign
-from presage.models.training.solo_rows import positions_alone
+from presage.models.training.solo_rows import find_solo_rows
 from presage.pipelines.benchmark.benchmark_rows import shared_how
 from presage.system.arrays import Array, Ints, Mask
 
@@ -123,7 +123,7 @@ def _profiles(campaign: Campaign, lines: pd.DataFrame) -> SoloProfile:
     Its solo step time is the one recorded with the co-location, if there is one.
     """
     solo = campaign.executions[campaign.executions["failure"] == ""]
-    positions = positions_alone(solo, lines)
+    positions = find_solo_rows(solo, lines)
     columns = {name: QUANTITIES[name].column for name in SOLO_PROFILE}
     by_run = solo.reindex(columns=list(columns.values())).astype(np.float64)
     measured = {

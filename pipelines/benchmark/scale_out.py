@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.tables.campaign import Campaign
-from presage.models.networks.scale_out_law import fit_law
+from presage.models.networks.scale_out_law import fit_step_times
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import FitConfig, Progress
 from presage.models.training.fit_views import fit_views
@@ -118,7 +118,7 @@ def _seen_rows(folds: Folds) -> Array:
 def _view(rows: ScaleRows, seen: Array) -> View:
     compute_s = np.stack([compute_seconds(rows, of_member) for of_member in seen])
     gradients = rows.facts["gradient_bytes"].to_numpy(dtype=np.float64)
-    law_s = fit_law(
+    law_s = fit_step_times(
         compute_s, gradients, rows.spreads, list(rows.metadata["kind"]), rows.measured,
         seen.astype(np.float64),
     )  # fmt: skip

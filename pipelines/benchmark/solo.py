@@ -11,14 +11,14 @@ from presage.features.columns.schema import matrix
 from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
-from presage.models.networks.ensemble import combined_array
+from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import (
     FitConfig,
     Progress,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.splits import Folds
@@ -131,11 +131,11 @@ class SoloTask:
         seen = np.repeat([folds[ran] != fold for fold in numbers], config.ensemble, axis=0)
         stack = fit_scalar(
             transform_features(features[ran], "full"), y[ran], seen.astype(np.float64),
-            inputs_of(self.quantity.inputs, "full"), config, progress=progress,
+            select_inputs(self.quantity.inputs, "full"), config, progress=progress,
         )  # fmt: skip
-        out = quantiles_of(stack, transform_features(requested, "full"))
+        out = predict_quantiles(stack, transform_features(requested, "full"))
         by_fold = out.reshape(len(numbers), config.ensemble, *out.shape[1:])
-        return np.stack([combined_array(of_fold) for of_fold in by_fold])
+        return np.stack([combine_member_arrays(of_fold) for of_fold in by_fold])
 
     def _baseline(self, name: str, features: Array, measured: Array, requested: Array) -> Array:
         """Return a baseline's forecast, with the network's inputs and target.
@@ -146,7 +146,7 @@ class SoloTask:
         if name == "constant":
             guess: Array = model.fit(features, measured).predict(requested)
             return guess
-        read = inputs_of(self.quantity.inputs, "full")
+        read = select_inputs(self.quantity.inputs, "full")
         positions = [*read.columns, *read.identity]
         x, x_requested = (
             transform_features(f, "full")[:, positions] for f in (features, requested)

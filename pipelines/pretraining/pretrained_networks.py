@@ -36,7 +36,7 @@ class Pretrained:
     def devices(self, predictor: str) -> set[str]:
         """Return the device kinds in the training data of the networks to start from."""
         found = self.release.trained_devices.get(predictor, ())
-        return {kind for kind in found if self.release.class_of(kind) in STARTS}
+        return {kind for kind in found if self.release.find_device_class(kind) in STARTS}
 
     @property
     def calibrated(self) -> dict[str, Device]:

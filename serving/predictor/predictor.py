@@ -36,8 +36,8 @@ from presage.features.quantities.quantity_registry import (
     STEP_TIME,
     job_quantities,
 )
-from presage.models.drift.drift_test import Promises
-from presage.models.release.probes import Probes, answers
+from presage.models.drift.drift_test import Guarantees
+from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.domain_check import are_colocations_in_domain, contains
@@ -93,7 +93,7 @@ class Predictor:
                 [widening_factors(margins, release.levels)
                  for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
             )
-            for name, by_class in release.stranger_margins.items()
+            for name, by_class in release.out_of_domain_margins.items()
         }  # fmt: skip
         self._cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
@@ -128,9 +128,9 @@ class Predictor:
         return self._release.folder
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Calibration guarantees on unseen jobs, by predictor and slice."""
-        return self._release.promises
+        return self._release.guarantees
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -312,7 +312,9 @@ class Predictor:
             present = inputs["mask"] > 0 if "mask" in inputs else None
             return self.models[name].quantiles(inputs, present)
 
-        return answers(run, self.models, probes.features, probes.together, median=self._median)
+        return run_probes(
+            run, self.models, probes.features, probes.colocations, median=self._median
+        )
 
     def warm_up(self) -> None:
         """Run every model once, so that a broken release fails before it serves requests.

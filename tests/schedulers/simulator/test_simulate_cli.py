@@ -272,8 +272,8 @@ def test_a_simulation_takes_no_option_of_sweeps(more):
         (("--policy", ","), "policy  is not known; known are fifo, backfill, sjf"),
         (("--log", "trace.csv"), "--log trace.csv: File exists; name a folder"),
         (("--parquet", "trace.csv"), "--parquet trace.csv: File exists; name a folder"),
-        (("--report", "absent/out.html"), "--report absent/out.html: there is no folder absent"),
-        (("--report", "."), "--report .: that is a folder; name a file in it"),
+        (("--report", "absent/out.html"), "--report absent/out.html: folder absent does not exist"),
+        (("--report", "."), "--report .: is a folder; give a file"),
         (("--predictor", "oracel"), "predictor 'oracel' is unknown; did you mean 'oracle'"),
         (("--predictor", "table"), "predictor 'table' needs tables; name their folder"),
         (

@@ -76,9 +76,9 @@ def test_eighty_percent_is_the_default(backend, job, cpu):
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5, 1.5, float("nan")])
 def test_the_error_of_a_missing_coverage_lists_those_of_the_release(backend, job, cpu, coverage):
-    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=r"request one of 0\.8, 0\.9"):
         backend.predict([Placement(job(), cpu)], coverage=coverage)
-    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=r"request one of 0\.8, 0\.9"):
         backend.predict_interference([Colocation(cpu, (job(),), (Share(),))], coverage=coverage)
 
 

@@ -42,7 +42,7 @@ def evaluate(
     if report is not None:
         check_report_path(report)  # before the minutes that baselines take
     forecasts = stage.read_forecasts(models_dir)
-    metrics = stage.metrics_left(out, forecasts)
+    metrics = stage.read_previous_metrics(out, forecasts)
     if metrics is None:
         metrics = stage.evaluate(*stage.read_features(features_dir), forecasts)
     stage.write_evaluation(metrics, forecasts, out)

@@ -474,7 +474,7 @@ def test_the_error_of_an_unmeasurable_job_has_a_remedy(settings, words):
     ("params", "error", "words"),
     [
         ("profile: {budget: 60}", ConfigError, "profile.budget is not .* did you mean 'budget_s'"),
-        ("profile: {jobs: many}", ConfigError, "profile.jobs='many' is not a whole number"),
+        ("profile: {jobs: many}", ConfigError, "profile.jobs='many' is not an integer"),
         ("profile: {budget_s: 5}", ProfilingError, "15 s"),
         ("train: {}", ConfigError, "no section 'profile'"),
     ],
