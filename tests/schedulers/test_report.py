@@ -14,7 +14,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.report.figures import columns_of, distribution, span
+from presage.schedulers.report.figures import distribution, format_time_span, make_columns
 from presage.schedulers.report.page import render
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from tests.chromium import CONTRAST
@@ -101,7 +101,7 @@ def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
             str(one): compute_metrics(simulated(cluster(1), Fifo(), [job("a")], {"a": one}))
             for one in durations_s
         }
-        return {column.key: column for column in columns_of(found)}
+        return {column.key: column for column in make_columns(found)}
 
     def shown(column):
         return [(cell.text, cell.best) for cell in column.cells.values()]
@@ -116,7 +116,7 @@ def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
 
 
 def test_a_time_is_told_in_two_units():
-    assert [span(s) for s in (0, 2.5, 59.94, 61, 3600, 5400, 86399, 266_400)] == [
+    assert [format_time_span(s) for s in (0, 2.5, 59.94, 61, 3600, 5400, 86399, 266_400)] == [
         "0 s", "2.5 s", "59.9 s", "1 min 1 s", "1 h", "1 h 30 min", "24 h", "3 d 2 h",
     ]  # fmt: skip
 
@@ -278,7 +278,7 @@ def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
         assert words in told
     page.fill("#find", "nobody")
     page.press("#find", "Enter")
-    assert page.inner_text("#said") == "no job nobody"
+    assert page.inner_text("#message") == "no job has the id nobody"
 
 
 @pytest.mark.parametrize("width", [390, 1280])

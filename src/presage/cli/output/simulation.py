@@ -38,9 +38,9 @@ def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
 
     Policies that do not fit the terminal have further tables.
     """
-    from presage.schedulers.report.figures import columns_of
+    from presage.schedulers.report.figures import make_columns
 
-    columns = columns_of(found)
+    columns = make_columns(found)
     for part in _parts(found):
         table = Table()
         table.add_column("")
