@@ -88,14 +88,14 @@ def content(simulated_jobs):
     return rendered(simulated_jobs)
 
 
-def test_equal_simulations_give_equal_bytes_and_text_is_text(content, simulated_jobs):
+def test_equal_simulations_give_equal_bytes_and_texts_are_escaped(content, simulated_jobs):
     assert rendered(simulated_jobs) == content
     assert "<made up>" not in content
     assert "&lt;made up&gt;" in content
     assert "://" not in re.sub(r'<script type="application/octet-stream".*?</script>', "", content)
 
 
-def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
+def test_the_best_cells_are_those_with_the_best_text():
     def columns(*durations_s):
         found = {
             str(one): compute_metrics(simulated(cluster(1), Fifo(), [job("a")], {"a": one}))
@@ -115,13 +115,13 @@ def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
     assert "overflows" not in close
 
 
-def test_a_time_is_told_in_two_units():
+def test_durations_have_at_most_two_units():
     assert [format_time_span(s) for s in (0, 2.5, 59.94, 61, 3600, 5400, 86399, 266_400)] == [
         "0 s", "2.5 s", "59.9 s", "1 min 1 s", "1 h", "1 h 30 min", "24 h", "3 d 2 h",
     ]  # fmt: skip
 
 
-def test_a_distribution_says_what_part_took_no_longer():
+def test_a_distribution_has_times_and_cumulative_fractions():
     at_s, part = distribution([3.0, 1.0, 2.0, 2.0])
     assert (at_s.tolist(), part.tolist()) == ([1, 2, 2, 3], [0.25, 0.5, 0.75, 1.0])
     at_s, part = distribution(range(100_000))
@@ -183,7 +183,7 @@ def canvas_box(page):
     return page.locator(".gantt:not([hidden]) canvas").first.bounding_box()
 
 
-def test_the_page_asks_for_itself_alone_and_complains_of_nothing(show, path):
+def test_the_page_loads_nothing_else_and_logs_no_errors(show, path):
     page = show()
 
     assert page.asked == [path.as_uri()]
@@ -191,7 +191,7 @@ def test_the_page_asks_for_itself_alone_and_complains_of_nothing(show, path):
     assert page.eval_on_selector_all("main > section", "all => all.map((s) => s.id)") == SECTIONS
 
 
-def test_the_table_has_the_figures_of_the_metrics(show, simulated_jobs):
+def test_the_table_has_the_metrics(show, simulated_jobs):
     cells = show().eval_on_selector_all(
         "td[data-figure]", "all => all.map((c) => [c.dataset.figure, c.dataset.value])"
     )
@@ -210,7 +210,7 @@ def test_every_chart_is_drawn(show):
     assert colours(page, ".gantt:not([hidden]) canvas") > 20
 
 
-def test_wheel_keys_drag_and_buttons_move_the_view(show):
+def test_wheel_keys_drag_and_buttons_change_the_view(show):
     page = show()
     page.locator("#timeline").scroll_into_view_if_needed()
     everything = shown_range(page)
@@ -238,7 +238,7 @@ def test_wheel_keys_drag_and_buttons_move_the_view(show):
     assert shown_range(page) == everything
 
 
-def test_tabs_change_the_policy_and_all_of_them_can_be_shown(show):
+def test_tabs_select_a_policy_and_all_can_be_shown(show):
     page = show()
     seen = "all => all.filter((g) => !g.hidden).map((g) => g.querySelector('h3').innerText)"
     drawn_after(page, lambda: page.click("#tab1"))
@@ -251,7 +251,7 @@ def test_tabs_change_the_policy_and_all_of_them_can_be_shown(show):
 
 
 @pytest.mark.parametrize("by", ["wait", "user"])
-def test_bars_can_be_coloured_by_something_else(show, by):
+def test_bars_can_be_coloured_by_waiting_time_and_user(show, by):
     page = show()
     before = page.inner_text("#colours")
     drawn_after(page, lambda: page.select_option("#colour", by))
@@ -259,7 +259,7 @@ def test_bars_can_be_coloured_by_something_else(show, by):
     assert ("u1" in page.inner_text("#colours")) == (by == "user")
 
 
-def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
+def test_a_job_can_be_found_and_has_a_tooltip(show, simulated_jobs):
     page = show()
     page.fill("#find", LAST)
     drawn_after(page, lambda: page.press("#find", "Enter"))
@@ -283,7 +283,7 @@ def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_at_any_width_and_in_either_theme_it_can_be_read(show, width, scheme):
+def test_the_page_is_readable_at_any_width_and_in_both_themes(show, width, scheme):
     page = show(width=width, scheme=scheme)
     paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
 
@@ -293,14 +293,14 @@ def test_at_any_width_and_in_either_theme_it_can_be_read(show, width, scheme):
         assert page.evaluate(CONTRAST, [paper, ink]) >= 4.5, selector
 
 
-def test_a_trace_without_jobs_is_a_page_too(show, tmp_path):
+def test_a_trace_without_jobs_gives_a_page(show, tmp_path):
     target = tmp_path / "none.html"
     target.write_text(rendered(simulations([], {}, cluster(1))))
 
     assert show(target).said == []
 
 
-def test_many_jobs_are_mixed_and_told_apart_when_one_looks_closer(show, tmp_path):
+def test_many_jobs_are_blended_and_separate_after_zooming_in(show, tmp_path):
     rng = Random(3)
     jobs = [
         job(f"application_{i:05d}", 60.0 * i, gpus=rng.choice((1, 2, 8))) for i in range(20_000)

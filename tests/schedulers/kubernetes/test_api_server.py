@@ -82,7 +82,7 @@ def names(items) -> list[str]:
     return [item.metadata.name for item in items]
 
 
-def test_what_is_created_is_filled_in_as_users_know_it(server, core):
+def test_a_created_pod_has_the_usual_defaults(server, core):
     made = core.create_namespaced_pod("default", pod("a", gpus=2))
 
     assert made.metadata.uid
@@ -97,7 +97,7 @@ def test_what_is_created_is_filled_in_as_users_know_it(server, core):
     assert core.read_namespaced_pod("a", "default").to_dict() == made.to_dict()
 
 
-def test_names_are_unique_in_a_namespace_and_may_be_generated(core):
+def test_names_are_unique_in_a_namespace_and_can_be_generated(core):
     core.create_namespaced_pod("default", pod("a"))
     said = refused(409, "AlreadyExists", core.create_namespaced_pod, "default", pod("a"))
     assert said == 'pods "a" already exists'
@@ -110,7 +110,7 @@ def test_names_are_unique_in_a_namespace_and_may_be_generated(core):
     assert all(name.startswith("train-") and len(name) == 11 for name in made)
 
 
-def test_what_cannot_be_created_is_refused_by_the_right_code(core):
+def test_invalid_objects_are_rejected_with_the_right_status(core):
     create = core.create_namespaced_pod
     refused(404, "NotFound", core.read_namespaced_pod, "a", "default")
     assert "namespaces" in refused(404, "NotFound", create, "no", pod("a", namespace="no"))
@@ -130,7 +130,7 @@ def test_what_cannot_be_created_is_refused_by_the_right_code(core):
     assert "resourceVersion should not be set" in refused(500, "", create, "default", read)
 
 
-def test_a_stale_version_conflicts_and_a_change_that_is_none_is_not_written(server, core):
+def test_a_stale_version_conflicts_and_an_unchanged_object_is_not_written(server, core):
     first = core.create_namespaced_pod("default", pod("a"))
     patch = {"metadata": {"labels": {"x": "1"}}}
     second = core.patch_namespaced_pod("a", "default", patch)
@@ -154,7 +154,7 @@ def test_a_stale_version_conflicts_and_a_change_that_is_none_is_not_written(serv
     assert core.replace_namespaced_pod("a", "default", same).metadata.labels == {"x": "3"}
 
 
-def test_a_deletion_may_ask_for_a_uid_and_a_version(core):
+def test_a_deletion_can_have_uid_and_version_preconditions(core):
     made = core.create_namespaced_pod("default", pod("a"))
 
     def delete(**preconditions):
@@ -166,7 +166,7 @@ def test_a_deletion_may_ask_for_a_uid_and_a_version(core):
     refused(404, "NotFound", delete, uid=made.metadata.uid)
 
 
-def test_json_patches_do_all_or_nothing(core):
+def test_json_patches_are_atomic(core):
     core.create_namespaced_pod("default", pod("a", gates=("a.b/1", "a.b/2")))
     path = "/spec/schedulingGates/0"
 
@@ -205,7 +205,7 @@ def test_strategic_patches_merge_lists_by_name_and_merge_patches_replace_them(co
     assert gates(None, _content_type=MERGE) == []
 
 
-def test_custom_resources_take_no_strategic_patch(groups):
+def test_custom_resources_do_not_support_strategic_patches(groups):
     made = groups.create_namespaced_custom_object(*GROUP, pod_group("g", 4))
     assert made["metadata"]["generation"] == 1
     patch = groups.patch_namespaced_custom_object
@@ -221,7 +221,7 @@ def test_custom_resources_take_no_strategic_patch(groups):
     assert "must be specified" in refused(422, "Invalid", replace, *GROUP, "g", made)
 
 
-def test_a_status_changes_only_by_its_own_path(server, core, groups):
+def test_a_status_changes_only_through_its_subresource(server, core, groups):
     group = {**pod_group("g", 4), "status": {"phase": "Running"}}
     assert "status" not in groups.create_namespaced_custom_object(*GROUP, group)
     status = {"phase": "Scheduling", "scheduled": 4}
@@ -239,7 +239,7 @@ def test_a_status_changes_only_by_its_own_path(server, core, groups):
     assert (running.status.phase, running.spec.scheduler_name) == ("Running", "default-scheduler")
 
 
-def test_what_is_not_defined_is_not_served(server):
+def test_undefined_resources_are_not_served(server):
     groups = CustomObjectsApi(server.client())
     refused(404, "NotFound", groups.list_namespaced_custom_object, *GROUP)
     definitions = ApiextensionsV1Api(server.client())
@@ -267,7 +267,7 @@ def test_what_is_not_defined_is_not_served(server):
         ("", "metadata.namespace=kube-system", ["d-0"]),
     ],
 )
-def test_lists_by_labels_and_fields(server, core, labels, fields, found):
+def test_lists_select_by_labels_and_fields(server, core, labels, fields, found):
     server.create("pods", pod("a-0", labels={"job": "a", "rank": "0"}, nodeName="n1"))
     server.create("pods", pod("a-1", labels={"job": "a", "rank": "1"}))
     server.create("pods", pod("b-0", labels={"job": "b", "rank": "0"}, schedulerName="other"))
@@ -284,7 +284,7 @@ def test_lists_by_labels_and_fields(server, core, labels, fields, found):
     refused(400, "BadRequest", core.list_namespaced_pod, where, field_selector="spec.no=1")
 
 
-def test_pages_are_of_one_moment_and_expire(server, core):
+def test_pages_are_consistent_and_expire(server, core):
     for number in range(5):
         server.create("pods", pod(f"a-{number}"))
     first = core.list_namespaced_pod("default", limit=2)
@@ -312,7 +312,7 @@ def watched(core, **options) -> list[tuple[str, str, str]]:
     return events
 
 
-def test_a_watch_goes_on_where_a_list_ended(server, core):
+def test_a_watch_resumes_from_the_version_of_a_list(server, core):
     server.create("pods", pod("old"))
     version = core.list_namespaced_pod("default").metadata.resource_version
     server.create("pods", pod("a"))
@@ -333,7 +333,7 @@ def test_a_watch_goes_on_where_a_list_ended(server, core):
 
 
 @pytest.mark.parametrize("version", [{}, {"resource_version": "0"}])
-def test_without_a_version_a_watch_begins_with_what_there_is(server, core, version):
+def test_a_watch_without_a_version_starts_with_existing_objects(server, core, version):
     server.create("pods", pod("b"))
     server.create("pods", pod("a"))
     server.change("pods", "b", {"metadata": {"labels": {"x": "1"}}})
@@ -342,7 +342,7 @@ def test_without_a_version_a_watch_begins_with_what_there_is(server, core, versi
     server.wait_for_watches(0)
 
 
-def test_to_a_watch_with_a_selector_what_stops_to_match_is_deleted(server, core):
+def test_an_object_that_no_longer_matches_a_selector_is_reported_as_deleted(server, core):
     server.create("pods", pod("a", labels={"gang": "g"}))
     version = str(server.version)
     server.change("pods", "a", {"metadata": {"labels": {"gang": "h"}}})
@@ -356,7 +356,7 @@ def test_to_a_watch_with_a_selector_what_stops_to_match_is_deleted(server, core)
     assert watched(core, field_selector="metadata.name=end", resource_version=version) == []
 
 
-def test_watches_hear_what_happens_meanwhile_and_get_bookmarks(server, core):
+def test_open_watches_receive_new_events_and_bookmarks(server, core):
     heard: list[tuple[str, str, str]] = []
     options = {"timeout_seconds": 1, "allow_watch_bookmarks": True}
     listening = threading.Thread(target=lambda: heard.extend(watched(core, **options)))
@@ -374,7 +374,7 @@ def test_watches_hear_what_happens_meanwhile_and_get_bookmarks(server, core):
     assert server.open_watches == 0
 
 
-def test_a_watch_from_too_long_ago_is_told_that_it_expired(server, core):
+def test_a_watch_from_a_compacted_version_gets_expired(server, core):
     server.create("pods", pod("a"))
     version = str(server.version)
     server.change("pods", "a", {"metadata": {"labels": {"x": "1"}}})
@@ -393,7 +393,7 @@ def test_a_watch_from_too_long_ago_is_told_that_it_expired(server, core):
         assert len(watched(short, resource_version=str(int(before) + 1))) == 2
 
 
-def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core):
+def test_watch_events_in_order_give_the_same_state_as_a_list(server, core):
     """Four clients at once; each of two watchers keeps its own copy of what it is told."""
     version = core.list_namespaced_pod("default").metadata.resource_version
     copies: dict[str, dict[str, str]] = {"": {}, "x=1": {}}
@@ -446,7 +446,7 @@ def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core
         assert copy == {item.metadata.name: item.metadata.resource_version for item in listed}
 
 
-def test_gates_can_go_but_not_come(core):
+def test_gates_can_be_removed_but_not_added(core):
     made = core.create_namespaced_pod("default", pod("a", gates=("a.b/1", "a.b/2")))
     condition = made.status.conditions[0]
     assert (condition.type, condition.status) == ("PodScheduled", "False")
@@ -463,7 +463,7 @@ def test_gates_can_go_but_not_come(core):
     refused(422, "Invalid", core.replace_namespaced_pod, "a", "default", free)
 
 
-def test_while_it_is_gated_a_pod_can_be_narrowed_and_not_otherwise_changed(server, core):
+def test_a_gated_pod_can_only_be_narrowed(server, core):
     core.create_namespaced_pod("default", pod("a", gates=[GATE], nodeSelector={"zone": "1"}))
 
     def change(spec, name="a"):
@@ -498,7 +498,7 @@ def test_while_it_is_gated_a_pod_can_be_narrowed_and_not_otherwise_changed(serve
     refused(422, "Invalid", change, {"affinity": node_affinity({**both, "matchFields": []})})
 
 
-def test_a_binding_binds_once_and_only_what_is_ready_for_it(server, core):
+def test_only_ungated_pods_can_be_bound_and_only_once(server, core):
     server.create("pods", pod("gated", gates=[GATE]))
     with pytest.raises(ApiException, match=r"non-empty \.spec\.schedulingGates") as caught:
         bind(core, "gated", "n1")
@@ -523,7 +523,7 @@ def test_a_binding_binds_once_and_only_what_is_ready_for_it(server, core):
     assert caught.value.status == 404
 
 
-def test_a_pod_that_runs_takes_its_time_to_go(server, core):
+def test_a_running_pod_terminates_within_its_grace_period(server, core):
     server.create("pods", pod("waiting"))
     gone = core.delete_namespaced_pod("waiting", "default")
     assert gone.metadata.name == "waiting"
@@ -545,7 +545,7 @@ def test_a_pod_that_runs_takes_its_time_to_go(server, core):
     assert names(core.list_namespaced_pod("default").items) == ["evicted"]
 
 
-def test_finalizers_keep_what_is_deleted_until_they_are_taken_away(server, core, groups):
+def test_finalizers_delay_a_deletion_until_they_are_removed(server, core, groups):
     group = pod_group("g", 4)
     group["metadata"]["finalizers"] = ["presage.dev/gang"]
     groups.create_namespaced_custom_object(*GROUP, group)
@@ -558,7 +558,7 @@ def test_finalizers_keep_what_is_deleted_until_they_are_taken_away(server, core,
     assert server.get("podgroups", "g") is None
 
 
-def test_of_all_who_renew_a_lease_by_its_version_one_succeeds(server):
+def test_only_one_concurrent_lease_renewal_succeeds(server):
     leases = CoordinationV1Api(server.client(retries=False))
     now = datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC)
     spec = V1LeaseSpec(holder_identity="a", lease_duration_seconds=15, renew_time=now)
@@ -613,7 +613,7 @@ def test_a_node_keeps_its_status_when_it_is_cordoned(server, core):
     assert condition.status == "False"
 
 
-def test_a_client_in_another_process_is_configured_by_a_file(server, tmp_path):
+def test_a_kubeconfig_file_configures_a_client(server, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(server.kubeconfig()))
     with kubernetes.config.new_client_from_config(str(path)) as client:
@@ -621,7 +621,7 @@ def test_a_client_in_another_process_is_configured_by_a_file(server, tmp_path):
         assert names(CoreV1Api(client).list_namespace(limit=1).items) == ["default"]
 
 
-def test_priorities_come_from_classes_and_events_belong_beside_their_object(server, core):
+def test_priorities_come_from_classes_and_events_share_their_object_s_namespace(server, core):
     classes = SchedulingV1Api(server.client())
     classes.create_priority_class({"metadata": {"name": "urgent"}, "value": 1000})
     made = core.create_namespaced_pod("default", pod("a", priorityClassName="urgent"))
@@ -632,14 +632,14 @@ def test_priorities_come_from_classes_and_events_belong_beside_their_object(serv
     )
 
     about = {"kind": "Pod", "namespace": "default", "name": "a", "uid": made.metadata.uid}
-    event = {"metadata": {"generateName": "a."}, "reason": "Gated", "involvedObject": about}
+    event = {"metadata": {"generateName": "a."}, "reason": "GatedCluster", "involvedObject": about}
     core.create_namespaced_event("default", event)
     refused(422, "Invalid", core.create_namespaced_event, "kube-system", event)
-    fields = "involvedObject.name=a,reason=Gated"
+    fields = "involvedObject.name=a,reason=GatedCluster"
     assert len(core.list_event_for_all_namespaces(field_selector=fields).items) == 1
 
 
-def test_a_connection_that_breaks_leaves_open_whether_it_was_done(server, core):
+def test_after_a_broken_connection_a_write_may_or_may_not_be_done(server, core):
     server.drop("POST", "/pods$", "before")
     server.drop("create", "/pods$", "after")
     with pytest.raises(HTTPError):
@@ -652,20 +652,20 @@ def test_a_connection_that_breaks_leaves_open_whether_it_was_done(server, core):
     server.drop("create", "/pods$", "after")
     with pytest.raises(HTTPError):
         core.create_namespaced_pod("default", pod("a"))
-    assert [request.verb for request in server.seen("POST")] == ["create"] * 4
+    assert [request.verb for request in server.requests_to("POST")] == ["create"] * 4
 
 
-def test_refusals_on_purpose_and_what_the_client_repeats_on_its_own(server, core):
-    server.answer("PATCH", "/pods/a$", 409, times=2)
+def test_injected_errors_and_retries_of_the_client(server, core):
+    server.fail_requests("PATCH", "/pods/a$", 409, times=2)
     server.create("pods", pod("a"))
     patch = {"metadata": {"labels": {"x": "1"}}}
     for _ in range(2):
         refused(409, "Conflict", core.patch_namespaced_pod, "a", "default", patch)
     core.patch_namespaced_pod("a", "default", patch)
 
-    server.answer("*", "/pods/a", 500)
+    server.fail_requests("*", "/pods/a", 500)
     refused(500, "InternalError", core.read_namespaced_pod, "a", "default")
-    server.answer("get", "/pods/a", 429, retry_after_s=0)
+    server.fail_requests("get", "/pods/a", 429, retry_after_s=0)
     with pytest.raises(ApiException) as caught:
         core.read_namespaced_pod("a", "default")
     assert caught.value.headers["Retry-After"] == "0"
@@ -677,10 +677,10 @@ def test_refusals_on_purpose_and_what_the_client_repeats_on_its_own(server, core
     # With its own retries urllib3 hides what may be repeated: not a PATCH.
     usual = CoreV1Api(server.client())
     server.requests.clear()
-    server.answer("*", "/pods/a", 503, times=2, retry_after_s=0)
+    server.fail_requests("*", "/pods/a", 503, times=2, retry_after_s=0)
     assert usual.read_namespaced_pod("a", "default").metadata.name == "a"
-    assert len(server.seen("get")) == 3
-    server.answer("*", "/pods/a", 503, retry_after_s=0)
+    assert len(server.requests_to("get")) == 3
+    server.fail_requests("*", "/pods/a", 503, retry_after_s=0)
     refused(503, "ServiceUnavailable", usual.patch_namespaced_pod, "a", "default", patch)
 
 
@@ -694,7 +694,7 @@ def test_dropped_watches_break_in_the_middle_of_a_line(server, core):
     server.wait_for_watches(0)
 
 
-def test_requests_tell_what_a_role_must_allow(server, core, groups):
+def test_recorded_requests_have_their_rbac_verb_and_resource(server, core, groups):
     core.list_namespaced_pod("default", watch=True, timeout_seconds=1, _preload_content=False)
     core.list_node()
     server.create("pods", pod("a"))
@@ -712,7 +712,7 @@ def test_requests_tell_what_a_role_must_allow(server, core, groups):
     ]
 
 
-def test_it_stops_at_once_and_leaves_no_thread_behind():
+def test_the_server_stops_at_once_and_leaves_no_thread():
     before = threading.active_count()
     with ApiServer() as first, ApiServer() as second:
         for server in (first, second):
@@ -727,9 +727,9 @@ def test_it_stops_at_once_and_leaves_no_thread_behind():
     assert threading.active_count() == before
 
 
-def test_a_job_replaces_pods_that_are_deleted_and_not_those_that_are_done(server):
+def test_a_job_replaces_deleted_pods_but_not_succeeded_ones(server):
     jobs = JobController(server)
-    first, second, third = jobs.owned("train", [pod("", gpus=8, gates=[GATE])] * 3)
+    first, second, third = jobs.create_pods("train", [pod("", gpus=8, gates=[GATE])] * 3)
     assert jobs.step() == []
     server.delete("pods", first)
     assert server.get("pods", first)["metadata"]["deletionTimestamp"], "its finalizer keeps it"

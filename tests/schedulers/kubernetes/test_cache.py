@@ -110,7 +110,7 @@ def agrees(server: ApiServer) -> Callable[[Snapshot], bool]:
     return is_so
 
 
-def test_on_entry_everything_is_there_without_managed_fields(server):
+def test_on_entry_all_objects_are_cached_without_managed_fields(server):
     server.create("pods", pod("a", namespace="kube-system", gpus=2))
     bare = server.get("pods", "a", "kube-system")
     fields = {"managedFields": [{"manager": "kubectl", "operation": "Update"}]}
@@ -126,7 +126,7 @@ def test_on_entry_everything_is_there_without_managed_fields(server):
     assert seen.pods == {("kube-system", "a"): full}
 
 
-def test_every_change_is_seen_and_a_snapshot_stays_as_it_was(server, cache):
+def test_every_change_is_cached_and_snapshots_are_immutable(server, cache):
     empty = cache.snapshot()
     server.create("nodes", node("n"))
     server.create("pods", pod("a", gates=["presage.dev/gang"]))
@@ -152,7 +152,7 @@ def test_every_change_is_seen_and_a_snapshot_stays_as_it_was(server, cache):
     assert cache.snapshot() == third
 
 
-def test_a_snapshot_of_what_did_not_change_shares_it(server, cache):
+def test_snapshots_share_unchanged_objects(server, cache):
     server.create("nodes", node("n"))
     server.create("pods", pod("a"))
     before = settles(cache, agrees(server))
@@ -162,7 +162,7 @@ def test_a_snapshot_of_what_did_not_change_shares_it(server, cache):
     assert after.pods["default", "a"] is before.pods["default", "a"]
 
 
-def test_what_was_replaced_is_let_go(server, monkeypatch):
+def test_replaced_objects_are_garbage_collected(server, monkeypatch):
     listed: list[ref] = []
 
     class Item(dict):
@@ -183,13 +183,13 @@ def test_what_was_replaced_is_let_go(server, monkeypatch):
         assert listed[0]() is None
 
 
-def test_lists_come_in_pages_and_an_expired_page_begins_anew(server, monkeypatch):
+def test_lists_are_paginated_and_restart_when_a_page_expires(server, monkeypatch):
     for n in range(7):
         server.create("pods", pod(f"p-{n}"))
     monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.PAGE_SIZE", 3)
     with following(server) as cache:
         assert agrees(server)(cache.snapshot())
-    assert len(server.seen("list", "/pods$")) == 3
+    assert len(server.requests_to("list", "/pods$")) == 3
 
     server.requests.clear()
     forget = server.registry.list_of
@@ -202,13 +202,13 @@ def test_lists_come_in_pages_and_an_expired_page_begins_anew(server, monkeypatch
     monkeypatch.setattr(server.registry, "list_of", forgetful)
     with following(server) as cache:
         assert agrees(server)(cache.snapshot())
-    asked = [request.query for request in server.seen("list", "/pods$")]
+    asked = [request.query for request in server.requests_to("list", "/pods$")]
     assert [("limit" in query, "continue" in query) for query in asked] == [
         (True, False), (True, True), (False, False),
     ]  # fmt: skip
 
 
-def test_a_broken_watch_goes_on_where_it_was(server, cache):
+def test_a_broken_watch_resumes_without_a_list(server, cache):
     server.create("pods", pod("a"))
     settles(cache, agrees(server))
     server.requests.clear()
@@ -217,11 +217,11 @@ def test_a_broken_watch_goes_on_where_it_was(server, cache):
     server.delete("pods", "a")
     settles(cache, agrees(server))
     server.wait_for_watches(KINDS)
-    assert server.seen("list") == []
+    assert server.requests_to("list") == []
 
 
 @pytest.mark.parametrize("form", ["in the stream", "at once"])
-def test_a_forgotten_version_is_listed_anew_and_what_vanished_is_gone(server, cache, caplog, form):
+def test_an_expired_version_is_listed_again_and_deleted_objects_are_removed(server, cache, caplog, form):
     for name in ("a", "b"):
         server.create("pods", pod(name))
     server.create("podgroups", pod_group("g", 4))
@@ -233,16 +233,16 @@ def test_a_forgotten_version_is_listed_anew_and_what_vanished_is_gone(server, ca
     server.compact()
     server.come_up()
     if form == "at once":
-        server.answer("watch", "/pods$", 410)
+        server.fail_requests("watch", "/pods$", 410)
     seen = settles(cache, agrees(server))
     assert list(seen.pods) == [("default", "b")]
-    assert len(server.seen("list", "/pods$")) == 1
+    assert len(server.requests_to("list", "/pods$")) == 1
     said = [record for record in caplog.records if record.fields["error"].startswith("410 ")]
     assert {record.fields["kind"] for record in said} == set(cache.lag_s())
     assert not any(record.exc_info for record in said)
 
 
-def test_a_connection_that_always_breaks_is_not_waited_for_longer_and_longer(server, cache):
+def test_backoff_does_not_grow_while_watches_make_progress(server, cache):
     began_s = time.monotonic()
     for n in range(9):
         server.wait_for_watches(KINDS)
@@ -254,7 +254,7 @@ def test_a_connection_that_always_breaks_is_not_waited_for_longer_and_longer(ser
     assert time.monotonic() - began_s < 3, "0.1 s each time; 25 s if the waits were doubled"
 
 
-def test_after_a_bookmark_nothing_is_listed_anew(server, cache):
+def test_after_a_bookmark_watches_resume_from_its_version(server, cache):
     server.create("nodes", node("n"))
     settles(cache, agrees(server))
     for n in range(5):
@@ -270,43 +270,45 @@ def test_after_a_bookmark_nothing_is_listed_anew(server, cache):
     server.create("pods", pod("a"))
     settles(cache, agrees(server))
     server.wait_for_watches(KINDS)
-    assert server.seen("list") == []
-    assert {request.query["resourceVersion"] for request in server.seen("watch")} == {version}
+    assert server.requests_to("list") == []
+    assert {request.query["resourceVersion"] for request in server.requests_to("watch")} == {
+        version
+    }
 
 
 def event(n: int) -> dict:
     about = {"kind": "Pod", "namespace": "default", "name": "a"}
-    return {"metadata": {"name": f"e-{n}"}, "reason": "Gated", "involvedObject": about}
+    return {"metadata": {"name": f"e-{n}"}, "reason": "GatedCluster", "involvedObject": about}
 
 
-def test_an_ended_watch_is_opened_again_without_a_pause(server, monkeypatch):
+def test_an_ended_watch_is_renewed_without_a_backoff(server, monkeypatch):
     monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 9.0)
     with following(server, watch_timeout_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))
         settles(cache, agrees(server), timeout_s=0.5)
         assert max(cache.lag_s().values()) < 1.3
-    assert len(server.seen("list")) == KINDS
-    assert len(server.seen("watch")) > KINDS
+    assert len(server.requests_to("list")) == KINDS
+    assert len(server.requests_to("watch")) > KINDS
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_server_that_refuses_for_a_while_is_asked_again(server, hasty, code):
+def test_transient_errors_are_retried(server, hasty, code):
     server.create("pods", pod("a"))
-    server.answer("list", "/pods$", code, times=2)
-    server.answer("watch", "/nodes$", code)
+    server.fail_requests("list", "/pods$", code, times=2)
+    server.fail_requests("watch", "/nodes$", code)
     with following(server) as cache:
         assert agrees(server)(cache.snapshot())
         server.requests.clear()
-        server.answer("watch", "", code, times=KINDS)
+        server.fail_requests("watch", "", code, times=KINDS)
         server.drop_watches()
         server.create("nodes", node("n"))
         settles(cache, agrees(server))
         server.wait_for_watches(KINDS)
-        assert server.seen("list") == [], "nothing was forgotten"
+        assert server.requests_to("list") == [], "nothing was forgotten"
 
 
-def test_a_mistake_of_our_own_is_logged_in_full_and_all_is_listed_anew(
+def test_an_internal_error_is_logged_with_traceback_and_followed_by_a_list(
     server, cache, caplog, monkeypatch
 ):
     tell = ObjectStore.apply_event
@@ -323,16 +325,16 @@ def test_a_mistake_of_our_own_is_logged_in_full_and_all_is_listed_anew(
     assert record.exc_info[0] is ZeroDivisionError
 
 
-def test_a_server_says_how_long_it_wants_to_be_left_alone(server, cache):
-    server.answer("watch", "/pods$", 429, retry_after_s=1)
+def test_retry_after_delays_the_next_request(server, cache):
+    server.fail_requests("watch", "/pods$", 429, retry_after_s=1)
     server.requests.clear()
     server.drop_watches()
     time.sleep(0.8)
-    assert len(server.seen("watch", "/pods$")) == 1
+    assert len(server.requests_to("watch", "/pods$")) == 1
     server.wait_for_watches(KINDS)
 
 
-def test_a_server_that_is_down_is_waited_for(server, cache):
+def test_the_cache_recovers_after_the_server_was_down(server, cache):
     server.create("nodes", node("n"))
     settles(cache, agrees(server))
     server.go_down()
@@ -358,16 +360,16 @@ def test_a_server_that_is_down_is_waited_for(server, cache):
     ],
 )
 @pytest.mark.parametrize("verb", ["list", "watch"])
-def test_what_waiting_does_not_mend_is_said_at_once(server, verb, code, words):
-    server.answer(verb, "/pods$", code, times=9)
+def test_permanent_errors_are_raised_at_once(server, verb, code, words):
+    server.fail_requests(verb, "/pods$", code, times=9)
     with pytest.raises(ClusterError, match=words) as caught, Cache(server.client()):
         pass
-    assert f"{server.url}/api/v1/pods: {code} refused on purpose; " in str(caught.value)
+    assert f"{server.url}/api/v1/pods: {code} injected fault; " in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not following_threads()
 
 
-def test_without_the_definition_of_pod_groups_it_says_what_to_apply():
+def test_a_missing_pod_group_definition_is_reported_with_the_command_to_apply_it():
     with (
         ApiServer() as server,
         pytest.raises(ClusterError, match=r"kubectl apply -f examples/kubernetes/pod_group_crd"),
@@ -376,7 +378,7 @@ def test_without_the_definition_of_pod_groups_it_says_what_to_apply():
         pass
 
 
-def test_who_cannot_be_reached_is_named():
+def test_an_unreachable_server_is_named():
     with ApiServer() as server:
         api = server.client()
     with (
@@ -386,7 +388,7 @@ def test_who_cannot_be_reached_is_named():
         pass
 
 
-def test_an_own_write_is_seen_at_once_and_no_older_event_undoes_it(server, cache):
+def test_an_own_write_is_cached_at_once_and_not_undone_by_older_events(server, cache):
     first = server.create("pods", pod("a"))
     seen = settles(cache, agrees(server))
     server.delay("watch", "/pods$", 0.3)
@@ -407,7 +409,7 @@ def test_an_own_write_is_seen_at_once_and_no_older_event_undoes_it(server, cache
     assert agrees(server)(cache.snapshot())
 
 
-def test_a_deletion_that_was_told_is_not_undone_by_a_late_write(server, cache):
+def test_a_deletion_event_is_not_undone_by_a_late_write(server, cache):
     server.create("pods", pod("a"))
     late = server.change("pods", "a", label(1))
     server.delete("pods", "a")
@@ -418,7 +420,7 @@ def test_a_deletion_that_was_told_is_not_undone_by_a_late_write(server, cache):
     assert agrees(server)(seen)
 
 
-def test_many_wait_for_the_same_change(server, cache):
+def test_many_threads_can_wait_for_the_same_change(server, cache):
     version = cache.snapshot().version
     told: list[bool] = []
     waiting = [
@@ -435,12 +437,12 @@ def test_many_wait_for_the_same_change(server, cache):
 
 
 @pytest.mark.parametrize("how", ["list hangs", "watch hangs", "wants to be left alone"])
-def test_it_ends_at_once_whatever_is_waited_for(server, how):
+def test_the_cache_stops_at_once_during_any_request_or_wait(server, how):
     with following(server) as cache:
         if how == "list hangs":
-            server.answer("watch", "", 410, times=KINDS)
+            server.fail_requests("watch", "", 410, times=KINDS)
         if how == "wants to be left alone":
-            server.answer("watch", "", 429, times=KINDS, retry_after_s=5)
+            server.fail_requests("watch", "", 429, times=KINDS, retry_after_s=5)
         else:
             server.delay(how.split()[0], "", 3.0, times=KINDS)
         server.drop_watches()
@@ -453,7 +455,7 @@ def test_it_ends_at_once_whatever_is_waited_for(server, how):
     assert told == [False]
 
 
-def test_what_connects_while_it_ends_is_cut_as_well(server):
+def test_a_stopped_reader_opens_no_connections(server):
     reader = ApiReader(server.client())
     assert reader.get("/version", {}, read_timeout_s=1).status == 200
     reader.stop()
@@ -461,7 +463,7 @@ def test_what_connects_while_it_ends_is_cut_as_well(server):
         reader.get("/version", {}, read_timeout_s=1)
 
 
-def test_on_entry_a_server_that_hangs_is_given_up(server):
+def test_entry_times_out_when_the_server_hangs(server):
     server.delay("list", "/pods$", 5.0)
     began_s = time.monotonic()
     with (
@@ -472,7 +474,7 @@ def test_on_entry_a_server_that_hangs_is_given_up(server):
     assert time.monotonic() - began_s < 1
 
 
-def test_a_connection_without_a_word_is_given_up(server, monkeypatch):
+def test_a_silent_connection_times_out(server, monkeypatch):
     """A machine that lost its power resets no connection."""
     monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.WATCH_GRACE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -488,7 +490,7 @@ def test_a_connection_without_a_word_is_given_up(server, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_anything_at_all_it_knows_what_the_server_has(server, hasty, seed):
+def test_after_random_faults_the_cache_matches_the_server(server, hasty, seed):
     chance = random.Random(seed)
     made: dict[str, tuple[Kind, Callable[[str], dict]]] = {
         "nodes": ("Node", node),
@@ -509,7 +511,9 @@ def test_after_anything_at_all_it_knows_what_the_server_has(server, hasty, seed)
                 case 2:
                     server.send_bookmarks()
                 case 3:
-                    server.answer("watch", f"/{plural}$", chance.choice([410, 429, 500, 503]))
+                    server.fail_requests(
+                        "watch", f"/{plural}$", chance.choice([410, 429, 500, 503])
+                    )
                 case 4:
                     server.drop(chance.choice(["list", "watch"]), f"/{plural}$", "before")
                 case 5:
@@ -536,7 +540,7 @@ def stored(name: str, version: int) -> dict:
     writes=st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=12),
     between=st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=24),
 )
-def test_no_order_of_lists_events_and_own_writes_brings_the_old_back(writes, between):
+def test_no_order_of_lists_events_and_writes_restores_an_old_state(writes, between):
     """Writes have versions 1, 2, ...; two lists or answers come before the event of each."""
 
     def state(version: int) -> dict[str, dict]:
@@ -577,7 +581,7 @@ def versions(known: ObjectStore) -> dict[str, int]:
     return {k: int(o["metadata"]["resourceVersion"]) for k, o in known.snapshot().items()}
 
 
-def test_of_versions_that_are_no_numbers_the_watch_alone_is_believed():
+def test_with_opaque_versions_only_the_watch_changes_the_store():
     known = ObjectStore(lambda o: o["metadata"]["name"])
     first, second = ({"metadata": {"name": "a", "resourceVersion": v}} for v in ("x9", "x1"))
     known.replace([first], "x9")
@@ -588,7 +592,7 @@ def test_of_versions_that_are_no_numbers_the_watch_alone_is_believed():
     assert not known.put(second)
 
 
-def test_a_store_restored_from_a_backup_is_taken_as_it_is():
+def test_a_list_from_a_restored_backup_replaces_everything():
     known = ObjectStore(lambda o: o["metadata"]["name"])
     known.replace([stored("a", 90), stored("b", 91)], "100")
     assert not known.apply_event("BOOKMARK", {"metadata": {"resourceVersion": "101"}})

@@ -133,7 +133,7 @@ def four():
     return [node(name, gpus=4, labels=SHARED) for name in ("a", "b", "c", "d")]
 
 
-def test_a_pod_passes_where_its_memory_is_left_and_nobody_becomes_too_slow():
+def test_a_node_passes_with_enough_memory_and_acceptable_slowdowns():
     with world(*four()) as one:
         one.create("pods", on("p4", "a", 4), on("p2", "b", 2), on("p8", "c", 8), on("p12", "d", 12))
         assert one.fits(asking()) == ["a", "b"]  # on c both become 3 times as slow, d is full
@@ -145,7 +145,7 @@ def test_a_pod_passes_where_its_memory_is_left_and_nobody_becomes_too_slow():
         assert one.scores(asking(1)) == {"a": 10, "b": 10, "c": 10, "d": 10}
 
 
-def test_the_kind_where_it_is_fastest_is_best():
+def test_the_fastest_device_kind_scores_best():
     kinds = [
         node("old", labels=V100),
         node("new", labels={"nvidia.com/gpu.product": "NVIDIA-H200"}),
@@ -154,14 +154,14 @@ def test_the_kind_where_it_is_fastest_is_best():
         assert one.scores(asking()) == {"old": 0, "new": 10}
 
 
-def test_of_what_nothing_is_foretold_is_given_whole_devices():
+def test_pods_without_forecasts_get_exclusive_devices():
     with world(*four()[:2]) as one:
         one.create("pods", on("p4", "a", 4))
         assert one.fits(pod("unknown", gpus=1)) == ["b"]
         assert one.fits(pod("cpus")) == ["a", "b"]
 
 
-def test_when_the_forecaster_is_down_all_nodes_pass_all_as_good_and_it_says_so(caplog):
+def test_without_a_forecaster_all_nodes_pass_with_equal_scores_and_a_warning(caplog):
     with world(*four()) as one:
         one.create("pods", on("p8", "c", 8))
         one.told.down = True
@@ -175,7 +175,7 @@ def test_when_the_forecaster_is_down_all_nodes_pass_all_as_good_and_it_says_so(c
         assert one.extender.status()["forecasts"] == "ok"
 
 
-def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
+def test_reserved_and_planned_devices_are_not_free_for_other_pods():
     with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
         group = pod_group("train", 3)
         reservation = '{"devices":"a/0,a/1","until":"2040-01-01T00:00:00.000000Z"}'
@@ -204,7 +204,7 @@ def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
         assert one.fits(planned) == ["b"]
 
 
-def test_what_would_help_is_preempted_where_no_gang_falls_apart():
+def test_preemption_prefers_nodes_where_no_gang_loses_its_quorum():
     with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
         one.create("podgroups", pod_group("train", 2))
         for i, where in enumerate("ab"):
@@ -230,7 +230,7 @@ def test_what_would_help_is_preempted_where_no_gang_falls_apart():
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_a6_kube_scheduler_puts_a_pod_where_the_extender_likes_it_best(by_name, tmp_path):
+def test_a6_kube_scheduler_binds_to_the_node_with_the_best_score(by_name, tmp_path):
     token = add_token(tmp_path / "tokens", "kube-scheduler", ["bind"])
     tokens = TokenFile(tmp_path / "tokens")
     with world(*four()) as one, ExtenderServer(one.extender, port=0, tokens=tokens) as http:
@@ -252,7 +252,7 @@ def bind_args(one, name, where):
     return BindArgs(pod_name=name, pod_namespace="default", pod_uid=uid, node=where)
 
 
-def test_of_two_pods_that_both_fit_the_second_to_be_bound_is_tried_again():
+def test_binding_fails_when_another_pod_took_the_devices():
     with world(*four()[:1]) as one:
         one.create("pods", pod("p0", gpus=1, annotations=job(10)))
         one.create("pods", pod("p1", gpus=1, annotations=job(10)))
@@ -263,12 +263,12 @@ def test_of_two_pods_that_both_fit_the_second_to_be_bound_is_tried_again():
         assert one.fits(one.cache.snapshot().pods["default", "p1"]) == []
 
 
-def test_a_binding_that_is_refused_is_an_error_with_its_reason():
+def test_a_failed_binding_returns_its_reason():
     with world(*four()) as one:
         made = asking()
         one.create("pods", made)
         uid = one.cache.snapshot().pods["default", "new"]["metadata"]["uid"]
-        one.server.answer("POST", "binding", 500)
+        one.server.fail_requests("POST", "binding", 500)
         bind = {"pod_name": "new", "pod_namespace": "default", "pod_uid": uid, "node": "a"}
         assert "500" in one.extender.bind(BindArgs(**bind))
         assert one.extender.bind(BindArgs(**bind)) == ""
@@ -276,11 +276,11 @@ def test_a_binding_that_is_refused_is_an_error_with_its_reason():
         assert "not found" in one.extender.bind(BindArgs(**{**bind, "pod_name": "gone"}))
 
 
-def test_a_pod_that_was_not_bound_where_it_was_noted_goes_elsewhere_if_it_must():
+def test_a_pod_can_move_to_another_node_after_a_failed_binding():
     with world(*four()) as one:
         one.create("pods", asking())
         uid = one.cache.snapshot().pods["default", "new"]["metadata"]["uid"]
-        one.server.answer("POST", "binding", 500)
+        one.server.fail_requests("POST", "binding", 500)
         assert one.extender.bind(BindArgs("new", "default", uid, "a"))
         noted = one.cache.snapshot().pods["default", "new"]
         assert one.fits(noted) == ["a"]
@@ -293,7 +293,7 @@ def test_a_pod_that_was_not_bound_where_it_was_noted_goes_elsewhere_if_it_must()
         assert made["metadata"]["annotations"][DEVICES] == "b/0"
 
 
-def test_nothing_is_kept_beyond_its_time_though_the_gate_is_down():
+def test_reservations_expire_even_if_the_gate_is_down():
     with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
         group = pod_group("train", 3)
         until = '{"devices":"a/0,a/1","until":"2001-09-09T01:47:00Z"}'  # in 20 s
@@ -310,7 +310,7 @@ def test_nothing_is_kept_beyond_its_time_though_the_gate_is_down():
         assert one.fits(asking()) == ["a", "b"]
 
 
-def test_a_forecaster_that_was_down_is_asked_again_though_the_clock_was_set_back():
+def test_a_forecaster_is_retried_even_if_the_clock_was_set_back():
     with world(*four()) as one:
         one.told.down = True
         one.fits(asking())

@@ -44,7 +44,7 @@ __all__ = ["certificates", "closed", "server", "token", "token_file", "verbs"]  
 BINDING = json.dumps({"PodName": "a", "PodNamespace": "b", "PodUID": "c", "Node": "n1"}).encode()
 
 
-def test_without_credentials_pods_are_filtered_and_never_bound(server, verbs):
+def test_anonymous_callers_can_filter_but_not_bind(server, verbs):
     asks = extender(server)
 
     assert asks.filter(POD, NODES).nodes == NODES[1:]
@@ -55,7 +55,7 @@ def test_without_credentials_pods_are_filtered_and_never_bound(server, verbs):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_without_credentials_it_listens_on_loopback_alone(verbs, certificates, tls):
+def test_without_authentication_only_loopback_is_allowed(verbs, certificates, tls):
     with pytest.raises(ServiceError, match=r"--client-ca .* or --tokens"):
         ExtenderServer(
             verbs, host="0.0.0.0", port=0, allow_remote=True,
@@ -63,7 +63,7 @@ def test_without_credentials_it_listens_on_loopback_alone(verbs, certificates, t
         )  # fmt: skip
 
 
-def test_with_credentials_it_listens_beyond_loopback(verbs, token_file):
+def test_with_authentication_any_address_is_allowed(verbs, token_file):
     with ExtenderServer(
         verbs, host="0.0.0.0", port=0, allow_remote=True, tokens=TokenFile(token_file)
     ) as server:
@@ -71,13 +71,13 @@ def test_with_credentials_it_listens_beyond_loopback(verbs, token_file):
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "Basic"])
-def test_a_token_with_the_role_binds_however_it_is_sent(closed, token, scheme):
+def test_a_token_with_the_role_binds_with_any_scheme(closed, token, scheme):
     sent = base64.b64encode(f"presage:{token}".encode()).decode() if scheme == "Basic" else token
     status, text, _ = ask(closed, "POST", "/bind", BINDING, Authorization=f"{scheme} {sent}")
     assert (status, json.loads(text)) == (200, {"Error": ""})
 
 
-def test_a_token_without_the_role_reads_and_does_not_bind(closed, token_file, verbs):
+def test_a_token_without_the_role_cannot_bind(closed, token_file, verbs):
     reader = (token_file.parent / "reader.token").read_text()
     asks = extender(closed, token=reader)
 
@@ -91,7 +91,7 @@ def test_a_token_without_the_role_reads_and_does_not_bind(closed, token_file, ve
     "sent", ["", "Bearer ", "Bearer wrong", "Basic wrong", "Basic cHJlc2FnZQ==", "Digest a"]
 )
 @pytest.mark.parametrize("path", ["/bind", "/filter", "/nothing"])
-def test_with_tokens_nothing_but_health_is_said_to_others(closed, verbs, path, sent):
+def test_without_a_valid_token_only_healthz_responds(closed, verbs, path, sent):
     status, text, answer = ask(closed, "POST", path, BINDING, Authorization=sent)
 
     assert status == 401
@@ -101,14 +101,14 @@ def test_with_tokens_nothing_but_health_is_said_to_others(closed, verbs, path, s
     assert ask(closed, "GET", "/healthz")[:2] == (200, "ok")
 
 
-def test_a_body_is_not_read_before_its_sender_is_known(closed):
+def test_a_body_is_not_read_before_authentication(closed):
     where = urlsplit(closed.url)
     with socket.create_connection((where.hostname, where.port), timeout=10) as client:
         client.sendall(b"POST /filter HTTP/1.1\r\nContent-Length: 30000000\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_client_that_waits_to_send_its_body_is_told_to_only_once_it_is_known(closed, token):
+def test_100_continue_is_sent_only_after_authentication(closed, token):
     where = urlsplit(closed.url)
     head = f"POST /bind HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {len(BINDING)}\r\n"
     with socket.create_connection((where.hostname, where.port), timeout=10) as client:
@@ -121,7 +121,7 @@ def test_a_client_that_waits_to_send_its_body_is_told_to_only_once_it_is_known(c
         assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
-def test_failed_logins_are_counted_logged_and_slowed_and_the_right_token_is_not(
+def test_failed_logins_are_counted_logged_and_delayed_and_valid_tokens_are_not(
     closed, token, caplog
 ):
     with caplog.at_level(logging.WARNING):
@@ -138,7 +138,7 @@ def test_failed_logins_are_counted_logged_and_slowed_and_the_right_token_is_not(
     assert time.monotonic() - began_s < 0.7
 
 
-def test_who_binds_is_logged(closed, token, caplog):
+def test_callers_of_bind_are_logged(closed, token, caplog):
     with caplog.at_level(logging.INFO):
         extender(closed, token=token).bind(POD, "n1")
     (record,) = [one for one in caplog.records if one.getMessage() == "request"]
@@ -146,7 +146,7 @@ def test_who_binds_is_logged(closed, token, caplog):
     assert token not in caplog.text
 
 
-def test_a_client_certificate_may_bind_and_is_named_in_the_log(verbs, certificates, caplog):
+def test_a_client_certificate_can_bind_and_is_named_in_the_log(verbs, certificates, caplog):
     tls = replace(Tls(*certificates["server"]), client_ca=certificates["ours"][0])
     with (
         caplog.at_level(logging.INFO),
@@ -170,7 +170,7 @@ def test_a_client_certificate_may_bind_and_is_named_in_the_log(verbs, certificat
     assert callers == ["kube-scheduler"] * 2
 
 
-def test_with_both_a_certificate_and_a_token_are_needed(verbs, certificates, token_file, token):
+def test_with_both_methods_certificate_and_token_are_required(verbs, certificates, token_file, token):
     tls = replace(Tls(*certificates["server"]), client_ca=certificates["ours"][0])
     with ExtenderServer(verbs, port=0, tls=tls, tokens=TokenFile(token_file)) as server:
         mine = trust(certificates, "scheduler")
@@ -179,7 +179,7 @@ def test_with_both_a_certificate_and_a_token_are_needed(verbs, certificates, tok
         assert ask(server, "POST", "/bind", BINDING, tls=mine, **sent)[0] == 200
 
 
-def test_tls_alone_lets_nobody_bind(verbs, certificates):
+def test_tls_alone_does_not_permit_bind(verbs, certificates):
     tls = Tls(*certificates["server"])
     with ExtenderServer(verbs, port=0, tls=tls) as server:
         assert ask(server, "POST", "/bind", BINDING, tls=trust(certificates))[0] == 401
@@ -195,14 +195,14 @@ def test_tls_alone_lets_nobody_bind(verbs, certificates):
         (b"GET /healthz HTTP/1.1\r\nContent-Length: 70000\r\n\r\n", 413),
     ],
 )
-def test_heads_that_are_too_large_or_ambiguous_are_refused(server, sent, status):
+def test_large_or_ambiguous_headers_are_rejected(server, sent, status):
     where = urlsplit(server.url)
     with socket.create_connection((where.hostname, where.port), timeout=10) as client:
         client.sendall(sent)
         assert client.recv(100).startswith(f"HTTP/1.1 {status} ".encode())
 
 
-def test_a_body_that_is_slow_is_ended(verbs):
+def test_a_slow_body_times_out(verbs):
     with ExtenderServer(verbs, port=0, limits=HttpLimits(body_s=0.5)) as server:
         where = urlsplit(server.url)
         with socket.create_connection((where.hostname, where.port), timeout=10) as client:
@@ -215,7 +215,7 @@ def test_a_body_that_is_slow_is_ended(verbs):
             assert time.monotonic() - began_s < 10
 
 
-def test_when_memory_is_exhausted_by_requests_that_are_worked_on_it_says_to_ask_again(verbs):
+def test_exhausted_memory_is_reported_with_retry_after(verbs):
     verbs.before = hold = Hold()
     body = json.dumps({"Pod": {**POD, "x": "x" * 600_000}, "NodeNames": ["n1"]}).encode()
     with (
@@ -232,7 +232,7 @@ def test_when_memory_is_exhausted_by_requests_that_are_worked_on_it_says_to_ask_
         assert ask(server, "POST", "/filter", body)[0] == 200
 
 
-def test_a_kept_connection_of_a_known_caller_outlives_a_flood_of_others(closed, token):
+def test_an_authenticated_connection_survives_a_connection_flood(closed, token):
     with closing(connect(closed)) as connection:
         sent = {"Authorization": f"Bearer {token}"}
         connection.request("GET", "/status", headers=sent)

@@ -77,7 +77,7 @@ def extender(folder, request) -> Iterator[Running]:
 
 @ANONYMOUS
 @pytest.mark.parametrize("length_mib", [4, 128])
-def test_ten_bodies_that_are_half_sent_take_little_memory_and_stop_nobody(extender, length_mib):
+def test_ten_incomplete_bodies_take_little_memory_and_do_not_block_others(extender, length_mib):
     with (
         Watch(extender.pid) as seen,
         half_sent_bodies(extender.url, "/filter", 10, length_mib * MIB),
@@ -88,7 +88,7 @@ def test_ten_bodies_that_are_half_sent_take_little_memory_and_stop_nobody(extend
     assert seen.added_mib < MOST_MIB
 
 
-def test_a_hundred_bodies_that_are_half_sent_give_way_to_one_that_is_whole(extender):
+def test_many_incomplete_bodies_give_way_to_a_complete_one(extender):
     with Watch(extender.pid) as seen, half_sent_bodies(extender.url, "/filter", 80, 4 * MIB):
         for _ in range(5):
             assert extender.filter() == NAMES
@@ -97,7 +97,7 @@ def test_a_hundred_bodies_that_are_half_sent_give_way_to_one_that_is_whole(exten
 
 @ANONYMOUS
 @pytest.mark.parametrize("unit", [b'{"a":1},', b"[],", b"{},", b'"\\ud83d ",'])
-def test_values_that_are_small_as_json_take_little_memory(extender, unit):
+def test_many_small_json_values_take_little_memory(extender, unit):
     content = b'{"Pod":[' + unit * (4 * MIB // len(unit) - 10) + b"0]}"
     head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n".encode()
     with Watch(extender.pid) as seen:
@@ -120,7 +120,7 @@ def test_values_that_are_small_as_json_take_little_memory(extender, unit):
 
 
 @pytest.mark.parametrize("attack", [idle_connections, slow_connections])
-def test_a_thousand_connections_that_do_next_to_nothing_stop_nobody(extender, attack):
+def test_a_thousand_idle_connections_do_not_block_others(extender, attack):
     with Watch(extender.pid) as seen, attack(extender.url, 1000):
         for _ in range(5):
             assert extender.filter() == NAMES
@@ -128,7 +128,7 @@ def test_a_thousand_connections_that_do_next_to_nothing_stop_nobody(extender, at
     assert seen.most_threads < 150
 
 
-def test_with_credentials_too_memory_is_bounded_and_given_back(folder):
+def test_memory_of_authenticated_requests_is_bounded_and_released(folder):
     token = (folder / "token").read_text()
     with presage(folder, "extender", "--port", "0", "--tokens", str(folder / "tokens")) as process:
         extender = Running(process, token)

@@ -35,7 +35,7 @@ from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.authentication.token_file import TokenFile, add_token
 from presage.serving.http.connection import HttpLimits
 from presage.serving.server_options import Tls
-from tests.schedulers.kubernetes.extender import Extender, ExtenderError, Filtered
+from tests.schedulers.kubernetes.extender import Extender, ExtenderError, FilterResponse
 from tests.serving.certificates import make_authority, make_certificate
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -152,10 +152,10 @@ def extender(server: ExtenderServer, *, by_name: bool = True, token: str = "") -
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_kube_scheduler_is_answered_by_the_verbs(closed, verbs, token, by_name):
+def test_requests_of_kube_scheduler_reach_the_verbs(closed, verbs, token, by_name):
     asks = extender(closed, by_name=by_name, token=token)
 
-    assert asks.filter(POD, NODES) == Filtered(NODES[1:], {"n0": "kept for others"}, {})
+    assert asks.filter(POD, NODES) == FilterResponse(NODES[1:], {"n0": "kept for others"}, {})
     assert asks.scores(POD, NODES) == {"n0": 0, "n1": 20, "n2": 40}
     asks.bind(POD, "n1")
     with pytest.raises(ExtenderError, match="a is to go to n1"):
@@ -171,7 +171,7 @@ def test_kube_scheduler_is_answered_by_the_verbs(closed, verbs, token, by_name):
     }
 
 
-def test_health_and_status_are_there_to_be_seen(server):
+def test_health_and_status_are_served(server):
     assert ask(server, "GET", "/healthz")[:2] == (200, "ok")
     assert ask(server, "HEAD", "/healthz")[:2] == (200, "")
     assert json.loads(ask(server, "GET", "/status?pretty")[1]) == {
@@ -181,7 +181,7 @@ def test_health_and_status_are_there_to_be_seen(server):
     }
 
 
-def test_paths_are_below_the_prefix(verbs):
+def test_paths_have_the_prefix(verbs):
     with ExtenderServer(verbs, port=0, prefix="/presage/") as server:
         assert server.url.endswith("/presage")
         assert extender(server).filter(POD, NODES).nodes == NODES[1:]
@@ -203,7 +203,7 @@ def test_paths_are_below_the_prefix(verbs):
         ("TRACE", "/healthz", None, 501, "Unsupported method"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_answered_says_why_in_a_line(server, method, path, body, status, said):
+def test_errors_have_a_status_and_a_reason_of_one_line(server, method, path, body, status, said):
     found, text, answer = ask(server, method, path, body)
 
     assert found == status
@@ -212,7 +212,7 @@ def test_what_cannot_be_answered_says_why_in_a_line(server, method, path, body, 
     assert (answer.getheader("Allow") is not None) == (status == 405)
 
 
-def test_a_verb_that_fails_is_logged_and_the_next_request_is_answered(server, verbs, caplog):
+def test_a_failing_verb_is_logged_and_the_next_request_succeeds(server, verbs, caplog):
     def fail() -> None:
         raise InvalidRequestError("the forecaster takes\nno such job")
 
@@ -235,7 +235,7 @@ def test_a_verb_that_fails_is_logged_and_the_next_request_is_answered(server, ve
         extender(server).filter(POD, NODES)
 
 
-def test_a_connection_is_kept_through_refusals(server):
+def test_a_connection_survives_rejected_requests(server):
     with closing(connect(server)) as connection:
         connection.connect()
         socket_before = connection.sock
@@ -255,7 +255,7 @@ def test_a_connection_is_kept_through_refusals(server):
         ("Transfer-Encoding: chunked", 411),
     ],
 )
-def test_a_body_of_unknown_length_is_refused_and_ends_the_connection(server, header, status):
+def test_a_body_of_unknown_length_is_rejected_and_closes_the_connection(server, header, status):
     where = urlsplit(server.url)
     with socket.create_connection((where.hostname, where.port), timeout=10) as client:
         client.sendall(f"POST /filter HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
@@ -266,7 +266,7 @@ def test_a_body_of_unknown_length_is_refused_and_ends_the_connection(server, hea
 @pytest.mark.parametrize(
     "said", [b"", b"POST /fil", b"POST /filter HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
 )
-def test_a_silent_client_is_hung_up_on(verbs, said):
+def test_a_silent_client_is_disconnected(verbs, said):
     limits = HttpLimits(idle_s=0.2, head_s=0.2, body_s=0.2)
     with ExtenderServer(verbs, port=0, limits=limits) as server:
         where = urlsplit(server.url)
@@ -275,7 +275,7 @@ def test_a_silent_client_is_hung_up_on(verbs, said):
             assert client.recv(1) == b""
 
 
-def test_requests_are_answered_side_by_side(server, verbs):
+def test_requests_are_handled_concurrently(server, verbs):
     together = threading.Barrier(8, timeout=10)
     verbs.before = together.wait
     asks = extender(server)
@@ -284,7 +284,7 @@ def test_requests_are_answered_side_by_side(server, verbs):
     assert answers == [NODES[1:]] * 8
 
 
-def test_at_its_end_what_was_asked_is_answered_and_idle_connections_are_closed(verbs):
+def test_on_exit_requests_in_flight_complete_and_idle_connections_close(verbs):
     body = (GOLDEN / "filter_args_names.json").read_bytes()
     verbs.before = hold = Hold()
     with ThreadPoolExecutor(1) as pool:
@@ -303,7 +303,7 @@ def test_at_its_end_what_was_asked_is_answered_and_idle_connections_are_closed(v
         ask(server, "GET", "/healthz")
 
 
-def test_a_verb_that_hangs_holds_up_the_end_no_longer_than_the_grace(verbs):
+def test_a_hanging_verb_delays_the_exit_by_at_most_the_grace_period(verbs):
     verbs.before = hold = Hold()
     with ThreadPoolExecutor(1) as pool:
         with ExtenderServer(verbs, port=0, grace_s=0.1) as server:
@@ -314,7 +314,7 @@ def test_a_verb_that_hangs_holds_up_the_end_no_longer_than_the_grace(verbs):
         hold.go_on.set()
 
 
-def test_it_listens_beyond_loopback_only_with_leave_and_on_a_port_that_is_free(server, verbs):
+def test_other_addresses_need_permission_and_ports_must_be_free(server, verbs):
     with pytest.raises(ServiceError, match=r"0\.0\.0\.0 is not a loopback address"):
         ExtenderServer(verbs, host="0.0.0.0", port=0)
     taken = urlsplit(server.url).port or 0
@@ -342,7 +342,7 @@ def trust(certificates, mine: str | None = None) -> ssl.SSLContext:
     return context
 
 
-def test_over_tls_strangers_are_let_in_only_where_no_certificate_is_asked_for(verbs, certificates):
+def test_with_a_client_ca_only_its_certificates_are_accepted(verbs, certificates):
     tls = Tls(*certificates["server"])
     with ExtenderServer(verbs, port=0, tls=tls) as server:
         assert server.url.startswith("https://127.0.0.1:")
@@ -359,14 +359,14 @@ def test_over_tls_strangers_are_let_in_only_where_no_certificate_is_asked_for(ve
                 ask(mutual, "GET", "/healthz", tls=trust(certificates, mine))
 
 
-def test_over_tls_a_client_that_never_shakes_hands_holds_nobody_up(verbs, certificates):
+def test_an_incomplete_tls_handshake_does_not_block_others(verbs, certificates):
     with ExtenderServer(verbs, port=0, tls=Tls(*certificates["server"])) as server:
         where = urlsplit(server.url)
         with socket.create_connection((where.hostname, where.port), timeout=10):
             assert ask(server, "GET", "/healthz", tls=trust(certificates))[0] == 200
 
 
-def test_over_tls_what_was_asked_is_answered_at_the_end(verbs, certificates):
+def test_on_exit_tls_requests_in_flight_complete(verbs, certificates):
     body = (GOLDEN / "filter_args_names.json").read_bytes()
     verbs.before = hold = Hold()
     with ThreadPoolExecutor(1) as pool:
@@ -377,7 +377,7 @@ def test_over_tls_what_was_asked_is_answered_at_the_end(verbs, certificates):
         assert answer.result()[0] == 200
 
 
-def test_a_certificate_that_cannot_be_used_is_named(verbs, certificates, tmp_path):
+def test_an_invalid_certificate_is_named(verbs, certificates, tmp_path):
     certificate, key = certificates["server"]
     nothing = tmp_path / "nothing.pem"
     for tls, said in [

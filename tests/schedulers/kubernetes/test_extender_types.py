@@ -56,7 +56,7 @@ def golden_bytes(name: str) -> bytes:
     return (GOLDEN / f"{name}.json").read_bytes()
 
 
-def test_candidates_come_by_name_or_whole():
+def test_candidates_are_names_or_complete_nodes():
     names = parse_filter_args(golden_bytes("filter_args_names"))
     whole = parse_filter_args(golden_bytes("filter_args_nodes"))
     body = golden("filter_args_nodes")
@@ -69,7 +69,7 @@ def test_candidates_come_by_name_or_whole():
 
 
 @pytest.mark.parametrize("form", ["names", "nodes"])
-def test_a_filter_answers_in_the_form_it_was_asked_in(form):
+def test_a_filter_result_has_the_form_of_the_request(form):
     asked = parse_filter_args(golden_bytes(f"filter_args_{form}"))
     result = FilterResult(
         ["n1"],
@@ -80,14 +80,14 @@ def test_a_filter_answers_in_the_form_it_was_asked_in(form):
     assert filter_result(result, asked) == golden(f"filter_result_{form}")
 
 
-def test_a_filter_that_failed_says_why():
+def test_a_failed_filter_has_an_error():
     asked = parse_filter_args(golden_bytes("filter_args_names"))
     result = FilterResult([], error="the plan of team-a/resnet cannot be read")
 
     assert filter_result(result, asked) == golden("filter_result_error")
 
 
-def test_scores_are_whole_numbers_from_0_to_10():
+def test_scores_are_integers_from_0_to_10():
     scores = [HostPriority("n0", 0), HostPriority("n1", 10), HostPriority("n2", 3)]
 
     assert host_priorities(scores) == golden("host_priority_list")
@@ -96,7 +96,7 @@ def test_scores_are_whole_numbers_from_0_to_10():
             HostPriority("n0", wrong)  # type: ignore[arg-type]
 
 
-def test_a_binding_is_asked_for_by_name_and_uid_and_answered_by_an_error_or_none():
+def test_a_binding_request_has_name_and_uid_and_its_result_an_error():
     asked = parse_bind_args(golden_bytes("binding_args"))
 
     assert asked == BindArgs("resnet-0", "team-a", "5f2c", "n1")
@@ -104,7 +104,7 @@ def test_a_binding_is_asked_for_by_name_and_uid_and_answered_by_an_error_or_none
     assert binding_result("pod team-a/resnet-0 is already on n2") == golden("binding_result_error")
 
 
-def test_victims_come_by_uid_or_whole_and_go_by_uid():
+def test_victims_are_uids_or_complete_pods_and_results_are_uids():
     whole = parse_preempt_args(golden_bytes("preemption_args_victims"))
     meta = parse_preempt_args(golden_bytes("preemption_args_meta_victims"))
     first, second = golden("preemption_args_victims")["NodeNameToVictims"]["n0"]["Pods"]
@@ -134,14 +134,14 @@ def respelt(value: Any, random: Random) -> Any:
 
 @pytest.mark.parametrize("name", READERS)
 @given(seed=st.integers(0, 2**32))
-def test_keys_are_read_in_any_case(name, seed):
+def test_keys_are_case_insensitive(name, seed):
     other = json.dumps(respelt(golden(name), Random(seed))).encode()
 
     assert READERS[name](other) == READERS[name](golden_bytes(name))
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_keys_nobody_knows_are_ignored_and_of_alike_ones_the_last_counts(name):
+def test_unknown_keys_are_ignored_and_the_last_equal_key_counts(name):
     body = golden(name)
     first = next(iter(body))
     odd = {first.upper(): None, "Later": {"Pod": 1}, **body}
@@ -197,12 +197,12 @@ POD = '{"metadata": {"name": "p"}}'
         ),
     ],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_by_the_key_that_is_wrong(read, body, said):
+def test_an_invalid_request_is_rejected_with_the_invalid_key(read, body, said):
     with pytest.raises(InvalidRequestError, match=said):
         read(body.encode())
 
 
-def test_lists_that_go_has_nil_are_empty():
+def test_nil_lists_of_go_are_empty():
     pods = f'{{"Pod": {POD}, "NodeNameToVictims": {{"n0": {{"Pods": null}}}}}}'
 
     assert parse_filter_args(f'{{"Pod": {POD}, "Nodes": {{"items": null}}}}'.encode()).nodes == {}

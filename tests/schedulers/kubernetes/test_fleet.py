@@ -31,11 +31,11 @@ def in_rack(name: str, leaf: str, spine: str, **options):
         ({}, "unknown"),
     ],
 )  # fmt: skip
-def test_the_device_kind_of_a_node_s_devices_is_the_product_that_is_discovered(labels, kind):
+def test_the_device_kind_comes_from_the_product_label(labels, kind):
     assert device_kind_of(node("n", labels=labels)) == kind
 
 
-def test_nodes_are_ordered_and_joined_by_the_labels_of_their_racks_and_spines():
+def test_nodes_are_ordered_by_the_labels_of_racks_and_spines():
     fleet = make_fleet(
         [
             in_rack("n0", "l1", "s1"), in_rack("n1", "l2", "s0", gpus=4), in_rack("n2", "l1", "s1"),
@@ -58,13 +58,13 @@ def test_nodes_are_ordered_and_joined_by_the_labels_of_their_racks_and_spines():
     assert between("n0", "n1") == between("alone", "n0") == 40.0
 
 
-def test_nodes_of_a_rack_are_near_though_nobody_says_its_spine():
+def test_nodes_of_a_rack_are_close_without_a_spine_label():
     fleet = make_fleet([node(name, labels={LEAF: "l0"}) for name in ("a", "b")], FleetOptions())
     assert fleet is not None
     assert fleet.cluster.topology.distance([0], [8]).tolist() == [10.0]
 
 
-def test_shared_devices_count_once_and_a_kind_has_what_all_of_it_have():
+def test_shared_devices_count_once_and_a_kind_has_its_smallest_memory():
     labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "presage.dev/node-layout": "nvswitch"}
     fleet = make_fleet(
         [
@@ -82,5 +82,5 @@ def test_shared_devices_count_once_and_a_kind_has_what_all_of_it_have():
     assert fleet.cluster.topology.distance([0, 8, 16], [7, 15, 17]).tolist() == [1.0, 1.0, 5.0]
 
 
-def test_without_devices_there_is_no_fleet():
+def test_a_cluster_without_devices_has_no_fleet():
     assert make_fleet([node("cpus", gpus=0)], FleetOptions()) is None

@@ -31,13 +31,13 @@ def until(holds) -> None:
         time.sleep(0.01)
 
 
-def test_a_running_gang_is_not_deleted_because_nobody_told_that_it_runs():
+def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():
     with ApiServer() as server:
         server.create("customresourcedefinitions", POD_GROUP_DEFINITION)
         server.create("nodes", node("n0"))
         server.create("podgroups", pod_group("train", 2, scheduleTimeoutSeconds=1))
         member = pod("", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
-        JobController(server).owned("train", [member] * 2)
+        JobController(server).create_pods("train", [member] * 2)
         api, stopping = server.client(retries=False), threading.Event()
         with Cache(api) as cache:
             work = (Gate(Gang(), NoForecasts), cache, Writer(api, cache.put), stopping)
@@ -49,10 +49,10 @@ def test_a_running_gang_is_not_deleted_because_nobody_told_that_it_runs():
                         not any(one["spec"].get("schedulingGates") for one in server.all("pods"))
                     )
                 )
-                server.answer("watch", "/pods", 503, times=1000, retry_after_s=20)
+                server.fail_requests("watch", "/pods", 503, times=1000, retry_after_s=20)
                 server.drop_watches()
                 assert len(KubeScheduler(server.url).step()) == 2
-                until(lambda: server.seen("list", "/namespaces/default/pods"))
+                until(lambda: server.requests_to("list", "/namespaces/default/pods"))
                 time.sleep(0.3)
             finally:
                 stopping.set()

@@ -25,7 +25,7 @@ from presage.cli.app import app
 from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
 from presage.schedulers.kubernetes.extender.extender_types import FilterArgs
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
-from tests.schedulers.kubernetes.gated import gated
+from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.manifests import node, pod, pod_group
 from tests.schedulers.kubernetes.test_extender import world
 from tests.schedulers.kubernetes.test_manifests import the
@@ -45,7 +45,7 @@ def rows(heading: str, table: int = 0) -> Iterator[list[str]]:
         yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
 
 
-def test_the_table_of_options_is_the_commands():
+def test_the_table_of_options_matches_the_commands():
     commands = typer.main.get_group(kubernetes_app).commands
     had = {
         name: {
@@ -61,14 +61,14 @@ def test_the_table_of_options_is_the_commands():
     assert said == had
 
 
-def test_the_table_of_labels_and_annotations_is_what_the_code_reads_and_writes():
+def test_the_table_of_labels_and_annotations_matches_the_code():
     named = set(re.findall(r'"([a-z0-9.-]+\.[a-z0-9-]+/[A-Za-z0-9._-]+)"', SOURCES))
     # What pods ask for, and a taint that stands for a cordon.
     named -= {"nvidia.com/gpu", "node.kubernetes.io/unschedulable"}
     assert {row[0] for row in rows("Labels and annotations")} == named
 
 
-def test_the_table_of_rights_is_that_of_the_roles():
+def test_the_table_of_rights_matches_the_roles():
     for column, name in enumerate(("presage-gate", "presage-extender"), 1):
         has = {
             resource: ", ".join(rule["verbs"])
@@ -78,15 +78,15 @@ def test_the_table_of_rights_is_that_of_the_roles():
         assert {row[0]: row[column] for row in rows("Rights") if row[column]} == has
 
 
-def test_the_table_of_events_is_what_the_gate_says():
+def test_the_table_of_events_matches_the_code():
     reasons = set(re.findall(r'EmitEvent\([^"]*"(\w+)"', SOURCES))
     assert {row[0] for row in rows("Monitoring")} == reasons
 
 
-def test_the_guide_shows_what_the_commands_print(tmp_path):
+def test_the_guide_shows_the_output_of_the_commands(tmp_path):
     printed = []
     nodes = [node(name, gpus=4) for name in ("a0", "b0")]
-    with gated(*nodes) as cluster:
+    with gated_cluster(*nodes) as cluster:
         path = tmp_path / "kubeconfig"
         path.write_text(yaml.safe_dump(cluster.server.kubeconfig()))
 
@@ -100,10 +100,10 @@ def test_the_guide_shows_what_the_commands_print(tmp_path):
 
         for name, where, gpus in (("busy-0", "a0", 3), ("busy-1", "b0", 2)):
             cluster.server.create("pods", pod(name, gpus=gpus, nodeName=where))
-        cluster.gang("classifier", 4, scheduleTimeoutSeconds=60)
+        cluster.create_gang("classifier", 4, scheduleTimeoutSeconds=60)
         cluster.server.create("podgroups", pod_group("sweep", 3))
         sweep = pod("", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "sweep"})
-        cluster.jobs.owned("sweep", [sweep] * 2)
+        cluster.jobs.create_pods("sweep", [sweep] * 2)
         cluster.write()
         printed += look().splitlines()[:7]
         cluster.server.set_phase("busy-1", "Succeeded")
@@ -118,7 +118,7 @@ def test_the_guide_shows_what_the_commands_print(tmp_path):
     assert json.dumps([gang], indent=2).removeprefix("[\n").removesuffix("\n]") in GUIDE
 
 
-def test_the_certificates_that_the_guide_makes_are_those_that_the_manifests_name(tmp_path):
+def test_the_certificates_of_the_guide_match_the_manifests(tmp_path):
     for command in re.findall(r"^ *\$ (openssl .*)$", GUIDE, re.MULTILINE):
         subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
     (container,) = the("Deployment", "presage-extender")["spec"]["template"]["spec"]["containers"]
@@ -146,7 +146,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
     assert ours.getpeercert()
 
 
-def test_the_guide_shows_what_kube_scheduler_is_told():
+def test_the_guide_shows_the_reason_of_the_extender():
     with world(node("a0", gpus=1)) as one:
         one.create("pods", pod("busy", gpus=1, nodeName="a0"))
         args = FilterArgs(pod("plain", gpus=1), dict.fromkeys(["a0"]), by_name=True)

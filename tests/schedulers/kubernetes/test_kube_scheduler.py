@@ -82,7 +82,7 @@ def condition(server: ApiServer, name: str) -> dict[str, Any]:
     return next(c for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
 
 
-def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(server):
+def test_pods_are_bound_by_priority_and_age_while_there_is_capacity(server):
     server.create("nodes", node("n1", gpus=8))
     server.create("pods", pod("young", gpus=4, priorityClassName="usual"))
     server.create("pods", pod("gated", gpus=4, gates=["a.b/c"], priorityClassName="urgent"))
@@ -117,7 +117,7 @@ def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(serv
         ({"tolerations": [{"key": "gpu", "value": "no"}], "gpus": 16}, None),
     ],
 )
-def test_a_pod_goes_where_its_requests_selector_and_tolerations_let_it(server, spec, where):
+def test_a_pod_is_bound_by_its_requests_selector_and_tolerations(server, spec, where):
     server.create("nodes", node("a"))
     server.create("nodes", node("b", labels={"kind": "h100"}))
     taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -141,14 +141,14 @@ def test_a_pod_goes_where_its_requests_selector_and_tolerations_let_it(server, s
         ([{}], None),
     ],
 )
-def test_of_the_terms_of_an_affinity_one_must_hold_whole(server, terms, where):
+def test_one_affinity_term_must_match_completely(server, terms, where):
     for name, labels in (("a", {}), ("b", {"slot": "2"}), ("c", {"slot": "3"})):
         server.create("nodes", node(name, labels=labels))
     server.create("pods", pod("p", affinity=node_affinity(*terms)))
     assert placed(KubeScheduler(server.url)) == ({"p": where} if where else {})
 
 
-def test_an_extender_filters_and_scores_and_is_asked_in_go_s_spelling(server):
+def test_extender_requests_have_go_s_field_names(server):
     for name in ("a", "b", "c"):
         server.create("nodes", node(name))
     server.create("pods", pod("p"))
@@ -179,7 +179,7 @@ def test_an_extender_filters_and_scores_and_is_asked_in_go_s_spelling(server):
     assert "kind" not in first["Pod"]
 
 
-def test_scores_of_extenders_add_up_by_their_weights(server):
+def test_extender_scores_are_weighted_and_added(server):
     server.create("nodes", node("a"))
     server.create("nodes", node("b"))
     server.create("pods", pod("p"))
@@ -196,14 +196,14 @@ def test_scores_of_extenders_add_up_by_their_weights(server):
         assert placed(KubeScheduler(server.url, extenders)) == {"p": "b"}
 
 
-def test_a_score_is_scaled_to_the_scheduler_s_own():
+def test_extender_scores_are_scaled():
     with extender({"prioritize": lambda body: [{"Host": "a", "Score": 9}]}) as (url, _):
         config = {"urlPrefix": url, "prioritizeVerb": "prioritize", "weight": 5}
         scores = Extender(config).scores(pod("p"), [node("a")])
     assert scores == {"a": 9 * 5 * (100 // 10)}
 
 
-def test_names_are_no_answer_to_who_was_sent_whole_nodes(server):
+def test_a_response_with_names_is_ignored_for_a_request_with_nodes(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
     with extender({"filter": lambda body: {"NodeNames": ["a"]}}) as (url, _):
@@ -211,7 +211,7 @@ def test_names_are_no_answer_to_who_was_sent_whole_nodes(server):
         assert placed(KubeScheduler(server.url, [config])) == {}
 
 
-def test_an_extender_without_a_cache_gets_whole_nodes_and_may_bind(server):
+def test_an_extender_without_a_cache_gets_complete_nodes_and_can_bind(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
     answers: Answers = {
@@ -237,7 +237,7 @@ def test_an_extender_without_a_cache_gets_whole_nodes_and_may_bind(server):
 @pytest.mark.parametrize(
     "answer", [500, 201, {"Error": "no forecast"}, {"NodeNames": ["unknown"]}, "no object"]
 )
-def test_of_an_extender_that_fails_only_an_ignorable_one_is_done_without(server, answer, ignorable):
+def test_only_an_ignorable_extender_may_fail(server, answer, ignorable):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
     with extender({"filter": lambda body: answer}) as (url, _):
@@ -278,7 +278,7 @@ def busy(server: ApiServer) -> None:
             server.set_phase(pod_name, "Running")
 
 
-def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_are_gone(server):
+def test_preemption_selects_the_cheapest_victims_and_waits_for_them(server):
     busy(server)
     server.create("pods", pod("urgent", gpus=8, priorityClassName="urgent"))
     scheduler = KubeScheduler(server.url)
@@ -302,7 +302,7 @@ def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_a
     assert "nominatedNodeName" not in bound["status"]
 
 
-def test_nobody_less_urgent_slips_into_capacity_that_is_being_made(server):
+def test_pods_of_lower_priority_do_not_take_nominated_capacity(server):
     server.create("nodes", node("n", gpus=8))
     for name in ("a", "b"):
         server.create("pods", pod(name, gpus=4, nodeName="n"))
@@ -317,7 +317,7 @@ def test_nobody_less_urgent_slips_into_capacity_that_is_being_made(server):
     assert placed(scheduler) == {"urgent": "n"}
 
 
-def test_of_those_who_could_go_the_most_important_stay(server):
+def test_preemption_spares_the_most_important_pods(server):
     server.create("nodes", node("n", gpus=8))
     server.create("pods", pod("a", gpus=4, nodeName="n", priorityClassName="usual"))
     server.create("pods", pod("b", gpus=4, nodeName="n"))
@@ -326,7 +326,7 @@ def test_of_those_who_could_go_the_most_important_stay(server):
     assert going(server) == ["b"]
 
 
-def test_nobody_goes_for_who_does_not_preempt_or_would_not_fit_even_so(server):
+def test_no_victims_for_a_pod_that_never_preempts_or_would_not_fit(server):
     busy(server)
     never = pod("patient", gpus=4, priorityClassName="urgent", preemptionPolicy="Never")
     server.create("pods", never)
@@ -342,7 +342,7 @@ def test_nobody_goes_for_who_does_not_preempt_or_would_not_fit_even_so(server):
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_an_extender_has_a_say_in_who_is_preempted(server, by_name):
+def test_an_extender_can_select_the_victims(server, by_name):
     busy(server)
     server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
     uid = {p["metadata"]["name"]: p["metadata"]["uid"] for p in server.all("pods")}
@@ -364,7 +364,7 @@ def test_an_extender_has_a_say_in_who_is_preempted(server, by_name):
     assert going(server) == ["a"]
 
 
-def test_nodes_that_an_extender_rules_out_for_good_are_not_worth_a_preemption(server):
+def test_nodes_that_an_extender_marks_unresolvable_are_not_preempted(server):
     busy(server)
     server.create("pods", pod("tiny", gpus=0, priorityClassName="urgent"))
     answers: Answers = {
@@ -383,21 +383,21 @@ def test_nodes_that_an_extender_rules_out_for_good_are_not_worth_a_preemption(se
     assert condition(server, "tiny")["message"] == "0/2 nodes are available: 1 never, 1 not now."
 
 
-def test_a_binding_that_fails_is_tried_again(server):
+def test_a_failed_binding_is_retried(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
     scheduler = KubeScheduler(server.url)
-    server.answer("create", "/pods/p/binding", 500)
+    server.fail_requests("create", "/pods/p/binding", 500)
     assert scheduler.step() == []
     assert condition(server, "p")["reason"] == "SchedulerError"
     assert placed(scheduler) == {"p": "a"}
 
 
-def test_in_the_background_it_binds_what_becomes_ready(server):
+def test_pods_are_bound_in_the_background(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p", gates=["a.b/c"]))
     with KubeScheduler(server.url):
-        server.answer("list", "/nodes", 503)
+        server.fail_requests("list", "/nodes", 503)
         server.change("pods", "p", {"spec": {"schedulingGates": None}})
         ends_s = time.monotonic() + 5
         while condition(server, "p")["status"] == "False" and time.monotonic() < ends_s:
@@ -405,7 +405,7 @@ def test_in_the_background_it_binds_what_becomes_ready(server):
     assert condition(server, "p")["status"] == "True"
 
 
-def test_a_configuration_that_is_not_understood_is_refused():
+def test_an_unsupported_configuration_is_rejected():
     with pytest.raises(ValueError, match="tlsConfig"):
         KubeScheduler("http://x", [{"urlPrefix": "http://y", "tlsConfig": {}}])
     with pytest.raises(ValueError, match="positive weight"):

@@ -79,7 +79,7 @@ def gang(server: ApiServer, name: str, pods: int) -> None:
         "", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: name},
         annotations={JOB_FEATURES: to_json(features(name=name))},
     )  # fmt: skip
-    JobController(server).owned(name, [template] * pods)
+    JobController(server).create_pods(name, [template] * pods)
 
 
 def bound(server: ApiServer, name: str) -> list[str]:
@@ -90,7 +90,7 @@ def bound(server: ApiServer, name: str) -> list[str]:
     )
 
 
-def test_a_gate_that_is_killed_goes_on_where_it_was_and_ends_when_told(server, tmp_path):
+def test_a_killed_gate_continues_after_a_restart_and_stops_on_sigterm(server, tmp_path):
     for name in ("n0", "n1"):
         labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}
         server.create("nodes", node(name, gpus=4, labels=labels))
@@ -98,7 +98,7 @@ def test_a_gate_that_is_killed_goes_on_where_it_was_and_ends_when_told(server, t
         for i in range(2):
             gang(server, f"g{i}", 4)
         with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
-            until(lambda: server.seen("PATCH", "/pods/"), "no pod was released")
+            until(lambda: server.requests_to("PATCH", "/pods/"), "no pod was released")
             process.send_signal(signal.SIGKILL)
             process.wait()
         with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
@@ -135,7 +135,7 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
         assert process.wait(5.0) == 0
 
 
-def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path):
+def test_an_extender_uses_a_prediction_service_with_tls_and_token(server, tmp_path):
     labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.replicas": "2"}
     server.create("nodes", node("n0", gpus=2, labels=labels))
     authority = make_authority(tmp_path, "ours")
@@ -176,7 +176,7 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
         (["extender", "--tls-cert", "a"], "give both --tls-cert and --tls-key"),
     ],
 )
-def test_what_is_wrong_on_the_command_line_is_named(tmp_path, arguments, said):
+def test_invalid_options_are_named(tmp_path, arguments, said):
     nobody = {"server": "http://127.0.0.1:9"}
     kubeconfig = {
         "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": nobody}],

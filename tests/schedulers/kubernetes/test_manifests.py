@@ -39,7 +39,7 @@ from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.client.job_features import from_json
 from presage.serving.server_options import Tls
 from tests.schedulers.kubernetes.api_server import ApiServer
-from tests.schedulers.kubernetes.kube_scheduler import Bound, KubeScheduler
+from tests.schedulers.kubernetes.kube_scheduler import Binding, KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod
 from tests.serving.certificates import make_authority, make_certificate
 
@@ -83,11 +83,11 @@ def unknown_fields(value: Any, model: str, where: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "document", BUILT_IN, ids=[f"{one['kind']} {one['metadata']['name']}" for one in BUILT_IN]
 )
-def test_every_field_is_one_of_kubernetes(document):
+def test_every_field_exists_in_the_kubernetes_api(document):
     assert list(unknown_fields(document, f"V1{document['kind']}", document["kind"])) == []
 
 
-def test_a_slip_in_a_field_would_be_found():
+def test_unknown_fields_are_found():
     slip = {
         "metadata": {"names": "a"},
         "spec": {"template": {"spec": {"containers": [{"arg": 1}]}}},
@@ -99,7 +99,7 @@ def test_a_slip_in_a_field_would_be_found():
     ]
 
 
-def test_the_gang_is_taken_by_the_api_server_and_waits_for_its_plan():
+def test_the_api_server_accepts_the_gang_and_its_pods_are_gated():
     job = the("Job")["spec"]
     with ApiServer() as server:
         api = kubernetes_client.CustomObjectsApi(server.client())
@@ -118,7 +118,7 @@ def test_the_gang_is_taken_by_the_api_server_and_waits_for_its_plan():
     assert from_json(made["metadata"]["annotations"][JOB_FEATURES]).job.batch_size == 256
 
 
-def test_members_of_the_gang_find_each_other():
+def test_members_of_the_gang_have_dns_names():
     job = the("Job")
     service = the("Service", "classifier")
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -130,7 +130,7 @@ def test_members_of_the_gang_find_each_other():
     assert f"--rdzv-endpoint={first}:29400" in container["args"]
 
 
-def test_the_definition_is_the_one_that_tests_use_and_allows_what_the_gang_says():
+def test_the_pod_group_definition_matches_the_tests_and_the_gang():
     ours, used = the("CustomResourceDefinition")["spec"], POD_GROUP_DEFINITION["spec"]
     (version,) = ours["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]
@@ -142,7 +142,7 @@ def test_the_definition_is_the_one_that_tests_use_and_allows_what_the_gang_says(
 
 
 @pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
-def test_each_runs_as_its_own_account_with_its_own_role_and_as_little_of_a_machine(name):
+def test_each_deployment_has_its_own_role_and_minimal_privileges(name):
     deployment, role = the("Deployment", name), the("ClusterRoleBinding", name)
     spec = deployment["spec"]["template"]["spec"]
     account = the("ServiceAccount", name)["metadata"]
@@ -165,7 +165,7 @@ def test_each_runs_as_its_own_account_with_its_own_role_and_as_little_of_a_machi
     assert "*" not in verbs
 
 
-def test_kube_scheduler_asks_where_the_extender_listens():
+def test_kube_scheduler_is_configured_with_the_extender_s_address():
     (extender,) = the("KubeSchedulerConfiguration")["extenders"]
     service = the("Service", "presage-extender")
     deployment = the("Deployment", "presage-extender")["spec"]["template"]
@@ -198,7 +198,7 @@ def secret_of(spec: Json, option: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
-def test_forecasts_are_asked_for_with_a_token(name):
+def test_forecast_requests_have_a_token(name):
     """A service beyond loopback answers no others."""
     spec = the("Deployment", name)["spec"]["template"]["spec"]
 
@@ -234,7 +234,7 @@ class Backwards:
         return {}
 
 
-def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is_gone(tmp_path):
+def test_kube_scheduler_uses_the_extender_and_continues_without_it(tmp_path):
     configuration = the("KubeSchedulerConfiguration")
     authority = make_authority(tmp_path, "ca")
     tls = Tls(*make_certificate(tmp_path, "tls", authority), client_ca=authority[0])
@@ -253,16 +253,16 @@ def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is
             asked = {**configuration, "extenders": [entry]}
             scheduler = KubeScheduler.configured(server.url, asked)
             assert scheduler.step() == [
-                Bound("default", "plain", "n0"),
-                Bound("default", "trains", "n1"),
+                Binding("default", "plain", "n0"),
+                Binding("default", "trains", "n1"),
             ]
         assert verbs.asked == ["trains"]  # the other asks for no GPU
         server.create("pods", pod("later", gpus=8))
-        assert scheduler.step() == [Bound("default", "later", "n0")]
+        assert scheduler.step() == [Binding("default", "later", "n0")]
 
 
 @pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
-def test_the_commands_of_the_deployments_are_known(name):
+def test_the_commands_of_the_deployments_exist(name):
     (container,) = the("Deployment", name)["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["presage"]
     assert CliRunner().invoke(app, [*container["args"], "--help"]).exit_code == 0
