@@ -1,4 +1,4 @@
-"""The page of simulations: as text, and in headless Chromium."""
+"""The report page of simulations, as text and in headless Chromium."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGEST = 1_500_000  # bytes, with 20,000 jobs
 
 
 class Halves(Fifo):
-    """Halves of devices for everybody."""
+    """Policy that allocates half devices to every job."""
 
     def decide(self, state, forecasts, rng):
         capacity, actions = state.capacity(), []
@@ -63,7 +63,7 @@ def simulations(jobs, ground_truth, devices, faults=()):
 
 @pytest.fixture(scope="module")
 def simulated_jobs():
-    """200 jobs of up to 8 devices on 12, one of them too large; a node fails."""
+    """Simulate 200 jobs of up to 8 devices on 12, one of them too large; a node fails."""
     rng, now_s, jobs, duration_s = Random(7), 0.0, [], {}
     for i in range(200):
         now_s += rng.expovariate(1 / 400)
@@ -79,17 +79,17 @@ def simulated_jobs():
     return simulations(jobs, ground_truth, cluster(4, 8), faults)
 
 
-def rendered(done):
-    return render(done, title="jobs & devices", facts={"trace": "<made up>"})
+def render_page(runs):
+    return render(runs, title="jobs & devices", facts={"trace": "<made up>"})
 
 
 @pytest.fixture(scope="module")
 def content(simulated_jobs):
-    return rendered(simulated_jobs)
+    return render_page(simulated_jobs)
 
 
 def test_equal_simulations_give_equal_bytes_and_texts_are_escaped(content, simulated_jobs):
-    assert rendered(simulated_jobs) == content
+    assert render_page(simulated_jobs) == content
     assert "<made up>" not in content
     assert "&lt;made up&gt;" in content
     assert "://" not in re.sub(r'<script type="application/octet-stream".*?</script>', "", content)
@@ -141,7 +141,7 @@ def path(content, tmp_path_factory):
 
 @pytest.fixture
 def show(open_page, path):
-    """Opens the page, or another one, once it is drawn."""
+    """Return a function that opens a page and waits until it is drawn."""
 
     def shown(which=path, **options):
         page = open_page(which, **options)
@@ -152,26 +152,26 @@ def show(open_page, path):
 
 
 def drawn_after(page, act):
-    """Acts, and waits until the page was drawn again."""
+    """Perform an action and wait until the page is drawn again."""
     before = page.evaluate("Number(document.body.dataset.drawn)")
     act()
     page.evaluate(
         """before => new Promise((done) => {
-            const look = () =>
-                document.body.dataset.drawn > before ? done() : requestAnimationFrame(look);
-            look();
+            const check = () =>
+                document.body.dataset.drawn > before ? done() : requestAnimationFrame(check);
+            check();
         })""",
         before,
     )
 
 
 def shown_range(page):
-    said = page.evaluate("({...document.getElementById('range').dataset})")
-    return {key: float(value) for key, value in said.items()}
+    values = page.evaluate("({...document.getElementById('range').dataset})")
+    return {key: float(value) for key, value in values.items()}
 
 
 def colours(page, selector):
-    """How many different colours a canvas has."""
+    """Return the number of different colours of a canvas."""
     return page.eval_on_selector(
         selector,
         """c => new Set(new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height)
@@ -217,7 +217,7 @@ def test_wheel_keys_drag_and_buttons_change_the_view(show):
     box = canvas_box(page)
     x, y = box["x"] + box["width"] / 2, box["y"] + 80
     page.mouse.move(x, y)
-    page.mouse.wheel(0, -300)  # it only passes by
+    page.mouse.wheel(0, -300)  # the canvas is not focused
     page.wait_for_timeout(200)
     assert shown_range(page) == everything
 
@@ -240,14 +240,14 @@ def test_wheel_keys_drag_and_buttons_change_the_view(show):
 
 def test_tabs_select_a_policy_and_all_can_be_shown(show):
     page = show()
-    seen = "all => all.filter((g) => !g.hidden).map((g) => g.querySelector('h3').innerText)"
+    visible = "all => all.filter((g) => !g.hidden).map((g) => g.querySelector('h3').innerText)"
     drawn_after(page, lambda: page.click("#tab1"))
     assert page.get_attribute("#tab1", "aria-selected") == "true"
-    assert page.eval_on_selector_all(".gantt", seen) == ["srtf"]
+    assert page.eval_on_selector_all(".gantt", visible) == ["srtf"]
     drawn_after(page, lambda: page.press("#tab1", "ArrowRight"))
-    assert page.eval_on_selector_all(".gantt", seen) == ["<b>halves"]
+    assert page.eval_on_selector_all(".gantt", visible) == ["<b>halves"]
     drawn_after(page, lambda: page.check("#all"))
-    assert page.eval_on_selector_all(".gantt", seen) == list(POLICIES)
+    assert page.eval_on_selector_all(".gantt", visible) == list(POLICIES)
 
 
 @pytest.mark.parametrize("by", ["wait", "user"])
@@ -273,12 +273,12 @@ def test_a_job_can_be_found_and_has_a_tooltip(show, simulated_jobs):
         box["x"] + 84 + (box["width"] - 98) / 2,
         box["y"] + 3 + (allocations[0].device + 0.5 - view["first"]) * row,
     )
-    told = page.inner_text("#tip")
+    tip = page.inner_text("#tip")
     for words in (LAST, "<i>net</i> 1", "u1", "fifo", f"\n{job_over.job.gpus}\n", "waited", "JCT"):
-        assert words in told
-    page.fill("#find", "nobody")
+        assert words in tip
+    page.fill("#find", "unknown")
     page.press("#find", "Enter")
-    assert page.inner_text("#message") == "no job has the id nobody"
+    assert page.inner_text("#message") == "no job has the id unknown"
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -295,7 +295,7 @@ def test_the_page_is_readable_at_any_width_and_in_both_themes(show, width, schem
 
 def test_a_trace_without_jobs_gives_a_page(show, tmp_path):
     target = tmp_path / "none.html"
-    target.write_text(rendered(simulations([], {}, cluster(1))))
+    target.write_text(render_page(simulations([], {}, cluster(1))))
 
     assert show(target).said == []
 
@@ -308,7 +308,7 @@ def test_many_jobs_are_blended_and_separate_after_zooming_in(show, tmp_path):
     ground_truth = {one.job_id: rng.expovariate(1 / 600) for one in jobs}
     target = tmp_path / "many.html"
     done = {"fifo": simulated(cluster(*[8] * 8), Fifo(), jobs, ground_truth)}
-    target.write_text(rendered(done))
+    target.write_text(render_page(done))
     assert target.stat().st_size < LARGEST
 
     page = show(target)

@@ -81,22 +81,21 @@ class ApiServer:
             client.rest_client.pool_manager.clear()
 
     def go_down(self) -> None:
-        """Refuse connections; what is stored stays, and can still be changed without HTTP."""
+        """Stop listening; stored objects stay, and can be changed without HTTP."""
         self._http.stop()
         self._thread.join()
 
     def come_up(self) -> None:
-        """Serve again, at the same address; ``requests`` begins anew."""
+        """Serve again at the same address, with an empty ``requests``."""
         self._http = HttpServer(self.registry, self._http.server_address[1])
         self.requests = self._http.requests
         self._serve()
 
     def client(self, *, retries: Any = None) -> kubernetes_client.ApiClient:
-        """The official client, for this server.
+        """Return an official client of this server.
 
-        ``retries`` as urllib3 has them. Left out, urllib3 repeats on its own, up to 3 times: any
-        GET, PUT and DELETE whose connection broke, and these too when they are answered 429 or
-        503 with Retry-After. False lets every failure through at once.
+        ``retries`` is passed to urllib3. By default it retries up to 3 times: GET, PUT and DELETE
+        after a broken connection, or after 429 or 503 with Retry-After. False disables retries.
         """
         configuration = kubernetes_client.Configuration(host=self.url)
         configuration.proxy = None
@@ -106,7 +105,7 @@ class ApiServer:
         return client
 
     def kubeconfig(self) -> Json:
-        """What a file for `--kubeconfig` must say, for a client in another process."""
+        """Return the content of a kubeconfig file for a client in another process."""
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -117,7 +116,7 @@ class ApiServer:
         }
 
     def create(self, plural: str, body: Json, namespace: str | None = None) -> Json:
-        """Create without HTTP; the namespace is the object's own or "default"."""
+        """Create an object without HTTP, in its own namespace or in "default"."""
         resource = self._resource(plural)
         own = (body.get("metadata") or {}).get("namespace") or "default"
         return self.registry.create(

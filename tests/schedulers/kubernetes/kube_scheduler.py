@@ -185,7 +185,7 @@ class KubeScheduler:
         return fitting, rejections
 
     def _select_node(self, pod: Json, nodes: list[Json]) -> str:
-        """Return the node with the highest score, then the first name; a single node is not scored."""
+        """Return the node with the best score, then the first name; do not score a single node."""
         names = [node["metadata"]["name"] for node in nodes]
         if len(names) == 1:
             return str(names[0])

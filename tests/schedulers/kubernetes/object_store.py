@@ -92,7 +92,7 @@ class ObjectStore:
         return self._objects.get(Key(resource.group, resource.plural, namespace, name))
 
     def all(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """Return objects by namespace and name; all namespaces if none is given."""
+        """Return objects by namespace and name; all namespaces by default."""
         with self.lock:
             return [
                 self._objects[key]

@@ -371,7 +371,8 @@ class Registry:
                     resource.qualified,
                     name,
                     "Precondition failed: ResourceVersion in precondition:"
-                    f" {preconditions['resourceVersion']}, ResourceVersion in object meta: {version}",
+                    f" {preconditions['resourceVersion']},"
+                    f" ResourceVersion in object meta: {version}",
                 )
             requested_s = options.get("gracePeriodSeconds")
             period_s = pod_rules.grace_period_s(old, requested_s) if resource is PODS else 0
@@ -429,9 +430,9 @@ class Registry:
             self._check(PODS, {"metadata": {"name": name}}, causes)
             pod = self.get(PODS, namespace, name)
             for key in ("uid", "resourceVersion"):
-                given, has = metadata.get(key), pod["metadata"][key]
-                if given not in (None, has):
-                    message = _uid_mismatch(given, has) if key == "uid" else MODIFIED
+                expected, actual = metadata.get(key), pod["metadata"][key]
+                if expected not in (None, actual):
+                    message = _uid_mismatch(expected, actual) if key == "uid" else MODIFIED
                     raise conflict("pods/binding", name, message)
             try:
                 bound = pod_rules.bind(pod, {**binding, "metadata": metadata}, self._now())
@@ -474,8 +475,8 @@ def _format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _uid_mismatch(given: str, has: str) -> str:
-    return f"Precondition failed: UID in precondition: {given}, UID in object meta: {has}"
+def _uid_mismatch(expected: str, actual: str) -> str:
+    return f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}"
 
 
 def _can_remove(candidate: Json) -> bool:

@@ -1,4 +1,4 @@
-"""The gate: requirement A6, and A2 to A5 where kube-scheduler binds."""
+"""The gate: requirements A2 to A6, with kube-scheduler binding the pods."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plan_of(cluster, name):
 
 
 def released_count(cluster, name):
-    """How many of a gang's pods kube-scheduler may bind, or has bound."""
+    """Return the number of a gang's pods without a gate."""
     return sum(not one["spec"].get("schedulingGates") for one in cluster.gang_pods(name))
 
 
@@ -64,9 +64,9 @@ def test_a6_kube_scheduler_binds_a_gang_to_its_planned_nodes():
     with gated_cluster(node("n0", gpus=2), node("n1", gpus=4), node("n2", gpus=4)) as cluster:
         cluster.server.create("pods", pod("busy", gpus=3, nodeName="n1"))
         names = cluster.create_gang("train", 4)
-        assert cluster.scheduler.step() == []  # nobody of a gated gang is bound
+        assert cluster.scheduler.step() == []  # no gated pod is bound
         cluster.write()
-        assert cluster.bound_nodes("train") == []  # the gate binds nobody
+        assert cluster.bound_nodes("train") == []  # the gate binds no pods
         planned = [annotations_of(cluster, name, "pods")[DEVICES] for name in sorted(names)]
         assert sorted(planned) == ["n2/0", "n2/1", "n2/2", "n2/3"]
         cluster.settle()
@@ -118,11 +118,11 @@ def test_a2_a3_gangs_and_single_pods_are_planned_by_priority_and_age():
         cluster.create_gang("second", 1)
         cluster.advance(1)
         cluster.create_gang("urgent", 1, priorityClassName="high")
-        (alone,) = cluster.jobs.create_pods("alone", [pod("", gpus=1, gates=[GATE])])
+        (single,) = cluster.jobs.create_pods("alone", [pod("", gpus=1, gates=[GATE])])
         cluster.settle()
         assert cluster.bound_nodes("urgent") == ["n0"]
         assert cluster.bound_nodes("first") == []
-        # The first waits for both devices: what is left is kept for it.
+        # The first gang waits for both devices: the free one is reserved for it.
         assert "n0/" in annotations_of(cluster, "first")[RESERVATION]
         for one in cluster.gang_pods("urgent"):
             cluster.server.set_phase(one["metadata"]["name"], "Succeeded")
@@ -133,7 +133,7 @@ def test_a2_a3_gangs_and_single_pods_are_planned_by_priority_and_age():
         cluster.settle()
         assert cluster.bound_nodes("second") == ["n0"]
         assert [one["spec"].get("nodeName") for one in cluster.server.all("pods")
-                if one["metadata"]["name"] == alone] == ["n0"]  # fmt: skip
+                if one["metadata"]["name"] == single] == ["n0"]  # fmt: skip
 
 
 def test_a5_an_expired_reservation_is_rolled_back_with_a_backoff():
@@ -159,11 +159,11 @@ def test_a5_a_gang_that_is_not_bound_in_time_is_rolled_back_and_planned_again():
         cluster.create_gang("train", 4, scheduleTimeoutSeconds=60)
         cluster.write()
         assert released_count(cluster, "train") == 4
-        # Another scheduler was faster on one of the devices.
+        # Another scheduler takes one of the devices.
         where = cluster.gang_pods("train")[0]["spec"]["affinity"]["nodeAffinity"]
         (term,) = where["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         (taken,) = term["matchFields"][0]["values"]
-        cluster.server.create("pods", pod("thief", gpus=1, nodeName=taken))
+        cluster.server.create("pods", pod("intruder", gpus=1, nodeName=taken))
         cluster.settle()
         assert len(cluster.bound_nodes("train")) == 3
         cluster.advance(60.0)
@@ -182,7 +182,7 @@ def test_a_gate_restarted_between_any_two_writes_continues(writes):
         cluster.advance(1)
         cluster.create_gang("next", 2)
         cluster.write(writes)
-        # Never is a pod free without a plan for enough of its gang.
+        # No pod is ungated without a plan for its gang.
         assert released_count(cluster, "train") == 0 or PLAN in annotations_of(cluster, "train")
         cluster.restart()
         cluster.settle()
@@ -203,7 +203,7 @@ def test_a_failed_member_is_replaced_within_the_schedule_timeout():
         cluster.write()
         assert plan_of(cluster, "train").bind_deadline_s == cluster.now_s + 60
         cluster.settle()
-        assert len(cluster.bound_nodes("train")) == 4  # three that live, and the one that failed
+        assert len(cluster.bound_nodes("train")) == 4  # three running pods, and the failed one
         assert plan_of(cluster, "train").bind_deadline_s is None
 
 
@@ -251,7 +251,7 @@ def test_pods_beyond_the_quorum_start_when_they_fit():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         ({"owner": False}, "has no controller to recreate it"),
         ({"group": False}, "PodGroup 'train' does not exist in namespace 'default'; create it"),
@@ -261,7 +261,7 @@ def test_pods_beyond_the_quorum_start_when_they_fit():
         ({"sizes": (9, 9, 9)}, "no node can take one of its pods, not even an empty one"),
     ],
 )
-def test_a_gang_that_cannot_be_planned_gets_an_event_with_the_reason(options, said):
+def test_a_gang_that_cannot_be_planned_gets_an_event_with_the_reason(options, reason):
     with gated_cluster(node("n0")) as cluster:
         if options.get("group", True):
             cluster.server.create("podgroups", pod_group("train", 3))
@@ -278,7 +278,7 @@ def test_a_gang_that_cannot_be_planned_gets_an_event_with_the_reason(options, sa
         cluster.settle()
         cluster.settle()
         (message,) = cluster.events("FailedScheduling")  # once
-        assert said in message
+        assert reason in message
         assert cluster.bound_nodes("train") == []
 
 
@@ -319,7 +319,10 @@ DEEP, LONG = "[" * 90_000, "9" * 5_000
         ({RESERVATION: '{"devices":"n0/0,n0/0,x/9","until":"2040-01-01T00:00:00Z"}'}, {}),
         ({ROLLBACKS: '{"count":3,"last":"2040-01-01T00:00:00Z"}'}, {}),  # the clock was set back
         ({}, {DEVICES: f"n0/{LONG}", BIND_DEADLINE: "soon", JOB_FEATURES: DEEP}),
-        ({}, {DEVICES: "n0/0", BIND_DEADLINE: "2025-01-01T00:00:00Z"}),  # of a pod that was copied
+        (
+            {},
+            {DEVICES: "n0/0", BIND_DEADLINE: "2025-01-01T00:00:00Z"},
+        ),  # of a pod that was annotations
         ({}, {"batch.kubernetes.io/job-completion-index": LONG}),
     ],
 )
@@ -360,14 +363,14 @@ def test_steps_do_not_depend_on_the_order_of_objects():
         for name in ("a", "b", "c"):
             cluster.create_gang(name, 2, gpus=0)
             cluster.create_gang(f"wide-{name}", 9, gpus=2)
-        seen = cluster.snapshot()
-        turned = Snapshot(
-            seen.version,
-            dict(list(seen.nodes.items())[::-1]),
-            dict(list(seen.pods.items())[::-1]),
-            dict(list(seen.pod_groups.items())[::-1]),
+        snapshot = cluster.snapshot()
+        reversed_snapshot = Snapshot(
+            snapshot.version,
+            dict(list(snapshot.nodes.items())[::-1]),
+            dict(list(snapshot.pods.items())[::-1]),
+            dict(list(snapshot.pod_groups.items())[::-1]),
         )
-        assert cluster.gate.step(turned, cluster.now_s) == cluster.step()
+        assert cluster.gate.step(reversed_snapshot, cluster.now_s) == cluster.step()
 
 
 def test_an_empty_affinity_term_stays_empty():
@@ -388,13 +391,15 @@ def test_all_members_planned_on_a_deleted_node_count_as_lost():
         assert "n0 of its plan is gone" in cluster.events("PlanRolledBack")[0]
 
 
-@pytest.mark.parametrize("left", [None, Plan().to_json()])
-def test_a_gang_with_a_modified_plan_is_rolled_back_without_a_quorum(left):
+@pytest.mark.parametrize("annotation", [None, Plan().to_json()])
+def test_a_gang_with_a_modified_plan_is_rolled_back_without_a_quorum(annotation):
     with gated_cluster(node("n0", gpus=4)) as cluster:
         cluster.create_gang("train", 4, scheduleTimeoutSeconds=60)
         cluster.write()
-        cluster.server.create("pods", pod("thief", gpus=1, nodeName="n0"))
-        cluster.server.change("podgroups", "train", {"metadata": {"annotations": {PLAN: left}}})
+        cluster.server.create("pods", pod("intruder", gpus=1, nodeName="n0"))
+        cluster.server.change(
+            "podgroups", "train", {"metadata": {"annotations": {PLAN: annotation}}}
+        )
         cluster.settle()
         assert len(cluster.bound_nodes("train")) == 3
         cluster.advance(60.0)
@@ -407,9 +412,11 @@ def test_a_copy_of_a_released_pod_is_not_deleted():
     with gated_cluster(node("n0")) as cluster:
         (name,) = cluster.jobs.create_pods("alone", [pod("", gpus=1, gates=[GATE])])
         cluster.write()
-        copied = annotations_of(cluster, name, "pods")
-        assert copied[DEVICES] == "n0/0"
-        cluster.server.create("pods", pod("copy", annotations=copied, nodeSelector={"no": "x"}))
+        annotations = annotations_of(cluster, name, "pods")
+        assert annotations[DEVICES] == "n0/0"
+        cluster.server.create(
+            "pods", pod("copy", annotations=annotations, nodeSelector={"no": "x"})
+        )
         cluster.advance(3600.0)
         cluster.settle()
         assert cluster.server.get("pods", "copy") is not None
@@ -473,7 +480,7 @@ def test_succeeded_members_count_for_the_quorum_after_their_deletion():
         cluster.advance(61.0)
         cluster.settle()
         assert len(cluster.bound_nodes("train")) == 2
-        cluster.server.set_phase(second, "Failed")  # and its owner creates it anew
+        cluster.server.set_phase(second, "Failed")  # and its controller recreates it
         cluster.settle()
         cluster.advance(61.0)
         cluster.settle()
@@ -483,7 +490,7 @@ def test_succeeded_members_count_for_the_quorum_after_their_deletion():
             )
             == 2
         )
-        # Another run under the same PodGroup begins anew.
+        # Another run under the same PodGroup starts from scratch.
         for one in cluster.gang_pods("train"):
             cluster.server.set_phase(one["metadata"]["name"], "Succeeded")
         cluster.settle()
@@ -502,52 +509,53 @@ def test_succeeded_members_count_for_the_quorum_after_their_deletion():
 
 
 def inject_fault(cluster, rng):
-    """Something happens, as it may at any time."""
+    """Inject a random fault or change."""
     server = cluster.server
     pods = [
         one
         for one in server.all("pods")
         if bound_node(one) and not is_finished(one) and not is_terminating(one)
     ]
-    what = rng.randrange(10)
-    if what == 0:
+    fault = rng.randrange(10)
+    if fault == 0:
         cluster.restart()
-    elif what == 1:
+    elif fault == 1:
         with suppress(HttpError):
             cluster.scheduler.step()
-    elif what == 2:
+    elif fault == 2:
         cluster.jobs.step()
-    elif what == 3 and pods:
+    elif fault == 3 and pods:
         phase = rng.choice(["Running", "Failed", "Succeeded"])
         server.set_phase(rng.choice(pods)["metadata"]["name"], phase)
-    elif what == 4 and pods:
+    elif fault == 4 and pods:
         one = rng.choice(pods)["metadata"]
         server.delete("pods", one["name"])
         if server.get("pods", one["name"]) is not None:
             server.finish(one["name"])
-    elif what == 5:
+    elif fault == 5:
         name = f"n{rng.randrange(4)}"
         if server.get("nodes", name) is None:
             server.create("nodes", node(name, gpus=rng.randint(1, 4)))
         else:
             server.delete("nodes", name)
-    elif what == 6:
+    elif fault == 6:
         free = [one["metadata"]["name"] for one in server.all("nodes")]
-        thief = pod(f"thief{rng.getrandbits(40)}", gpus=1)
-        server.create("pods", {**thief, "spec": {**thief["spec"], "nodeName": rng.choice(free)}}
-                      if free else thief)  # fmt: skip
-    elif what == 7:
+        intruder = pod(f"intruder{rng.getrandbits(40)}", gpus=1)
+        if free:
+            intruder["spec"]["nodeName"] = rng.choice(free)
+        server.create("pods", intruder)
+    elif fault == 7:
         server.drop("PATCH", ".", rng.choice(["before", "after"]))
-    elif what == 8:
+    elif fault == 8:
         server.fail_requests("PATCH", ".", rng.choice([409, 500]))
     else:
         cluster.advance(rng.choice([1.0, 10.0, 70.0]))
 
 
 def check_gangs(cluster):
-    """Of every gang that is looked at between two writes: nobody is free without a plan."""
+    """Assert for every gang, between two writes, that no pod is ungated without a plan."""
     for group in cluster.server.all("podgroups"):
-        name, least = group["metadata"]["name"], group["spec"]["minMember"]
+        name, min_member = group["metadata"]["name"], group["spec"]["minMember"]
         plan = Plan.from_json(annotations_of(cluster, name).get(PLAN, ""))
         live = [
             one
@@ -556,7 +564,7 @@ def check_gangs(cluster):
         ]
         free = [one["metadata"]["uid"] for one in live if not one["spec"].get("schedulingGates")]
         assert not free or plan is not None
-        yield name, least, plan, free
+        yield name, min_member, plan, free
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -575,7 +583,7 @@ def test_law_a_gang_runs_with_a_quorum_or_not_at_all(seed):
             inject_fault(cluster, rng)
         cluster.server.clear_faults()
         for one in cluster.server.all("pods"):
-            if one["metadata"]["name"].startswith("thief"):
+            if one["metadata"]["name"].startswith("intruder"):
                 cluster.server.delete("pods", one["metadata"]["name"])
                 if cluster.server.get("pods", one["metadata"]["name"]) is not None:
                     cluster.server.finish(one["metadata"]["name"])
@@ -585,9 +593,9 @@ def test_law_a_gang_runs_with_a_quorum_or_not_at_all(seed):
             cluster.settle()
             cluster.advance(700.0)
         cluster.settle()
-        for name, least, plan, _ in check_gangs(cluster):
+        for name, min_member, plan, _ in check_gangs(cluster):
             members = cluster.gang_pods(name)
             done = sum(map(has_succeeded, members))
             bound = sum(bool(bound_node(one)) and not is_finished(one) for one in members)
-            assert done + bound >= least, (name, plan)
+            assert done + bound >= min_member, (name, plan)
             assert RESERVATION not in annotations_of(cluster, name)

@@ -1,4 +1,4 @@
-"""The gate at work beside a server that fails: what runs is not taken away unseen."""
+"""The loop of the gate with a failing server: running pods are verified before deletion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.schedulers.kubernetes.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
 
 
-def until(holds) -> None:
+def wait_until(holds) -> None:
     ends_s = time.monotonic() + 20.0
     while not holds():
         assert time.monotonic() < ends_s
@@ -44,7 +44,7 @@ def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():
             gate = threading.Thread(target=run_gate, args=work)
             gate.start()
             try:
-                until(
+                wait_until(
                     lambda: (
                         not any(one["spec"].get("schedulingGates") for one in server.all("pods"))
                     )
@@ -52,7 +52,7 @@ def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():
                 server.fail_requests("watch", "/pods", 503, times=1000, retry_after_s=20)
                 server.drop_watches()
                 assert len(KubeScheduler(server.url).step()) == 2
-                until(lambda: server.requests_to("list", "/namespaces/default/pods"))
+                wait_until(lambda: server.requests_to("list", "/namespaces/default/pods"))
                 time.sleep(0.3)
             finally:
                 stopping.set()
