@@ -69,7 +69,7 @@ def strategic_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def _merged_list(target: list[Json], patch: list[Json], merge_key: str) -> list[Json]:
-    """An empty list in a patch changes nothing: what is not named stays."""
+    """Merge lists by key; entries that the patch does not name stay."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     merged = {item[merge_key]: item for item in target}

@@ -34,7 +34,10 @@ def select_victims(
 
 
 def pick_node(candidates: Victims) -> str:
-    """Return the node by highest victim priority, sum of priorities, number, and start time."""
+    """Return the node with the least important victims.
+
+    Nodes are compared by highest victim priority, sum of priorities, number and start time.
+    """
     return min(
         candidates,
         key=lambda node: (

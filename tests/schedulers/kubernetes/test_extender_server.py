@@ -163,8 +163,8 @@ def test_requests_of_kube_scheduler_reach_the_verbs(token_server, verbs, token, 
     assert client.preempt(POD, VICTIMS) == {"n1": ["n1-0"]}
 
     filtered, prioritized, bound, _, preempted = verbs.calls
-    whole = {node["metadata"]["name"]: None if by_name else node for node in NODES}
-    assert filtered == prioritized == FilterArgs(POD, whole, by_name)
+    nodes = {node["metadata"]["name"]: None if by_name else node for node in NODES}
+    assert filtered == prioritized == FilterArgs(POD, nodes, by_name)
     assert bound == BindArgs("a", "default", "uid-a", "n1")
     assert preempted.victims["n0"].pods == {
         victim["metadata"]["uid"]: None if by_name else victim for victim in VICTIMS["n0"]

@@ -118,7 +118,7 @@ def test_a2_a3_gangs_and_single_pods_are_planned_by_priority_and_age():
         cluster.create_gang("second", 1)
         cluster.advance(1)
         cluster.create_gang("urgent", 1, priorityClassName="high")
-        (single,) = cluster.jobs.create_pods("alone", [pod("", gpus=1, gates=[GATE])])
+        (single,) = cluster.jobs.create_pods("single", [pod("", gpus=1, gates=[GATE])])
         cluster.settle()
         assert cluster.bound_nodes("urgent") == ["n0"]
         assert cluster.bound_nodes("first") == []
@@ -322,7 +322,7 @@ DEEP, LONG = "[" * 90_000, "9" * 5_000
         (
             {},
             {DEVICES: "n0/0", BIND_DEADLINE: "2025-01-01T00:00:00Z"},
-        ),  # of a pod that was annotations
+        ),  # of a copied pod
         ({}, {"batch.kubernetes.io/job-completion-index": LONG}),
     ],
 )
@@ -410,7 +410,7 @@ def test_a_gang_with_a_modified_plan_is_rolled_back_without_a_quorum(annotation)
 
 def test_a_copy_of_a_released_pod_is_not_deleted():
     with gated_cluster(node("n0")) as cluster:
-        (name,) = cluster.jobs.create_pods("alone", [pod("", gpus=1, gates=[GATE])])
+        (name,) = cluster.jobs.create_pods("single", [pod("", gpus=1, gates=[GATE])])
         cluster.write()
         annotations = annotations_of(cluster, name, "pods")
         assert annotations[DEVICES] == "n0/0"
