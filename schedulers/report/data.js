@@ -76,7 +76,7 @@ function readPolicy(about, arrays, number, jobs) {
     jct: { at: column("jct.at_s"), value: column("jct.value") },
     wait: { at: column("wait.at_s"), value: column("wait.value") },
   };
-  for (const name of ["busy", "held", "up", "pending"]) {
+  for (const name of ["busy", "allocated", "up", "pending"]) {
     run[name] = new Steps(column(`${name}.at_s`), column(`${name}.value`), run.logEnd);
   }
   // Allocated time of each job. Bars are sorted by start, so the bars of one run of a gang are

@@ -28,7 +28,7 @@ class Cell:
 
     value: float | None
     text: str
-    best: bool
+    is_best: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Spread:
     median_s: float
     p90_s: float
     p99_s: float
-    best: bool
+    is_best: bool
 
 
 def make_columns(metrics: Mapping[str, Metrics]) -> list[Column]:

@@ -46,7 +46,7 @@ class Page {
       new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), limit: all, ticks: quarters, format: percent }),
       new Curves("pending", this, { lines: lines("pending"), format: (v, fine) => (fine && v < 100 ? v.toFixed(1) : formatCount(v)) }),
     ];
-    if (about.shared) this.curves.push(new Curves("held", this, { lines: lines("held"), limit: all, ticks: quarters, format: percent }));
+    if (about.shared) this.curves.push(new Curves("allocated", this, { lines: lines("allocated"), limit: all, ticks: quarters, format: percent }));
     const spread = (name) => this.runs.map((run) => ({ name: run.name, curve: run[name], colour: `policy${run.number % 8}` }));
     this.distributions = [new Distribution("jcts", this, spread("jct")), new Distribution("waits", this, spread("wait"))];
     const has = { down, shared: about.shared };
@@ -145,9 +145,9 @@ class Page {
       }
       return { classes, colours: PALETTE.ordered, names: WAITS.map(([, name]) => `waited ${name}`) };
     }
-    const classOf = new Map(about.many_jobs.map((user, i) => [user, i]));
+    const classOf = new Map(about.top_users.map((user, i) => [user, i]));
     for (let j = 0; j < count; j++) classes[j] = classOf.get(jobs.user[j]) ?? PALETTE.users.length - 1;
-    const names = about.many_jobs.map((user) => about.users[user] || "no user");
+    const names = about.top_users.map((user) => about.users[user] || "no user");
     if (about.users.length > names.length) names[PALETTE.users.length - 1] = "other users";
     return { classes, colours: PALETTE.users, names };
   }

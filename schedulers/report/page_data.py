@@ -84,7 +84,7 @@ def _jobs(jobs: Sequence[Job], tick_s: float) -> tuple[dict[str, NDArray[Any]], 
     texts = {
         "models": [printable(model, None) for model in models],
         "users": [printable(user, None) for user in users],
-        "many_jobs": top_users.tolist(),
+        "top_users": top_users.tolist(),
         "names": names,
     }
     return arrays, texts
@@ -114,7 +114,7 @@ def _policy(run: Simulation, timeline: Timeline, tick_s: float) -> dict[str, NDA
     }
     curves = {
         "busy": timeline.busy_devices(),
-        "held": timeline.allocated_compute(),
+        "allocated": timeline.allocated_compute(),
         "up": timeline.devices_up(),
         "pending": timeline.pending_jobs(),
     }

@@ -104,7 +104,7 @@ def test_the_best_cells_are_those_with_the_best_text():
         return {column.key: column for column in make_columns(found)}
 
     def shown(column):
-        return [(cell.text, cell.best) for cell in column.cells.values()]
+        return [(cell.text, cell.is_best) for cell in column.cells.values()]
 
     close = columns(36000.0, 36001.0, 72000.0)
     assert close["makespan_s"].unit == "h"
@@ -205,7 +205,7 @@ def test_the_table_has_the_metrics(show, simulated_jobs):
 
 def test_every_chart_is_drawn(show):
     page = show()
-    for chart in ("overview", "busy", "held", "pending", "jcts", "waits"):
+    for chart in ("overview", "busy", "allocated", "pending", "jcts", "waits"):
         assert colours(page, f"#{chart}") > 5, chart
     assert colours(page, ".gantt:not([hidden]) canvas") > 20
 
