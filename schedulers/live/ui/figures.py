@@ -6,7 +6,7 @@ import math
 import time
 from urllib.parse import quote, urlencode
 
-from presage.schedulers.report.figures import span
+from presage.schedulers.report.figures import format_time_span
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 _MINUTES_S = 600  # longer durations are shown without seconds
@@ -22,7 +22,9 @@ def format_duration(seconds: float) -> str:
         return "-"
     if seconds >= _MINUTES_S:
         seconds = 60 * round(seconds / 60)
-    return span(round(seconds) if seconds >= 1 else 0.0 if seconds <= 0 else round(seconds, 1))
+    return format_time_span(
+        round(seconds) if seconds >= 1 else 0.0 if seconds <= 0 else round(seconds, 1)
+    )
 
 
 def size(value: float) -> str:

@@ -22,7 +22,7 @@ from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.testing.checked_policy import picture_of
 from tests.schedulers.clusters import cluster, job, simulated
-from tests.schedulers.kubernetes.gated import gated
+from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.manifests import node
 from tests.schedulers.live.agent.test_node_core import Node
 from tests.schedulers.live.controller.test_core import V100, World
@@ -98,8 +98,8 @@ def agent() -> Iterator[System]:
 
 @contextmanager
 def kubernetes() -> Iterator[System]:
-    with gated(node("n0", gpus=2)) as cluster:
-        cluster.gang("a", 1)
+    with gated_cluster(node("n0", gpus=2)) as cluster:
+        cluster.create_gang("a", 1)
 
         def backend() -> Backend:
             snapshot = cluster.snapshot()

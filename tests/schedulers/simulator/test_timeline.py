@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.policy_registry import POLICIES
-from presage.schedulers.report.bars import bars_of
+from presage.schedulers.report.bars import make_bars
 from presage.schedulers.simulator.results.timeline import ENDS, Steps, make_timeline
 from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.simulator.test_simulator import Packs, Sizes, traces
@@ -111,13 +111,13 @@ def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fai
 
 
 @given(trace=traces(most_gpus=1), gib=st.sampled_from((1, 9)))
-def test_bars_of_jobs_that_share_devices_lie_side_by_side(trace, gib):
+def test_make_bars_jobs_that_share_devices_lie_side_by_side(trace, gib):
     jobs, ground_truth = trace
     done = simulated(
         cluster(2, 1), Packs(), jobs, Sizes(ground_truth, dict.fromkeys(ground_truth, gib))
     )
     line = of(done)
-    held, bars = line.intervals, bars_of(line.intervals)
+    held, bars = line.intervals, make_bars(line.intervals)
     area = bars.share_milli * bars.devices * (bars.end_s - bars.start_s) / FULL_DEVICE_MILLI
 
     assert area.sum() == pytest.approx(line.allocated_compute().integral(line.end_s))
@@ -143,7 +143,7 @@ def test_devices_side_by_side_are_one_bar():
         (0.0, "start", "a", allocations(3, 0, 1)),
         (2.0, "finish", "a", None),
     ]
-    bars = bars_of(make_timeline(log, cluster(4), ended={"a"}).intervals)
+    bars = make_bars(make_timeline(log, cluster(4), ended={"a"}).intervals)
 
     assert (bars.device.tolist(), bars.devices.tolist()) == ([0, 3], [2, 1])
 

@@ -38,9 +38,9 @@ def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
 
     Policies that do not fit the terminal have further tables.
     """
-    from presage.schedulers.report.figures import columns_of
+    from presage.schedulers.report.figures import make_columns
 
-    columns = columns_of(found)
+    columns = make_columns(found)
     for part in _parts(found):
         table = Table()
         table.add_column("")
@@ -49,7 +49,7 @@ def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
         for column in columns:
             cells = [column.cells[name] for name in part]
             unit = f" ({column.unit})" if column.unit else ""
-            shown = [styled(cell.text, "bold") if cell.best else cell.text for cell in cells]
+            shown = [styled(cell.text, "bold") if cell.is_best else cell.text for cell in cells]
             table.add_row(f"{column.title}{unit}", *shown)
         yield table
 
