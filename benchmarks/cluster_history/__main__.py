@@ -3,9 +3,9 @@
 Run ``python -m benchmarks.cluster_history`` as root, from the repository root; 20 seeds of 110
 faults take about 40 minutes on two cores, and nothing else has to be quiet. Each seed starts a
 controller, three agents and their jobs as processes, lets clients work while faults are injected,
-heals everything, and checks the recorded history by the laws of ``tests/history/checker/laws.py``. Results
-are stored by seed in ``--output``; a seed with a result is not run again. At the end the page
-docs/benchmarks/cluster_history.md is written from all results; ``--page`` only writes the page.
+heals everything, and checks the recorded history by the laws of ``tests/history/checker/laws.py``.
+Results are stored by seed in ``--output``; a seed with a result is not run again. At the end the
+page docs/benchmarks/cluster_history.md is written from all results; ``--page`` only writes the page.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from presage.models.training.fit import (
     FitConfig,
     ScalarStack,
     fit_scalar,
+    predict_quantiles,
     select_inputs,
     transform_features,
 )

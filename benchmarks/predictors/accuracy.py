@@ -1,7 +1,8 @@
 """Error of every predictor on the committed campaigns, written to docs/benchmarks/accuracy.md.
 
-Run ``python -m benchmarks.predictors.accuracy [CAMPAIGN_FOLDER...]``; it takes some minutes on one core. The
-stages are those of dvc.yaml on only these campaigns, so the page does not depend on the machine.
+Run ``python -m benchmarks.predictors.accuracy [CAMPAIGN_FOLDER...]``; it takes some minutes on one
+core. The stages are those of dvc.yaml on only these campaigns, so the page does not depend on the
+machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Cross-fitted releases: each is trained without one half of the job families.
 
-Run ``python -m benchmarks.predictors.cross_fitted TABLES TARGET``. From the tables of a source, as ``presage
-import`` writes them, TARGET/0/release and TARGET/1/release are each trained on every other family,
-starting from the pretrained networks like an operator's retraining. Each takes about seven minutes.
+Run ``python -m benchmarks.predictors.cross_fitted TABLES TARGET``. From the tables of a source, as
+``presage import`` writes them, TARGET/0/release and TARGET/1/release are each trained on every
+other family, starting from the pretrained networks like an operator's retraining. Each takes about
+seven minutes.
 """
 
 from __future__ import annotations

@@ -23,11 +23,13 @@ import pandas as pd
 from presage.features.device.device_class import GPU, PROCESSOR
 from presage.features.quantities.quantity import Quantity
 from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
     fit_scalar,
+    predict_quantiles,
     select_inputs,
     transform_features,
 )

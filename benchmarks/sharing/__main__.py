@@ -1,9 +1,10 @@
 """Sharing with quality of service at scale, written to docs/benchmarks/sharing.md.
 
 Run ``python -m benchmarks.sharing LUCID RELEASES``. LUCID is the folder that ``presage import
-lucid`` wrote, the ground truth of slowdowns and memory; RELEASES is the folder that
-``benchmarks/predictors/cross_fitted.py LUCID RELEASES`` wrote. The trace is Philly's, of PRESAGE_DATASETS
-(``../shared/datasets``). Outcomes are stored in ``--output`` and not computed again.
+lucid`` wrote, the ground truth of slowdowns and memory; RELEASES is the folder that ``python -m
+benchmarks.predictors.cross_fitted LUCID RELEASES`` wrote. The trace is Philly's, of
+PRESAGE_DATASETS (``../shared/datasets``). Outcomes are stored in ``--output`` and not computed
+again.
 """
 
 from __future__ import annotations
