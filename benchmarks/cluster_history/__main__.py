@@ -5,7 +5,8 @@ faults take about 40 minutes on two cores, and nothing else has to be quiet. Eac
 controller, three agents and their jobs as processes, lets clients work while faults are injected,
 heals everything, and checks the recorded history by the laws of ``tests/history/checker/laws.py``.
 Results are stored by seed in ``--output``; a seed with a result is not run again. At the end the
-page docs/benchmarks/cluster_history.md is written from all results; ``--page`` only writes the page.
+page docs/benchmarks/cluster_history.md is written from all results; ``--page`` writes only the
+page.
 """
 
 from __future__ import annotations

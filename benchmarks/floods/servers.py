@@ -118,7 +118,7 @@ def extender(folder: Path, *, is_open: bool) -> Iterator[Server]:
     """Run an extender; its request filters two nodes, with a new connection each time."""
     # Only here: these need the package kubernetes.
     from tests.schedulers.kubernetes.api_server.api_server import ApiServer
-    from tests.schedulers.kubernetes.extender.test_extender_floods import NAMES, Running
+    from tests.schedulers.kubernetes.extender.test_extender_floods import NAMES, RunningExtender
     from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node
     from tests.schedulers.kubernetes.test_kubernetes_cli import presage
 
@@ -131,7 +131,7 @@ def extender(folder: Path, *, is_open: bool) -> Iterator[Server]:
         (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
         options = () if is_open else ("--tokens", str(tokens))
         with presage(folder, "extender", "--port", "0", *options) as process:
-            running = Running(process, token)
+            running = RunningExtender(process, token)
             yield Server(running.pid, int(running.url.rpartition(":")[2]), running.filter)
 
 
