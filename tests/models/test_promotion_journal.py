@@ -376,7 +376,7 @@ def just_before(monkeypatch, step: str, then) -> None:
 
 def test_a_promotion_before_the_deletion_entry_prevents_the_deletion(five, monkeypatch):
     run_id = five.resolve(2).run_id
-    just_before(monkeypatch, "append", lambda: Registry(five.uri).promote(2, by="ada@lab"))
+    just_before(monkeypatch, "append_entry", lambda: Registry(five.uri).promote(2, by="ada@lab"))
 
     with pytest.raises(RegistryError, match=r"was made champion first, by ada@lab .*entry 2, gate"):
         five.delete(2)
@@ -387,7 +387,7 @@ def test_a_promotion_before_the_deletion_entry_prevents_the_deletion(five, monke
 
 def test_a_deletion_before_the_promotion_entry_prevents_the_promotion(five, monkeypatch):
     run_id = five.resolve(2).run_id
-    just_before(monkeypatch, "append", lambda: Registry(five.uri).delete(2))
+    just_before(monkeypatch, "append_entry", lambda: Registry(five.uri).delete(2))
 
     with pytest.raises(RegistryError, match=r"a version was deleted first, .*deletion: version 2 "):
         five.promote(2)
