@@ -90,7 +90,7 @@ def five(tmp_path, folder_of_five) -> Registry:
 
 
 @pytest.fixture(scope="module")
-def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
+def server_uri(tmp_path_factory, empty_database) -> Iterator[str]:
     """URI of a server on a database and a folder."""
     folder = tmp_path_factory.mktemp("server") / "registry"
     shutil.copytree(empty_database.parent, folder)
@@ -99,7 +99,7 @@ def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def of_a_team(tmp_path_factory) -> Iterator[str]:
+def team_uri(tmp_path_factory) -> Iterator[str]:
     """URI of a server on PostgreSQL and S3."""
     if missing := what_is_missing():
         pytest.skip(f"needs {missing}")
@@ -107,7 +107,7 @@ def of_a_team(tmp_path_factory) -> Iterator[str]:
         yield server.uri
 
 
-@pytest.fixture(params=["a database", "of_a_server", "of_a_team"])
+@pytest.fixture(params=["a database", "server_uri", "team_uri"])
 def shared(request, tmp_path, folder_of_five) -> str:
     """URI of a shared registry with five versions, of which 1 is the champion."""
     if request.param == "a database":
