@@ -196,6 +196,22 @@ class Ledger:
                 raise
         return why
 
+    def sync(self, job: Job, status: JobStatus, too_small: Collection[str] = ()) -> str:
+        """Enter a job as it was observed, in place of what the ledger knows of it.
+
+        Return why it cannot be entered: it can never run here, or its devices are not free. Then
+        the ledger does not contain the job. ``too_small`` is as in :meth:`submit`.
+        """
+        if job.job_id in self._jobs:
+            self.forget(job.job_id)
+        try:
+            why = self.adopt(job, status, too_small)
+        except ImpossibleActionError as error:
+            return str(error)
+        if why:
+            self.forget(job.job_id)
+        return why
+
     def forget(self, job_id: str) -> None:
         """Know nothing of a job any more; what it held is free."""
         status = self._statuses[job_id]

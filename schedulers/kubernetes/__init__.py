@@ -1,1 +1,1 @@
-"""Kubernetes: gangs behind a scheduling gate, and an extender of its scheduler."""
+"""Kubernetes backend: a gang gate, and an extender of kube-scheduler."""

@@ -1,4 +1,4 @@
-"""The nodes of a Kubernetes cluster, as nodes and devices of ours."""
+"""Fleet: the GPU nodes of a Kubernetes cluster, as nodes and devices of the scheduling core."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from presage.schedulers.cluster_files.topology_file import (
     parse_topology,
 )
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.kubernetes.gate.annotations import device_names
-from presage.schedulers.kubernetes.kubernetes_names import KIND, MEMORY, PRODUCT, REPLICAS, WITHIN
-from presage.schedulers.kubernetes.pods import MILLI, amount
+from presage.schedulers.kubernetes.gate.annotations import format_devices
+from presage.schedulers.kubernetes.kubernetes_names import (
+    DEVICE_KIND,
+    MEMORY,
+    NODE_LAYOUT,
+    PRODUCT,
+    REPLICAS,
+)
+from presage.schedulers.kubernetes.pods import MILLI, parse_milli
 from presage.schedulers.kubernetes.snapshot import Json
 
 MIB = 2**20
@@ -31,15 +37,15 @@ LEVELS: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a cluster's nodes are read.
+class FleetOptions:
+    """Names by which devices and topology are found in a cluster.
 
     Attributes
     ----------
     resource : str
-        What pods ask devices by.
+        Resource name by which pods request devices.
     levels : mapping of str to str
-        Of levels of the topology, innermost first, the label that says which one a node is in.
+        Node label of each topology level, innermost level first.
     """
 
     resource: str = "nvidia.com/gpu"
@@ -53,89 +59,90 @@ class Fleet:
     Attributes
     ----------
     nodes : mapping of str to dict
-        As the API server has them, by name, in that order.
-    share : tuple of int
-        How many pods may share a device, of each node.
+        JSON of the API server by name, in that order.
+    pods_per_device : tuple of int
+        Maximum number of pods on a device, for each node.
     """
 
     cluster: Cluster
     nodes: Mapping[str, Json]
-    share: tuple[int, ...]
+    pods_per_device: tuple[int, ...]
     resource: str
 
     @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Numbers of nodes by their names."""
-        return {node.name: number for number, node in enumerate(self.cluster.nodes)}
+    def node_index(self) -> Mapping[str, int]:
+        """Indices of nodes by name."""
+        return {node.name: index for index, node in enumerate(self.cluster.nodes)}
 
-    def device(self, node: str, number: int) -> int | None:
-        """A device by the name of its node and its number there; None of one that is not there."""
-        place = self.places.get(node)
-        if place is None or number >= self.cluster.nodes[place].devices:
+    def device_index(self, node: str, number: int) -> int | None:
+        """Return the index of a device, given its number in a node; None if it does not exist."""
+        index = self.node_index.get(node)
+        if index is None or number >= self.cluster.nodes[index].devices:
             return None
-        return self.cluster.first_device[place] + number
+        return self.cluster.first_device[index] + number
 
-    def names(self, devices: Iterable[int]) -> str:
-        """Of devices, as annotations have them."""
+    def format_devices(self, devices: Iterable[int]) -> str:
+        """Return devices in the format of annotations."""
         cluster = self.cluster
-        at = ((cluster.node_of[device], device) for device in devices)
-        return device_names(
-            (cluster.nodes[node].name, device - cluster.first_device[node]) for node, device in at
+        pairs = ((cluster.node_of[device], device) for device in devices)
+        return format_devices(
+            (cluster.nodes[node].name, device - cluster.first_device[node])
+            for node, device in pairs
         )
 
 
-def fleet_of(nodes: Iterable[Json], reading: Reading) -> Fleet | None:
-    """All nodes that have devices; None where no node has any.
+def make_fleet(nodes: Iterable[Json], options: FleetOptions) -> Fleet | None:
+    """Return the nodes that have devices; None if there are none.
 
-    Devices that do not work are not among those that a node has to give: they are left out, as
-    nodes that are not ready are, which the API server taints.
+    Only allocatable devices count, so broken devices are left out. Nodes that are not ready are
+    included: Kubernetes taints them.
 
     Raises
     ------
     ConfigError
-        A level of ``reading`` is not known.
+        A level of ``options`` is unknown.
     """
-    found: dict[str, tuple[tuple[str, ...], Json]] = {}
+    paths: dict[str, tuple[tuple[str, ...], Json]] = {}
     for node in nodes:
-        if devices_of(node, reading.resource):
-            found[node["metadata"]["name"]] = _path(node, reading), node
-    if not found:
+        if device_count(node, options.resource):
+            paths[node["metadata"]["name"]] = _topology_path(node, options), node
+    if not paths:
         return None
-    in_order = dict(sorted(found.items(), key=lambda one: (one[1][0], one[0])))
-    given = {name: node for name, (_, node) in in_order.items()}
-    kinds = {name: kind_of(node) for name, node in given.items()}
-    memory_of: dict[str, int] = {}
-    for name, node in given.items():  # drivers leave more or less of it: what all of a kind have
+    in_order = dict(sorted(paths.items(), key=lambda item: (item[1][0], item[0])))
+    by_name = {name: node for name, (_, node) in in_order.items()}
+    kinds = {name: device_kind_of(node) for name, node in by_name.items()}
+    min_memory: dict[str, int] = {}  # by kind; the memory that a driver leaves free differs
+    for name, node in by_name.items():
         kind, memory_bytes = kinds[name], _memory_bytes(node, kinds[name])
-        memory_of[kind] = min(memory_of.get(kind, memory_bytes), memory_bytes)
+        min_memory[kind] = min(min_memory.get(kind, memory_bytes), memory_bytes)
     cluster = Cluster(
         tuple(
-            Node(name, devices_of(node, reading.resource), kinds[name], memory_of[kinds[name]])
-            for name, node in given.items()
+            Node(name, device_count(node, options.resource), kinds[name], min_memory[kinds[name]])
+            for name, node in by_name.items()
         )
     )
-    layouts = [_node_layout(one, given[one.name]) for one in cluster.nodes]
-    groups = _groups({name: path for name, (path, _) in in_order.items()}, reading)
+    layouts = [_node_layout(node, by_name[node.name]) for node in cluster.nodes]
+    groups = _groups({name: path for name, (path, _) in in_order.items()}, options)
     topology = parse_topology(cluster, layouts, {"groups": groups})
     return Fleet(
         Cluster(cluster.nodes, topology),
-        given,
-        tuple(_replicas(node) for node in given.values()),
-        reading.resource,
+        by_name,
+        tuple(_replicas(node) for node in by_name.values()),
+        options.resource,
     )
 
 
-def devices_of(node: Json, resource: str) -> int:
+def device_count(node: Json, resource: str) -> int:
     """Return the number of allocatable devices of a node, exclusive or shared."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return amount(allocatable.get(resource, 0)) // MILLI // _replicas(node)
+    return parse_milli(allocatable.get(resource, 0)) // MILLI // _replicas(node)
 
 
-def kind_of(node: Json) -> str:
-    """Return the device kind in the catalogue, or the product's name if it has none."""
+def device_kind_of(node: Json) -> str:
+    """Return the device kind of a node, or the product's name if the catalogue lacks it."""
     labels = node["metadata"].get("labels") or {}
-    if KIND in labels:
-        return str(labels[KIND])
+    if DEVICE_KIND in labels:
+        return str(labels[DEVICE_KIND])
     product = str(labels.get(PRODUCT, "unknown")).removesuffix("-SHARED")
     return device_kind(product.replace("-", " ")) or device_kind(product) or product
 
@@ -153,36 +160,36 @@ def _replicas(node: Json) -> int:
     return int(text) if text.isdecimal() and int(text) else 1
 
 
-def _path(node: Json, reading: Reading) -> tuple[str, ...]:
+def _topology_path(node: Json, options: FleetOptions) -> tuple[str, ...]:
     """Return the groups of a node, outermost first; a group without a label has one member."""
     labels = node["metadata"].get("labels") or {}
     path: list[str] = []
     parent = node["metadata"]["name"]
-    for label in reading.levels.values():
+    for label in options.levels.values():
         parent = labels.get(label) or f"({parent})"
         path.append(parent)
     return tuple(reversed(path))
 
 
 def _groups(
-    paths: Mapping[str, tuple[str, ...]], reading: Reading
+    paths: Mapping[str, tuple[str, ...]], options: FleetOptions
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the members of each group by level, innermost first."""
-    found: dict[str, dict[str, str]] = {}
-    for depth, level in enumerate(reading.levels):
+    members_by_level: dict[str, dict[str, str]] = {}
+    for depth, level in enumerate(options.levels):
         groups: dict[str, dict[str, None]] = {}
         for node, path in paths.items():
-            here = len(path) - depth
-            member = "/".join(path[: here + 1]) if depth else node
-            groups.setdefault("/".join(path[:here]), {})[member] = None
-        found[level] = {group: ",".join(members) for group, members in groups.items()}
-    return found
+            length = len(path) - depth
+            member = "/".join(path[: length + 1]) if depth else node
+            groups.setdefault("/".join(path[:length]), {})[member] = None
+        members_by_level[level] = {group: ",".join(names) for group, names in groups.items()}
+    return members_by_level
 
 
-def _node_layout(node: Node, given: Json) -> NodeLayout | None:
+def _node_layout(node: Node, obj: Json) -> NodeLayout | None:
     """Return the layout that a node's label names; None if missing or invalid."""
-    within = (given["metadata"].get("labels") or {}).get(WITHIN, "")
-    size, _ = NODE_LAYOUTS.get(within, (0, ""))
-    if within not in NODE_LAYOUTS or (size and node.devices % size):
+    layout = (obj["metadata"].get("labels") or {}).get(NODE_LAYOUT, "")
+    size, _ = NODE_LAYOUTS.get(layout, (0, ""))
+    if layout not in NODE_LAYOUTS or (size and node.devices % size):
         return None
-    return node_layout(within, node, Path(), node.name)
+    return node_layout(layout, node, Path(), node.name)

@@ -1,29 +1,29 @@
-"""What Presage and a cluster's users call things in Kubernetes."""
+"""Names of scheduling gates, labels and annotations in Kubernetes."""
 
 from __future__ import annotations
 
-GATE = "presage.dev/gang"  # scheduling gate of a pod that waits for its gang's plan
+GATE = "presage.dev/gang"  # scheduling gate of a pod that waits for the plan of its gang
 
 # A gang, as sigs.k8s.io/scheduler-plugins defines it.
 POD_GROUP_GROUP = "scheduling.x-k8s.io"
 POD_GROUP_VERSION = "v1alpha1"
 POD_GROUP_PLURAL = "podgroups"
-POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # of a pod: the name of its PodGroup
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # on a pod: the name of its PodGroup
 
-# Annotations that users write, on a pod or its PodGroup.
-JOB = "presage.dev/job"  # features of a pod's job, as `presage features --json` prints them
-CLASS = "presage.dev/class"  # "latency-sensitive" goes before "best-effort", the default
+# Annotations that users set on a pod or its PodGroup.
+JOB_FEATURES = "presage.dev/job-features"  # as printed by `presage features --json`
+JOB_CLASS = "presage.dev/job-class"  # "latency-sensitive", or "best-effort" (the default)
 
-# Annotations that the gate and the extender write.
-PLAN = "presage.dev/plan"  # of a PodGroup: where each of its pods is to be
-RESERVED = "presage.dev/reserved"  # of a PodGroup: devices that it keeps, and until when
-ROLLED_BACK = "presage.dev/rolled-back"  # of a PodGroup: how often, and when last
-DEVICES = "presage.dev/devices"  # of a pod: the devices it is to have, as "n0/0,n0/1"
-BIND_BY = "presage.dev/bind-by"  # of a pod of no PodGroup: when it is given up
+# Annotations that the gate and the extender set.
+PLAN = "presage.dev/plan"  # on a PodGroup: the planned devices of each pod
+RESERVATION = "presage.dev/reservation"  # on a PodGroup: reserved devices, and their expiry
+ROLLBACKS = "presage.dev/rollbacks"  # on a PodGroup: number and time of the last one
+DEVICES = "presage.dev/devices"  # on a pod: its planned devices, as in "n0/0,n0/1"
+BIND_DEADLINE = "presage.dev/bind-deadline"  # on a pod: a pod unbound by then is deleted
 
-# Labels of nodes: those of NVIDIA's GPU feature discovery, and what only people know.
+# Labels on nodes: of NVIDIA's GPU feature discovery, and set by users.
 PRODUCT = "nvidia.com/gpu.product"
 MEMORY = "nvidia.com/gpu.memory"  # MiB of each device
 REPLICAS = "nvidia.com/gpu.replicas"  # pods that may share a device
-KIND = "presage.dev/device-kind"  # where the product's name does not say it
-WITHIN = "presage.dev/within"  # how a node's devices are linked: nvswitch, pcie, ...
+DEVICE_KIND = "presage.dev/device-kind"  # overrides the kind derived from the product
+NODE_LAYOUT = "presage.dev/node-layout"  # links between a node's devices: nvswitch, pcie, ...

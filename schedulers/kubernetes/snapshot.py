@@ -1,4 +1,4 @@
-"""What is known of a cluster at one moment."""
+"""Snapshot of the cached objects of a cluster."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Objects as the API server spells them, without ``metadata.managedFields``.
+    """Nodes, pods and pod groups as JSON of the API server, without ``metadata.managedFields``.
 
-    Each kind is as it was at one moment; one kind may be told of sooner than another. Neither the
-    mappings nor the objects in them may be changed: who asked before shares them.
+    Each kind is consistent with itself; kinds may differ slightly in time. Snapshots share the
+    mappings and their objects: do not change them.
 
     Attributes
     ----------
     version : int
-        Of this process; grows with every change.
+        Version of this process's cache; grows with every change.
     nodes : mapping
         By name.
     pods, pod_groups : mapping
-        By namespace and name; pods that ended are among them until somebody deletes them.
+        By namespace and name. Finished pods are included until they are deleted.
     """
 
     version: int

@@ -35,14 +35,20 @@ from presage.schedulers.core.action import (
     Wake,
 )
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.backend import (
+    Backend,
+    ClusterView,
+    Decision,
+    make_ledger,
+    reconcile,
+)
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
-from presage.schedulers.core.ledger import Change, Ledger
+from presage.schedulers.core.ledger import Change
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
@@ -86,7 +92,7 @@ class JobResult:
         return self.end_s - self.first_start_s > self.slo_s * (1 + 1e-9)
 
 
-class Simulation:
+class Simulation(Backend):
     """Simulation of one trace under one policy.
 
     Parameters
@@ -114,6 +120,8 @@ class Simulation:
         Number of jobs first allocated a part of a device's memory, and of those that took more.
     """
 
+    is_atomic = True
+
     def __init__(
         self,
         cluster: Cluster,
@@ -132,8 +140,7 @@ class Simulation:
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
         self.forecasts = Forecasts(forecaster, cluster)
         self._progress, self._usage = Progress(), Usage()
-        queue = Queue(_key(policy, self.forecasts))
-        self.ledger = Ledger(cluster, queue, ageing_s=policy.needs.ageing_s)
+        self.ledger = make_ledger(cluster, policy, self.forecasts)
         self.log = EventLog()
         self.results: list[JobResult] = []
         self.gang_runs: list[GangRun] = []
@@ -332,25 +339,26 @@ class Simulation:
 
     # Decisions ------------------------------------------------------------------------------
 
-    def _decide(self) -> None:
-        state = State(self.ledger, self._now_s, self._progress, self._usage)
-        self._decisions += 1
-        decided = (self._now_s, "decide", "", self._decisions)
-        try:
-            actions = self._policy.decide(state, self.forecasts, self._rng)
-            if not actions:
-                return
-            changes = self.ledger.apply(actions, self._now_s)
-        except ImpossibleActionError as error:
-            # The reason alone: what was wanted may be anything, also what no line can hold.
-            self.log.entries += [decided, (self._now_s, "refused", "", {"why": str(error)})]
-            if self._stop:
-                raise
-            return
-        self.log.entries.append(decided)
-        for action in actions:
+    def observe(self, now_s: float) -> ClusterView:
+        """Return the simulated cluster at the current time."""
+        state = State(self.ledger, now_s, self._progress, self._usage)
+        return ClusterView(self.ledger, state, self.forecasts)
+
+    def apply(self, decision: Decision, now_s: float) -> None:
+        """Log the actions of a decision, and retime the jobs that it changed."""
+        self.log.entries.append((now_s, "decide", "", self._decisions))
+        for action in decision.actions:
             self._note(action)
-        self._time(changes)
+        self._time(decision.changes)
+
+    def _decide(self) -> None:
+        self._decisions += 1
+        for rejection in reconcile(self, self._policy, self._rng, self._now_s).rejections:
+            # The reason alone: the action may be anything, also what no line can hold.
+            self.log.entries.append((self._now_s, "decide", "", self._decisions))
+            self.log.entries.append((self._now_s, "refused", "", {"why": rejection.why}))
+            if self._stop:
+                raise ImpossibleActionError(rejection.why)
 
     def _note(self, action: Action) -> None:
         if isinstance(action, Wake):
@@ -525,18 +533,6 @@ def _disabled_gc() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _key(policy: Policy, forecasts: Forecasts) -> Callable[[Job, JobStatus], Key]:
-    """Return the sort key of a policy's queue.
-
-    It closes over the policy and the forecasts alone, because policies can reach the queue.
-    """
-
-    def key(job: Job, status: JobStatus) -> Key:
-        return policy.key(job, status, forecasts)
-
-    return key
 
 
 def _per_s(pace_s: float) -> float:

@@ -1,4 +1,4 @@
-"""GET requests to an API server that another thread can end."""
+"""Reader of an API server: GET requests that another thread can cancel."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from urllib3 import HTTPConnectionPool, Retry
 from urllib3.connection import HTTPConnection
 from urllib3.response import BaseHTTPResponse
 
-CONNECT_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
 
 
 class ApiReader:
-    """Reads with the address, certificates and tokens of a client, over connections of its own.
+    """Reader with the address, certificates and tokens of a client, and its own connections.
 
     Parameters
     ----------
     api : kubernetes.client.ApiClient
-        Its configuration is shared: what renews the token of one renews that of the other.
+        Its configuration is shared, so that a renewed token is valid for both.
     """
 
     def __init__(self, api: ApiClient) -> None:
         self._client = ApiClient(api.configuration, cookie=api.cookie)
         self._client.default_headers = api.default_headers
         self._lock = threading.Lock()
-        self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
-        self._stopped = False
+        self._connections: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
+        self._is_stopped = False
         pools = self._client.rest_client.pool_manager
-        # urllib3 would repeat on its own, and sleep for as long as Retry-After says: nobody could
-        # wake it, and nobody would know how long the server has been out of reach.
+        # By default urllib3 retries and sleeps for Retry-After: the sleep cannot be interrupted,
+        # and hides for how long the server has been unreachable.
         pools.connection_pool_kw["retries"] = Retry.from_int(False)
         pools.pool_classes_by_scheme = {
-            scheme: self._stoppable(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
+            scheme: self._tracked_pool(pool)
+            for scheme, pool in pools.pool_classes_by_scheme.items()
         }
 
     @property
@@ -44,66 +45,70 @@ class ApiReader:
         """Address of the server."""
         return str(self._client.configuration.host)
 
-    def get(self, path: str, query: Mapping[str, str], *, read_s: float) -> BaseHTTPResponse:
-        """An answer of which only the head was read; each read may take ``read_s``.
+    def get(
+        self, path: str, query: Mapping[str, str], *, read_timeout_s: float
+    ) -> BaseHTTPResponse:
+        """Return a response with an unread body; each read may take ``read_timeout_s``.
 
         Raises
         ------
         kubernetes.client.ApiException
-            The server refused; with status 0, its certificate is not trusted.
+            The server returned an error; with status 0, its certificate is not trusted.
         urllib3.exceptions.HTTPError
-            There is no connection, it broke, nothing came in time, or ``stop`` was called.
+            The connection failed, a read timed out, or ``stop`` was called.
         """
         headers = {**self._client.default_headers, "Accept": "application/json"}
         if self._client.cookie:
             headers["Cookie"] = self._client.cookie
         parameters = list(query.items())
         self._client.update_params_for_auth(headers, parameters, ["BearerToken"])
-        # Not ApiClient.call_api: in 36.0.3 it fails on its own error where TLS fails.
-        answer: BaseHTTPResponse = self._client.rest_client.GET(
+        # Not ApiClient.call_api: version 36.0.3 raises its own error where TLS fails.
+        response: BaseHTTPResponse = self._client.rest_client.GET(
             self.host + path,
             headers=headers,
             query_params=parameters,
             _preload_content=False,
-            _request_timeout=(CONNECT_S, read_s),
+            _request_timeout=(CONNECT_TIMEOUT_S, read_timeout_s),
         )
-        return answer
+        return response
 
     def stop(self) -> None:
-        """Cut every connection, whatever is waited for on it; there will be no new ones.
+        """Shut down every connection, also during a read, and prevent new ones.
 
-        What is connecting at this moment fails on its own, at the latest after ``CONNECT_S``.
+        A connection that is being established fails on its own after ``CONNECT_TIMEOUT_S``.
         """
         with self._lock:
-            self._stopped = True
-            for connection in self._open:
-                _cut(connection)
+            self._is_stopped = True
+            for connection in self._connections:
+                _shut_down(connection)
         self._client.rest_client.pool_manager.clear()
 
-    def _stoppable(self, pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
-        """The same kind of pool, of connections that this reader knows of."""
-        connection = type("Connection", (_Connection, pool.ConnectionCls), {"opened": self._opened})
+    def _tracked_pool(self, pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
+        """Return a subclass of a pool that registers its connections with this reader."""
+        connection = type(
+            "Connection", (_Connection, pool.ConnectionCls), {"register": self._register}
+        )
         return type("Pool", (pool,), {"ConnectionCls": connection})
 
-    def _opened(self, connection: HTTPConnection) -> None:
+    def _register(self, connection: HTTPConnection) -> None:
         with self._lock:
-            self._open.add(connection)
-            if self._stopped:
-                _cut(connection)
+            self._connections.add(connection)
+            if self._is_stopped:
+                _shut_down(connection)
 
 
 class _Connection(HTTPConnection):
     def connect(self) -> None:
         super().connect()
-        self.opened(self)
+        self.register(self)
 
     @staticmethod
-    def opened(connection: HTTPConnection) -> None:
+    def register(connection: HTTPConnection) -> None:
         raise NotImplementedError
 
 
-def _cut(connection: HTTPConnection) -> None:
-    """A thread that reads from it reads its end: closing the socket would not wake it."""
+def _shut_down(connection: HTTPConnection) -> None:
+    """Shut down a socket: this wakes a thread that reads from it, and closing it would not."""
     if connection.sock is not None:
-        with suppress(OSError):  # the server was quicker
+        with suppress(OSError):  # the server has already closed it
             connection.sock.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
-"""Lists and watches of one kind of object, in the JSON of the API server.
+"""Lists and watches of one kind of object, as JSON of the API server.
 
-Not by ``kubernetes.watch.Watch`` (36.0.3): it writes every object out and parses it a second time;
-told not to, it cannot read an ERROR event, nor knows where to go on; and its ``stop`` does not end
-a request that nobody answers.
+``kubernetes.watch.Watch`` (36.0.3) is not used: it serializes every object and parses it a second
+time; without that it cannot read an ERROR event, nor track the version to resume from; and its
+``stop`` does not end a request without a response.
 
 References
 ----------
@@ -23,63 +23,64 @@ from presage.schedulers.kubernetes.api.api_reader import ApiReader
 from presage.schedulers.kubernetes.snapshot import Json
 
 EXPIRED = 410
-PAGE_OBJECTS = 500
-READ_S = 30.0
-LATE_S = 5.0  # a watch that is to end and says nothing for so long is dead
+PAGE_SIZE = 500
+READ_TIMEOUT_S = 30.0
+WATCH_GRACE_S = 5.0  # a watch without an event for so long after its timeout is broken
 
 
 class Resource(NamedTuple):
-    """What to ask for, in all namespaces."""
+    """Resource type to list and watch, in all namespaces."""
 
     kind: str
-    group: str  # empty for the core
+    group: str  # empty for the core group
     version: str
     plural: str
 
     @property
     def api_version(self) -> str:
-        """Group and version as an object states them."""
+        """Group and version, as in ``apiVersion`` of an object."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Of the collection."""
+        """URL path of the collection."""
         return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.plural}"
 
-    def lean(self, read: Json) -> Json:
-        """An object as it is kept.
+    def transform(self, obj: Json) -> Json:
+        """Return an object as the cache stores it: with kind, without managedFields.
 
-        Items of a list do not say what they are, and most of what an object weighs are its
-        managedFields, of use to servers alone.
+        Items of a list have no ``kind``; managedFields are most of an object's size, and only
+        servers use them.
         """
-        metadata = {k: v for k, v in read["metadata"].items() if k != "managedFields"}
-        return {**read, "kind": self.kind, "apiVersion": self.api_version, "metadata": metadata}
+        metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+        return {**obj, "kind": self.kind, "apiVersion": self.api_version, "metadata": metadata}
 
 
 def list_all(reader: ApiReader, resource: Resource) -> tuple[list[Json], str]:
-    """All objects of one moment, and its resourceVersion.
+    """Return all objects at one resourceVersion, and that version.
 
     Raises
     ------
     kubernetes.client.ApiException, urllib3.exceptions.HTTPError
-        As of :meth:`ApiReader.get`.
+        As in :meth:`ApiReader.get`.
     ValueError, KeyError
-        The answer is not that of an API server.
+        The response is not from an API server.
     """
     try:
-        return _list(reader, resource, {"limit": str(PAGE_OBJECTS)})
+        return _list(reader, resource, {"limit": str(PAGE_SIZE)})
     except ApiException as error:
         if error.status != EXPIRED:
             raise
-        # Too slow for the server's memory; of one page no part can expire.
+        # The server dropped the version between two pages; a single page cannot expire.
         return _list(reader, resource, {})
 
 
 def _list(reader: ApiReader, resource: Resource, query: dict[str, str]) -> tuple[list[Json], str]:
     items: list[Json] = []
     while True:
-        page = json.loads(reader.get(resource.path, query, read_s=READ_S).data)
-        items += [resource.lean(item) for item in page["items"]]
+        response = reader.get(resource.path, query, read_timeout_s=READ_TIMEOUT_S)
+        page = json.loads(response.data)
+        items += [resource.transform(item) for item in page["items"]]
         metadata = page["metadata"]
         if not metadata.get("continue"):
             return items, str(metadata["resourceVersion"])
@@ -87,42 +88,43 @@ def _list(reader: ApiReader, resource: Resource, query: dict[str, str]) -> tuple
 
 
 def watch(
-    reader: ApiReader, resource: Resource, version: str, *, for_s: float
+    reader: ApiReader, resource: Resource, version: str, *, timeout_s: float
 ) -> Iterator[tuple[str, Json]]:
-    """Events since a version, until the server ends the watch, about ``for_s`` from now.
+    """Watch the events since a version, until the server ends the watch after ``timeout_s``.
 
-    It returns once the server has accepted the watch. The iterator must be begun.
+    Returns once the server has accepted the watch. The iterator must be started, to close the
+    response.
 
     Raises
     ------
     kubernetes.client.ApiException
-        Refused, now or later; with status 410, the server has forgotten that version.
+        The server rejected the watch, now or later; with status 410, it no longer has that version.
     urllib3.exceptions.HTTPError, ValueError
-        The connection broke, perhaps inside of an event.
+        The connection broke, perhaps within an event.
     """
     query = {
         "watch": "true",
         "allowWatchBookmarks": "true",
         "resourceVersion": version,
-        "timeoutSeconds": str(max(1, round(for_s))),
+        "timeoutSeconds": str(max(1, round(timeout_s))),
     }
-    answer = reader.get(resource.path, query, read_s=for_s + LATE_S)
-    return _events(answer, resource)
+    response = reader.get(resource.path, query, read_timeout_s=timeout_s + WATCH_GRACE_S)
+    return _events(response, resource)
 
 
-def _events(answer: BaseHTTPResponse, resource: Resource) -> Iterator[tuple[str, Json]]:
+def _events(response: BaseHTTPResponse, resource: Resource) -> Iterator[tuple[str, Json]]:
     try:
-        for line in answer:
-            event = json.loads(line, object_pairs_hook=_interned)
-            told = event["object"]
+        for line in response:
+            event = json.loads(line, object_pairs_hook=_intern_keys)
+            obj = event["object"]
             if event["type"] == "ERROR":
-                said = f"{told.get('reason')}: {told.get('message')}"
-                raise ApiException(status=told.get("code", 500), reason=said)
-            yield event["type"], resource.lean(told)
+                reason = f"{obj.get('reason')}: {obj.get('message')}"
+                raise ApiException(status=obj.get("code", 500), reason=reason)
+            yield event["type"], resource.transform(obj)
     finally:
-        answer.close()
+        response.close()
 
 
-def _interned(pairs: list[tuple[str, Any]]) -> Json:
-    """Objects of a page share their keys; those of events would have, each, their own."""
+def _intern_keys(pairs: list[tuple[str, Any]]) -> Json:
+    """Return a dict with interned keys: objects of separate events would not share them."""
     return {sys.intern(key): value for key, value in pairs}

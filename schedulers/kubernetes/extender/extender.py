@@ -1,8 +1,8 @@
-"""What Presage says to kube-scheduler of a pod and its candidates: by forecast and interference.
+"""Extender: filters and ranks nodes for kube-scheduler by forecasts and interference.
 
-A pod with devices passes where what it is foretold to take is left of enough devices, nobody
-becomes slower than is allowed, and no gang keeps them. Where nothing is foretold because whoever
-foretells is down, all nodes pass, all as good, and that is said: a cluster is never held up by it.
+A node passes for a pod if enough of its devices have the predicted free capacity, no co-located
+job exceeds the slowdown limit, and no gang has reserved the devices. While the forecaster is
+unavailable, a warning is logged and all nodes pass with the same score: scheduling goes on.
 """
 
 from __future__ import annotations
@@ -33,12 +33,22 @@ from presage.schedulers.kubernetes.extender.extender_types import (
     PreemptArgs,
     Victims,
 )
-from presage.schedulers.kubernetes.fleet import Fleet, Reading, fleet_of
+from presage.schedulers.kubernetes.fleet import Fleet, FleetOptions, make_fleet
 from presage.schedulers.kubernetes.gate.observed import Observed, observe
-from presage.schedulers.kubernetes.gate.occupants import occupant_id
-from presage.schedulers.kubernetes.gate.pod_gang import features_of, gangs_of, gpus_of, planned
-from presage.schedulers.kubernetes.kubernetes_names import RESERVED
-from presage.schedulers.kubernetes.pods import Name, annotation, group_of, name_of
+from presage.schedulers.kubernetes.gate.pod_allocations import pod_job_id
+from presage.schedulers.kubernetes.gate.pod_gang import (
+    group_pods,
+    planned_devices,
+    pod_features,
+    requested_gpus,
+)
+from presage.schedulers.kubernetes.kubernetes_names import RESERVATION
+from presage.schedulers.kubernetes.pods import (
+    NamespacedName,
+    annotation,
+    namespaced_name,
+    pod_group_name,
+)
 from presage.schedulers.kubernetes.snapshot import Json, Snapshot
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
 from presage.schedulers.policies.gang.occupancy import Tenants
@@ -46,147 +56,151 @@ from presage.schedulers.policies.packing.compatibility import Limits
 from presage.serving.server.log import log
 
 
-class Cluster(Protocol):
-    """What is known of a cluster, and how a pod is bound there."""
+class ClusterAccess(Protocol):
+    """Access to a cluster: its snapshot, and bindings of pods."""
 
     def snapshot(self) -> Snapshot:
-        """All that is known now."""
+        """Return the current snapshot."""
         ...
 
-    def note(self, pod: BindArgs, devices: str) -> str:
-        """Note a pod's devices, which is seen at once; why that failed, else empty."""
+    def annotate_devices(self, pod: BindArgs, devices: str) -> str:
+        """Annotate a pod with its devices, visible in the next snapshot; return any error."""
         ...
 
     def bind(self, pod: BindArgs) -> str:
-        """Bind a pod; why that failed, else empty."""
+        """Bind a pod; return the error, or "" if there is none."""
         ...
 
     def lag_s(self) -> Mapping[str, float]:
-        """For how long nothing was heard of each kind."""
+        """Return the seconds since the last response of the API server, by kind."""
         ...
 
 
-class Place(NamedTuple):
-    """The best devices of a node for a pod, and how fast all there would be, 1 for as if alone."""
+class NodePlacement(NamedTuple):
+    """Best devices of a node for a pod, and the relative speed of all jobs there (1: solo)."""
 
     devices: NDArray[np.int64]
-    merit: float
+    relative_speed: float
 
 
 class _View(NamedTuple):
-    """What a snapshot says."""
+    """State derived from a snapshot."""
 
     snapshot: Snapshot
-    keeping: Mapping[Name, Json] = {}  # PodGroups that keep devices
+    reserving: Mapping[NamespacedName, Json] = {}  # PodGroups with a reservation
     fleet: Fleet | None = None
     observed: Observed | None = None
     forecasts: Forecasts | None = None
 
 
-_NOTHING = Snapshot(-1, {}, {}, {})
+_EMPTY = Snapshot(-1, {}, {}, {})
 
 
 class Extender:
-    """The verbs of :class:`presage.schedulers.kubernetes.extender.extender_server.ExtenderVerbs`.
+    """Implementation of the extender's verbs (:class:`.extender_server.ExtenderVerbs`).
 
     Parameters
     ----------
     policy : Policy
-        Whose limits hold; the same as the gate's.
+        Policy that gives the sharing limits; the same as the gate's.
     forecaster : callable
-        Makes one that remembers nothing yet.
+        Makes a forecaster with an empty cache.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterAccess,
         policy: Policy,
         forecaster: Callable[[], Forecaster],
-        reading: Reading | None = None,
+        fleet_options: FleetOptions | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cluster, self._policy, self._clock = cluster, policy, clock
-        self._reading = reading or Reading()
+        self._fleet_options = fleet_options or FleetOptions()
         self._forecasts = PredictionCache(forecaster)
-        self._view = _View(_NOTHING)
-        self._deciding = threading.Lock()
-        self._asked: Counter[str] = Counter()
-        self._failure, self._was_told = "", False
+        self._view = _View(_EMPTY)
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()  # by verb
+        self._failure, self._has_predicted = "", False
 
     def filter(self, args: FilterArgs) -> FilterResult:
-        """Candidates where a pod fits, and those whose neighbours would suffer too much named."""
-        with self._deciding:
-            self._asked["filter"] += 1
-            at = _planned_on(args)
-            if at:
-                return _passed(args, {at}, f"it was planned on {at}")
-            places = self._places(args.pod)
-            if places is None:
+        """Return the candidates where a pod fits, and why each other candidate fails."""
+        with self._lock:
+            self._requests["filter"] += 1
+            node = _planned_node(args)
+            if node:
+                return _filter_result(args, {node}, f"the pod is planned on {node}")
+            placements = self._placements(args.pod)
+            if placements is None:
                 return FilterResult(list(args.nodes))
-            most = self._policy.needs.most_slowdown
-            why = (
-                "too few of its devices have capacity for it that no gang keeps, or somebody there "
-                f"would become more than {most:g} times as slow"
+            max_slowdown = self._policy.needs.most_slowdown
+            reason = (
+                "too few devices with free, unreserved capacity, or a co-located job would "
+                f"become more than {max_slowdown:g} times as slow"
             )
-            return _passed(args, places.keys(), why)
+            return _filter_result(args, placements.keys(), reason)
 
     def prioritize(self, args: FilterArgs) -> list[HostPriority]:
-        """10 where all would be as fast as alone on the best kind, 0 where just allowed."""
-        with self._deciding:
-            self._asked["prioritize"] += 1
-            places = None if _planned_on(args) else self._places(args.pod)
-            if places is None:
+        """Score nodes: 10 for solo speed on the fastest kind, 0 for the maximum slowdown."""
+        with self._lock:
+            self._requests["prioritize"] += 1
+            placements = None if _planned_node(args) else self._placements(args.pod)
+            if placements is None:
                 return [HostPriority(node, 0) for node in args.nodes]
             return [
-                HostPriority(node, self._score(places[node].merit) if node in places else 0)
+                HostPriority(
+                    node, self._score(placements[node].relative_speed) if node in placements else 0
+                )
                 for node in args.nodes
             ]
 
     def bind(self, args: BindArgs) -> str:
-        """Bind a pod to the best devices of the node that was chosen."""
-        with self._deciding:
-            self._asked["bind"] += 1
+        """Bind a pod to the best devices of its node; return the error, or ""."""
+        with self._lock:
+            self._requests["bind"] += 1
             pod = self._cluster.snapshot().pods.get((args.pod_namespace, args.pod_name))
-            if pod is not None and args.node not in dict(planned(pod)):
-                places, observed = self._places(pod), self._view.observed
-                if places is not None and observed is not None:
-                    if args.node not in places:  # another pod was quicker
-                        return f"{args.node} has no devices left for it; it is tried again"
-                    devices = observed.fleet.names(places[args.node].devices.tolist())
-                    failed = self._cluster.note(args, devices)
-                    if failed:
-                        return failed
+            if pod is not None and args.node not in dict(planned_devices(pod)):
+                placements, observed = self._placements(pod), self._view.observed
+                if placements is not None and observed is not None:
+                    if args.node not in placements:  # another pod took the devices
+                        return f"{args.node} has no free devices for the pod any more; retrying"
+                    devices = placements[args.node].devices.tolist()
+                    error = self._cluster.annotate_devices(
+                        args, observed.fleet.format_devices(devices)
+                    )
+                    if error:
+                        return error
         return self._cluster.bind(args)
 
     def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
-        """Nodes where it would help; if there are any, those where no gang falls apart."""
-        with self._deciding:
-            self._asked["preempt"] += 1
+        """Return nodes where preemption helps, preferably those where no gang loses its quorum."""
+        with self._lock:
+            self._requests["preempt"] += 1
             snapshot = self._cluster.snapshot()
             by_uid = {pod["metadata"]["uid"]: pod for pod in snapshot.pods.values()}
-            victims_of = {
+            pods_by_node = {
                 node: [by_uid[uid] for uid in victims.pods if uid in by_uid]
                 for node, victims in args.victims.items()
             }
-            helps = {
+            sufficient = {
                 node: victims
                 for node, victims in args.victims.items()
-                if len(victims_of[node]) < len(victims.pods)  # of some of them nothing is known
-                or self._fits_without(args.pod, node, victims_of[node])
+                if len(pods_by_node[node]) < len(victims.pods)  # some pods are not in the cache
+                or self._fits_without(args.pod, node, pods_by_node[node])
             }
-            gentle = {
+            preserving_gangs = {
                 node: victims
-                for node, victims in helps.items()
-                if not _breaks_a_gang(victims_of[node], snapshot)
+                for node, victims in sufficient.items()
+                if not _breaks_gang(pods_by_node[node], snapshot)
             }
-            return gentle or helps
+            return preserving_gangs or sufficient
 
     def status(self) -> Json:
-        """What was asked how often, and whether anything is foretold."""
+        """Return request counts by verb, and whether forecasts are available."""
         return {
-            "forecasts": self._failure or ("ok" if self._was_told else "not asked for yet"),
-            "asked": dict(self._asked),
+            "forecasts": self._failure or ("ok" if self._has_predicted else "not requested yet"),
+            "asked": dict(self._requests),
             "lag_s": {
                 kind: round(lag_s, 3) if math.isfinite(lag_s) else None
                 for kind, lag_s in self._cluster.lag_s().items()
@@ -194,71 +208,76 @@ class Extender:
         }
 
     def _fits_without(self, pod: Json, node: str, victims: Sequence[Json]) -> bool:
-        places = self._places(pod, victims)
-        return places is None or node in places
+        placements = self._placements(pod, victims)
+        return placements is None or node in placements
 
-    def _places(self, pod: Json, gone: Sequence[Json] = ()) -> Mapping[str, Place] | None:
-        """Where a pod fits, by node, as if some others were gone; None where all is as good.
+    def _placements(
+        self, pod: Json, victims: Sequence[Json] = ()
+    ) -> Mapping[str, NodePlacement] | None:
+        """Return the best placement of a pod on each node where it fits without some victims.
 
-        That is so of a pod that asks for no devices, and while nothing can be foretold.
+        None if all nodes are equally good: the pod requests no devices, or forecasts are missing.
         """
-        gpus = gpus_of(pod, self._reading.resource)
+        gpus = requested_gpus(pod, self._fleet_options.resource)
         observed, forecasts = self._observed()
         if not gpus or observed is None or forecasts is None:
             return None
-        group, groups = group_of(pod), self._cluster.snapshot().pod_groups
-        of_group = groups.get(group) if group else None
+        name, groups = pod_group_name(pod), self._cluster.snapshot().pod_groups
+        group = groups.get(name) if name else None
         job = Job(
-            "/".join(name_of(pod)), 0.0, gpus=gpus, gpus_per_task=gpus,
-            features=features_of(pod, of_group),
+            "/".join(namespaced_name(pod)), 0.0, gpus=gpus, gpus_per_task=gpus,
+            features=pod_features(pod, group),
         )  # fmt: skip
         self._forecasts.expect(forecasts, [job])
         cluster, limits = observed.fleet.cluster, Limits.of(self._policy.needs)
         now_s = self._clock()
         tenants = Tenants(State(observed.ledger, now_s, Progress()))
-        leaving = {occupant_id(one, groups, now_s) for one in (pod, *gone)}
-        for held in leaving & observed.ledger.running.keys():
-            tenants.leave(held)
+        leaving = {pod_job_id(one, groups, now_s) for one in (pod, *victims)}
+        for job_id in leaving & observed.ledger.running.keys():
+            tenants.leave(job_id)
         needs = needs_of(job, cluster, forecasts, limits, alone=False)
-        found = candidates_of(job, needs, cluster, tenants, forecasts, limits)
-        self._tell(self._forecasts.failure)
+        candidates = candidates_of(job, needs, cluster, tenants, forecasts, limits)
+        self._record_failure(self._forecasts.failure)
         if self._failure:
             return None
         fastest_s = forecasts.runtime_s(job)
-        places: dict[str, Place] = {}
-        for devices, degradation in zip(found.devices, found.degradation.tolist(), strict=True):
+        placements: dict[str, NodePlacement] = {}
+        degradations = candidates.degradation.tolist()
+        for devices, degradation in zip(candidates.devices, degradations, strict=True):
             node = cluster.nodes[cluster.node_of[devices[0]]]
             runtime_s = forecasts.prediction(job, node.kind).runtime_s
-            pace = fastest_s / runtime_s if 0 < runtime_s < math.inf else 1.0
-            merit = pace * (1.0 - degradation)
-            if node.name not in places or merit > places[node.name].merit:
-                places[node.name] = Place(devices, merit)
-        return places
+            kind_speed = fastest_s / runtime_s if 0 < runtime_s < math.inf else 1.0
+            relative_speed = kind_speed * (1.0 - degradation)
+            best = placements.get(node.name)
+            if best is None or relative_speed > best.relative_speed:
+                placements[node.name] = NodePlacement(devices, relative_speed)
+        return placements
 
     def _observed(self) -> tuple[Observed | None, Forecasts | None]:
-        """Of the newest snapshot, and what is foretold; neither of a cluster without devices."""
+        """Return the current state and its forecasts; None for a cluster without devices."""
         snapshot, now_s, view = self._cluster.snapshot(), self._clock(), self._view
         fleet = view.fleet
         if snapshot.nodes is not view.snapshot.nodes:
-            fleet = fleet_of(snapshot.nodes.values(), self._reading)
+            fleet = make_fleet(snapshot.nodes.values(), self._fleet_options)
         if fleet is None:
             self._view = _View(snapshot)
             return None, None
         forecasts = self._forecasts.get(fleet.cluster, now_s)
-        keeping = {
+        reserving = {
             name: group
             for name, group in snapshot.pod_groups.items()
-            if annotation(group, RESERVED)
+            if annotation(group, RESERVATION)
         }
         observed = view.observed
         if (
             observed is None
             or fleet is not view.fleet
             or forecasts is not view.forecasts
-            or keeping != view.keeping
+            or reserving != view.reserving
         ):
-            gangs = gangs_of(
-                [pod for pod in snapshot.pods.values() if group_of(pod) in keeping], keeping
+            gangs = group_pods(
+                [pod for pod in snapshot.pods.values() if pod_group_name(pod) in reserving],
+                reserving,
             )
             observed = observe(
                 fleet, snapshot, gangs, self._forecasts, forecasts, self._policy, now_s
@@ -267,47 +286,48 @@ class Extender:
             snapshot.pods is not view.snapshot.pods
             or snapshot.pod_groups is not view.snapshot.pod_groups
         ):
-            observed.occupants.follow(snapshot.pods.values(), snapshot.pod_groups, now_s)
-        observed.ledger.expire(now_s)  # a gate that is down gives nothing back
-        self._view = _View(snapshot, keeping, fleet, observed, forecasts)
+            observed.pod_allocations.sync(snapshot.pods.values(), snapshot.pod_groups, now_s)
+        observed.ledger.expire(now_s)  # a gate that is down does not release reservations
+        self._view = _View(snapshot, reserving, fleet, observed, forecasts)
         return observed, forecasts
 
-    def _score(self, merit: float) -> int:
-        if merit <= 0:
+    def _score(self, relative_speed: float) -> int:
+        if relative_speed <= 0:
             return 0
-        lost = -math.log(merit) / math.log(max(self._policy.needs.most_slowdown, 1.01))
-        return min(MAX_SCORE, max(0, round(MAX_SCORE * (1.0 - lost))))
+        max_slowdown = max(self._policy.needs.most_slowdown, 1.01)
+        loss = -math.log(relative_speed) / math.log(max_slowdown)
+        return min(MAX_SCORE, max(0, round(MAX_SCORE * (1.0 - loss))))
 
-    def _tell(self, failure: str) -> None:
-        self._was_told = self._was_told or not failure
+    def _record_failure(self, failure: str) -> None:
+        self._has_predicted = self._has_predicted or not failure
         if failure != self._failure:
             self._failure = failure
             if failure:
-                log(logging.WARNING, "nothing is foretold: all nodes pass", error=failure)
+                log(logging.WARNING, "no forecasts available: all nodes pass", error=failure)
             else:
-                log(logging.INFO, "forecasts are back")
+                log(logging.INFO, "forecasts are available again")
 
 
-def _planned_on(args: FilterArgs) -> str:
-    """The node of a pod's plan; "" of a pod of none, or if that node is no candidate.
+def _planned_node(args: FilterArgs) -> str:
+    """Return the planned node of a pod; "" if it has none, or if the node is no candidate.
 
-    That is so where it was planned in vain: bound pods are noted before they are bound.
+    A planned node is no candidate if binding failed: devices are annotated before binding.
     """
-    at = planned(args.pod)
-    return at[0][0] if at and at[0][0] in args.nodes else ""
+    devices = planned_devices(args.pod)
+    return devices[0][0] if devices and devices[0][0] in args.nodes else ""
 
 
-def _passed(args: FilterArgs, fit: Collection[str], why: str) -> FilterResult:
-    left = [node for node in args.nodes if node in fit]
-    return FilterResult(left, {node: why for node in args.nodes if node not in fit})
+def _filter_result(args: FilterArgs, fitting: Collection[str], reason: str) -> FilterResult:
+    passed = [node for node in args.nodes if node in fitting]
+    return FilterResult(passed, {node: reason for node in args.nodes if node not in fitting})
 
 
-def _breaks_a_gang(victims: Sequence[Json], snapshot: Snapshot) -> bool:
-    """Whether a gang that is whole would have too few members left, and some."""
-    lost = Counter(group for pod in victims if (group := group_of(pod)) is not None)
-    of_lost = [pod for pod in snapshot.pods.values() if group_of(pod) in lost] if lost else []
+def _breaks_gang(victims: Sequence[Json], snapshot: Snapshot) -> bool:
+    """Return whether a bound gang would lose its quorum, but not all of its members."""
+    lost = Counter(name for pod in victims if (name := pod_group_name(pod)) is not None)
+    members = [pod for pod in snapshot.pods.values() if pod_group_name(pod) in lost] if lost else []
     groups = {name: snapshot.pod_groups[name] for name in lost if name in snapshot.pod_groups}
     return any(
-        0 < gang.bound - lost[gang.name] < gang.min_member
-        for gang in gangs_of(of_lost, groups).values()
+        0 < gang.bound_count - lost[gang.name] < gang.min_member
+        for gang in group_pods(members, groups).values()
     )

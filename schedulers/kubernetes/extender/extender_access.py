@@ -1,4 +1,4 @@
-"""Who calls the extender: by client certificate or token, or an anonymous caller."""
+"""Authentication of the extender's callers, by client certificate or token."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from enum import Enum, auto
 from presage.errors import UnauthenticatedError
 from presage.serving.authentication.callers import Caller, Tokens
 
-BIND = "bind"  # role of callers that may bind and preempt
+BIND = "bind"  # role that permits bind and preempt
 ANONYMOUS = Caller("anonymous", frozenset())
 
 
 class Access(Enum):
-    """What a path of the extender asks of its caller."""
+    """Access level that a path of the extender requires."""
 
-    OPEN = auto()  # nothing: a kubelet has no credentials
-    READ = auto()  # credentials, where the server was given a way to check them
+    OPEN = auto()  # no credentials: for probes of a kubelet
+    READ = auto()  # credentials, if authentication is enabled
     BIND = auto()  # credentials with the role ``bind``
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """How callers are checked. With neither, all are anonymous, and may only read.
+class Authenticator:
+    """Authenticator of callers. Without either method, all are anonymous and read-only.
 
     Attributes
     ----------
     tokens : callable, optional
-        The tokens of a file that are accepted now (``TokenFile``).
+        Returns the accepted tokens of a file (``TokenFile``).
     client_certificates : bool
-        Whether the TLS handshake has verified a certificate of the client.
+        Whether the TLS handshake verifies client certificates.
     """
 
     tokens: Callable[[], Tokens] | None = None
     client_certificates: bool = False
 
     @property
-    def are_checked(self) -> bool:
-        """Whether there is a way to know a caller."""
+    def is_enabled(self) -> bool:
+        """Whether callers are authenticated."""
         return self.tokens is not None or self.client_certificates
 
-    def caller(self, authorization: str, connection: object) -> Caller:
-        """The caller of a request with that Authorization header, on that socket.
+    def authenticate(self, authorization: str, connection: object) -> Caller:
+        """Return the caller of a request, from its Authorization header and socket.
 
         Raises
         ------
         UnauthenticatedError
-            The header holds no accepted token.
+            The header has no accepted token.
         """
         if self.tokens is not None:
             return self.tokens().authenticate([("authorization", _bearer(authorization))])
@@ -60,10 +60,10 @@ class Credentials:
 
 
 def _bearer(authorization: str) -> str:
-    """Basic credentials as a bearer token: their password. Others as they are.
+    """Return an Authorization header, with the password of Basic credentials as bearer token.
 
-    kube-scheduler cannot send a Bearer header, but Go's HTTP client sends the user and password of
-    a URL (http://presage:TOKEN@host) as Basic (net/http, Client.send).
+    kube-scheduler cannot send a Bearer header, but Go's HTTP client sends user and password of a
+    URL (http://presage:TOKEN@host) as Basic credentials (net/http, Client.send).
     """
     scheme, _, content = authorization.partition(" ")
     if scheme.lower() != "basic":
@@ -72,7 +72,7 @@ def _bearer(authorization: str) -> str:
         pair = base64.b64decode(content.strip(), validate=True).decode()
     except (binascii.Error, UnicodeError):
         raise UnauthenticatedError(
-            "Authorization: Basic is not USER:TOKEN in base64; send it so, or Bearer TOKEN"
+            "Authorization: Basic is not USER:TOKEN in base64; send that, or Bearer TOKEN"
         ) from None
     return f"Bearer {pair.partition(':')[2]}"
 

@@ -1,4 +1,4 @@
-"""JSON over HTTP/1.1: callers are authenticated before a body is read, bodies within a budget."""
+"""HTTP/1.1 server for JSON: it authenticates before it reads a body, and bounds memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from presage.schedulers.kubernetes.extender.extender_access import (
     ANONYMOUS,
     BIND,
     Access,
-    Credentials,
+    Authenticator,
 )
 from presage.serving.authentication.authentication_failures import AuthenticationFailures
 from presage.serving.authentication.callers import Caller
@@ -33,24 +33,24 @@ from presage.serving.server.log import log
 
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
-_SMALL_BYTES = 64 * 1024  # a refused body that is read, so that its connection is kept
+_SMALL_BYTES = 64 * 1024  # a rejected body up to this size is read, to keep the connection
 _LINGER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Bounds on bodies, and on the memory that they take with all that is made of them.
+    """Limits on request bodies, and on the memory for bodies and parsed requests.
 
     Attributes
     ----------
     body_mib : int
-        Of one request with credentials. A node is 10 to 30 KiB of JSON, most of it the names of
-        its images, and kube-scheduler sends those that passed its own filters: by default 500 of
+        Body of an authenticated request. A node is 10 to 30 KiB of JSON, mostly names of its
+        images, and kube-scheduler sends the nodes that passed its own filters: by default 500 of
         5,000.
     anonymous_body_mib : int
-        Of one without: names of 10,000 nodes and a pod take less than 2.
+        Body of an anonymous request: the names of 10,000 nodes and a pod take less than 2.
     memory_mib, anonymous_memory_mib : int
-        Of all requests together.
+        Memory of all requests together.
     """
 
     body_mib: int = 32
@@ -60,52 +60,52 @@ class BodyLimits:
 
 
 class Route(NamedTuple):
-    """How a path is answered: ``act`` is called with what ``read`` returns for the body.
+    """Handling of a path: ``handle`` is called with the parsed body.
 
-    ``read`` raises InvalidRequestError (400). What ``act`` returns is sent as JSON, or as it is
-    where it is text; whatever it raises is an error of the server (500).
+    ``parse`` raises InvalidRequestError (400). The result of ``handle`` is sent as text if it is a
+    str, and else as JSON; any exception is a server error (500).
     """
 
     method: str
-    read: Callable[[bytes], Any]
-    act: Callable[[Any], Any]
+    parse: Callable[[bytes], Any]
+    handle: Callable[[Any], Any]
     access: Access = Access.READ
 
 
-class _Answer(NamedTuple):
+class _Response(NamedTuple):
     status: HTTPStatus
     content: str
     content_type: str = "text/plain"
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class _RefusedError(Exception):
-    def __init__(self, status: HTTPStatus, said: str, *headers: tuple[str, str]) -> None:
-        super().__init__(said)
-        self.answer = _Answer(status, said, headers=headers)
+class _HttpError(Exception):
+    def __init__(self, status: HTTPStatus, message: str, *headers: tuple[str, str]) -> None:
+        super().__init__(message)
+        self.response = _Response(status, message, headers=headers)
 
 
 class HttpServer(BoundedServer):
-    """Serves routes to callers that ``credentials`` lets in."""
+    """Server of routes, for callers that ``authenticator`` accepts."""
 
     def __init__(
         self,
-        where: tuple[str, int],
+        address: tuple[str, int],
         routes: Mapping[str, Route],
-        credentials: Credentials,
+        authenticator: Authenticator,
         *,
         tls: ssl.SSLContext | None,
         limits: HttpLimits,
-        bodies: BodyLimits,
+        body_limits: BodyLimits,
     ) -> None:
-        super().__init__(where, _Handler, limits=limits, tls=tls)
+        super().__init__(address, _Handler, limits=limits, tls=tls)
         self.routes = routes
-        self.credentials = credentials
+        self.authenticator = authenticator
         self.failures = AuthenticationFailures()
-        self.body_bytes = bodies.body_mib * _MIB
-        self.anonymous_body_bytes = min(bodies.anonymous_body_mib * _MIB, self.body_bytes)
-        self.memory = MemoryBudget(bodies.memory_mib * _MIB)
-        self.anonymous_memory = MemoryBudget(bodies.anonymous_memory_mib * _MIB)
+        self.body_bytes = body_limits.body_mib * _MIB
+        self.anonymous_body_bytes = min(body_limits.anonymous_body_mib * _MIB, self.body_bytes)
+        self.memory = MemoryBudget(body_limits.memory_mib * _MIB)
+        self.anonymous_memory = MemoryBudget(body_limits.anonymous_memory_mib * _MIB)
 
 
 class _Handler(BoundedHandler):
@@ -113,7 +113,7 @@ class _Handler(BoundedHandler):
     protocol_version = "HTTP/1.1"
 
     def handle_expect_100(self) -> bool:
-        """Say "continue" only once it is known that the body is read."""
+        """Postpone "100 Continue" until the body is accepted."""
         return True
 
     def _handle(self) -> None:
@@ -128,71 +128,73 @@ class _Handler(BoundedHandler):
     def _handle_request(self) -> None:
         self._unread = 0
         try:
-            answer = self._answer()
-        except _RefusedError as refused:
-            answer = refused.answer
-            if 0 < self._unread <= _SMALL_BYTES and not self._waits_to_send():
+            response = self._response()
+        except _HttpError as error:
+            response = error.response
+            if 0 < self._unread <= _SMALL_BYTES and not self._expects_continue():
                 self._read(self._unread)
         self.close_connection |= self._unread > 0
-        self._send(answer)
+        self._send(response)
         if self._unread:
             self._discard()
 
-    def _answer(self) -> _Answer:
+    def _response(self) -> _Response:
         self._unread = length = self._length()
         path = self.path.partition("?")[0]
         route = self.server.routes.get(path)
         caller = self._caller(Access.READ if route is None else route.access)
         if route is None:
             known = ", ".join(self.server.routes)
-            raise _RefusedError(HTTPStatus.NOT_FOUND, f"nothing is here; known are {known}")
+            raise _HttpError(HTTPStatus.NOT_FOUND, f"unknown path; known are {known}")
         self._check_method(path, route.method)
-        body = self._body(length, _SMALL_BYTES if route.method == "GET" else self._most_bytes())
+        body = self._body(length, _SMALL_BYTES if route.method == "GET" else self._max_body_bytes())
         try:
-            args = route.read(body)
+            args = route.parse(body)
         except InvalidRequestError as error:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise _HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         del body
         if route.access is Access.BIND and caller is not None:
             log(logging.INFO, "request", path=path, caller=caller.name, peer=self.state.peer)
-        return self._act(path, route, args)
+        return self._handle_args(path, route, args)
 
-    def _act(self, path: str, route: Route, args: Any) -> _Answer:
+    def _handle_args(self, path: str, route: Route, args: Any) -> _Response:
         try:
-            content = route.act(args)
+            content = route.handle(args)
             if isinstance(content, str):
-                return _Answer(HTTPStatus.OK, content)
-            return _Answer(HTTPStatus.OK, json.dumps(content, allow_nan=False), "application/json")
+                return _Response(HTTPStatus.OK, content)
+            return _Response(
+                HTTPStatus.OK, json.dumps(content, allow_nan=False), "application/json"
+            )
         except Exception as error:
             _LOG.exception("%s failed", path)
-            said = one_line(f"{type(error).__name__}: {error}")
-            return _Answer(HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            message = one_line(f"{type(error).__name__}: {error}")
+            return _Response(HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
     def _caller(self, access: Access) -> Caller:
-        """The caller, from the headers alone. Each refusal of a peer is sent later."""
+        """Return the caller, from the headers alone; delay each rejection of a peer more."""
         if access is Access.OPEN:
             return ANONYMOUS
-        credentials = self.server.credentials
+        authenticator = self.server.authenticator
         try:
-            sent = self.headers.get("Authorization", "")
-            caller = credentials.caller(sent, self.connection)
-            self.state.is_authenticated = credentials.are_checked
+            authorization = self.headers.get("Authorization", "")
+            caller = authenticator.authenticate(authorization, self.connection)
+            self.state.is_authenticated = authenticator.is_enabled
             if access is Access.BIND:
-                self._check_may_bind(caller)
+                self._check_can_bind(caller)
         except UnauthenticatedError as error:
             self._fail_login(str(error))
             challenge = ("WWW-Authenticate", 'Bearer realm="presage"')
-            raise _RefusedError(HTTPStatus.UNAUTHORIZED, str(error), challenge) from None
+            raise _HttpError(HTTPStatus.UNAUTHORIZED, str(error), challenge) from None
         except ForbiddenError as error:
             self._fail_login(str(error))
-            raise _RefusedError(HTTPStatus.FORBIDDEN, str(error)) from None
+            raise _HttpError(HTTPStatus.FORBIDDEN, str(error)) from None
         return caller
 
-    def _check_may_bind(self, caller: Caller) -> None:
-        if not self.server.credentials.are_checked:
+    def _check_can_bind(self, caller: Caller) -> None:
+        if not self.server.authenticator.is_enabled:
             raise UnauthenticatedError(
-                "without credentials pods are only filtered and prioritized; start the extender "
-                "with --client-ca or --tokens to bind and preempt"
+                "bind and preempt need authentication, which is disabled; start the extender with "
+                "--client-ca or --tokens"
             )
         caller.require_role(BIND)
 
@@ -202,52 +204,57 @@ class _Handler(BoundedHandler):
     def _check_method(self, path: str, allowed: str) -> None:
         method = "GET" if self.command == "HEAD" else self.command
         if method != allowed:
-            raise _RefusedError(
+            raise _HttpError(
                 HTTPStatus.METHOD_NOT_ALLOWED,
-                f"{path} takes {allowed}, not {self.command}",
+                f"{path} accepts {allowed}, not {self.command}",
                 ("Allow", allowed),
             )
 
     def _length(self) -> int:
-        """Bytes of the body, as the headers say."""
+        """Return the number of bytes in the body, from the headers."""
         if "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # where the next request begins is not known
-            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "send Content-Length, not chunks")
-        said = self.headers.get_all("Content-Length", ["0"])
-        if len(said) > 1 or not re.fullmatch("[0-9]{1,18}", said[0]):
+            self.close_connection = True  # the start of the next request is unknown
+            raise _HttpError(
+                HTTPStatus.LENGTH_REQUIRED,
+                "Transfer-Encoding is not supported; send Content-Length",
+            )
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", lengths[0]):
             self.close_connection = True
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "Content-Length is no number of bytes")
-        return int(said[0])
+            raise _HttpError(HTTPStatus.BAD_REQUEST, "Content-Length is not one number of bytes")
+        return int(lengths[0])
 
-    def _most_bytes(self) -> int:
+    def _max_body_bytes(self) -> int:
         server = self.server
         return server.body_bytes if self.state.is_authenticated else server.anonymous_body_bytes
 
-    def _body(self, length: int, most: int) -> bytes:
-        """The body, once there is memory for it and for what is read from it."""
-        if length > most:
-            raise _too_large(f"a request of {length:,} bytes, at most {most:,} are read")
+    def _body(self, length: int, limit: int) -> bytes:
+        """Read the body, after reserving memory for it and for its parsed form."""
+        if length > limit:
+            raise _too_large(f"a request of {length:,} bytes exceeds the limit of {limit:,}")
         server = self.server
         memory = server.memory if self.state.is_authenticated else server.anonymous_memory
-        if length and self._waits_to_send():
+        if length and self._expects_continue():
             self.send_response_only(HTTPStatus.CONTINUE)
             self.end_headers()
             self.wfile.flush()
         try:
             body = self._read(length, lambda count: memory.reserve(self.state, count))
-            needed = parsed_bytes(body)
+            needed = parsed_size_bytes(body)
             if length + needed > memory.max_bytes:
-                raise _too_large(f"a request of too many values for {memory.max_bytes:,} bytes")
+                raise _too_large(
+                    f"the parsed request exceeds the limit of {memory.max_bytes:,} bytes"
+                )
             memory.reserve(self.state, needed)
         except BudgetExhaustedError:
-            raise _RefusedError(
+            raise _HttpError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"requests hold all of the {memory.max_bytes:,} bytes they may; ask again",
+                f"requests in flight use all of the {memory.max_bytes:,} bytes allowed; retry",
                 ("Retry-After", "1"),
             ) from None
         return body
 
-    def _waits_to_send(self) -> bool:
+    def _expects_continue(self) -> bool:
         return self.headers.get("Expect", "").lower() == "100-continue"
 
     def _read(self, length: int, on_bytes: Callable[[int], object] = lambda count: None) -> bytes:
@@ -255,38 +262,38 @@ class _Handler(BoundedHandler):
         self.state.on_body_bytes = on_bytes
         body = self.rfile.read(length)
         if len(body) < length:
-            raise ConnectionEndedError(f"{self.state.peer}: closed within a body")
+            raise ConnectionEndedError(f"{self.state.peer}: connection closed within a body")
         self._unread = 0
         self.state.handle()
         return body
 
     def _discard(self) -> None:
-        """Read on for a moment: a client still sending when it is closed would read no answer."""
+        """Read for a moment: a client that is still sending would miss the response otherwise."""
         self.state.linger(_LINGER_S)
         with suppress(OSError):
             while self.rfile.read1(_SMALL_BYTES):
                 pass
 
-    def _send(self, answer: _Answer) -> None:
-        payload = answer.content.encode()
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
+    def _send(self, response: _Response) -> None:
+        payload = response.content.encode()
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(payload)))
-        for name, value in answer.headers:
+        for name, value in response.headers:
             self.send_header(name, value)
         if self.close_connection or self.server.stopping:
-            self.send_header("Connection", "close")  # which closes it, too
+            self.send_header("Connection", "close")  # this also sets close_connection
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(payload)
         self.wfile.flush()
 
 
-def parsed_bytes(body: bytes) -> int:
-    """Upper bound of the memory that reading a JSON body, and answering it, takes besides it.
+def parsed_size_bytes(body: bytes) -> int:
+    """Return an upper bound of the memory for parsing and answering a JSON body, in bytes.
 
-    Measured with CPython 3.11, for bodies of nothing but one kind of value: up to 24 bytes for each
-    byte of `{"a":1},`, 30 for `[[]],`. Text with a wide character takes 4 bytes a character.
+    Measured with CPython 3.11, for bodies with one kind of value only: up to 24 bytes for each byte
+    of `{"a":1},`, 30 for `[[]],`. Text with a wide character takes 4 bytes a character.
     """
     is_wide = not body.isascii() or b"\\u" in body
     text = (8 if is_wide else 2) * len(body)
@@ -294,8 +301,8 @@ def parsed_bytes(body: bytes) -> int:
     return text + 250 * body.count(b"{") + values
 
 
-def _too_large(said: str) -> _RefusedError:
-    return _RefusedError(
+def _too_large(message: str) -> _HttpError:
+    return _HttpError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"{said}; set nodeCacheCapable: true, so that only names of nodes are sent",
+        f"{message}; set nodeCacheCapable: true, so that only names of nodes are sent",
     )

@@ -1,8 +1,8 @@
-"""The extender's types as JSON.
+"""JSON encoding of the extender's requests and responses.
 
-Go's structs of them have no JSON tags: kube-scheduler writes `Pod` and `NodeNames`, and as Go's
-decoder does, keys are read here in any case. Of keys alike but for case the last counts, those
-nobody knows are ignored, and null is as good as a key left out.
+The Go structs have no JSON tags: kube-scheduler writes `Pod` and `NodeNames`. As in Go's decoder,
+keys are case-insensitive, the last of several equal keys counts, unknown keys are ignored, and null
+is the same as a missing key.
 
 References
 ----------
@@ -30,46 +30,46 @@ from presage.schedulers.kubernetes.snapshot import Json
 _KINDS: dict[type, str] = {
     dict: "an object",
     list: "a list",
-    str: "text",
-    int: "a whole number",
-    float: "a fraction",
-    bool: "true or false",
+    str: "a string",
+    int: "an integer",
+    float: "a float",
+    bool: "a boolean",
 }
 _Value = TypeVar("_Value")
 
 
-def read_filter_args(body: bytes) -> FilterArgs:
-    """What filter and prioritize are asked with.
+def parse_filter_args(body: bytes) -> FilterArgs:
+    """Parse the request of filter and of prioritize.
 
     Raises
     ------
     InvalidRequestError
-        Names the key that is not as ExtenderArgs has it; so do the others here.
+        A key is missing or has the wrong type; the same holds for the other parsers here.
     """
-    given = _object(body, "ExtenderArgs")
-    whole, names = _get(given, "Nodes", dict), _get(given, "NodeNames", list)
-    if (whole is None) == (names is None):
-        raise _wrong(
+    request = _object(body, "ExtenderArgs")
+    nodes, names = _get(request, "Nodes", dict), _get(request, "NodeNames", list)
+    if (nodes is None) == (names is None):
+        raise _invalid(
             "ExtenderArgs: send Nodes or NodeNames, not "
             f"{'neither' if names is None else 'both'} (NodeNames where nodeCacheCapable is true)"
         )
-    pod = _need(given, "Pod", dict)
+    pod = _require(request, "Pod", dict)
     _name(pod, "Pod", "name")
     if names is not None:
         for i, name in enumerate(names):
             _check(name, f"NodeNames[{i}]", str)
         return FilterArgs(pod, dict.fromkeys(names), by_name=True)
-    items = _get(whole or {}, "items", list, "Nodes.") or []
-    return FilterArgs(pod, _by(items, "name", "Nodes.items"), by_name=False)
+    items = _get(nodes or {}, "items", list, "Nodes.") or []
+    return FilterArgs(pod, _index_by(items, "name", "Nodes.items"), by_name=False)
 
 
-def filter_result(result: FilterResult, asked: FilterArgs) -> Json:
-    """ExtenderFilterResult, in the form that was asked in: names, or whole nodes."""
+def filter_result(result: FilterResult, args: FilterArgs) -> Json:
+    """Return an ExtenderFilterResult with names or complete nodes, like the request."""
     names = list(result.nodes)
-    whole = None if asked.by_name else [asked.nodes[name] for name in names]
+    nodes = None if args.by_name else [args.nodes[name] for name in names]
     return {
-        "Nodes": None if whole is None else {"metadata": {}, "items": whole},
-        "NodeNames": names if asked.by_name else None,
+        "Nodes": None if nodes is None else {"metadata": {}, "items": nodes},
+        "NodeNames": names if args.by_name else None,
         "FailedNodes": dict(result.failed),
         "FailedAndUnresolvableNodes": dict(result.unresolvable),
         "Error": result.error,
@@ -77,53 +77,55 @@ def filter_result(result: FilterResult, asked: FilterArgs) -> Json:
 
 
 def host_priorities(scores: Iterable[HostPriority]) -> list[Json]:
-    """HostPriorityList."""
-    return [{"Host": one.host, "Score": one.score} for one in scores]
+    """Return a HostPriorityList."""
+    return [{"Host": score.host, "Score": score.score} for score in scores]
 
 
-def read_bind_args(body: bytes) -> BindArgs:
-    """What bind is asked with."""
-    given = _object(body, "ExtenderBindingArgs")
+def parse_bind_args(body: bytes) -> BindArgs:
+    """Parse the request of bind."""
+    request = _object(body, "ExtenderBindingArgs")
     return BindArgs(
-        pod_name=_need(given, "PodName", str),
-        pod_namespace=_need(given, "PodNamespace", str),
-        pod_uid=_need(given, "PodUID", str),
-        node=_need(given, "Node", str),
+        pod_name=_require(request, "PodName", str),
+        pod_namespace=_require(request, "PodNamespace", str),
+        pod_uid=_require(request, "PodUID", str),
+        node=_require(request, "Node", str),
     )
 
 
 def binding_result(error: str) -> Json:
-    """ExtenderBindingResult."""
+    """Return an ExtenderBindingResult."""
     return {"Error": error}
 
 
-def read_preempt_args(body: bytes) -> PreemptArgs:
-    """What preempt is asked with."""
-    given = _object(body, "ExtenderPreemptionArgs")
-    whole = _get(given, "NodeNameToVictims", dict)
-    meta = _get(given, "NodeNameToMetaVictims", dict)
-    if (whole is None) == (meta is None):
-        raise _wrong(
+def parse_preempt_args(body: bytes) -> PreemptArgs:
+    """Parse the request of preempt."""
+    request = _object(body, "ExtenderPreemptionArgs")
+    full = _get(request, "NodeNameToVictims", dict)
+    meta = _get(request, "NodeNameToMetaVictims", dict)
+    if (full is None) == (meta is None):
+        raise _invalid(
             "ExtenderPreemptionArgs: send NodeNameToVictims or NodeNameToMetaVictims, not "
             f"{'neither' if meta is None else 'both'} (the latter where nodeCacheCapable is true)"
         )
-    pod = _need(given, "Pod", dict)
+    pod = _require(request, "Pod", dict)
     _name(pod, "Pod", "name")
     key = "NodeNameToVictims" if meta is None else "NodeNameToMetaVictims"
     victims: dict[str, Victims] = {}
-    for node, on_node in (whole or meta or {}).items():
+    for node, on_node in (full or meta or {}).items():
         where = f"{key}[{node!r}]"
         _check(on_node, where, dict)
         pods = _get(on_node, "Pods", list, f"{where}.") or []
         victims[node] = Victims(
-            _by(pods, "uid", f"{where}.Pods") if meta is None else _uids(pods, f"{where}.Pods"),
+            _index_by(pods, "uid", f"{where}.Pods")
+            if meta is None
+            else _uids(pods, f"{where}.Pods"),
             _get(on_node, "NumPDBViolations", int, f"{where}.") or 0,
         )
     return PreemptArgs(pod, victims)
 
 
 def preemption_result(victims: Mapping[str, Victims]) -> Json:
-    """ExtenderPreemptionResult, which has uids alone, whichever form was asked in."""
+    """Return an ExtenderPreemptionResult, which has only uids in both forms of the request."""
     return {
         "NodeNameToMetaVictims": {
             node: {
@@ -137,54 +139,54 @@ def preemption_result(victims: Mapping[str, Victims]) -> Json:
 
 def _object(body: bytes, type_name: str) -> Json:
     try:
-        given = json.loads(body, parse_constant=_refuse_constant)
+        request = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
-        raise _wrong(f"the body is no JSON ({error}); send {type_name}") from None
-    return _check(given, f"the body, {type_name},", dict)
+        raise _invalid(f"the body is not valid JSON ({error}); send {type_name}") from None
+    return _check(request, f"the body, {type_name},", dict)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _by(objects: list[Any], key: str, where: str) -> dict[str, Json | None]:
-    """Nodes by name or pods by uid."""
-    return {_name(one, f"{where}[{i}]", key): one for i, one in enumerate(objects)}
+def _index_by(objects: list[Any], key: str, where: str) -> dict[str, Json | None]:
+    """Return nodes by name, or pods by uid."""
+    return {_name(obj, f"{where}[{i}]", key): obj for i, obj in enumerate(objects)}
 
 
-def _name(given: Any, where: str, key: str) -> str:
-    """Of a pod or node its name or uid, in Kubernetes' own spelling."""
-    metadata = _check(given, where, dict).get("metadata")
+def _name(obj: Any, where: str, key: str) -> str:
+    """Return the name or uid of a pod or node, whose keys are case-sensitive."""
+    metadata = _check(obj, where, dict).get("metadata")
     name = _check(metadata, f"{where}.metadata", dict).get(key)
     return _check(name, f"{where}.metadata.{key}", str)
 
 
 def _uids(pods: list[Any], where: str) -> dict[str, Json | None]:
-    """Of MetaPods."""
+    """Return the uids of MetaPods."""
     checked = [_check(pod, f"{where}[{i}]", dict) for i, pod in enumerate(pods)]
-    return {_need(pod, "UID", str, f"{where}[{i}]."): None for i, pod in enumerate(checked)}
+    return {_require(pod, "UID", str, f"{where}[{i}]."): None for i, pod in enumerate(checked)}
 
 
-def _get(given: Json, key: str, kind: type[_Value], where: str = "") -> _Value | None:
-    """A key's value, whatever the key's case; None where it is null or not there."""
+def _get(obj: Json, key: str, kind: type[_Value], where: str = "") -> _Value | None:
+    """Return the value of a case-insensitive key; None if it is null or missing."""
     value = None
-    for found, here in given.items():
-        if found.lower() == key.lower():
-            value = here
+    for name, candidate in obj.items():
+        if name.lower() == key.lower():
+            value = candidate
     return None if value is None else _check(value, where + key, kind)
 
 
-def _need(given: Json, key: str, kind: type[_Value], where: str = "") -> _Value:
-    return _check(_get(given, key, kind, where), where + key, kind)
+def _require(obj: Json, key: str, kind: type[_Value], where: str = "") -> _Value:
+    return _check(_get(obj, key, kind, where), where + key, kind)
 
 
 def _check(value: Any, where: str, kind: type[_Value]) -> _Value:
-    # Not isinstance: True is no whole number here.
+    # Not isinstance, which would accept True as an int.
     if type(value) is not kind:
-        found = "is missing or null" if value is None else f"is {_KINDS[type(value)]}"
-        raise _wrong(f"{where} {found}; send {_KINDS[kind]}")
+        problem = "is missing or null" if value is None else f"is {_KINDS[type(value)]}"
+        raise _invalid(f"{where} {problem}; send {_KINDS[kind]}")
     return value
 
 
-def _wrong(message: str) -> InvalidRequestError:
+def _invalid(message: str) -> InvalidRequestError:
     return InvalidRequestError(one_line(message))

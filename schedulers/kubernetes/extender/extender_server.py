@@ -1,7 +1,7 @@
-"""The extender's server: what kube-scheduler posts goes to its verbs, and their answers go back.
+"""HTTP server of the extender: dispatches kube-scheduler's requests to the extender's verbs.
 
-It decides nothing. Whatever goes wrong is an HTTP status that is not 200, and kube-scheduler reads
-no more of it than that: an extender that is ``ignorable`` then has no say in where a pod goes.
+Every failure is an HTTP status other than 200, of which kube-scheduler reads no details: it then
+skips an ``ignorable`` extender for that pod.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 from presage.errors import ServiceError
 from presage.schedulers.kubernetes.extender import extender_json
-from presage.schedulers.kubernetes.extender.extender_access import Access, Credentials
+from presage.schedulers.kubernetes.extender.extender_access import Access, Authenticator
 from presage.schedulers.kubernetes.extender.extender_http import (
     BodyLimits,
     HttpServer,
@@ -39,45 +39,49 @@ LIMITS = HttpLimits(connections=128, per_peer=96)
 
 
 class ExtenderVerbs(Protocol):
-    """What decides. Several threads call it at once."""
+    """Verbs of the extender. They must be thread-safe."""
 
     def filter(self, args: FilterArgs) -> FilterResult:
-        """Which of the candidates are left."""
+        """Return the candidates that pass."""
 
     def prioritize(self, args: FilterArgs) -> Sequence[HostPriority]:
-        """How good each candidate is."""
+        """Return the score of each candidate."""
 
     def bind(self, args: BindArgs) -> str:
-        """Bind a pod; why that failed, else empty."""
+        """Bind a pod; return the error, or ""."""
 
     def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
-        """By node, the victims that may go; of a node that is left out, none."""
+        """Return acceptable victims by node; nodes that are left out are not to be used."""
 
     def status(self) -> Json:
-        """What is shown at /status."""
+        """Return the content of /status."""
 
 
 def routes(
     verbs: ExtenderVerbs, prefix: str = "", failed_logins: Callable[[], int] = int
 ) -> dict[str, Route]:
-    """How each path below the prefix is answered."""
-    read = extender_json.read_filter_args
-    below = {
+    """Return the routes by path."""
+    parse_filter_args = extender_json.parse_filter_args
+    by_name = {
         "filter": Route(
-            "POST", read, lambda args: extender_json.filter_result(verbs.filter(args), args)
+            "POST",
+            parse_filter_args,
+            lambda args: extender_json.filter_result(verbs.filter(args), args),
         ),
         "prioritize": Route(
-            "POST", read, lambda args: extender_json.host_priorities(verbs.prioritize(args))
+            "POST",
+            parse_filter_args,
+            lambda args: extender_json.host_priorities(verbs.prioritize(args)),
         ),
         "bind": Route(
             "POST",
-            extender_json.read_bind_args,
+            extender_json.parse_bind_args,
             lambda args: extender_json.binding_result(verbs.bind(args)),
             Access.BIND,
         ),
         "preempt": Route(
             "POST",
-            extender_json.read_preempt_args,
+            extender_json.parse_preempt_args,
             lambda args: extender_json.preemption_result(verbs.preempt(args)),
             Access.BIND,
         ),
@@ -86,38 +90,38 @@ def routes(
             "GET", bytes, lambda _: {**verbs.status(), "failed_logins": failed_logins()}
         ),
     }
-    return {f"{prefix}/{name}": route for name, route in below.items()}
+    return {f"{prefix}/{name}": route for name, route in by_name.items()}
 
 
 class ExtenderServer:
-    """Serves from ``with`` to its end.
+    """HTTP server, active inside ``with``.
 
-    Then connections without a request are closed, and requests that were read are answered.
+    On exit it closes idle connections, and completes requests in flight.
 
     Parameters
     ----------
     port : int
-        0 for any that is free.
+        0 selects a free port.
     prefix : str
-        Of all paths, where ``urlPrefix`` has a path: "/presage".
+        Path of ``urlPrefix``, for example "/presage".
     allow_remote : bool
-        Whether to listen beyond loopback without TLS.
+        Whether to listen on addresses other than loopback without TLS.
     tls : Tls, optional
-        With a ``client_ca`` all clients need a certificate that it signed. A kubelet has none and
-        cannot ask for /healthz: let it probe the port alone (tcpSocket).
+        With ``client_ca``, all clients need a certificate signed by it. A kubelet has none and
+        cannot request /healthz: use a tcpSocket probe.
     tokens : callable, optional
-        Tokens that are accepted now (``TokenFile``). Callers send one as ``Authorization: Bearer``
-        or as the password of Basic credentials; to bind and preempt it needs the role ``bind``.
-    limits, bodies
-        Bounds on connections, and on what they send.
+        Returns the accepted tokens (``TokenFile``). Callers send one as ``Authorization: Bearer``
+        or as the password of Basic credentials; bind and preempt need the role ``bind``.
+    limits, body_limits
+        Limits on connections and request bodies.
     grace_s : float
-        How long requests in flight have to end, at the end of ``with``.
+        Maximum time on exit for requests in flight.
 
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on; it is beyond loopback without encryption that was
-        not waived, or without credentials; or a certificate or key cannot be read.
+        The address cannot be listened on; it is not loopback and lacks TLS (without
+        ``allow_remote``) or authentication; or a certificate or key cannot be read.
     """
 
     def __init__(
@@ -131,16 +135,15 @@ class ExtenderServer:
         tls: Tls | None = None,
         tokens: Callable[[], Tokens] | None = None,
         limits: HttpLimits = LIMITS,
-        bodies: BodyLimits | None = None,
+        body_limits: BodyLimits | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
         address = resolve_address(Options(host=host, port=port, allow_remote=allow_remote, tls=tls))
-        credentials = Credentials(tokens, tls is not None and tls.client_ca is not None)
-        if not (credentials.are_checked or ipaddress.ip_address(address).is_loopback):
+        authenticator = Authenticator(tokens, tls is not None and tls.client_ca is not None)
+        if not (authenticator.is_enabled or ipaddress.ip_address(address).is_loopback):
             raise ServiceError(
-                f"{host} is not a loopback address, and the extender would answer every caller; "
-                "give --client-ca (with --tls-cert and --tls-key) or --tokens, or listen on "
-                "127.0.0.1"
+                f"{host} is not a loopback address, and authentication is disabled; give "
+                "--client-ca (with --tls-cert and --tls-key) or --tokens, or listen on 127.0.0.1"
             )
         prefix = f"/{prefix.strip('/')}".rstrip("/")
         context = tls_context(tls) if tls else None
@@ -148,24 +151,24 @@ class ExtenderServer:
             self._http = HttpServer(
                 (address, port),
                 routes(verbs, prefix, lambda: self._http.failures.total),
-                credentials,
+                authenticator,
                 tls=context,
                 limits=limits,
-                bodies=bodies or BodyLimits(),
+                body_limits=body_limits or BodyLimits(),
             )
-        except OSError as error:  # taken since it was looked at
+        except OSError as error:  # the port was taken after the check
             raise ServiceError(port_in_use_message(host, port)) from error
         self._grace_s = grace_s
         scheme = "https" if tls else "http"
         self.url = f"{scheme}://{target(host, self._http.server_address[1])}{prefix}"
-        self._serving = threading.Thread(
+        self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, name="extender"
         )
 
     def __enter__(self) -> Self:
-        self._serving.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._http.stop(self._grace_s)
-        self._serving.join()
+        self._thread.join()

@@ -9,29 +9,29 @@ from presage.serving.server_options import Tls
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Return the context of a server that asks clients for certificates where there is a CA.
+    """Return the TLS context of a server; with a client CA, it requires client certificates.
 
     Raises
     ------
     ServiceError
-        A file cannot be read or is not what it should be.
+        A file cannot be read or is invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # An empty password, or a key that has a passphrase would ask the terminal for it.
+        # With the empty password, a key with a passphrase fails instead of prompting for it.
         context.load_cert_chain(tls.certificate, tls.key, password="")
     except OSError as error:
         raise ServiceError(
-            f"--tls-cert {tls.certificate}, --tls-key {tls.key}: cannot be used ({error}); give a "
-            "certificate and the key that goes with it in PEM, the key without a passphrase"
+            f"--tls-cert {tls.certificate}, --tls-key {tls.key}: cannot be loaded ({error}); give "
+            "a certificate and its key in PEM, the key without a passphrase"
         ) from error
     if tls.client_ca is not None:
         try:
             context.load_verify_locations(tls.client_ca)
         except OSError as error:
             raise ServiceError(
-                f"--client-ca {tls.client_ca}: cannot be used ({error}); give the authority's "
-                "certificate, in PEM"
+                f"--client-ca {tls.client_ca}: cannot be loaded ({error}); give the authority's "
+                "certificate in PEM"
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -1,7 +1,6 @@
-"""What kube-scheduler asks an extender, and what it is answered.
+"""Requests and responses of a scheduler extender.
 
-Pods and nodes are as Kubernetes spells them in JSON, with nothing taken out of them. See
-`extender_json.py` for how all of this is written.
+Pods and nodes are complete Kubernetes objects as JSON. ``extender_json.py`` has the wire format.
 
 References
 ----------
@@ -15,19 +14,19 @@ from dataclasses import dataclass, field
 
 from presage.schedulers.kubernetes.snapshot import Json
 
-MAX_SCORE = 10  # kube-scheduler multiplies it by 10, and by the extender's weight
+MAX_SCORE = 10  # kube-scheduler multiplies scores by 10 and by the extender's weight
 
 
 @dataclass(frozen=True, slots=True)
 class FilterArgs:
-    """A pod and its candidates (ExtenderArgs); filter and prioritize are asked with the same.
+    """Pod and candidate nodes (ExtenderArgs), the request of filter and of prioritize.
 
     Attributes
     ----------
     nodes : mapping of str to Json, or None
-        By name, in the order given; None where only names were sent.
+        By name, in the order of the request; None if only names were sent.
     by_name : bool
-        Whether only names were sent (``nodeCacheCapable: true``), and are to be answered.
+        Whether request and response have only names (``nodeCacheCapable: true``).
     """
 
     pod: Json
@@ -37,18 +36,18 @@ class FilterArgs:
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Which candidates are left (ExtenderFilterResult), and why each of the others is not.
+    """Candidates that passed, and reasons for the others (ExtenderFilterResult).
 
     Attributes
     ----------
     nodes : sequence of str
-        Those left, of the candidates.
+        Candidates that passed.
     failed : mapping of str to str
-        By node, why not; preempting pods there could help.
+        Reasons by node; preemption there could help.
     unresolvable : mapping of str to str
-        By node, why not; preempting would change nothing.
+        Reasons by node; preemption would not help.
     error : str
-        Where it is not empty the call has failed, and all else here is ignored.
+        If not empty, the call has failed and the other fields are ignored.
     """
 
     nodes: Sequence[str]
@@ -59,13 +58,13 @@ class FilterResult:
 
 @dataclass(frozen=True, slots=True)
 class HostPriority:
-    """How good a node is for a pod, from 0 to 10."""
+    """Score of a node for a pod, from 0 to 10 (higher is better)."""
 
     host: str
     score: int
 
     def __post_init__(self) -> None:
-        # A numpy integer would pass for one here, and fail where the answer is written.
+        # A numpy integer would pass an isinstance check, and fail as JSON.
         if type(self.score) is not int or not 0 <= self.score <= MAX_SCORE:
             raise ValueError(
                 f"node {self.host!r}: score={self.score!r}, must be an int from 0 to {MAX_SCORE}"
@@ -74,7 +73,7 @@ class HostPriority:
 
 @dataclass(frozen=True, slots=True)
 class BindArgs:
-    """A pod to bind to a node (ExtenderBindingArgs)."""
+    """Pod to bind, and its node (ExtenderBindingArgs)."""
 
     pod_name: str
     pod_namespace: str
@@ -84,14 +83,14 @@ class BindArgs:
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Pods on one node to be preempted (Victims, MetaVictims).
+    """Pods to preempt on one node (Victims, MetaVictims).
 
     Attributes
     ----------
     pods : mapping of str to Json, or None
-        By uid, in the order given; None where only uids were sent.
+        By uid, in the order of the request; None if only uids were sent.
     pdb_violations : int
-        How many PodDisruptionBudgets' bounds would be broken.
+        Number of PodDisruptionBudgets that would be violated.
     """
 
     pods: Mapping[str, Json | None]
@@ -100,7 +99,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class PreemptArgs:
-    """A pod that fits nowhere, and by node who would have to go for it (ExtenderPreemptionArgs)."""
+    """Unschedulable pod, and its possible victims by node (ExtenderPreemptionArgs)."""
 
     pod: Json
     victims: Mapping[str, Victims]

@@ -1,6 +1,6 @@
-"""What the gate keeps in annotations: the API server is its only memory, so it may die at any time.
+"""State of the gate, kept in annotations: the gate may restart at any time without losing it.
 
-One that cannot be read is as none: it was not the gate that wrote it.
+An annotation that cannot be parsed was not written by the gate, and counts as absent.
 """
 
 from __future__ import annotations
@@ -16,103 +16,107 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the members of a gang that was started are to be.
+    """Planned devices of the pods of a gang.
 
     Attributes
     ----------
     devices : mapping of str to str
-        By the uid of each pod, as :func:`device_names` writes them; "" of a pod without any.
-    bind_by_s : float or None
-        Until when a quorum of them has to be bound, in seconds since 1970; None while it is.
-    taken_back : bool
-        Whether the plan came to nothing: its pods are being deleted.
+        By pod uid, as :func:`format_devices` writes them; "" for a pod without devices.
+    bind_deadline_s : float or None
+        Time by which a quorum must be bound, in seconds since 1970; None while it is bound.
+    is_rolled_back : bool
+        Whether the plan has failed; its pods are being deleted.
     succeeded : tuple of str
-        Uids of its pods that have done what they had to, and may be gone.
+        Uids of pods that have succeeded, including deleted ones.
     """
 
     devices: Mapping[str, str] = field(default_factory=dict)
-    bind_by_s: float | None = None
-    taken_back: bool = False
+    bind_deadline_s: float | None = None
+    is_rolled_back: bool = False
     succeeded: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """As an annotation."""
-        by = None if self.bind_by_s is None else moment(self.bind_by_s)
-        content = {"pods": dict(self.devices), "bindBy": by, "takenBack": self.taken_back}
-        return _text({**content, "succeeded": list(self.succeeded)})
+        """Return the text of the annotation."""
+        deadline = None if self.bind_deadline_s is None else format_time(self.bind_deadline_s)
+        content = {
+            "pods": dict(self.devices),
+            "bindDeadline": deadline,
+            "rolledBack": self.is_rolled_back,
+        }
+        return _to_json({**content, "succeeded": list(self.succeeded)})
 
     @classmethod
-    @lru_cache(maxsize=4096)  # of every gang that runs, at every look
+    @lru_cache(maxsize=4096)  # every pass parses the plan of every running gang
     def from_json(cls, text: str) -> Plan | None:
-        """Of an annotation; None of "", and of what is no plan."""
+        """Parse an annotation; return None if it is empty or invalid."""
         try:
-            given = json.loads(text)
-            by = given["bindBy"]
+            content = json.loads(text)
+            deadline = content["bindDeadline"]
             return cls(
-                {str(uid): str(devices) for uid, devices in given["pods"].items()},
-                None if by is None else seconds(by),
-                given["takenBack"] is True,
-                tuple(str(uid) for uid in given.get("succeeded", ())),
+                {str(uid): str(devices) for uid, devices in content["pods"].items()},
+                None if deadline is None else parse_time(deadline),
+                content["rolledBack"] is True,
+                tuple(str(uid) for uid in content.get("succeeded", ())),
             )
-        except _UNREADABLE:
+        except _PARSE_ERRORS:
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Devices that a gang keeps from others until it has enough."""
+    """Devices reserved for a gang that does not yet have enough of them."""
 
     devices: str
     until_s: float
 
     def to_json(self) -> str:
-        """As an annotation."""
-        return _text({"devices": self.devices, "until": moment(self.until_s)})
+        """Return the text of the annotation."""
+        return _to_json({"devices": self.devices, "until": format_time(self.until_s)})
 
     @classmethod
     def from_json(cls, text: str) -> Reservation | None:
-        """Of an annotation; None of "", and of what is no reservation."""
+        """Parse an annotation; return None if it is empty or invalid."""
         try:
-            given = json.loads(text)
-            return cls(str(given["devices"]), seconds(given["until"]))
-        except _UNREADABLE:
+            content = json.loads(text)
+            return cls(str(content["devices"]), parse_time(content["until"]))
+        except _PARSE_ERRORS:
             return None
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack:
-    """How often a gang came to nothing, and when last."""
+class Rollbacks:
+    """Number of rollbacks of a gang, and the time of the last one in seconds since 1970."""
 
-    times: int = 0
-    at_s: float = 0.0
+    count: int = 0
+    last_s: float = 0.0
 
     def to_json(self) -> str:
-        """As an annotation."""
-        return _text({"times": self.times, "at": moment(self.at_s)})
+        """Return the text of the annotation."""
+        return _to_json({"count": self.count, "last": format_time(self.last_s)})
 
     @classmethod
-    def from_json(cls, text: str) -> RolledBack:
-        """Of an annotation; never, of "" and of what is none."""
+    def from_json(cls, text: str) -> Rollbacks:
+        """Parse an annotation; return no rollbacks if it is empty or invalid."""
         try:
-            given = json.loads(text)
-            return cls(max(0, int(given["times"])), seconds(given["at"]))
-        except _UNREADABLE:
+            content = json.loads(text)
+            return cls(max(0, int(content["count"])), parse_time(content["last"]))
+        except _PARSE_ERRORS:
             return cls()
 
 
-_UNREADABLE = (
+_PARSE_ERRORS = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError,
 )  # fmt: skip
 _DEVICE = re.compile(r"(.+)/([0-9]{1,9})")
 
 
-def device_names(devices: Iterable[tuple[str, int]]) -> str:
-    """Of nodes and the numbers of their devices: "n0/0,n0/1"."""
+def format_devices(devices: Iterable[tuple[str, int]]) -> str:
+    """Format pairs of node and device number, as in "n0/0,n0/1"."""
     return ",".join(f"{node}/{number}" for node, number in devices)
 
 
-def devices_named(text: str) -> list[tuple[str, int]]:
-    """What :func:`device_names` wrote; what is no device is left out."""
+def parse_devices(text: str) -> list[tuple[str, int]]:
+    """Parse the output of :func:`format_devices`; skip invalid parts."""
     found = []
     for part in text.split(","):
         device = _DEVICE.fullmatch(part)
@@ -121,18 +125,18 @@ def devices_named(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def moment(at_s: float) -> str:
-    """A time in seconds since 1970, as Kubernetes writes times."""
+def format_time(at_s: float) -> str:
+    """Format a time, in seconds since 1970, as a Kubernetes MicroTime."""
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
-def seconds(text: str) -> float:
-    """A time as Kubernetes writes it, in seconds since 1970.
+def parse_time(text: str) -> float:
+    """Parse a time as Kubernetes writes it; return seconds since 1970.
 
     Raises
     ------
     ValueError
-        It is none.
+        The text is not a time, or has no time zone.
     """
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
@@ -140,13 +144,13 @@ def seconds(text: str) -> float:
     return at.timestamp()
 
 
-def seconds_or_none(text: str) -> float | None:
-    """The same; None of what is no time."""
+def parse_time_or_none(text: str) -> float | None:
+    """Parse a time as :func:`parse_time`; return None if it is invalid."""
     try:
-        return seconds(text)
+        return parse_time(text)
     except ValueError:
         return None
 
 
-def _text(content: Mapping[str, Any]) -> str:
+def _to_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"), sort_keys=True)

@@ -1,4 +1,4 @@
-"""The gate at work: look, decide, write, and look again when something has changed."""
+"""Reconcile loop of the gate: take a snapshot, decide, write, and wait for a change."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterable
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
+from presage.schedulers.kubernetes.api.api_errors import describe_error
 from presage.schedulers.kubernetes.api.cache import Cache
-from presage.schedulers.kubernetes.api.refusals import said
 from presage.schedulers.kubernetes.gate.gang_gate import Gate
 from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.gate.writes import (
-    Say,
-    Version,
+    EmitEvent,
+    ObjectVersion,
     Write,
-    subject,
-    takes_away,
-    version_of,
+    involved_object,
+    is_destructive,
+    object_version,
 )
 from presage.serving.server.log import log
 
-_TOGETHER_S = 0.05  # changes that come so soon after another are looked at with it
-_RETRY_S = 1.0  # after a write that was refused, or not answered
-_LOOK_S = 0.5  # whether to stop
-_SO_S = 2.0  # an answer holds for the look that follows it
+_BATCH_S = 0.05  # changes within this time are handled in one pass
+_RETRY_S = 1.0  # after a write that failed
+_STOP_POLL_S = 0.5  # interval at which the stop event is checked
+_VERIFIED_S = 2.0  # how long a verification is valid: for the pass that follows it
 
 
 def run_gate(
@@ -38,71 +38,79 @@ def run_gate(
     *,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Until it is to stop."""
-    refused: dict[Version, float] = {}  # when to try again, by the monotonic clock
-    asked: dict[Version, float] = {}  # until when what was asked of it is taken to be so
+    """Run the gate until ``stopping`` is set."""
+    refused: dict[ObjectVersion, float] = {}  # when to retry, by the monotonic clock
+    verified: dict[ObjectVersion, float] = {}  # until when, by the monotonic clock
     while not stopping.is_set():
         began_s = time.monotonic()
         snapshot = cache.snapshot()
         refused = {version: at_s for version, at_s in refused.items() if at_s > began_s}
         step = gate.step(snapshot, clock(), refused.keys())
         took_s = time.monotonic() - began_s
-        asked = {version: until_s for version, until_s in asked.items() if until_s > began_s}
-        doubtful = [
+        verified = {version: until_s for version, until_s in verified.items() if until_s > began_s}
+        unverified = [
             write
             for write in step.writes
-            if takes_away(write) and version_of(subject(write)) not in asked
+            if is_destructive(write) and object_version(involved_object(write)) not in verified
         ]
-        if doubtful:  # a watch may lag behind by what would have saved them
-            _ask(writer, doubtful, refused, asked)
+        if unverified:  # a delayed watch may miss changes that make them unnecessary
+            _verify(writer, unverified, refused, verified)
             continue
-        reached = _write(writer, step.writes, stopping, refused)
-        if reached and any(not isinstance(write, Say) for write in step.writes):
+        is_reachable = _write_all(writer, step.writes, stopping, refused)
+        if is_reachable and any(not isinstance(write, EmitEvent) for write in step.writes):
             continue
-        again_s = step.again_s if reached and not refused else min(step.again_s, clock() + _RETRY_S)
-        while not stopping.is_set() and clock() < again_s:
-            if cache.wait(snapshot.version, max(0.0, min(_LOOK_S, again_s - clock()))):
+        next_pass_s = step.next_pass_s
+        if refused or not is_reachable:
+            next_pass_s = min(next_pass_s, clock() + _RETRY_S)
+        while not stopping.is_set() and clock() < next_pass_s:
+            timeout_s = max(0.0, min(_STOP_POLL_S, next_pass_s - clock()))
+            if cache.wait(snapshot.version, timeout_s):
                 break
-        stopping.wait(max(_TOGETHER_S, took_s))  # half of a processor at most
+        stopping.wait(max(_BATCH_S, took_s))  # limits the load to half of one CPU
 
 
-def _ask(
+def _verify(
     writer: Writer,
-    doubtful: Iterable[Write],
-    refused: dict[Version, float],
-    asked: dict[Version, float],
+    writes: Iterable[Write],
+    refused: dict[ObjectVersion, float],
+    verified: dict[ObjectVersion, float],
 ) -> None:
-    for write in doubtful:
-        version = version_of(subject(write))
+    """Read the objects of destructive writes again before the next pass."""
+    for write in writes:
+        version = object_version(involved_object(write))
         try:
-            writer.look_again(write)
-            asked[version] = time.monotonic() + _SO_S
+            writer.refresh(write)
+            verified[version] = time.monotonic() + _VERIFIED_S
         except (ApiException, HTTPError) as error:
-            log(logging.WARNING, "nothing is taken away unseen", error=said(error))
+            log(
+                logging.WARNING,
+                "deletion postponed: the pods could not be read",
+                error=describe_error(error),
+            )
             refused[version] = time.monotonic() + _RETRY_S
 
 
-def _write(
+def _write_all(
     writer: Writer,
     writes: Iterable[Write],
     stopping: threading.Event,
-    refused: dict[Version, float],
+    refused: dict[ObjectVersion, float],
 ) -> bool:
-    """Whether the API server was there, and what it refused; of that, the next look decides."""
+    """Perform writes and record refused ones; return whether the API server is reachable."""
     for write in writes:
-        version = version_of(subject(write))
+        version = object_version(involved_object(write))
         if stopping.is_set():
             return False
-        if version in refused:  # nor is said what was not done
+        if version in refused:  # this also skips the events about a refused write
             continue
         try:
-            done = writer.write(write)
+            is_done = writer.write(write)
         except ApiException as error:
-            log(logging.WARNING, "not written", error=said(error))
-            done = False
+            log(logging.WARNING, "write failed", error=describe_error(error))
+            is_done = False
         except HTTPError as error:
-            log(logging.WARNING, "not written", error=said(error))
+            log(logging.WARNING, "write failed", error=describe_error(error))
             return False
-        if not done:
+        if not is_done:
             refused[version] = time.monotonic() + _RETRY_S
     return True

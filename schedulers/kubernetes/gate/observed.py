@@ -1,21 +1,20 @@
-"""A Kubernetes cluster as a ledger: what its API server says, and nothing remembered beside it."""
+"""A Kubernetes cluster as a ledger, built from nothing but what its API server says."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from presage.errors import ImpossibleActionError
+from presage.schedulers.core.backend import make_ledger
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.queue import Queue
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
-from presage.schedulers.kubernetes.gate.annotations import devices_named
-from presage.schedulers.kubernetes.gate.occupants import Occupants, node_of
+from presage.schedulers.kubernetes.gate.annotations import parse_devices
+from presage.schedulers.kubernetes.gate.pod_allocations import PodAllocations, pod_node
 from presage.schedulers.kubernetes.gate.pod_gang import PodGang
 from presage.schedulers.kubernetes.node_fit import NodeCapacity
 from presage.schedulers.kubernetes.snapshot import Snapshot
@@ -24,102 +23,101 @@ from presage.schedulers.policies.packing.compatibility import Limits
 
 @dataclass(frozen=True)
 class Observed:
-    """What can be decided on.
+    """Gangs and pods of a cluster, entered into a ledger.
 
     Attributes
     ----------
-    gangs : mapping of str to PodGang
-        By the ids of their jobs.
+    fleet : Fleet
+        Nodes with devices.
     ledger : Ledger
-        Every pod that has devices, or is to have them, is a job of its own that runs; every gang
-        that can be planned is one that waits, or keeps devices.
-    occupants : Occupants
-        The former.
+        Each pod that has devices, or is planned to have them, is a running job of its own; each
+        gang that can be planned is a job that is pending or holds a reservation.
+    pod_allocations : PodAllocations
+        The pods that have devices.
     without_devices : list of PodGang
-        Gangs that wait, and none of whose pods asks for a device.
-    hindered : dict of str to str
-        Why gangs of which pods wait cannot be planned, by the ids of their jobs.
+        Gangs that can be planned, and of which no pod requests a device.
+    blocked : dict of str to str
+        Why gangs with gated pods cannot be planned, by job id.
     """
 
     fleet: Fleet
-    gangs: Mapping[str, PodGang]
     ledger: Ledger
-    occupants: Occupants
+    pod_allocations: PodAllocations
     without_devices: list[PodGang] = field(default_factory=list)
-    hindered: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
 
 
 def observe(
     fleet: Fleet,
     snapshot: Snapshot,
     gangs: Mapping[str, PodGang],
-    fresh: PredictionCache,
+    predictions: PredictionCache,
     forecasts: Forecasts,
     policy: Policy,
     now_s: float,
-    stuck: Collection[str] = (),
+    blocked: Collection[str] = (),
 ) -> Observed:
-    """A cluster as it is.
+    """Return a ledger of what the API server says, and nothing else.
 
     Parameters
     ----------
     gangs : mapping of str to PodGang
-        That matter, by the ids of their jobs.
+        Gangs by job id.
     policy : Policy
-        Whose limits say what a pod that shares a device takes of it, and who is served first.
-    stuck : collection of str
-        Job ids of gangs that cannot be planned now, whatever they have.
+        Its queue order, and its limits for pods that share a device.
+    blocked : collection of str
+        Job ids of gangs that cannot be planned now.
     """
     pods, groups = snapshot.pods, snapshot.pod_groups
-    queue = Queue(lambda job, status: policy.key(job, status, forecasts))
-    ledger = Ledger(fleet.cluster, queue)
-    occupants = Occupants(fleet, ledger, Limits.of(policy.needs), fresh, forecasts)
-    occupants.follow(pods.values(), groups, now_s)
-    observed = Observed(fleet, gangs, ledger, occupants)
-    holders = ((node, pod) for pod in pods.values() if (node := node_of(pod, groups, now_s)))
-    capacity = NodeCapacity(fleet.nodes, holders)
-    waiting: list[tuple[Job, PodGang]] = []
+    ledger = make_ledger(fleet.cluster, policy, forecasts)
+    limits = Limits.of(policy.needs)
+    pod_allocations = PodAllocations(fleet, ledger, limits, predictions, forecasts)
+    pod_allocations.sync(pods.values(), groups, now_s)
+    observed = Observed(fleet, ledger, pod_allocations)
+    placed = ((node, pod) for pod in pods.values() if (node := pod_node(pod, groups, now_s)))
+    capacity = NodeCapacity(fleet.nodes, placed)
+    pending: list[tuple[Job, PodGang]] = []
     for gang in gangs.values():
-        why = gang.why_not(fleet.resource)
+        why = gang.blocking_reason(fleet.resource)
         if why:
-            observed.hindered[gang.job_id] = why
-        elif gang.waiting and not gang.to_release and not _is_stuck(gang, stuck):
-            with_gpus = gang.waiting_with(fleet.resource)  # the others may be anywhere
-            job = gang.job(fleet.resource, capacity.limits(with_gpus))
+            observed.blocked[gang.job_id] = why
+        elif gang.gated_pods and not gang.pods_to_release and not _is_blocked(gang, blocked):
+            requesting = gang.gated_pods_requesting(fleet.resource)  # other pods fit anywhere
+            job = gang.make_job(fleet.resource, capacity.limits(requesting))
             if job is None:
                 observed.without_devices.append(gang)
             elif not job.node_limits:
-                observed.hindered[gang.job_id] = (
-                    "no node can take one of its pods, not even an empty one: look at what they "
-                    "request, at their selectors and tolerations"
+                observed.blocked[gang.job_id] = (
+                    "no node fits one of its pods, even without other pods: check their requests, "
+                    "node selectors and tolerations"
                 )
             else:
-                waiting.append((job, gang))
-    fresh.expect(forecasts, [job for job, _ in waiting])
-    for job, gang in waiting:
-        _wait(observed, job, gang, now_s)
+                pending.append((job, gang))
+    predictions.expect(forecasts, [job for job, _ in pending])
+    for job, gang in pending:
+        _enter(observed, job, gang, now_s)
     return observed
 
 
-def _is_stuck(gang: PodGang, stuck: Collection[str]) -> bool:
-    """Whether what was decided of a gang has to be brought to its end before it is planned."""
-    return gang.job_id in stuck or (gang.plan is not None and gang.plan.taken_back)
+def _is_blocked(gang: PodGang, blocked: Collection[str]) -> bool:
+    """Return whether an earlier decision about a gang has to be completed before it is planned."""
+    return gang.job_id in blocked or (gang.plan is not None and gang.plan.is_rolled_back)
 
 
-def _wait(observed: Observed, job: Job, gang: PodGang, now_s: float) -> None:
-    """Let a gang wait, with what it keeps if that is still to be had."""
-    back = gang.rolled_back
-    waits = JobStatus(Phase.PENDING, job.submit_s, rollbacks=back.times, rolled_back_s=back.at_s)
-    kept = gang.reservation
-    if kept is not None and now_s < kept.until_s:
-        named = [observed.fleet.device(*one) for one in devices_named(kept.devices)]
-        allocations = observed.occupants.allocations(job, [one for one in named if one is not None])
-        status = waits._replace(phase=Phase.RESERVED, allocations=allocations, until_s=kept.until_s)
-        try:
-            why = observed.ledger.adopt(job, status)
-        except ImpossibleActionError:  # others have it by now
-            why = observed.ledger.adopt(job, waits)
-    else:
-        why = observed.ledger.adopt(job, waits)
-    if why:
-        observed.hindered[job.job_id] = why
+def _enter(observed: Observed, job: Job, gang: PodGang, now_s: float) -> None:
+    """Enter a gang as pending, with its reservation if the devices are still free."""
+    count, last_s = gang.rollbacks.count, gang.rollbacks.last_s
+    pending = JobStatus(Phase.PENDING, job.submit_s, rollbacks=count, rolled_back_s=last_s)
+    reservation = gang.reservation
+    if reservation is not None and now_s < reservation.until_s:
+        found = [observed.fleet.device_index(*one) for one in parse_devices(reservation.devices)]
+        devices = [device for device in found if device is not None]
+        reserved = pending._replace(
+            phase=Phase.RESERVED,
+            allocations=observed.pod_allocations.allocations(job, devices),
+            until_s=reservation.until_s,
+        )
+        if not observed.ledger.sync(job, reserved):
+            return
+    if why := observed.ledger.sync(job, pending):
+        observed.blocked[job.job_id] = why

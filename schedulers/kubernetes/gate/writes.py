@@ -1,4 +1,4 @@
-"""What the gate wants written: decided by one, done by another."""
+"""Writes that the gate decides on and :mod:`presage.schedulers.kubernetes.gate.writer` performs."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from presage.schedulers.kubernetes.snapshot import Json
 
 
 class Annotate(NamedTuple):
-    """Change annotations of a PodGroup, if it is still as it was; None takes one away."""
+    """Change of a PodGroup's annotations, if it has not changed since; None removes one."""
 
     group: Json
     annotations: Mapping[str, str | None]
 
 
 class Release(NamedTuple):
-    """Take the gate from a pod, in the write that says where it is to be: now it can be bound.
+    """Removal of a pod's scheduling gate, in the same write as its node affinity.
 
-    ``node`` is "" of a pod that may be anywhere; ``devices`` as in its annotation.
+    ``node`` is "" for a pod that may run on any node; ``devices`` is the text of its annotation.
     """
 
     pod: Json
     node: str
     devices: str
-    bind_by_s: float
+    bind_deadline_s: float
 
 
 class Delete(NamedTuple):
-    """Delete a pod, for its owner to create it anew: no gate can be put back."""
+    """Deletion of a pod, which its controller recreates: a gate cannot be added back."""
 
     pod: Json
-    why: str
+    message: str
 
 
-class Say(NamedTuple):
-    """Tell whoever looks at a pod or a PodGroup, as an event."""
+class EmitEvent(NamedTuple):
+    """Kubernetes event about a pod or a PodGroup."""
 
-    about: Json
+    regarding: Json
     reason: str
     message: str
-    warns: bool = False
+    is_warning: bool = False
 
 
-Write = Annotate | Release | Delete | Say
-Version = tuple[str, str]  # uid and resourceVersion
+Write = Annotate | Release | Delete | EmitEvent
+ObjectVersion = tuple[str, str]  # uid and resourceVersion
 
 
-def version_of(thing: Json) -> Version:
-    """Of a pod or a PodGroup, as it is."""
-    return thing["metadata"]["uid"], thing["metadata"]["resourceVersion"]
+def object_version(obj: Json) -> ObjectVersion:
+    """Return the version of a pod or a PodGroup."""
+    return obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
 
 
-def takes_away(write: Write) -> bool:
-    """Whether running pods may be lost by it: first it has to be known that it is so."""
+def is_destructive(write: Write) -> bool:
+    """Return whether a write may delete running pods, so that its reason must be verified first."""
     if isinstance(write, Annotate):
         plan = Plan.from_json(write.annotations.get(PLAN) or "")
-        return plan is not None and plan.taken_back
+        return plan is not None and plan.is_rolled_back
     return isinstance(write, Delete)
 
 
-def subject(write: Write) -> Json:
-    """What a write is of."""
+def involved_object(write: Write) -> Json:
+    """Return the pod or PodGroup that a write changes or reports on."""
     if isinstance(write, Annotate):
         return write.group
-    return write.about if isinstance(write, Say) else write.pod
+    return write.regarding if isinstance(write, EmitEvent) else write.pod

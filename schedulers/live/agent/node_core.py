@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from random import Random
-from typing import Any
 
-from presage.errors import ImpossibleActionError
-from presage.schedulers.core.action import Action, Pause, Preempt, Resize, Resume, Start
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
+from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
-from presage.schedulers.core.job import Job
-from presage.schedulers.core.job_status import JobStatus, Phase
-from presage.schedulers.core.ledger import Ledger
-from presage.schedulers.core.queue import Key, Queue
-from presage.schedulers.core.reported_progress import Progress
-from presage.schedulers.core.state import State
+from presage.schedulers.core.job_status import Phase
+from presage.schedulers.core.policy import Policy
+from presage.schedulers.live.agent.controller_choice import ControllerChoice
 from presage.schedulers.live.agent.controller_forecasts import ReceivedForecasts
+from presage.schedulers.live.agent.node_backend import NodeBackend
 from presage.schedulers.live.agent.node_task import (
     MIN_SAMPLES,
     RATE_WINDOW_S,
@@ -35,7 +31,6 @@ from presage.schedulers.live.agent.node_task import (
 )
 from presage.schedulers.live.protocol.node_devices import make_cluster
 from presage.schedulers.live.protocol.wire import (
-    read_allocations,
     read_job,
     read_predictions,
     write_allocations,
@@ -69,6 +64,8 @@ class NodeCore:
     Attributes
     ----------
     tasks : dict of (str, int) to NodeTask
+    backend : NodeBackend
+        Ledger of the node, by which the agent decides about its tasks.
     """
 
     def __init__(
@@ -81,12 +78,11 @@ class NodeCore:
         self.cluster = make_cluster([(node, devices)])
         self._forecasts, self.received = forecasts, received
         self.tasks: dict[Name, NodeTask] = {}
-        self._policy: Sharing | None = None
+        self._policy: Policy = ControllerChoice(self.tasks.values())
         self._settings: pb.Sharing | None = None
-        self._usage, self._progress = Usage(), Progress()
-        self._ledger = Ledger(self.cluster, Queue(self._key))
-        self._attempts: dict[str, int] = {}  # of the jobs in the ledger
-        self._checked_s = 0.0
+        self.backend = NodeBackend(
+            self.cluster, forecasts, self.tasks, partial(self._end, checkpoint=True)
+        )
         self._now_s = 0.0
 
     # Inputs ---------------------------------------------------------------------------------
@@ -133,9 +129,11 @@ class NodeCore:
             self._end(task, "the node does not have its devices any more", checkpoint=True)
             task.allocations = ()
         elif end:
-            self._release(task)
+            self.backend.release(task)
         else:
-            self._hold(task, Phase.PAUSED if paused else Phase.RUNNING, now_s, ran_s)
+            phase = Phase.PAUSED if paused else Phase.RUNNING
+            if self.backend.hold(task, phase, now_s, ran_s):  # let it run to its end all the same
+                task.why = "its allocation exceeds the free capacity of its devices"
 
     def mark_started(self, name: Name) -> None:
         """Note that a task's folder exists: its process may start at any moment."""
@@ -149,22 +147,22 @@ class NodeCore:
         task.observation = observation
         if observation.exit is not None:
             task.step = Step.ENDED
-            self._release(task)
+            self.backend.release(task)
             return
         task.step = Step.STARTED
         job_id = name[0]
-        if self._current(job_id) is task and not task.has_run and observation.ran_s > 0:
+        if self.backend.current(job_id) is task and not task.has_run and observation.ran_s > 0:
             task.has_run = True
             if not task.order.elapsed_s:
-                self._change_status(job_id, first_start_s=now_s - observation.ran_s)
+                self.backend.set_first_start(job_id, now_s - observation.ran_s)
         done = self._done(task, observation)
         rate, max_rate = task.progress_per_s, task.max_progress_per_s
-        self._progress.report(job_id, done, now_s, rate, observation.saved, max_rate)
+        self.backend.progress.report(job_id, done, now_s, rate, observation.saved, max_rate)
         # Its use before the first iteration is not part of the predicted compute use. A paused
         # task always counts: its mean has to fall, or it would stay paused for good.
         counts = observation.done is None or task.last_sample != task.first_sample or task.paused
         if observation.usage_milli is not None and counts:
-            self._usage.report(job_id, now_s, observation.usage_milli)
+            self.backend.usage.report(job_id, now_s, observation.usage_milli)
 
     # Decisions ------------------------------------------------------------------------------
 
@@ -172,10 +170,9 @@ class NodeCore:
         """Place waiting tasks, and adjust running ones."""
         self._now_s = now_s
         self._end_overflows()
-        if self._policy is None:
-            self._follow_controller(now_s)
-        else:
-            self._follow_policy(self._policy, now_s)
+        reconcile(self.backend, self._policy, Random(0), now_s)  # noqa: S311
+        if self._settings is not None:
+            self._check_slos(now_s)
         self._return_unplaced(now_s)
         self._update_occupancy()
 
@@ -203,97 +200,51 @@ class NodeCore:
         if settings == self._settings:
             return
         self._settings = settings
-        self._policy = None
+        self._policy, self.backend.check_s = ControllerChoice(self.tasks.values()), 0.0
         for task in self.tasks.values():  # the next policy predicts them anew, if there is one
             task.slo_violated, task.remaining_s = False, None
         if settings is not None:
+            self.backend.check_s = settings.check_s
             self._policy = Sharing(
                 settings.step_milli, settings.least_milli, settings.check_s, settings.overcommit,
                 home_s=0.0, reserve=settings.reserve,
             ).agent_policy()  # fmt: skip
-
-    def _key(self, job: Job, status: JobStatus) -> Key:
-        return (not job.latency_sensitive, -job.priority, job.submit_s)
 
     def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
         submitted = read_job(order.job, now_s, "job")
         task = NodeTask(order, submitted, now_s)
         earlier = [other for other in self.tasks.values() if other.name[0] == task.name[0]]
         for attempt in earlier:  # it has ended, or is to end
-            self._release(attempt)
+            self.backend.release(attempt)
             self._end(attempt, "another attempt of its job is on this node", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
         self.received.by_job[job.job_id] = read_predictions(order.told)
         self._forecasts(self.cluster, now_s).forget(job)
-        first_s = now_s - order.elapsed_s if order.elapsed_s > 0 else math.inf
-        status = JobStatus(
-            Phase.PENDING,
-            now_s,
-            starts=order.attempt - 1,
-            overflows=int(order.alone),
-            first_start_s=first_s,
-        )
-        self._attempts[job.job_id] = order.attempt
-        if why := self._ledger.adopt(job, status):
+        if why := self.backend.enter(task, now_s):
             task.step, task.why = Step.ENDED, why
             lost = pb.Exit(how=why, lost=True)
             task.observation = Observation(0.0, None, order.done, None, 0, 0, lost)
-            self._release(task)
         return task
 
     def _end(self, task: NodeTask, why: str, *, checkpoint: bool) -> None:
         if task.step is Step.ENDED or (task.end and (checkpoint or not task.checkpoint)):
             return
         task.end, task.checkpoint, task.why = why, checkpoint, why
-        self._release(task)
+        self.backend.release(task)
         if task.step in (Step.WAITING, Step.ALLOCATED):
             task.step = Step.ENDED
             task.observation = Observation(
                 0.0, None, task.order.done, None, 0, 0, pb.Exit(asked=True, how="never started")
             )
 
-    def _release(self, task: NodeTask) -> None:
-        """Stop deciding about a task."""
-        job_id, attempt = task.name
-        if self._attempts.get(job_id) == attempt:  # not a later attempt
-            self._ledger.forget(job_id)
-            del self._attempts[job_id]
-
     def _forget(self, task: NodeTask) -> None:
-        self._release(task)
+        self.backend.release(task)
         del self.tasks[task.name]
         job_id = task.name[0]
         if all(name[0] != job_id for name in self.tasks):
             self.received.forget(job_id)
-            self._progress.forget(job_id)
-            self._usage.forget(job_id)
-
-    def _hold(self, task: NodeTask, phase: Phase, now_s: float, ran_s: float) -> None:
-        """Enter a task of an earlier agent into the ledger with its devices, if they fit."""
-        job_id = task.name[0]
-        status = self._ledger.status(job_id)
-        job = self._ledger.jobs[job_id]
-        self._ledger.forget(job_id)
-        first_s = min(status.first_start_s, now_s) - ran_s
-        held = status._replace(
-            phase=phase,
-            allocations=task.allocations,
-            first_start_s=first_s,
-            attained_s=ran_s * len(task.allocations),
-        )
-        try:
-            self._ledger.adopt(job, held)
-        except ImpossibleActionError:  # it runs all the same: let it run to its end
-            task.why = "its allocation exceeds the free capacity of its devices"
-            del self._attempts[job_id]
-
-    def _change_status(self, job_id: str, **changes: Any) -> None:
-        """Change fields of the status of a job, if it is in the ledger."""
-        if job_id in self._ledger.jobs:
-            job, status = self._ledger.jobs[job_id], self._ledger.status(job_id)
-            self._ledger.forget(job_id)
-            self._ledger.adopt(job, status._replace(**changes))
+            self.backend.forget(task.submitted.job)
 
     def _record(self, task: NodeTask, observation: Observation) -> None:
         """Add an observation to the totals and samples of a task."""
@@ -339,116 +290,22 @@ class NodeCore:
             return task.order.done
         return min(1.0, task.order.done + observation.ran_s / prediction.runtime_s)
 
-    def _decision_s(self, now_s: float) -> float:
-        """Return the time to decide at: the start of an SLO check if one is due, else now."""
-        assert self._policy is not None
-        check_s = self._policy.settings.check_s
-        last = math.floor(now_s / check_s) * check_s
-        if last > self._checked_s:
-            self._checked_s = last
-            return last
-        return now_s
-
-    def _is_applied(self, action: Action, now_s: float) -> bool:
-        try:
-            self._ledger.apply([action], now_s)
-        except ImpossibleActionError:
-            return False
-        return True
-
-    def _carry_out(self, action: Action) -> None:
-        task = self._current(getattr(action, "job_id", ""))
-        if task is None:
-            return
-        match action:
-            case Start():
-                task.allocations, task.step = action.allocations, Step.ALLOCATED
-                task.why = ""
-                if not task.order.elapsed_s:  # its SLO counts from when there is a process
-                    self._change_status(action.job_id, first_start_s=math.inf)
-            case Resize():
-                before, task.allocations, task.has_constant_share = (
-                    task.allocations,
-                    action.allocations,
-                    False,
-                )
-                more = action.allocations[0].compute_milli - before[0].compute_milli
-                verb = "raised" if more > 0 else "reduced"
-                task.why = f"its share was {verb} to {_share(action.allocations)}"
-            case Pause():
-                task.has_constant_share, task.paused = False, True
-                task.why = "paused: it uses more compute than predicted, and meets its SLO"
-            case Resume():
-                task.paused, task.why = False, ""
-            case Preempt():
-                why = "latency-sensitive jobs on its device leave too little compute"
-                self._end(task, why, checkpoint=True)
-
-    def _current(self, job_id: str) -> NodeTask | None:
-        return next(
-            (t for n, t in self.tasks.items() if n[0] == job_id and not t.end
-             and t.step is not Step.ENDED),
-            None,
-        )  # fmt: skip
-
-    def _follow_controller(self, now_s: float) -> None:
-        """Allocate the devices that the controller chose to each task, as they become free.
-
-        Shares that an earlier policy changed, and paused tasks, return to the controller's choice,
-        but on their current devices: a process cannot move.
-        """
-        for action in self._restoring_actions():
-            if self._is_applied(action, now_s):
-                self._carry_out(action)
-        for task in self.tasks.values():
-            if task.step is Step.WAITING and not task.end:
-                allocations = read_allocations(task.order.allocations)
-                if self._is_applied(Start(task.name[0], allocations), now_s):
-                    task.allocations, task.step = allocations, Step.ALLOCATED
-
-    def _restoring_actions(self) -> list[Action]:
-        """Return actions that restore the controller's choice; reductions first."""
-        reduced, resumed, raised = list[Action](), list[Action](), list[Action]()
-        for (job_id, _), task in self.tasks.items():
-            if task.end or task.step not in (Step.ALLOCATED, Step.STARTED):
-                continue
-            if task.paused:
-                resumed.append(Resume(job_id))
-                continue
-            chosen = _on_current_devices(read_allocations(task.order.allocations), task.allocations)
-            if chosen != task.allocations:
-                is_less = chosen[0].compute_milli < task.allocations[0].compute_milli
-                (reduced if is_less else raised).append(Resize(job_id, chosen))
-        return [*reduced, *resumed, *raised]
-
-    def _check_slos(self, forecasts: Forecasts, now_s: float) -> None:
+    def _check_slos(self, now_s: float) -> None:
         """Predict the remaining run time of running tasks, and which SLOs are violated."""
+        forecasts = self._forecasts(self.cluster, now_s)
+        ledger, progress = self.backend.ledger, self.backend.progress
         for task in self.tasks.values():
             job = task.submitted.job
             task.remaining_s = None
-            if task.step is not Step.STARTED or task.end or job.job_id not in self._ledger.jobs:
+            if task.step is not Step.STARTED or task.end or job.job_id not in ledger.jobs:
                 continue
             prediction = forecasts.prediction(job, self.cluster.kind_of(task.allocations[0].device))
-            elapsed_s = max(0.0, now_s - self._ledger.status(job.job_id).first_start_s)
-            done = self._progress.at(job.job_id, now_s)
-            pace_s = self._progress.pace_s(job.job_id)
+            elapsed_s = max(0.0, now_s - ledger.status(job.job_id).first_start_s)
+            done = progress.at(job.job_id, now_s)
+            pace_s = progress.pace_s(job.job_id)
             task.remaining_s = rest_s(done, elapsed_s, prediction, pace_s)
             if job.latency_sensitive:
                 task.slo_violated = violated(elapsed_s, done, prediction, pace_s)
-
-    def _follow_policy(self, policy: Sharing, now_s: float) -> None:
-        state = State(self._ledger, self._decision_s(now_s), self._progress, self._usage)
-        forecasts = self._forecasts(self.cluster, now_s)
-        # In one request: each request to a predictor that does not respond costs its timeout.
-        forecasts.expect(job for job in self._ledger.jobs.values() if not forecasts.knows(job))
-        actions = policy.decide(state, forecasts, Random(0))  # noqa: S311
-        try:
-            self._ledger.apply(actions, now_s)
-        except ImpossibleActionError:  # apply those that are possible
-            actions = [action for action in actions if self._is_applied(action, now_s)]
-        for action in actions:
-            self._carry_out(action)
-        self._check_slos(forecasts, now_s)
 
     def _return_unplaced(self, now_s: float) -> None:
         """Return tasks to the controller whose capacity was allocated to others meanwhile."""
@@ -514,7 +371,7 @@ class NodeCore:
                 observation.memory_bytes,
                 observation.peak_memory_bytes,
             )
-            row.usage_milli = self._usage.at(task.name[0], self._now_s)
+            row.usage_milli = self.backend.usage.at(task.name[0], self._now_s)
             if observation.exit is not None:
                 row.exit.CopyFrom(observation.exit)
                 if task.end == OVERFLOW:
@@ -523,19 +380,3 @@ class NodeCore:
 
 
 OVERFLOW = "the device's memory was exceeded, and it started last"
-
-
-def _on_current_devices(
-    chosen: tuple[Allocation, ...], current: tuple[Allocation, ...]
-) -> tuple[Allocation, ...]:
-    """Return the chosen allocations on a task's current devices.
-
-    If the numbers of devices differ, return the current allocations.
-    """
-    if len(chosen) != len(current):
-        return current
-    return tuple(new._replace(device=old.device) for new, old in zip(chosen, current, strict=True))
-
-
-def _share(allocations: Sequence[Allocation]) -> str:
-    return f"{allocations[0].compute_milli * 100 / FULL_DEVICE_MILLI:g} % of the device"

@@ -15,10 +15,11 @@ from random import Random
 from typing import NamedTuple
 
 from presage.errors import InvalidJobError, OverloadedError, UnknownJobError
-from presage.schedulers.core.action import Preempt, Reject, Start, Wake
+from presage.schedulers.core.backend import reconcile
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
+from presage.schedulers.live.controller.agents_backend import AgentsBackend
 from presage.schedulers.live.controller.journal.records import (
     Forgotten,
     JobResult,
@@ -26,7 +27,6 @@ from presage.schedulers.live.controller.journal.records import (
     NodeDrained,
     NodeJoined,
     NodeLost,
-    Placed,
     Record,
     Returned,
     Started,
@@ -376,25 +376,11 @@ class Core:
         self.wake_s = math.inf
         if view is None:
             return []
-        actions, self.problem = view.decide(now_s, self._rng)
-        records: list[Record] = []
-        leaving = {action.job_id for action in actions if isinstance(action, Preempt)}
-        for action in actions:
-            match action:
-                case Start() if action.job_id in leaving:  # once its node has let it go
-                    pass
-                case Start():
-                    records.append(self._placed(view, action, now_s))
-                case Preempt():
-                    job = self.book.jobs[action.job_id]
-                    why = "a job that goes before it needs its devices"
-                    records.append(Withdrawn(job.job_id, job.attempt, why, False, now_s))
-                case Reject():
-                    job = self.book.jobs[action.job_id]
-                    records.append(_ended(job, Stage.REJECTED, action.why, now_s, now_unix_s))
-                case Wake():
-                    self.wake_s = min(self.wake_s, action.at_s)
-        return records
+        backend = AgentsBackend(self.book, view, now_unix_s)
+        decision = reconcile(backend, self.policy, self._rng, now_s)
+        self.problem = decision.rejections[0].why if decision.rejections else ""
+        self.wake_s = backend.wake_s
+        return backend.records
 
     def view(self, now_s: float) -> SchedulingView | None:
         """The nodes that are up, as policies see them; None if there is none."""
@@ -501,17 +487,6 @@ class Core:
             return False
         since = orders.since.get((job.job_id, job.attempt))
         return since is not None and since <= report.orders <= orders.version
-
-    def _placed(self, view: SchedulingView, start: Start, now_s: float) -> Placed:
-        live = self.book.jobs[start.job_id]
-        job = live.submitted.job
-        node = view.node_of(start.allocations[0].device)
-        told = [to_json(one) for one in view.told_of(job)]
-        allocations = [view.on_node(allocation) for allocation in start.allocations]
-        left = view.job_of(live).kinds  # without those that are too small for it
-        narrowed = list(left) if left != job.kinds else []
-        why = view.reasons.get(job.job_id, "")
-        return Placed(job.job_id, live.attempt + 1, node, allocations, told, now_s, narrowed, why)
 
     def _progressed(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float

@@ -9,24 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 
-from presage.errors import ImpossibleActionError
-from presage.schedulers.core.action import Action, Start
 from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.backend import make_ledger
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
-from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
-from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
 from presage.schedulers.live.controller.replayed_state import (
     LiveJob,
     LiveNode,
@@ -55,8 +50,8 @@ class SchedulingView:
         Jobs that are at their node and have no room in the ledger: their agent sees to it.
     impossible : dict of str to str
         Of waiting jobs that no node that is up can ever hold, why.
-    reasons : dict of str to str
-        Of jobs that the last decision started, why there.
+    node_number : ndarray of shape (devices,)
+        Number of the node of each device, in the order of ``nodes``.
     """
 
     def __init__(
@@ -74,14 +69,13 @@ class SchedulingView:
             self._devices[name] = range(first, first + len(devices))
             first += len(devices)
         self.cluster = cluster
-        self.ledger = Ledger(self.cluster, Queue(self._key), ageing_s=policy.needs.ageing_s)
+        self.ledger = make_ledger(cluster, policy, forecasts)
         self.progress, self.usage = Progress(), Usage()
         self._coming: dict[str, LiveJob] = {}
         self.crowded: set[str] = set()
         self.impossible: dict[str, str] = {}
-        self.reasons: dict[str, str] = {}
         sizes = [len(devices) for devices in self.nodes.values()]
-        self._node_number = np.repeat(np.arange(len(sizes)), sizes)  # of each device
+        self.node_number = np.repeat(np.arange(len(sizes)), sizes)  # of each device
 
     def has(self, node: str) -> bool:
         """Whether a node is in it."""
@@ -150,14 +144,15 @@ class SchedulingView:
             job = self._of_large_kinds(live)
             most = self.cluster.nodes_of(job.kinds).largest
             status = self._status(live, Phase.PENDING, (), live.since_s)
-            why = self.ledger.adopt(job, status, self._too_small(job))
+            why = self.ledger.sync(job, status, self._too_small(job))
             if not why and job.gpus > most:
                 why = f"it needs {job.gpus} devices of one node; the largest that is up has {most}"
             if not why and live.small_bytes and not job.kinds:
                 gib = live.small_bytes / 2**30
                 why = f"it ran out of {gib:g} GiB of a device by itself; no larger one is up"
             if why:
-                self.ledger.forget(live.job_id)
+                if live.job_id in self.ledger.jobs:
+                    self.ledger.forget(live.job_id)
                 self.impossible[live.job_id] = why
 
     def settle(
@@ -212,45 +207,7 @@ class SchedulingView:
         """To be decided on."""
         return State(self.ledger, now_s, self.progress, self.usage)
 
-    def decide(self, now_s: float, rng: Random) -> tuple[list[Action], str]:
-        """Return the policy's actions that can be applied, and why the others cannot.
-
-        The ledger is changed accordingly.
-        """
-        decided = list(self.policy.decide(self.state(now_s), self.forecasts, rng))
-        actions = [action for action in decided if not self._is_spread(action)]
-        before, problem = Before.of(actions, self.ledger), ""
-        if len(actions) < len(decided):
-            problem = "a start over several nodes was refused: a job of a live cluster runs on one"
-        try:
-            self.ledger.apply(actions, now_s)
-        except ImpossibleActionError as error:
-            problem = str(error)
-            actions = [action for action in actions if self._applied(action, now_s)]
-        self.reasons = reasons_of(
-            actions, before, self.ledger, self.policy, self.forecasts, self._node_number
-        )
-        return actions, problem
-
-    def _is_spread(self, action: Action) -> bool:
-        """Whether an action starts a job on several nodes; the action may be malformed."""
-        if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
-            return False
-        devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
-        known = [one for one in devices if isinstance(one, int) and 0 <= one < self.cluster.devices]
-        return len({self.node_of(one) for one in known}) > 1
-
-    def _applied(self, action: Action, now_s: float) -> bool:
-        try:
-            self.ledger.apply([action], now_s)
-        except ImpossibleActionError:
-            return False
-        return True
-
     # How it is kept -------------------------------------------------------------------------
-
-    def _key(self, job: Job, status: JobStatus) -> Key:
-        return self.policy.key(job, status, self.forecasts)
 
     def _stands(self, job_id: str, wanted: JobStatus | None) -> bool:
         if job_id not in self.ledger.jobs:
@@ -261,19 +218,11 @@ class SchedulingView:
         return (stands.phase, stands.allocations) == (wanted.phase, wanted.allocations)
 
     def _adopt(self, live: LiveJob, status: JobStatus) -> None:
-        if not status.allocations:  # its node has not its devices any more
-            self.crowded.add(live.job_id)
-            return
         job = live.submitted.job
         if live.kinds:  # of which its node knows, too
             job = replace(job, kinds=tuple(live.kinds))
-        try:
-            why = self.ledger.adopt(job, status)
-        except ImpossibleActionError:
-            self.crowded.add(live.job_id)
-            return
-        if why:  # of another cluster than it was placed in
-            self.ledger.forget(live.job_id)
+        # Without allocations, its node does not have its devices any more.
+        if not status.allocations or self.ledger.sync(job, status):
             self.crowded.add(live.job_id)
 
     def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> JobStatus:

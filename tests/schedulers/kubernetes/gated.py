@@ -9,9 +9,10 @@ from typing import Any
 
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.kubernetes.gate.gang_gate import Gate, Step
+from presage.schedulers.kubernetes.gate.gang_gate import Gate
+from presage.schedulers.kubernetes.gate.gang_writes import Step
 from presage.schedulers.kubernetes.gate.writer import Writer
-from presage.schedulers.kubernetes.gate.writes import Say
+from presage.schedulers.kubernetes.gate.writes import EmitEvent
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Snapshot
 from presage.schedulers.policies.gang.policy import Gang
@@ -77,9 +78,9 @@ class Gated:
         count = 0
         while count < most:
             step = self.step()
-            work = [write for write in step.writes if not isinstance(write, Say)]
+            work = [write for write in step.writes if not isinstance(write, EmitEvent)]
             for write in step.writes:
-                if isinstance(write, Say):
+                if isinstance(write, EmitEvent):
                     self.writer.write(write)
                 elif count < most:
                     self.writer.write(write)

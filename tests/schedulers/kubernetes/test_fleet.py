@@ -8,7 +8,7 @@ pytest.importorskip(
     "kubernetes", reason="kubernetes is not installed: pip install 'presage[kubernetes]'"
 )
 
-from presage.schedulers.kubernetes.fleet import Reading, fleet_of, kind_of
+from presage.schedulers.kubernetes.fleet import FleetOptions, device_kind_of, make_fleet
 from tests.schedulers.kubernetes.manifests import node
 
 LEAF, SPINE = "network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine"
@@ -31,17 +31,17 @@ def in_rack(name: str, leaf: str, spine: str, **options):
         ({}, "unknown"),
     ],
 )  # fmt: skip
-def test_the_kind_of_a_node_s_devices_is_the_product_that_is_discovered(labels, kind):
-    assert kind_of(node("n", labels=labels)) == kind
+def test_the_device_kind_of_a_node_s_devices_is_the_product_that_is_discovered(labels, kind):
+    assert device_kind_of(node("n", labels=labels)) == kind
 
 
 def test_nodes_are_ordered_and_joined_by_the_labels_of_their_racks_and_spines():
-    fleet = fleet_of(
+    fleet = make_fleet(
         [
             in_rack("n0", "l1", "s1"), in_rack("n1", "l2", "s0", gpus=4), in_rack("n2", "l1", "s1"),
             in_rack("n3", "l3", "s0"), node("alone"), node("cpus", gpus=0),
         ],
-        Reading(),
+        FleetOptions(),
     )  # fmt: skip
     assert fleet is not None
     cluster = fleet.cluster
@@ -59,23 +59,23 @@ def test_nodes_are_ordered_and_joined_by_the_labels_of_their_racks_and_spines():
 
 
 def test_nodes_of_a_rack_are_near_though_nobody_says_its_spine():
-    fleet = fleet_of([node(name, labels={LEAF: "l0"}) for name in ("a", "b")], Reading())
+    fleet = make_fleet([node(name, labels={LEAF: "l0"}) for name in ("a", "b")], FleetOptions())
     assert fleet is not None
     assert fleet.cluster.topology.distance([0], [8]).tolist() == [10.0]
 
 
 def test_shared_devices_count_once_and_a_kind_has_what_all_of_it_have():
-    labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "presage.dev/within": "nvswitch"}
-    fleet = fleet_of(
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "presage.dev/node-layout": "nvswitch"}
+    fleet = make_fleet(
         [
             node("a", gpus=32, labels={**labels, "nvidia.com/gpu.replicas": "4"}),
             node("b", labels={**labels, "nvidia.com/gpu.memory": "140000"}),
-            node("c", labels={"presage.dev/within": "nvlink-pairs"}, gpus=3),
+            node("c", labels={"presage.dev/node-layout": "nvlink-pairs"}, gpus=3),
         ],
-        Reading(),
+        FleetOptions(),
     )
     assert fleet is not None
-    assert fleet.share == (4, 1, 1)
+    assert fleet.pods_per_device == (4, 1, 1)
     assert [one.devices for one in fleet.cluster.nodes] == [8, 8, 3]
     assert fleet.cluster.memory_of == {"h200": 140_000 * 2**20, "unknown": 1}
     # One NVLink away; of a node whose label cannot be, nothing is known.
@@ -83,4 +83,4 @@ def test_shared_devices_count_once_and_a_kind_has_what_all_of_it_have():
 
 
 def test_without_devices_there_is_no_fleet():
-    assert fleet_of([node("cpus", gpus=0)], Reading()) is None
+    assert make_fleet([node("cpus", gpus=0)], FleetOptions()) is None

@@ -79,8 +79,8 @@ def test_the_table_of_rights_is_that_of_the_roles():
 
 
 def test_the_table_of_events_is_what_the_gate_says():
-    reasons = set(re.findall(r'Say\([^"]*"(\w+)"', SOURCES))
-    assert {row[0] for row in rows("How to look")} == reasons
+    reasons = set(re.findall(r'EmitEvent\([^"]*"(\w+)"', SOURCES))
+    assert {row[0] for row in rows("Monitoring")} == reasons
 
 
 def test_the_guide_shows_what_the_commands_print(tmp_path):

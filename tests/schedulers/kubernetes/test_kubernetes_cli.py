@@ -25,7 +25,7 @@ pytest.importorskip(
 from presage.cli.app import app
 from presage.errors import PresageError
 from presage.models.release.release import load_release
-from presage.schedulers.kubernetes.kubernetes_names import GATE, JOB, POD_GROUP_LABEL
+from presage.schedulers.kubernetes.kubernetes_names import GATE, JOB_FEATURES, POD_GROUP_LABEL
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.job_features import to_json
 from presage.serving.server_options import Options, Tls
@@ -77,7 +77,7 @@ def gang(server: ApiServer, name: str, pods: int) -> None:
     server.create("podgroups", pod_group(name, pods))
     template = pod(
         "", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: name},
-        annotations={JOB: to_json(features(name=name))},
+        annotations={JOB_FEATURES: to_json(features(name=name))},
     )  # fmt: skip
     JobController(server).owned(name, [template] * pods)
 
@@ -111,7 +111,7 @@ def test_a_gate_that_is_killed_goes_on_where_it_was_and_ends_when_told(server, t
          str(tmp_path / "kubeconfig")], capture_output=True, text=True, check=True,
     )  # fmt: skip
     rows = {row["gang"]: row for row in json.loads(done.stdout)}
-    assert rows["default/g0"]["state"] == rows["default/g1"]["state"] == "whole"
+    assert rows["default/g0"]["state"] == rows["default/g1"]["state"] == "bound"
     assert rows["default/g0"]["devices"] == "n0/0,n0/1,n0/2,n0/3"
 
 
@@ -119,7 +119,7 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
     labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.replicas": "2"}
     for name in ("n0", "n1"):
         server.create("nodes", node(name, gpus=2, labels=labels))
-    annotations = {JOB: to_json(features())}
+    annotations = {JOB_FEATURES: to_json(features())}
     server.create("pods", pod("busy", gpus=1, nodeName="n0", annotations=annotations))
     new = pod("new", gpus=1, annotations=annotations)
     nobody = "127.0.0.1:9"
@@ -142,7 +142,10 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
     tls = Tls(*make_certificate(tmp_path, "server", authority))
     (tmp_path / "token").write_text(add_token(tmp_path / "tokens", "extender", ["predict"]) + "\n")
     options = Options(port=0, tls=tls, tokens=tmp_path / "tokens")
-    body = {"Pod": pod("new", gpus=1, annotations={JOB: to_json(features())}), "NodeNames": ["n0"]}
+    body = {
+        "Pod": pod("new", gpus=1, annotations={JOB_FEATURES: to_json(features())}),
+        "NodeNames": ["n0"],
+    }
     with start_server(load_release(RELEASE), options) as service:
         ask = ("extender", "--predictor", service.target, "--port", "0", "--ca", str(authority[0]))
         for more, told in (

@@ -29,7 +29,7 @@ from presage.schedulers.kubernetes.extender.extender_types import (
 )
 from presage.schedulers.kubernetes.kubernetes_names import (
     GATE,
-    JOB,
+    JOB_FEATURES,
     POD_GROUP_GROUP,
     POD_GROUP_LABEL,
     POD_GROUP_PLURAL,
@@ -115,7 +115,7 @@ def test_the_gang_is_taken_by_the_api_server_and_waits_for_its_plan():
     assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == [GATE]
     assert made["status"]["conditions"][0]["reason"] == "SchedulingGated"
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"nvidia.com/gpu": "8"}
-    assert from_json(made["metadata"]["annotations"][JOB]).job.batch_size == 256
+    assert from_json(made["metadata"]["annotations"][JOB_FEATURES]).job.batch_size == 256
 
 
 def test_members_of_the_gang_find_each_other():

@@ -37,13 +37,6 @@ class Before(NamedTuple):
     capacity: FreeCapacity
     statuses: dict[str, JobStatus]
 
-    @classmethod
-    def of(cls, actions: Iterable[Action], ledger: Ledger) -> Before:
-        """Of actions that may be of no use: nobody has checked them yet."""
-        named = [getattr(action, "job_id", None) for action in actions]
-        known = [name for name in named if isinstance(name, str) and name in ledger.jobs]
-        return cls(ledger.capacity.copy(), {name: ledger.status(name) for name in known})
-
 
 class _Given(NamedTuple):
     """What a job gives back of the devices that it had, by the same decision."""

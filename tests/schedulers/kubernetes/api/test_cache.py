@@ -21,11 +21,11 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from urllib3.exceptions import HTTPError  # noqa: E402
 
+from presage.schedulers.kubernetes.api.api_errors import ClusterError  # noqa: E402
 from presage.schedulers.kubernetes.api.api_reader import ApiReader  # noqa: E402
 from presage.schedulers.kubernetes.api.cache import Cache, Kind  # noqa: E402
-from presage.schedulers.kubernetes.api.known_objects import KnownObjects  # noqa: E402
 from presage.schedulers.kubernetes.api.list_watch import list_all  # noqa: E402
-from presage.schedulers.kubernetes.api.refusals import ClusterError  # noqa: E402
+from presage.schedulers.kubernetes.api.object_store import ObjectStore  # noqa: E402
 from presage.schedulers.kubernetes.snapshot import Snapshot  # noqa: E402
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer  # noqa: E402
 from tests.schedulers.kubernetes.api_server.object_store import Key  # noqa: E402
@@ -42,8 +42,8 @@ KINDS = 3
 @pytest.fixture
 def hasty(monkeypatch) -> None:
     """Failures are many and not waited for long."""
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._FIRST_WAIT_S", 0.002)
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 0.002)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MAX_BACKOFF_S", 0.05)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_what_was_replaced_is_let_go(server, monkeypatch):
 def test_lists_come_in_pages_and_an_expired_page_begins_anew(server, monkeypatch):
     for n in range(7):
         server.create("pods", pod(f"p-{n}"))
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.PAGE_OBJECTS", 3)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.PAGE_SIZE", 3)
     with following(server) as cache:
         assert agrees(server)(cache.snapshot())
     assert len(server.seen("list", "/pods$")) == 3
@@ -280,8 +280,8 @@ def event(n: int) -> dict:
 
 
 def test_an_ended_watch_is_opened_again_without_a_pause(server, monkeypatch):
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._FIRST_WAIT_S", 9.0)
-    with following(server, watch_s=1.0) as cache:
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 9.0)
+    with following(server, watch_timeout_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))
         settles(cache, agrees(server), timeout_s=0.5)
@@ -309,13 +309,13 @@ def test_a_server_that_refuses_for_a_while_is_asked_again(server, hasty, code):
 def test_a_mistake_of_our_own_is_logged_in_full_and_all_is_listed_anew(
     server, cache, caplog, monkeypatch
 ):
-    tell = KnownObjects.tell
+    tell = ObjectStore.apply_event
 
     def mistaken(known, event, told):
-        monkeypatch.setattr(KnownObjects, "tell", tell)
+        monkeypatch.setattr(ObjectStore, "apply_event", tell)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(KnownObjects, "tell", mistaken)
+    monkeypatch.setattr(ObjectStore, "apply_event", mistaken)
     server.create("pods", pod("a"))
     settles(cache, agrees(server))
     (record,) = caplog.records
@@ -353,8 +353,8 @@ def test_a_server_that_is_down_is_waited_for(server, cache):
     ("code", "words"),
     [
         (401, "token or certificate"),
-        (403, 'allow its role "list" and "watch" on "pods" of API group ""'),
-        (404, "is this the address of an API server"),
+        (403, 'allow "list" and "watch" on "pods" of API group ""'),
+        (404, "check that this is the address of an API server"),
     ],
 )
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -380,8 +380,8 @@ def test_who_cannot_be_reached_is_named():
     with ApiServer() as server:
         api = server.client()
     with (
-        pytest.raises(ClusterError, match=r"refused.*is the address right"),
-        Cache(api, sync_s=0.3),
+        pytest.raises(ClusterError, match=r"refused.*check the address"),
+        Cache(api, sync_timeout_s=0.3),
     ):
         pass
 
@@ -455,18 +455,18 @@ def test_it_ends_at_once_whatever_is_waited_for(server, how):
 
 def test_what_connects_while_it_ends_is_cut_as_well(server):
     reader = ApiReader(server.client())
-    assert reader.get("/version", {}, read_s=1).status == 200
+    assert reader.get("/version", {}, read_timeout_s=1).status == 200
     reader.stop()
     with pytest.raises(HTTPError):
-        reader.get("/version", {}, read_s=1)
+        reader.get("/version", {}, read_timeout_s=1)
 
 
 def test_on_entry_a_server_that_hangs_is_given_up(server):
     server.delay("list", "/pods$", 5.0)
     began_s = time.monotonic()
     with (
-        pytest.raises(ClusterError, match=r"pods: .*no answer in 0.3 s"),
-        following(server, sync_s=0.3),
+        pytest.raises(ClusterError, match=r"pods: .*no response in 0.3 s"),
+        following(server, sync_timeout_s=0.3),
     ):
         pass
     assert time.monotonic() - began_s < 1
@@ -474,10 +474,10 @@ def test_on_entry_a_server_that_hangs_is_given_up(server):
 
 def test_a_connection_without_a_word_is_given_up(server, monkeypatch):
     """A machine that lost its power resets no connection."""
-    monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.LATE_S", 0.0)
+    monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.WATCH_GRACE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         api = server.client()
-        with Cache(api, watch_s=0.3) as cache:
+        with Cache(api, watch_timeout_s=0.3) as cache:
             host = api.configuration.host
             api.configuration.host = f"http://127.0.0.1:{mute.getsockname()[1]}"
             server.drop_watches()
@@ -544,7 +544,7 @@ def test_no_order_of_lists_events_and_own_writes_brings_the_old_back(writes, bet
         last = {name: (number, there) for number, (name, there) in enumerate(writes[:version], 1)}
         return {name: stored(name, number) for name, (number, there) in last.items() if there}
 
-    known = KnownObjects(lambda o: o["metadata"]["name"])
+    known = ObjectStore(lambda o: o["metadata"]["name"])
     known.replace([], "0")
     shown = {"a": 0, "b": 0}
 
@@ -568,29 +568,29 @@ def test_no_order_of_lists_events_and_own_writes_brings_the_old_back(writes, bet
                 if version >= number:
                     assert versions(known)[writes[version - 1][0]] >= version
             check()
-        known.tell("ADDED" if there else "DELETED", stored(name, number))
+        known.apply_event("ADDED" if there else "DELETED", stored(name, number))
         check()
-    assert dict(known.shared()) == state(len(writes))
+    assert dict(known.snapshot()) == state(len(writes))
 
 
-def versions(known: KnownObjects) -> dict[str, int]:
-    return {k: int(o["metadata"]["resourceVersion"]) for k, o in known.shared().items()}
+def versions(known: ObjectStore) -> dict[str, int]:
+    return {k: int(o["metadata"]["resourceVersion"]) for k, o in known.snapshot().items()}
 
 
 def test_of_versions_that_are_no_numbers_the_watch_alone_is_believed():
-    known = KnownObjects(lambda o: o["metadata"]["name"])
+    known = ObjectStore(lambda o: o["metadata"]["name"])
     first, second = ({"metadata": {"name": "a", "resourceVersion": v}} for v in ("x9", "x1"))
     known.replace([first], "x9")
     assert not known.put(second)
-    assert known.tell("MODIFIED", second)
-    assert (known.version, dict(known.shared())) == ("x1", {"a": second})
-    assert known.tell("DELETED", first)
+    assert known.apply_event("MODIFIED", second)
+    assert (known.version, dict(known.snapshot())) == ("x1", {"a": second})
+    assert known.apply_event("DELETED", first)
     assert not known.put(second)
 
 
 def test_a_store_restored_from_a_backup_is_taken_as_it_is():
-    known = KnownObjects(lambda o: o["metadata"]["name"])
+    known = ObjectStore(lambda o: o["metadata"]["name"])
     known.replace([stored("a", 90), stored("b", 91)], "100")
-    assert not known.tell("BOOKMARK", {"metadata": {"resourceVersion": "101"}})
+    assert not known.apply_event("BOOKMARK", {"metadata": {"resourceVersion": "101"}})
     assert known.replace([stored("a", 5)], "20")
-    assert dict(known.shared()) == {"a": stored("a", 5)}
+    assert dict(known.snapshot()) == {"a": stored("a", 5)}

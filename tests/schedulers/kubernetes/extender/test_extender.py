@@ -27,10 +27,10 @@ from presage.schedulers.kubernetes.gate.annotations import Plan
 from presage.schedulers.kubernetes.kubernetes_names import (
     DEVICES,
     GATE,
-    JOB,
+    JOB_FEATURES,
     PLAN,
     POD_GROUP_LABEL,
-    RESERVED,
+    RESERVATION,
 )
 from presage.schedulers.policies.gang.policy import Gang
 from presage.serving.authentication.token_file import TokenFile, add_token
@@ -74,7 +74,7 @@ class Told:
 def job(gib: int) -> dict[str, str]:
     """The annotation of one that takes so much memory."""
     of = features(name=str(gib))
-    return {JOB: to_json(of)}
+    return {JOB_FEATURES: to_json(of)}
 
 
 class World:
@@ -168,7 +168,7 @@ def test_when_the_forecaster_is_down_all_nodes_pass_all_as_good_and_it_says_so(c
         assert one.fits(asking()) == ["a", "b", "c", "d"]
         assert set(one.scores(asking()).values()) == {0}
         assert "localhost:1: no answer" in one.extender.status()["forecasts"]
-        assert "nothing is foretold: all nodes pass" in caplog.text
+        assert "no forecasts available: all nodes pass" in caplog.text
         one.told.down = False
         one.now_s += 60.0
         assert one.fits(asking()) == ["a", "b", "d"]
@@ -177,9 +177,10 @@ def test_when_the_forecaster_is_down_all_nodes_pass_all_as_good_and_it_says_so(c
 
 def test_devices_that_a_gang_keeps_or_was_planned_on_are_not_for_others():
     with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
-        kept = {"metadata": {**pod_group("train", 3)["metadata"], "annotations": {
-            RESERVED: '{"devices":"a/0,a/1","until":"2040-01-01T00:00:00.000000Z"}'}}}  # fmt: skip
-        one.create("podgroups", {**pod_group("train", 3), **kept})
+        group = pod_group("train", 3)
+        reservation = '{"devices":"a/0,a/1","until":"2040-01-01T00:00:00.000000Z"}'
+        group["metadata"]["annotations"] = {RESERVATION: reservation}
+        one.create("podgroups", group)
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -258,7 +259,7 @@ def test_of_two_pods_that_both_fit_the_second_to_be_bound_is_tried_again():
         for name in ("p0", "p1"):
             assert one.fits(one.cache.snapshot().pods["default", name]) == ["a"]
         assert one.extender.bind(bind_args(one, "p0", "a")) == ""
-        assert "no devices left" in one.extender.bind(bind_args(one, "p1", "a"))
+        assert "no free devices" in one.extender.bind(bind_args(one, "p1", "a"))
         assert one.fits(one.cache.snapshot().pods["default", "p1"]) == []
 
 
@@ -296,7 +297,7 @@ def test_nothing_is_kept_beyond_its_time_though_the_gate_is_down():
     with world(node("a", gpus=2, labels=V100), node("b", gpus=2, labels=V100)) as one:
         group = pod_group("train", 3)
         until = '{"devices":"a/0,a/1","until":"2001-09-09T01:47:00Z"}'  # in 20 s
-        group["metadata"]["annotations"] = {RESERVED: until}
+        group["metadata"]["annotations"] = {RESERVATION: until}
         one.create("podgroups", group)
         owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u",
                    "controller": True}]  # fmt: skip

@@ -220,13 +220,13 @@ def test_when_memory_is_exhausted_by_requests_that_are_worked_on_it_says_to_ask_
     body = json.dumps({"Pod": {**POD, "x": "x" * 600_000}, "NodeNames": ["n1"]}).encode()
     with (
         ThreadPoolExecutor(1) as pool,
-        ExtenderServer(verbs, port=0, bodies=BodyLimits(anonymous_memory_mib=2)) as server,
+        ExtenderServer(verbs, port=0, body_limits=BodyLimits(anonymous_memory_mib=2)) as server,
     ):
         first = pool.submit(ask, server, "POST", "/filter", body)
         assert hold.asked.wait(10)
         status, text, answer = ask(server, "POST", "/filter", body)
         assert (status, answer.getheader("Retry-After")) == (503, "1")
-        assert "ask again" in text
+        assert "retry" in text
         hold.go_on.set()
         assert first.result()[0] == 200
         assert ask(server, "POST", "/filter", body)[0] == 200

@@ -112,7 +112,7 @@ def token(token_file: Path) -> str:
 @pytest.fixture
 def server(verbs: Verbs) -> Iterator[ExtenderServer]:
     """Without credentials."""
-    with ExtenderServer(verbs, port=0, bodies=BodyLimits(body_mib=1)) as server:
+    with ExtenderServer(verbs, port=0, body_limits=BodyLimits(body_mib=1)) as server:
         yield server
 
 
@@ -192,14 +192,14 @@ def test_paths_are_below_the_prefix(verbs):
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "said"),
     [
-        ("POST", "/filter", b"{", 400, "the body is no JSON .*; send ExtenderArgs"),
-        ("POST", "/filter", None, 400, "the body is no JSON"),
-        ("POST", "/bind", b'{"podname": "a"}', 401, "without credentials .*--client-ca or --tok"),
-        ("POST", "/preempt", b"{}", 401, "without credentials .*--client-ca or --tokens"),
-        ("POST", "/sort", b"{}", 404, "nothing is here; known are /filter, /prioritize, /bind"),
-        ("GET", "/filter", None, 405, "/filter takes POST, not GET"),
-        ("DELETE", "/status", None, 405, "/status takes GET, not DELETE"),
-        ("POST", "/filter", b" " * 2**20 + b"{}", 413, "of 1,048,578 bytes, at most 1,048,576"),
+        ("POST", "/filter", b"{", 400, "the body is not valid JSON .*; send ExtenderArgs"),
+        ("POST", "/filter", None, 400, "the body is not valid JSON"),
+        ("POST", "/bind", b'{"podname": "a"}', 401, "bind and preempt need authentication.*--client-ca or --tok"),
+        ("POST", "/preempt", b"{}", 401, "bind and preempt need authentication.*--client-ca or --tokens"),
+        ("POST", "/sort", b"{}", 404, "unknown path; known are /filter, /prioritize, /bind"),
+        ("GET", "/filter", None, 405, "/filter accepts POST, not GET"),
+        ("DELETE", "/status", None, 405, "/status accepts GET, not DELETE"),
+        ("POST", "/filter", b" " * 2**20 + b"{}", 413, "of 1,048,578 bytes exceeds the limit of 1,048,576"),
         ("TRACE", "/healthz", None, 501, "Unsupported method"),
     ],
 )  # fmt: skip
@@ -381,9 +381,9 @@ def test_a_certificate_that_cannot_be_used_is_named(verbs, certificates, tmp_pat
     certificate, key = certificates["server"]
     nothing = tmp_path / "nothing.pem"
     for tls, said in [
-        (Tls(certificate, nothing), f"--tls-key {nothing}: cannot be used"),
+        (Tls(certificate, nothing), f"--tls-key {nothing}: cannot be loaded"),
         (Tls(certificate, certificates["scheduler"][1]), "KEY_VALUES_MISMATCH"),
-        (Tls(certificate, key, client_ca=key), f"--client-ca {key}: cannot be used"),
+        (Tls(certificate, key, client_ca=key), f"--client-ca {key}: cannot be loaded"),
     ]:
         with pytest.raises(ServiceError, match=re.escape(said)):
             ExtenderServer(verbs, port=0, tls=tls)

@@ -20,10 +20,10 @@ from presage.schedulers.kubernetes.extender.extender_json import (
     binding_result,
     filter_result,
     host_priorities,
+    parse_bind_args,
+    parse_filter_args,
+    parse_preempt_args,
     preemption_result,
-    read_bind_args,
-    read_filter_args,
-    read_preempt_args,
 )
 from presage.schedulers.kubernetes.extender.extender_types import (
     BindArgs,
@@ -36,11 +36,11 @@ from presage.schedulers.kubernetes.extender.extender_types import (
 
 GOLDEN = Path(__file__).parent / "golden"
 READERS = {
-    "filter_args_names": read_filter_args,
-    "filter_args_nodes": read_filter_args,
-    "binding_args": read_bind_args,
-    "preemption_args_victims": read_preempt_args,
-    "preemption_args_meta_victims": read_preempt_args,
+    "filter_args_names": parse_filter_args,
+    "filter_args_nodes": parse_filter_args,
+    "binding_args": parse_bind_args,
+    "preemption_args_victims": parse_preempt_args,
+    "preemption_args_meta_victims": parse_preempt_args,
 }
 KEYS = {
     "Pod", "Nodes", "NodeNames", "items", "PodName", "PodNamespace", "PodUID", "Node", "Pods",
@@ -57,8 +57,8 @@ def golden_bytes(name: str) -> bytes:
 
 
 def test_candidates_come_by_name_or_whole():
-    names = read_filter_args(golden_bytes("filter_args_names"))
-    whole = read_filter_args(golden_bytes("filter_args_nodes"))
+    names = parse_filter_args(golden_bytes("filter_args_names"))
+    whole = parse_filter_args(golden_bytes("filter_args_nodes"))
     body = golden("filter_args_nodes")
 
     assert names == FilterArgs(body["Pod"], {"n0": None, "n1": None, "n2": None}, by_name=True)
@@ -70,7 +70,7 @@ def test_candidates_come_by_name_or_whole():
 
 @pytest.mark.parametrize("form", ["names", "nodes"])
 def test_a_filter_answers_in_the_form_it_was_asked_in(form):
-    asked = read_filter_args(golden_bytes(f"filter_args_{form}"))
+    asked = parse_filter_args(golden_bytes(f"filter_args_{form}"))
     result = FilterResult(
         ["n1"],
         failed={"n0": "its GPUs are kept for team-b"},
@@ -81,7 +81,7 @@ def test_a_filter_answers_in_the_form_it_was_asked_in(form):
 
 
 def test_a_filter_that_failed_says_why():
-    asked = read_filter_args(golden_bytes("filter_args_names"))
+    asked = parse_filter_args(golden_bytes("filter_args_names"))
     result = FilterResult([], error="the plan of team-a/resnet cannot be read")
 
     assert filter_result(result, asked) == golden("filter_result_error")
@@ -97,7 +97,7 @@ def test_scores_are_whole_numbers_from_0_to_10():
 
 
 def test_a_binding_is_asked_for_by_name_and_uid_and_answered_by_an_error_or_none():
-    asked = read_bind_args(golden_bytes("binding_args"))
+    asked = parse_bind_args(golden_bytes("binding_args"))
 
     assert asked == BindArgs("resnet-0", "team-a", "5f2c", "n1")
     assert binding_result("") == golden("binding_result")
@@ -105,8 +105,8 @@ def test_a_binding_is_asked_for_by_name_and_uid_and_answered_by_an_error_or_none
 
 
 def test_victims_come_by_uid_or_whole_and_go_by_uid():
-    whole = read_preempt_args(golden_bytes("preemption_args_victims"))
-    meta = read_preempt_args(golden_bytes("preemption_args_meta_victims"))
+    whole = parse_preempt_args(golden_bytes("preemption_args_victims"))
+    meta = parse_preempt_args(golden_bytes("preemption_args_meta_victims"))
     first, second = golden("preemption_args_victims")["NodeNameToVictims"]["n0"]["Pods"]
 
     assert meta == PreemptArgs(
@@ -155,41 +155,45 @@ POD = '{"metadata": {"name": "p"}}'
 @pytest.mark.parametrize(
     ("read", "body", "said"),
     [
-        (read_filter_args, "", "the body is no JSON .*; send ExtenderArgs"),
-        (read_filter_args, '{"Pod": NaN}', "NaN is no number of JSON"),
-        (read_filter_args, "[" * 100_000, "the body is no JSON"),
-        (read_filter_args, "[]", "the body, ExtenderArgs, is a list; send an object"),
-        (read_filter_args, "null", "the body, ExtenderArgs, is missing or null"),
-        (read_filter_args, f'{{"Pod": {POD}}}', "send Nodes or NodeNames, not neither"),
+        (parse_filter_args, "", "the body is not valid JSON .*; send ExtenderArgs"),
+        (parse_filter_args, '{"Pod": NaN}', "NaN is not a JSON number"),
+        (parse_filter_args, "[" * 100_000, "the body is not valid JSON"),
+        (parse_filter_args, "[]", "the body, ExtenderArgs, is a list; send an object"),
+        (parse_filter_args, "null", "the body, ExtenderArgs, is missing or null"),
+        (parse_filter_args, f'{{"Pod": {POD}}}', "send Nodes or NodeNames, not neither"),
         (
-            read_filter_args,
+            parse_filter_args,
             f'{{"Pod": {POD}, "nodes": {{}}, "nodenames": []}}',
             "send Nodes or NodeNames, not both",
         ),
-        (read_filter_args, '{"NodeNames": []}', "Pod is missing or null; send an object"),
-        (read_filter_args, '{"Pod": "p", "NodeNames": []}', "Pod is text; send an object"),
-        (read_filter_args, '{"Pod": {}, "NodeNames": []}', "Pod.metadata is missing or null"),
+        (parse_filter_args, '{"NodeNames": []}', "Pod is missing or null; send an object"),
+        (parse_filter_args, '{"Pod": "p", "NodeNames": []}', "Pod is a string; send an object"),
+        (parse_filter_args, '{"Pod": {}, "NodeNames": []}', "Pod.metadata is missing or null"),
         (
-            read_filter_args,
+            parse_filter_args,
             f'{{"Pod": {POD}, "NodeNames": ["n0", 1.5]}}',
-            r"NodeNames\[1\] is a fraction; send text",
+            r"NodeNames\[1\] is a float; send a string",
         ),
         (
-            read_filter_args,
+            parse_filter_args,
             f'{{"Pod": {POD}, "Nodes": {{"items": [{{"metadata": {{}}}}]}}}}',
-            r"Nodes.items\[0\].metadata.name is missing or null; send text",
+            r"Nodes.items\[0\].metadata.name is missing or null; send a string",
         ),
-        (read_bind_args, '{"PodName": "p"}', "PodNamespace is missing or null; send text"),
-        (read_preempt_args, f'{{"Pod": {POD}}}', "send NodeNameToVictims or NodeNameToMetaVictims"),
+        (parse_bind_args, '{"PodName": "p"}', "PodNamespace is missing or null; send a string"),
         (
-            read_preempt_args,
+            parse_preempt_args,
+            f'{{"Pod": {POD}}}',
+            "send NodeNameToVictims or NodeNameToMetaVictims",
+        ),
+        (
+            parse_preempt_args,
             f'{{"Pod": {POD}, "NodeNameToMetaVictims": {{"n0": {{"Pods": [{{}}]}}}}}}',
-            r"NodeNameToMetaVictims\['n0'\].Pods\[0\].UID is missing or null; send text",
+            r"NodeNameToMetaVictims\['n0'\].Pods\[0\].UID is missing or null; send a string",
         ),
         (
-            read_preempt_args,
+            parse_preempt_args,
             f'{{"Pod": {POD}, "NodeNameToVictims": {{"n0": {{"NumPDBViolations": true}}}}}}',
-            r"NodeNameToVictims\['n0'\].NumPDBViolations is true or false; send a whole number",
+            r"NodeNameToVictims\['n0'\].NumPDBViolations is a boolean; send an integer",
         ),
     ],
 )  # fmt: skip
@@ -201,5 +205,5 @@ def test_what_is_no_request_is_refused_by_the_key_that_is_wrong(read, body, said
 def test_lists_that_go_has_nil_are_empty():
     pods = f'{{"Pod": {POD}, "NodeNameToVictims": {{"n0": {{"Pods": null}}}}}}'
 
-    assert read_filter_args(f'{{"Pod": {POD}, "Nodes": {{"items": null}}}}'.encode()).nodes == {}
-    assert read_preempt_args(pods.encode()).victims == {"n0": Victims({})}
+    assert parse_filter_args(f'{{"Pod": {POD}, "Nodes": {{"items": null}}}}'.encode()).nodes == {}
+    assert parse_preempt_args(pods.encode()).victims == {"n0": Victims({})}

@@ -21,16 +21,21 @@ from presage.schedulers.kubernetes.gate.annotations import Plan
 from presage.schedulers.kubernetes.gate.gate_loop import run_gate
 from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.kubernetes_names import (
-    BIND_BY,
+    BIND_DEADLINE,
     DEVICES,
     GATE,
-    JOB,
+    JOB_FEATURES,
     PLAN,
     POD_GROUP_LABEL,
-    RESERVED,
-    ROLLED_BACK,
+    RESERVATION,
+    ROLLBACKS,
 )
-from presage.schedulers.kubernetes.pods import bound_to, has_succeeded, is_going, is_over
+from presage.schedulers.kubernetes.pods import (
+    bound_node,
+    has_succeeded,
+    is_finished,
+    is_terminating,
+)
 from presage.schedulers.kubernetes.snapshot import Snapshot
 from presage.schedulers.policies.gang.policy import Gang
 from tests.schedulers.kubernetes.gated import gated
@@ -118,7 +123,7 @@ def test_a2_a3_gangs_are_served_by_priority_and_age_and_a_pod_of_none_is_its_own
         assert cluster.where("urgent") == ["n0"]
         assert cluster.where("first") == []
         # The first waits for both devices: what is left is kept for it.
-        assert "n0/" in noted(cluster, "first")[RESERVED]
+        assert "n0/" in noted(cluster, "first")[RESERVATION]
         for one in cluster.of("urgent"):
             cluster.server.set_phase(one["metadata"]["name"], "Succeeded")
         cluster.settle()
@@ -136,17 +141,17 @@ def test_a5_what_a_gang_keeps_is_given_back_when_it_expires_and_it_waits_its_tur
         cluster.server.create("pods", pod("busy", gpus=1, nodeName="n0"))
         cluster.gang("train", 2)
         cluster.settle()
-        assert '"devices":"n0/1"' in noted(cluster, "train")[RESERVED]
-        again_s = cluster.step().again_s
-        assert again_s == cluster.now_s + 100.0
+        assert '"devices":"n0/1"' in noted(cluster, "train")[RESERVATION]
+        next_pass_s = cluster.step().next_pass_s
+        assert next_pass_s == cluster.now_s + 100.0
         cluster.later(100.0)
         cluster.write(1)
-        assert RESERVED not in noted(cluster, "train")
-        assert '"times":1' in noted(cluster, "train")[ROLLED_BACK]
-        assert cluster.step().again_s == cluster.now_s + 50.0
+        assert RESERVATION not in noted(cluster, "train")
+        assert '"count":1' in noted(cluster, "train")[ROLLBACKS]
+        assert cluster.step().next_pass_s == cluster.now_s + 50.0
         cluster.later(50.0)
         cluster.settle()
-        assert cluster.step().again_s == cluster.now_s + 200.0  # twice as long
+        assert cluster.step().next_pass_s == cluster.now_s + 200.0  # twice as long
 
 
 def test_a5_a_gang_that_is_not_bound_in_time_is_taken_back_whole_and_planned_anew():
@@ -163,7 +168,7 @@ def test_a5_a_gang_that_is_not_bound_in_time_is_taken_back_whole_and_planned_ane
         assert len(cluster.where("train")) == 3
         cluster.later(60.0)
         cluster.settle()
-        assert "3 of 4 pods were bound within 60 s" in cluster.events("TakenBack")[0]
+        assert "3 of 4 pods were bound within 60 s" in cluster.events("PlanRolledBack")[0]
         cluster.later(60.0)
         cluster.settle()
         other = {"n0": "n1", "n1": "n0"}[taken]
@@ -193,13 +198,13 @@ def test_a_member_that_fails_is_replaced_and_until_then_its_gang_has_time():
     with gated(node("n0", gpus=3)) as cluster:
         cluster.gang("train", 3, scheduleTimeoutSeconds=60)
         cluster.settle()
-        assert plan_of(cluster, "train").bind_by_s is None
+        assert plan_of(cluster, "train").bind_deadline_s is None
         cluster.server.set_phase(cluster.of("train")[0]["metadata"]["name"], "Failed")
         cluster.write()
-        assert plan_of(cluster, "train").bind_by_s == cluster.now_s + 60
+        assert plan_of(cluster, "train").bind_deadline_s == cluster.now_s + 60
         cluster.settle()
         assert len(cluster.where("train")) == 4  # three that live, and the one that failed
-        assert plan_of(cluster, "train").bind_by_s is None
+        assert plan_of(cluster, "train").bind_deadline_s is None
 
 
 def test_a_gang_that_is_whole_no_longer_gives_everything_back():
@@ -228,7 +233,7 @@ def test_a_plan_on_a_node_that_is_gone_is_taken_back_at_once():
         planned = next(iter(plan_of(cluster, "train").devices.values()))
         cluster.server.delete("nodes", planned.partition("/")[0])
         cluster.settle()
-        assert "of its plan is gone" in cluster.events("TakenBack")[0]
+        assert "planned nodes do not exist any more" in cluster.events("PlanRolledBack")[0]
         cluster.later(60.0)
         cluster.settle()
         assert len(cluster.where("train")) == 4
@@ -248,12 +253,12 @@ def test_more_than_a_quorum_start_if_they_fit_and_the_others_when_they_do():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"owner": False}, "nobody would create pod"),
-        ({"group": False}, "there is no PodGroup 'train' in namespace 'default'; create it"),
-        ({"pods": 2}, "fewer pods wait than minMember 3 needs"),
-        ({"sizes": (1, 2, 2)}, "its pods ask for 1 and 2 devices"),
+        ({"owner": False}, "has no controller to recreate it"),
+        ({"group": False}, "PodGroup 'train' does not exist in namespace 'default'; create it"),
+        ({"pods": 2}, "fewer gated pods than minMember 3 requires"),
+        ({"sizes": (1, 2, 2)}, "its pods request 1 and 2 devices"),
         ({"sizes": (4, 4, 4)}, "a gang of 12, and there are 8 devices for it"),
-        ({"sizes": (9, 9, 9)}, "no node can take one of its pods, not even an empty one"),
+        ({"sizes": (9, 9, 9)}, "no node fits one of its pods, even without other pods"),
     ],
 )
 def test_what_cannot_be_planned_is_told_with_the_reason(options, said):
@@ -272,7 +277,7 @@ def test_what_cannot_be_planned_is_told_with_the_reason(options, said):
                 cluster.server.create("pods", one)
         cluster.settle()
         cluster.settle()
-        (message,) = cluster.events("NotPlanned")  # once
+        (message,) = cluster.events("FailedScheduling")  # once
         assert said in message
         assert cluster.where("train") == []
 
@@ -309,12 +314,12 @@ DEEP, LONG = "[" * 90_000, "9" * 5_000
 @pytest.mark.parametrize(
     ("on_group", "on_pods"),
     [
-        ({PLAN: DEEP, RESERVED: DEEP, ROLLED_BACK: DEEP, JOB: DEEP}, {}),
-        ({RESERVED: f'{{"devices":"n0/{LONG}","until":"2040-01-01T00:00:00Z"}}'}, {}),
-        ({RESERVED: '{"devices":"n0/0,n0/0,x/9","until":"2040-01-01T00:00:00Z"}'}, {}),
-        ({ROLLED_BACK: '{"times":3,"at":"2040-01-01T00:00:00Z"}'}, {}),  # the clock was set back
-        ({}, {DEVICES: f"n0/{LONG}", BIND_BY: "soon", JOB: DEEP}),
-        ({}, {DEVICES: "n0/0", BIND_BY: "2025-01-01T00:00:00Z"}),  # of a pod that was copied
+        ({PLAN: DEEP, RESERVATION: DEEP, ROLLBACKS: DEEP, JOB_FEATURES: DEEP}, {}),
+        ({RESERVATION: f'{{"devices":"n0/{LONG}","until":"2040-01-01T00:00:00Z"}}'}, {}),
+        ({RESERVATION: '{"devices":"n0/0,n0/0,x/9","until":"2040-01-01T00:00:00Z"}'}, {}),
+        ({ROLLBACKS: '{"count":3,"last":"2040-01-01T00:00:00Z"}'}, {}),  # the clock was set back
+        ({}, {DEVICES: f"n0/{LONG}", BIND_DEADLINE: "soon", JOB_FEATURES: DEEP}),
+        ({}, {DEVICES: "n0/0", BIND_DEADLINE: "2025-01-01T00:00:00Z"}),  # of a pod that was copied
         ({}, {"batch.kubernetes.io/job-completion-index": LONG}),
     ],
 )
@@ -327,7 +332,9 @@ def test_whatever_annotations_say_gangs_are_planned(on_group, on_pods):
 
 def test_a_pod_that_was_never_gated_is_left_alone_whatever_its_annotations_say():
     with gated(node("n0", gpus=2)) as cluster:
-        cluster.gang("train", 1, gates=[], annotations={BIND_BY: "soon"}, nodeSelector={"no": "x"})
+        cluster.gang(
+            "train", 1, gates=[], annotations={BIND_DEADLINE: "soon"}, nodeSelector={"no": "x"}
+        )
         cluster.gang("other", 1)
         cluster.settle()
         assert cluster.where("other") == ["n0"]
@@ -378,7 +385,7 @@ def test_members_planned_on_a_node_that_is_gone_are_all_missed():
         cluster.write(1)
         cluster.server.delete("nodes", "n0")
         cluster.settle()
-        assert "n0 of its plan is gone" in cluster.events("TakenBack")[0]
+        assert "planned nodes do not exist any more: n0" in cluster.events("PlanRolledBack")[0]
 
 
 @pytest.mark.parametrize("left", [None, Plan().to_json()])
@@ -468,7 +475,9 @@ def test_members_that_have_done_their_part_count_also_when_somebody_deletes_them
         cluster.settle()
         cluster.later(61.0)
         cluster.settle()
-        assert sum(bool(bound_to(one)) and not is_over(one) for one in cluster.of("train")) == 2
+        assert (
+            sum(bool(bound_node(one)) and not is_finished(one) for one in cluster.of("train")) == 2
+        )
         # Another run under the same PodGroup begins anew.
         for one in cluster.of("train"):
             cluster.server.set_phase(one["metadata"]["name"], "Succeeded")
@@ -478,7 +487,9 @@ def test_members_that_have_done_their_part_count_also_when_somebody_deletes_them
         cluster.server.create("pods", pod("taken", gpus=2, nodeName="n0"))
         cluster.jobs.owned("again", [pod("", gpus=1, gates=[GATE], labels=labels)] * 3)
         cluster.settle()
-        assert sum(bool(bound_to(one)) and not is_over(one) for one in cluster.of("train")) == 0
+        assert (
+            sum(bool(bound_node(one)) and not is_finished(one) for one in cluster.of("train")) == 0
+        )
         assert third
 
 
@@ -488,7 +499,7 @@ def disturb(cluster, rng):
     pods = [
         one
         for one in server.all("pods")
-        if bound_to(one) and not is_over(one) and not is_going(one)
+        if bound_node(one) and not is_finished(one) and not is_terminating(one)
     ]
     what = rng.randrange(10)
     if what == 0:
@@ -530,7 +541,7 @@ def held(cluster):
     for group in cluster.server.all("podgroups"):
         name, least = group["metadata"]["name"], group["spec"]["minMember"]
         plan = Plan.from_json(noted(cluster, name).get(PLAN, ""))
-        live = [one for one in cluster.of(name) if not is_over(one) and not is_going(one)]
+        live = [one for one in cluster.of(name) if not is_finished(one) and not is_terminating(one)]
         free = [one["metadata"]["uid"] for one in live if not one["spec"].get("schedulingGates")]
         assert not free or plan is not None
         yield name, least, plan, free
@@ -565,6 +576,6 @@ def test_law_a_gang_runs_with_none_of_its_members_or_with_enough_whatever_happen
         for name, least, plan, _ in held(cluster):
             members = cluster.of(name)
             done = sum(map(has_succeeded, members))
-            bound = sum(bool(bound_to(one)) and not is_over(one) for one in members)
+            bound = sum(bool(bound_node(one)) and not is_finished(one) for one in members)
             assert done + bound >= least, (name, plan)
-            assert RESERVED not in noted(cluster, name)
+            assert RESERVATION not in noted(cluster, name)

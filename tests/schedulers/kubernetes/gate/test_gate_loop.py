@@ -58,4 +58,4 @@ def test_a_running_gang_is_not_deleted_because_nobody_told_that_it_runs():
                 stopping.set()
                 gate.join()
         assert not any("deletionTimestamp" in one["metadata"] for one in server.all("pods"))
-        assert not any(one["reason"] == "TakenBack" for one in server.all("events"))
+        assert not any(one["reason"] == "PlanRolledBack" for one in server.all("events"))

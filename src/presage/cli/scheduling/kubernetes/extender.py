@@ -58,7 +58,7 @@ class HttpOptions:
             allow_remote=tls.allow_remote,
             tls=tls.tls(),
             tokens=TokenFile(self.tokens) if self.tokens else None,
-            bodies=BodyLimits(body_mib=self.max_body_mib),
+            body_limits=BodyLimits(body_mib=self.max_body_mib),
         )
 
 
@@ -85,10 +85,11 @@ def extender(
     from presage.schedulers.kubernetes.extender.live_cluster import LiveCluster
 
     tls.tls()  # errors in options are reported before the cluster is read
-    limits, made, reading = planning.gang_policy(), planning.forecaster(), topology.reading()
+    policy, forecaster = planning.gang_policy(), planning.forecaster()
+    fleet_options = topology.fleet_options()
     with cluster.connected() as (api, cache):
         stopping = until_signal()
-        verbs = Extender(LiveCluster(api, cache), limits, made, reading)
+        verbs = Extender(LiveCluster(api, cache), policy, forecaster, fleet_options)
         with http.server(verbs, tls) as server:
             say(f"answering kube-scheduler at {server.url}", err=True)
             stopping.wait()

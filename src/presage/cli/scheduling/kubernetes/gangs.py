@@ -17,7 +17,7 @@ from presage.cli.scheduling.kubernetes.options import (
 from presage.system.text.terminal import Name, Table, print_table, say
 
 if TYPE_CHECKING:
-    from presage.schedulers.kubernetes.fleet import Reading
+    from presage.schedulers.kubernetes.fleet import FleetOptions
 
 _NUMBERS = ("min_member", "waiting", "released", "bound")
 
@@ -29,7 +29,7 @@ def gangs(cluster: ClusterOptions, resource: Resource = NVIDIA_GPU, as_json: Jso
 
     with cluster.connected() as (_, cache):
         snapshot = cache.snapshot()
-    rows = _summaries(snapshot, TopologyOptions(resource=resource).reading())
+    rows = _summaries(snapshot, TopologyOptions(resource=resource).fleet_options())
     if as_json:
         print_json(rows)
         return
@@ -39,14 +39,14 @@ def gangs(cluster: ClusterOptions, resource: Resource = NVIDIA_GPU, as_json: Jso
             say(f"{row['gang']}: {row['why']}")
 
 
-def _summaries(snapshot: Any, reading: Reading) -> list[dict[str, Any]]:
+def _summaries(snapshot: Any, fleet_options: FleetOptions) -> list[dict[str, Any]]:
     from presage.schedulers.forecasters.no_forecasts import NoForecasts
     from presage.schedulers.kubernetes.gate.gang_gate import Gate
-    from presage.schedulers.kubernetes.gate.pod_gang import gangs_of
+    from presage.schedulers.kubernetes.gate.pod_gang import group_pods
 
-    found = gangs_of(snapshot.pods.values(), snapshot.pod_groups)
-    planner = Gate(PlanningOptions().gang_policy(), NoForecasts, reading)
-    why_not = planner.why_not(snapshot, time.time())
+    found = group_pods(snapshot.pods.values(), snapshot.pod_groups)
+    planner = Gate(PlanningOptions().gang_policy(), NoForecasts, fleet_options)
+    why_not = planner.blocking_reasons(snapshot, time.time())
     return [gang.summary(why_not.get(job_id, "")) for job_id, gang in found.items()]
 
 

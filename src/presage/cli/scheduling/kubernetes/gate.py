@@ -27,7 +27,7 @@ def gate(planning: PlanningOptions, topology: TopologyOptions, cluster: ClusterO
     from presage.schedulers.kubernetes.gate.gate_loop import run_gate
     from presage.schedulers.kubernetes.gate.writer import Writer
 
-    planner = Gate(planning.gang_policy(), planning.forecaster(), topology.reading())
+    planner = Gate(planning.gang_policy(), planning.forecaster(), topology.fleet_options())
     with cluster.connected() as (api, cache):
         stopping = until_signal()
         say(f"planning gangs of {api.configuration.host}", err=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from presage.schedulers.core.forecasts import Forecaster
     from presage.schedulers.core.policy import Policy
-    from presage.schedulers.kubernetes.fleet import Reading
+    from presage.schedulers.kubernetes.fleet import FleetOptions
 
 _CLUSTER = "Cluster"
 NVIDIA_GPU = "nvidia.com/gpu"
@@ -101,8 +101,8 @@ class TopologyOptions:
         ),
     ] = None
 
-    def reading(self) -> Reading:
-        """Return how nodes are read.
+    def fleet_options(self) -> FleetOptions:
+        """Return the names of the device resource and of the topology labels.
 
         Raises
         ------
@@ -110,11 +110,11 @@ class TopologyOptions:
             A level is unknown, given twice, or without a label.
         """
         from presage.schedulers.core.topology import COSTS
-        from presage.schedulers.kubernetes.fleet import LEVELS, Reading
+        from presage.schedulers.kubernetes.fleet import LEVELS, FleetOptions
         from presage.system.text.known_names import check_known
 
         if not self.topology:
-            return Reading(self.resource, LEVELS)
+            return FleetOptions(self.resource, LEVELS)
         levels: dict[str, str] = {}
         for text in self.topology:
             level, _, label = text.partition("=")
@@ -124,7 +124,7 @@ class TopologyOptions:
         above_node = list(COSTS)[list(COSTS).index("node") + 1 :]
         check_known(levels, above_node[:-1], "--topology ")
         ordered = {level: levels[level] for level in above_node if level in levels}
-        return Reading(self.resource, ordered)
+        return FleetOptions(self.resource, ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

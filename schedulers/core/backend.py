@@ -1,0 +1,167 @@
+"""The contract of backends, which carry out the decisions of a policy, and their reconcile loop.
+
+Read it to connect another system. The simulator, the controller of a live cluster, the agent of a
+node and the Kubernetes gate are backends: each observes a cluster as a ledger and carries out
+actions, and all of them decide by :func:`reconcile`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from random import Random
+from typing import ClassVar, NamedTuple
+
+from presage.errors import ImpossibleActionError
+from presage.schedulers.core.action import Action
+from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.ledger import Change, Ledger
+from presage.schedulers.core.policy import Policy
+from presage.schedulers.core.queue import Key, Queue
+from presage.schedulers.core.state import State
+
+
+class ClusterView(NamedTuple):
+    """Observed cluster.
+
+    Attributes
+    ----------
+    ledger : Ledger
+        Jobs and devices; :func:`reconcile` applies the decision to it.
+    state : State
+        The ledger at the time of the decision, as the policy sees it.
+    forecasts : Forecasts
+        Forecasts that the policy may read.
+    """
+
+    ledger: Ledger
+    state: State
+    forecasts: Forecasts
+
+
+class Rejection(NamedTuple):
+    """Action that was not carried out.
+
+    Attributes
+    ----------
+    action : Action or None
+        None stands for the whole decision.
+    why : str
+        The reason, in a sentence.
+    """
+
+    action: Action | None
+    why: str
+
+
+class Decision(NamedTuple):
+    """Outcome of one decision of a policy.
+
+    Attributes
+    ----------
+    actions : sequence of Action
+        Actions that the ledger accepted, in order.
+    changes : sequence of Change
+        Changes of job statuses that follow from them, in order.
+    rejections : sequence of Rejection
+        Actions that the backend or the ledger rejected.
+    """
+
+    actions: Sequence[Action] = ()
+    changes: Sequence[Change] = ()
+    rejections: Sequence[Rejection] = ()
+
+
+class Backend(ABC):
+    """System that runs jobs: the simulator, a cluster, a node.
+
+    Attributes
+    ----------
+    is_atomic : bool
+        Whether a decision with an impossible action is rejected as a whole. By default its possible
+        actions are carried out, because a live cluster must not stop for a faulty policy.
+    """
+
+    is_atomic: ClassVar[bool] = False
+
+    @abstractmethod
+    def observe(self, now_s: float) -> ClusterView | None:
+        """Return the cluster as it is; None if there is nothing to decide about.
+
+        :meth:`presage.schedulers.core.ledger.Ledger.sync` enters each job as it was observed.
+        """
+
+    def why_not(self, action: Action) -> str:
+        """Return why this backend can never carry out an action; "" if it can.
+
+        The action comes straight from the policy and may be malformed.
+        """
+        del action
+        return ""
+
+    @abstractmethod
+    def apply(self, decision: Decision, now_s: float) -> None:
+        """Carry out actions that the ledger accepted.
+
+        What cannot be carried out at once shows in the next observation, and is decided again. The
+        method is called for decisions with at least one accepted action.
+        """
+
+
+def reconcile(backend: Backend, policy: Policy, rng: Random, now_s: float) -> Decision:
+    """Observe a cluster, decide, check the decision with the ledger, and carry it out.
+
+    Returns
+    -------
+    Decision
+        What was carried out, and what was rejected and why. Nothing is raised for a faulty
+        decision: a policy that raises ImpossibleActionError has rejected its own decision.
+    """
+    view = backend.observe(now_s)
+    if view is None:
+        return Decision()
+    try:
+        actions = policy.decide(view.state, view.forecasts, rng)
+    except ImpossibleActionError as error:
+        return Decision(rejections=[Rejection(None, str(error))])
+    if not actions:
+        return Decision()
+    decision = _checked(backend, view.ledger, actions, now_s)
+    if decision.actions:
+        backend.apply(decision, now_s)
+    return decision
+
+
+def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s: float) -> Decision:
+    """Apply the possible actions to the ledger: all of them at once, else one by one."""
+    unsupported = [Rejection(one, why) for one in actions if (why := backend.why_not(one))]
+    if unsupported:
+        rejected = {id(rejection.action) for rejection in unsupported}
+        actions = [action for action in actions if id(action) not in rejected]
+    try:
+        return Decision(actions, ledger.apply(actions, now_s), unsupported)
+    except ImpossibleActionError as error:
+        if backend.is_atomic:
+            return Decision(rejections=[*unsupported, Rejection(None, str(error))])
+    accepted, changes, rejections = list[Action](), list[Change](), unsupported
+    for action in actions:
+        try:
+            changes += ledger.apply([action], now_s)
+        except ImpossibleActionError as error:
+            rejections.append(Rejection(action, str(error)))
+        else:
+            accepted.append(action)
+    return Decision(accepted, changes, rejections)
+
+
+def make_ledger(cluster: Cluster, policy: Policy, forecasts: Forecasts) -> Ledger:
+    """Return an empty ledger whose queue is in the order of a policy."""
+
+    # It closes over the policy and the forecasts alone, because policies can reach the queue.
+    def key(job: Job, status: JobStatus) -> Key:
+        return policy.key(job, status, forecasts)
+
+    return Ledger(cluster, Queue(key), ageing_s=policy.needs.ageing_s)

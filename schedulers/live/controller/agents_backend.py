@@ -1,0 +1,106 @@
+"""Backend of a live cluster with node agents: its decisions are records for the journal."""
+
+from __future__ import annotations
+
+import math
+
+from presage.schedulers.core.action import Action, Migrate, Preempt, Reject, Reserve, Start, Wake
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.backend import Backend, ClusterView, Decision
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
+from presage.schedulers.live.controller.journal.records import (
+    JobResult,
+    Placed,
+    Record,
+    Withdrawn,
+)
+from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
+from presage.schedulers.live.controller.scheduling_view import SchedulingView
+from presage.schedulers.live.protocol.wire import to_json
+
+
+class AgentsBackend(Backend):
+    """Backend of one decision of the controller.
+
+    Parameters
+    ----------
+    view : SchedulingView
+        Nodes that are up, and the jobs on them; a decision changes its ledger.
+
+    Attributes
+    ----------
+    records : list of Record
+        What was decided, to be written to the journal and applied then.
+    wake_s : float
+        Time of the next decision if nothing happens before; infinite without one.
+    """
+
+    def __init__(self, book: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
+        self._book, self._view, self._now_unix_s = book, view, now_unix_s
+        self._capacity = view.ledger.capacity
+        self.records: list[Record] = []
+        self.wake_s = math.inf
+
+    def observe(self, now_s: float) -> ClusterView:
+        """Return the view, and keep its free capacity for the reasons of starts."""
+        view = self._view
+        self._capacity = view.ledger.capacity.copy()
+        return ClusterView(view.ledger, view.state(now_s), view.forecasts)
+
+    def why_not(self, action: Action) -> str:
+        """Reject migrations, reservations and starts over several nodes.
+
+        Agents resize and pause the jobs of their nodes; the ledger follows their reports.
+        """
+        if isinstance(action, Migrate | Reserve):
+            return f"a live cluster cannot carry out {type(action).__name__}"
+        if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
+            return ""
+        devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
+        count = self._view.cluster.devices
+        known = [one for one in devices if isinstance(one, int) and 0 <= one < count]
+        if len({self._view.node_of(device) for device in known}) <= 1:
+            return ""
+        return "a start over several nodes was refused: a job of a live cluster runs on one"
+
+    def apply(self, decision: Decision, now_s: float) -> None:
+        """Write records. A job that is preempted starts again once its node has released it."""
+        reasons = self._reasons(decision)
+        leaving = {action.job_id for action in decision.actions if isinstance(action, Preempt)}
+        for action in decision.actions:
+            match action:
+                case Start() if action.job_id not in leaving:
+                    self.records.append(self._placed(action, reasons[action.job_id], now_s))
+                case Preempt():
+                    job = self._book.jobs[action.job_id]
+                    why = "a job that goes before it needs its devices"
+                    self.records.append(Withdrawn(job.job_id, job.attempt, why, False, now_s))
+                case Reject():
+                    job = self._book.jobs[action.job_id]
+                    result = (Stage.REJECTED, action.why, 0.0, now_s, self._now_unix_s)
+                    self.records.append(JobResult(job.job_id, job.attempt, *result))
+                case Wake():
+                    self.wake_s = min(self.wake_s, action.at_s)
+
+    def _reasons(self, decision: Decision) -> dict[str, str]:
+        statuses: dict[str, JobStatus] = {}
+        for change in decision.changes:
+            statuses.setdefault(change.job.job_id, change.before)
+        view = self._view
+        before = Before(self._capacity, statuses)
+        return reasons_of(
+            decision.actions, before, view.ledger, view.policy, view.forecasts, view.node_number
+        )
+
+    def _placed(self, start: Start, why: str, now_s: float) -> Placed:
+        view, live = self._view, self._book.jobs[start.job_id]
+        job = live.submitted.job
+        node = view.node_of(start.allocations[0].device)
+        predictions = [to_json(one) for one in view.told_of(job)]
+        allocations = [view.on_node(allocation) for allocation in start.allocations]
+        kinds = view.job_of(live).kinds  # without those that are too small for it
+        narrowed = list(kinds) if kinds != job.kinds else []
+        return Placed(
+            job.job_id, live.attempt + 1, node, allocations, predictions, now_s, narrowed, why
+        )
