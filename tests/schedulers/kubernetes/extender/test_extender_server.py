@@ -194,12 +194,15 @@ def test_paths_are_below_the_prefix(verbs):
     [
         ("POST", "/filter", b"{", 400, "the body is not valid JSON .*; send ExtenderArgs"),
         ("POST", "/filter", None, 400, "the body is not valid JSON"),
-        ("POST", "/bind", b'{"podname": "a"}', 401, "bind and preempt need authentication.*--client-ca or --tok"),
-        ("POST", "/preempt", b"{}", 401, "bind and preempt need authentication.*--client-ca or --tokens"),
+        ("POST", "/bind", b'{"podname": "a"}', 401,
+         "bind and preempt need authentication.*--client-ca or --tok"),
+        ("POST", "/preempt", b"{}", 401,
+         "bind and preempt need authentication.*--client-ca or --tokens"),
         ("POST", "/sort", b"{}", 404, "unknown path; known are /filter, /prioritize, /bind"),
         ("GET", "/filter", None, 405, "/filter accepts POST, not GET"),
         ("DELETE", "/status", None, 405, "/status accepts GET, not DELETE"),
-        ("POST", "/filter", b" " * 2**20 + b"{}", 413, "of 1,048,578 bytes exceeds the limit of 1,048,576"),
+        ("POST", "/filter", b" " * 2**20 + b"{}", 413,
+         "of 1,048,578 bytes exceeds the limit of 1,048,576"),
         ("TRACE", "/healthz", None, 501, "Unsupported method"),
     ],
 )  # fmt: skip
