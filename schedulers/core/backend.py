@@ -75,6 +75,9 @@ class Decision(NamedTuple):
     rejections: Sequence[Rejection] = ()
 
 
+NOTHING = Decision()
+
+
 class Backend(ABC):
     """System that runs jobs: the simulator, a cluster, a node.
 
@@ -122,13 +125,13 @@ def reconcile(backend: Backend, policy: Policy, rng: Random, now_s: float) -> De
     """
     view = backend.observe(now_s)
     if view is None:
-        return Decision()
+        return NOTHING
     try:
         actions = policy.decide(view.state, view.forecasts, rng)
     except ImpossibleActionError as error:
         return Decision(rejections=[Rejection(None, str(error))])
     if not actions:
-        return Decision()
+        return NOTHING
     decision = _checked(backend, view.ledger, actions, now_s)
     if decision.actions:
         backend.apply(decision, now_s)

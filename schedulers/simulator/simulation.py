@@ -141,6 +141,8 @@ class Simulation(Backend):
         self.forecasts = Forecasts(forecaster, cluster)
         self._progress, self._usage = Progress(), Usage()
         self.ledger = make_ledger(cluster, policy, self.forecasts)
+        state = State(self.ledger, 0.0, self._progress, self._usage)
+        self._view = ClusterView(self.ledger, state, self.forecasts)
         self.log = EventLog()
         self.results: list[JobResult] = []
         self.gang_runs: list[GangRun] = []
@@ -203,7 +205,8 @@ class Simulation(Backend):
         External events are arrivals, failures and repairs.
         """
         now_s = self._now_s
-        self._end_runs()
+        if self._heap and self._heap[0][0] == now_s:
+            self._end_runs()
         before = len(faults)
         while faults and faults[0].at_s == now_s:
             self._apply_fault(faults.popleft())
@@ -247,8 +250,6 @@ class Simulation(Backend):
     def _end_runs(self) -> None:
         """End the runs that finish or run out of memory now."""
         heap = self._heap
-        if not heap or heap[0][0] != self._now_s:
-            return
         changes = []
         while heap and heap[0][0] == self._now_s:
             _, timing, job_id = heapq.heappop(heap)
@@ -341,8 +342,8 @@ class Simulation(Backend):
 
     def observe(self, now_s: float) -> ClusterView:
         """Return the simulated cluster at the current time."""
-        state = State(self.ledger, now_s, self._progress, self._usage)
-        return ClusterView(self.ledger, state, self.forecasts)
+        self._view.state.now_s = now_s  # a new view costs a tenth of a decision
+        return self._view
 
     def apply(self, decision: Decision, now_s: float) -> None:
         """Log the actions of a decision, and retime the jobs that it changed."""
