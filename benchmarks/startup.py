@@ -1,9 +1,9 @@
-"""How long each stage of dvc.yaml takes to start, written to docs/benchmarks/startup.md.
+"""Start-up time of each stage of dvc.yaml, written to docs/benchmarks/startup.md.
 
-Run ``python -m benchmarks.startup [--rounds 9]``: until a stage answers ``--help``, all that it
-imports at its head included, beside Python itself and ``import torch`` in the same rounds. Seconds
-are of the processor, which on a machine that does nothing else are those on the clock; of each the
-quickest round counts. Ends with 1 past the bar.
+Run ``python benchmarks/startup.py [--rounds 9]``. It measures the time until a stage responds to
+``--help``, with all imports of its module, and in the same rounds that of Python itself and of
+``import torch``. Times are processor times; the quickest round counts. The exit status is 1 if a
+stage exceeds the limit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def seconds(command: tuple[str, ...]) -> float:
-    """Processor time of a Python process."""
+    """Return the processor time of a Python process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

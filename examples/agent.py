@@ -1,7 +1,7 @@
-"""What the agent of a node does: ask what a job will do, run it for real, report what it did.
+"""Agent of a node in short: predict a job, run it, and report its outcome.
 
 ``python -m examples.agent --server localhost:50051 --rounds 3``. The reports name the release that
-had foretold the job, so that drift of its forecasts can be seen (docs/drift.md).
+predicted the job, so that drift of its forecasts can be detected (docs/drift.md).
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ JOBS = (
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description="run jobs, and report what they did")
+    """Run the jobs and report their outcomes."""
+    parser = argparse.ArgumentParser(description="Run jobs and report their outcomes.")
     parser.add_argument("--server", default="localhost:50051", metavar="HOST:PORT")
-    parser.add_argument("--rounds", type=int, default=1, help="how often each job is run")
+    parser.add_argument("--rounds", type=int, default=1, help="number of runs of each job")
     args = parser.parse_args()
 
     here = detect()
-    # It takes the machine as it finds it: that is what the job's owner gets.
+    # Measure under the machine's present load, as a scheduled job would run.
     options = RunOptions(usable_cores(), max_foreign_load=1.0, quiet_wait_s=0.0, attempts=1)
     configs = [parse(name) for name in JOBS] * args.rounds
     ratios = []
     with PresageClient(args.server) as client:
-        device = client.device(here.kind)  # as it was measured for the release
+        device = client.device(here.kind)  # as measured for the release
         for config in track(configs, "running jobs"):
             job = features(config)
-            (foretold,) = client.predict([Placement(job, device)])
+            (predicted,) = client.predict([Placement(job, device)])
             ran = measure_solo(config, here, options, window_s=0.5).members[0]
             outcome = Outcome(
                 idempotency_key=f"{Path(__file__).stem}/{here.kind}/{time.time_ns()}",
                 job=job,
                 device=device,
-                release_id=foretold.step_time_s.release_id,
+                release_id=predicted.step_time_s.release_id,
                 finished_at_unix_s=time.time(),
                 compute_utilization=ran.compute_utilization,
                 memory_peak_bytes=ran.memory_peak_bytes,
@@ -69,9 +69,9 @@ def main() -> None:
             )
             client.report([outcome])
             if ran.step_time_median_s is not None:
-                ratios.append(ran.step_time_median_s / foretold.step_time_s.median)
-    middle = f"{median(ratios):.2f} times what was foretold" if ratios else "nothing: all failed"
-    print(f"{len(configs)} outcomes reported; the median step took {middle}")
+                ratios.append(ran.step_time_median_s / predicted.step_time_s.median)
+    result = f"{median(ratios):.2f} times the forecast" if ratios else "nothing: all jobs failed"
+    print(f"{len(configs)} outcomes reported; the median step took {result}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A training job for a live cluster: it says how far it is, and saves its state when asked to.
+"""Training job for a live cluster that reports its progress and saves checkpoints on request.
 
-Submit it, say, with::
+Submit it with::
 
     presage cluster submit --iterations 500 --checkpoint-every-s 20 -- \
       python examples/cluster_job.py resnet/w16-d8/b8/sgd --iterations 500
 
-It also runs by itself. ``--input-wait-s`` is time that a step waits for its samples, as from a slow
-disk: then the job keeps only a part of its device busy.
+It also runs without a cluster. ``--input-wait-s`` is the time that a step waits for its samples, as
+from a slow disk: then the job uses only a part of its device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAVE_EVERY_S = 20.0
 
 
 def main() -> None:
-    """Train from where the last attempt stopped."""
+    """Train from the last checkpoint on."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("config", help="a job of the zoo, such as resnet/w16-d8/b8/sgd")
     parser.add_argument("--iterations", type=int, default=500)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def save(job: TrainingStep, path: Path) -> None:
-    """Write the weights, whole or not at all, and to the disk before anybody is told."""
+    """Write the weights atomically, and to the disk before the checkpoint is reported."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
         torch.save([module.state_dict() for module in job.modules], file)
@@ -63,7 +63,7 @@ def save(job: TrainingStep, path: Path) -> None:
 
 
 def restore(job: TrainingStep, path: Path) -> None:
-    """Go on with the weights of an earlier attempt."""
+    """Load the weights of an earlier attempt."""
     for module, state in zip(job.modules, torch.load(path, weights_only=True), strict=True):
         module.load_state_dict(state)
 

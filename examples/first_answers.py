@@ -1,7 +1,7 @@
-"""The end of `make run`: serve the champion, ask about jobs it never saw, then run them for real.
+"""Last step of `make run`: serve the champion, predict new jobs, then run them.
 
-Three jobs and a co-location of two of them, all of sizes that no campaign measures. The forecasts
-come from a real server over gRPC; the measurements from real processes on this machine.
+Three jobs and a co-location of two of them have sizes that no campaign measures. The forecasts
+come from a server over gRPC, the measurements from processes on this machine.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share, usable_cores
 from presage.features.device.local_device import detect
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures, public_version
+from presage.features.job.job_description import JobFeatures, public_version
 from presage.features.placement import Placement
-from presage.models.registry.champion import peek_champion
+from presage.models.registry.champion import find_champion_id
 from presage.models.registry.uri import configured_uri
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.running.measure import measure_colocated, measure_solo
 from presage.pipelines.profiling.running.run_options import RunOptions
-from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.pipelines.stages.stage import run_stage
 from presage.serving.client.client import PresageClient
@@ -42,30 +42,36 @@ JOBS = (
 
 
 def main() -> None:
-    """Ask, then measure, then print both side by side."""
+    """Predict, measure, and print both."""
     console = Console(width=120)
     configs = [parse(name) for name in JOBS]
     jobs = [features(config) for config in configs]
-    here = detect()
+    local_device = detect()
     with server() as target, PresageClient(target) as client:
-        device = client.device(here.kind)
-        answers = client.predict([Placement(job, device) for job in jobs])
+        device = client.device(local_device.kind)
+        predictions = client.predict([Placement(job, device) for job in jobs])
         pair = Colocation(device, tuple(jobs[:2]), (Share(mode="time-slice"),) * 2)
         together = client.predict_interference([pair])[0]
         release_id = client.release().release_id
     options = RunOptions(threads=usable_cores())
-    table = Table(title=f"release {release_id} on {here.kind}: forecast (80 % interval), measured")
+    table = Table(
+        title=f"release {release_id} on {local_device.kind}: forecast (80 % interval), measured"
+    )
     for name in ("job", "what", "forecast", "measured", "error", "inside"):
         table.add_column(name, justify="right" if name in ("measured", "error") else "left")
-    with console.status("running the jobs for real"):
-        for config, answer in zip(configs, answers, strict=True):
-            member = measure_solo(config, here, options, window_s=1.5).members[0]
+    with console.status("running the jobs"):
+        for config, prediction in zip(configs, predictions, strict=True):
+            member = measure_solo(config, local_device, options, window_s=1.5).members[0]
             if member.failure:
                 raise ProfilingError(f"{config.name}: {member.failure} ({member.message})")
-            compare(table, config.name, "step time", answer.step_time_s, member.step_time_median_s)
-            compare(table, "", "memory", answer.memory_bytes, member.memory_peak_bytes)
-            compare(table, "", "compute", answer.compute_utilization, member.compute_utilization)
-        shared = measure_colocated(configs[:2], here, options, window_s=3.0)
+            compare(
+                table, config.name, "step time", prediction.step_time_s, member.step_time_median_s
+            )
+            compare(table, "", "memory", prediction.memory_bytes, member.memory_peak_bytes)
+            compare(
+                table, "", "compute", prediction.compute_utilization, member.compute_utilization
+            )
+        shared = measure_colocated(configs[:2], local_device, options, window_s=3.0)
         for config, member, forecast in zip(
             configs[:2], shared.members, together.slowdowns, strict=True
         ):
@@ -77,7 +83,7 @@ def main() -> None:
 
 
 def features(config: JobConfig) -> JobFeatures:
-    """What the service is told of a job: traced on the meta device, nothing is run."""
+    """Return the features of a job, traced on the meta device without running it."""
     graph = trace(config)
     return from_graph(
         graph,
@@ -100,11 +106,11 @@ def compare(table: Table, job: str, what: str, forecast: Forecast, measured: flo
 
 @contextmanager
 def server() -> Iterator[str]:
-    """`presage serve` on any free port; its address. Stopped at the end."""
+    """Run `presage serve` on a free port, and yield its address."""
     registry = configured_uri()
     what = ["--registry", registry]
-    if peek_champion(registry) is None:
-        print("the gate let no release through (data/decision.json says why): serving the newest")
+    if find_champion_id(registry) is None:
+        print("the gate accepted no release (see data/decision.json): serving the newest one")
         what = ["--release", "data/release"]
     command = [sys.executable, "-m", "presage", "serve", *what, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,8 +1,8 @@
-"""Where a gang goes, and why: ``python examples/gang.py --picture plan.png``.
+"""Placement of a gang by each optimiser: ``python examples/gang.py --picture plan.png``.
 
-A gang of eight comes to 24 devices in three racks (gang_cluster.yaml), where other jobs are on some
-of them. The release that comes along foretells who would slow whom down; each optimiser plans, and
-the plan of one of them is printed, and drawn on the tree of the topology (docs/gang_scheduling.md).
+A gang of eight is placed on 24 devices in three racks (gang_cluster.yaml); some of them have jobs
+already. The pretrained release predicts the slowdowns of co-located jobs. The plan of one optimiser
+is printed, and drawn on the tree of the topology (docs/gang_scheduling.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.models.release.release import load_release
 from presage.pipelines.stages.stage import run_stage
 from presage.schedulers.cluster_files.cluster_file import read_cluster
@@ -33,8 +33,8 @@ from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
 from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.gang_policy import OPTIMISERS, Gang
 from presage.schedulers.policies.gang.occupancy import Tenants
-from presage.schedulers.policies.gang.policy import OPTIMISERS, Gang
 from presage.schedulers.policies.gang.problem import Problem, Weights
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.report.plan_picture import draw_plan
@@ -43,7 +43,7 @@ from presage.serving.predictor.predictor import Predictor
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
-# Jobs of the committed campaigns: their graphs are known; what they do on a V100 is foretold.
+# Jobs of the committed campaigns: their graphs are known; their behaviour on a V100 is predicted.
 GANG = "vgg/w64-d8/b2/sgd"
 MODELS = {
     "unet": "unet/w16-d3-s64/b1/adam",
@@ -55,7 +55,7 @@ MODELS = {
     "vgg": "vgg/w64-d8/b64/sgd",
     "lstm": "lstm_lm/w400-d1-v5k/b16/sgd",
 }
-ON = {  # who is on which devices; a resnet is a gang of two
+DEVICES = {  # devices of each job; resnet 1 is a gang of two
     "resnet 1": (2, 3), "encoder 1": (5,), "vgg 1": (6,), "vgg 2": (7,), "unet 1": (8,),
     "unet 2": (9,), "llama 1": (10,), "dcgan 1": (13,), "unet 3": (14,), "llama 2": (15,),
     "lstm 1": (17,), "vit 1": (18,), "lstm 2": (19,), "vit 2": (22,), "resnet 2": (23,),
@@ -63,8 +63,8 @@ ON = {  # who is on which devices; a resnet is a gang of two
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """What a policy decided on the gang: its devices in the order of the ring, and their cost."""
+class Placed:
+    """Placement of the gang: its devices in the order of the ring, and their cost."""
 
     devices: NDArray[np.int64]
     interference: float
@@ -73,14 +73,19 @@ class Decided:
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description="where a gang of eight goes, and why")
+    """Plan with each optimiser, and print and draw one plan."""
+    parser = argparse.ArgumentParser(description="Place a gang of eight with each optimiser.")
     parser.add_argument("--alpha", type=float, default=1.0, help="weight of interference")
     parser.add_argument("--beta", type=float, default=1.0, help="weight of communication")
     parser.add_argument(
-        "--optimiser", choices=OPTIMISERS, default="tree", help="whose plan is printed and drawn"
+        "--optimiser",
+        choices=OPTIMISERS,
+        default="tree",
+        help="optimiser of the printed and drawn plan",
     )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it: .svg or .png")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the plan to an .svg or .png file"
+    )
     args = parser.parse_args()
     if args.picture is not None and args.picture.suffix not in (".svg", ".png"):
         parser.error(f"--picture {args.picture}: name a file that ends with .svg or .png")
@@ -90,7 +95,7 @@ def main() -> None:
     table = Table(title=f"a gang of {world.gang.gpus} on {world.state.cluster.devices} devices")
     for column in ("optimiser", "interference", "communication", "cost", "devices"):
         table.add_column(column, justify="left" if column in ("optimiser", "devices") else "right")
-    plans = {name: world.decided(name, args.alpha, args.beta) for name in OPTIMISERS}
+    plans = {name: world.place(name, args.alpha, args.beta) for name in OPTIMISERS}
     for name, plan in plans.items():
         costs = plan.interference, plan.communication, plan.cost
         table.add_row(name, *(f"{cost:.4f}" for cost in costs), world.names(plan.devices))
@@ -101,7 +106,7 @@ def main() -> None:
         draw_plan(
             args.picture,
             world.state.cluster,
-            tenants=[world.state.on(device) for device in range(world.state.cluster.devices)],
+            tenants=[world.state.jobs_on(device) for device in range(world.state.cluster.devices)],
             slowdowns=world.slowdowns,
             ring=plan.devices.tolist(),
             title=f"A gang of {world.gang.gpus}, planned by {args.optimiser}: "
@@ -112,13 +117,13 @@ def main() -> None:
 
 
 class World:
-    """A cluster with jobs on it, a gang that waits, and what is foretold of them.
+    """Cluster with running jobs, a waiting gang, and forecasts of both.
 
     Attributes
     ----------
     slowdowns : ndarray of shape (devices,)
-        How slow whoever is slowed most on each device becomes if a member of the gang comes:
-        infinite where it cannot go.
+        Largest predicted slowdown on each device with a member of the gang; infinite where no
+        member can be placed.
     """
 
     def __init__(self) -> None:
@@ -131,11 +136,11 @@ class World:
         ledger = Ledger(cluster, Queue(lambda job, status: (job.submit_s,)))
         self._limits = Limits(most_slowdown=1.5, most_members=2, overcommit=1.0)
         starts = []
-        for name, devices in ON.items():
+        for name, devices in DEVICES.items():
             model = MODELS[name.split()[0]]
             job = Job(name, 0.0, len(devices), model=model, features=measured[model])
             ledger.submit(job, 0.0)
-            needs = needs_of(job, cluster, self.forecasts, self._limits, alone=False)
+            needs = needs_of(job, cluster, self.forecasts, self._limits, exclusive=False)
             allocations = [
                 Allocation(device, *needs[cluster.kind_of(device)]) for device in devices
             ]
@@ -144,7 +149,7 @@ class World:
         self.gang = Job("gang", 1.0, 8, model=GANG, features=measured[GANG])
         ledger.submit(self.gang, 1.0)
         self.state = State(ledger, 1.0, Progress())
-        needs = needs_of(self.gang, cluster, self.forecasts, self._limits, alone=False)
+        needs = needs_of(self.gang, cluster, self.forecasts, self._limits, exclusive=False)
         self._found = candidates_of(
             self.gang, needs, cluster, Tenants(self.state), self.forecasts, self._limits
         )
@@ -153,15 +158,15 @@ class World:
             self.slowdowns[device] = max(self._together(device))
 
     def _together(self, device: int) -> tuple[float, ...]:
-        """Slowdowns of those on a device, and of a member of the gang that joins them: the last."""
-        there = tuple(self.state.job(job_id) for job_id in self.state.on(device))
-        if not there:
+        """Return the slowdowns of the jobs on a device, and last of a gang member with them."""
+        jobs = tuple(self.state.job(job_id) for job_id in self.state.jobs_on(device))
+        if not jobs:
             return (1.0,)
         kind = self.state.cluster.kind_of(device)
-        return self.forecasts.slowdowns([(kind, (*there, self.gang))])[0]
+        return self.forecasts.slowdowns([(kind, (*jobs, self.gang))])[0]
 
-    def decided(self, optimiser: str, alpha: float, beta: float) -> Decided:
-        """What the policy does with the gang, and what that costs."""
+    def place(self, optimiser: str, alpha: float, beta: float) -> Placed:
+        """Return the placement that the policy decides."""
         policy = Gang(alpha=alpha, beta=beta, optimiser=optimiser)
         (start,) = policy.decide(self.state, self.forecasts, Random(0))  # noqa: S311
         assert isinstance(start, Start)
@@ -173,7 +178,7 @@ class World:
             Distances(self.state.cluster.topology, candidates),
             Weights(alpha, beta),
         )
-        return Decided(
+        return Placed(
             candidates[places],
             float(problem.interference(places[None])[0]),
             float(problem.communication(places[None])[0]),
@@ -181,7 +186,7 @@ class World:
         )
 
     def names(self, devices: Sequence[int] | NDArray[np.int64]) -> str:
-        """Of devices, by node: such as "n0: 0 1"."""
+        """Return the names of devices by node, such as "n0: 0 1"."""
         by_node: dict[str, list[str]] = {}
         for device in devices:
             node, number = self.state.cluster.name_of(int(device)).split("/")
@@ -189,21 +194,23 @@ class World:
         return ", ".join(f"{node}: {' '.join(numbers)}" for node, numbers in by_node.items())
 
     def table(self, ring: NDArray[np.int64], title: str) -> Table:
-        """A plan, a member a row."""
+        """Return a table of a plan, with a row for each member."""
         tree = self.state.cluster.topology
         following = np.roll(ring, -1)
         table = Table(title=title)
-        for column in ("device", "beside", "it becomes", "the other", "to the next", "cost"):
-            table.add_column(column, justify="left" if column in ("device", "beside") else "right")
+        for column in ("device", "co-located", "slowdown", "theirs", "link to next", "cost"):
+            table.add_column(
+                column, justify="left" if column in ("device", "co-located") else "right"
+            )
         for device, level, cost in zip(
             ring.tolist(),
-            tree.meeting(ring, following),
+            tree.common_level(ring, following),
             tree.distance(ring, following),
             strict=True,
         ):
             *others, own = self._together(device)
             table.add_row(
-                self.state.cluster.name_of(device), " ".join(self.state.on(device)) or "nobody",
+                self.state.cluster.name_of(device), " ".join(self.state.jobs_on(device)) or "none",
                 f"{own:.2f} x", " ".join(f"{other:.2f} x" for other in others),
                 f"over {tree.levels[level]}", f"{cost:g}",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A model of one's own, as `presage predict --job examples.my_model:classifier` asks for it."""
+"""Custom model for `presage predict --job examples.my_model:classifier`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def classifier(batch_size: int) -> tuple[nn.Module, Tensor]:
-    """A small image classifier and one batch of its input; called on the meta device."""
+    """Return a small image classifier and one batch of its input; called on the meta device."""
     module = nn.Sequential(
         nn.Conv2d(3, 32, 3, padding=1),
         nn.BatchNorm2d(32),

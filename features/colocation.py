@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from presage.errors import InvalidJobError
 from presage.features.device.device import Device, Share
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from presage.features.device.device import Device, Share
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def _serve(args: argparse.Namespace, words: Sequence[str]) -> None:
         load_device_file(args.devices)
     options = options_of(args)
     if args.workers > 1:
-        from presage.serving.server.worker_processes import run_workers
+        from presage.serving.server.server_workers import run_workers
 
         run_workers(args.workers, words, options, args.metrics_port)
         return

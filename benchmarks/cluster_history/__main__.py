@@ -4,8 +4,9 @@ Run ``python -m benchmarks.cluster_history`` as root, from the repository root; 
 faults take about 40 minutes on two cores, and nothing else has to be quiet. Each seed starts a
 controller, three agents and their jobs as processes, lets clients work while faults are injected,
 heals everything, and checks the recorded history by the laws of ``tests/history/checker/laws.py``.
-Results are kept by seed in ``--output``; a seed that has a result is not run again. At the end the
-page docs/benchmarks/cluster_history.md is written from all results; ``--page`` writes it alone.
+Results are stored by seed in ``--output``; a seed with a result is not run again. At the end the
+page docs/benchmarks/cluster_history.md is written from all results; ``--page`` writes only the
+page.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def measured(output: Path, settings: Settings) -> dict[str, Any]:
     began_s = time.time()
     folder = output / f"run-{settings.seed}"
 
-    def progress(said: str) -> None:
-        print(f"seed {settings.seed}, {time.time() - began_s:.0f} s: {said}", flush=True)
+    def progress(message: str) -> None:
+        print(f"seed {settings.seed}, {time.time() - began_s:.0f} s: {message}", flush=True)
 
     path = run(folder, settings, progress)
     ran_s = time.time() - began_s

@@ -131,7 +131,9 @@ def _by_fault(results: Sequence[dict[str, Any]]) -> str:
     for one in results:
         counted.update(one["faults"])
     rows = ["| fault | times | what is done |", "|---|---:|---|"]
-    rows += [f"| `{kind}` | {counted[kind]} | {_said(Faults, kind)} |" for kind in Faults.KINDS]
+    rows += [
+        f"| `{kind}` | {counted[kind]} | {_docstring(Faults, kind)} |" for kind in Faults.KINDS
+    ]
     return "\n".join(rows) + "\n"
 
 
@@ -163,5 +165,5 @@ def _laws() -> str:
     )
 
 
-def _said(of: type, name: str) -> str:
+def _docstring(of: type, name: str) -> str:
     return " ".join((getattr(of, name).__doc__ or "").split())

@@ -1,16 +1,16 @@
-"""What floods without a token cost honest clients and a server's memory.
+"""Effect of floods without a token on honest clients and a server's memory.
 
 Run ``python -m benchmarks.floods [--rounds 5] [--only serve]``; five rounds take about 30 minutes.
-Each server is a process. An honest client asks it 200 times a second at most, one request after
-another: while nothing else happens, while a flood is sent as fast as the server takes it, while
-the flood is held open, while all of it that the server ends is sent again at once, and while
-nothing else happens again. So each ratio of medians is taken within seconds. Results are kept in
-``--output``, by server; the page docs/benchmarks/floods.md is written from them, and ``--page``
-writes it alone.
+Each server is a process. An honest client sends it at most 200 requests a second, one after
+another, in five phases: without a flood, while a flood is sent as fast as the server accepts it,
+while the flood is held open, while connections that the server closes are renewed at once, and
+again without a flood. Each ratio of medians is thus taken within seconds. Results are stored by
+server in ``--output``; the page docs/benchmarks/floods.md is written from them, and ``--page`` only
+writes the page.
 
-Ends with 1 where an honest request failed while a flood was sent or held, the median was over twice
-the quiet one while it was held, or memory grew by 150 MiB or more until then. What a flood costs
-that is renewed has no bar.
+The exit status is 1 if an honest request failed while a flood was sent or held, the median while it
+was held was over twice the quiet one, or memory grew by 150 MiB or more until then. Renewed floods
+have no limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WARM_S, SETTLE_S = 1.0, 1.5
 
 
 @dataclass
-class Asked:
+class HonestRequests:
     """Honest requests."""
 
     seconds: list[float] = field(default_factory=list)
@@ -54,12 +54,12 @@ class Asked:
 
 @dataclass
 class Round:
-    """One flood of one server, between two quiet times."""
+    """One flood of one server, between two quiet periods."""
 
     quiet_ms: tuple[float, float]
-    pushed: Asked
-    held: Asked
-    renewed: Asked
+    pushed: HonestRequests
+    held: HonestRequests
+    renewed: HonestRequests
     sent: dict[str, float]  # what the flood was, and what the server's memory grew by
 
 
@@ -127,8 +127,8 @@ def measured(
 
 
 def flooded(server: Server, flood: Flood, phase_s: float, idle_mib: float) -> Round:
-    """Ask while a flood is pushed, while it is held, and while it is renewed."""
-    Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # the peak begins anew
+    """Send honest requests while a flood is pushed, while it is held, and while it is renewed."""
+    Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # reset the peak
     with attack(flood, server) as tell:
         tell("push")
         pushed = honest(server, phase_s)
@@ -153,15 +153,15 @@ def floor(
         quiet = honest(server, phase_s)
         with attack(bare, server) as tell:
             tell("push")
-            beside = honest(server, phase_s)
+            loaded = honest(server, phase_s)
             rates.append(tell("stop")["mib_per_s"])
-        ratios.append(beside.median_ms / quiet.median_ms)
+        ratios.append(loaded.median_ms / quiet.median_ms)
     return {"ratio": statistics.median(ratios), "mib_per_s": statistics.median(rates)}
 
 
 @contextmanager
 def attack(flood: Flood, server: Server) -> Iterator[Callable[[str], dict[str, float]]]:
-    """Start the process that floods; what is yielded sends it a word, and returns its answer."""
+    """Start the flooding process; yield a function that sends it a command and returns a reply."""
     ca = str(server.ca) if server.ca else None
     spec = json.dumps({"flood": asdict(flood), "port": server.port, "ca": ca})
     command = [sys.executable, "-m", "benchmarks.floods.attack", spec]
@@ -185,9 +185,9 @@ def attack(flood: Flood, server: Server) -> Iterator[Callable[[str], dict[str, f
             process.kill()
 
 
-def honest(server: Server, for_s: float) -> Asked:
-    """Ask for some seconds, and at least once."""
-    found, ends_s = Asked(), time.perf_counter() + for_s
+def honest(server: Server, for_s: float) -> HonestRequests:
+    """Send honest requests for some seconds, at least one."""
+    found, ends_s = HonestRequests(), time.perf_counter() + for_s
     while (begin_s := time.perf_counter()) < ends_s or not (found.seconds or found.errors):
         try:
             server.ask()
@@ -203,13 +203,13 @@ def over(rounds: list[Round]) -> dict[str, Any]:
     """Return medians over rounds, and the worst of errors and memory."""
     result: dict[str, Any] = {}
     for phase in ("pushed", "held", "renewed"):
-        asked: list[Asked] = [getattr(one, phase) for one in rounds]
+        phases: list[HonestRequests] = [getattr(one, phase) for one in rounds]
         ratios = [
             there.median_ms / statistics.mean(one.quiet_ms)
-            for there, one in zip(asked, rounds, strict=True)
+            for there, one in zip(phases, rounds, strict=True)
         ]
-        errors = [error for there in asked for error in there.errors]
-        result[phase] = summary([s for there in asked for s in there.seconds]) | {
+        errors = [error for there in phases for error in there.errors]
+        result[phase] = summary([s for there in phases for s in there.seconds]) | {
             "ratio": statistics.median(ratios), "ratios": ratios,
             "errors": len(errors), "first_errors": errors[:3],
         }  # fmt: skip
@@ -220,7 +220,7 @@ def over(rounds: list[Round]) -> dict[str, Any]:
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
-    """Return what is said of requests."""
+    """Return count and percentiles of request times."""
     ordered = sorted(seconds) or [float("inf")]
     return {
         "requests": len(seconds),
@@ -235,10 +235,10 @@ def memory_mib(pid: int, row: str) -> float:
     return int(status.split(f"{row}:")[1].split()[0]) / 1024
 
 
-def progress(said: str) -> None:
-    """Show on a terminal what is being done."""
+def progress(message: str) -> None:
+    """Show the current step on a terminal."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{said}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

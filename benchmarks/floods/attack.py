@@ -35,7 +35,7 @@ WATCH = "/grpc.health.v1.Health/Watch"
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What is sent.
+    """Kind and size of a flood.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Flood:
 
 
 class Sent(Connection):
-    """A connection that counts the bytes which it sends."""
+    """Connection that counts the bytes that it sends."""
 
     sent_bytes = 0
 
@@ -68,7 +68,7 @@ class Sent(Connection):
 
 
 class Attack:
-    """A flood that goes on in threads."""
+    """Flood that runs in threads."""
 
     def __init__(self, flood: Flood, port: int, ca: str | None) -> None:
         self._flood, self._port, self._ca = flood, port, Path(ca) if ca else None
@@ -238,7 +238,7 @@ def sink(kind: str) -> tuple[int, subprocess.Popen[str]]:
 
 
 def main() -> None:
-    """Obey one word a line."""
+    """Execute one command for each line of standard input."""
     found = json.loads(sys.argv[1])
     attack = Attack(Flood(**found["flood"]), found["port"], found["ca"])
     print("{}", flush=True)

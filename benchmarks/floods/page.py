@@ -113,11 +113,11 @@ def _verdict(results: Mapping[str, Any]) -> str:
     worst_mib = max(row["growth_mib"] for *_, row in rows(results))
     requests = sum(row[p]["requests"] for *_, row in rows(results) for p in PHASES)
     past = missed(results)
-    said = "All bars are met" if not past else f"**Missed: {'; '.join(past)}**"
+    verdict = "All bars are met" if not past else f"**Missed: {'; '.join(past)}**"
     renewed_mib = max(row["renewed_growth_mib"] for *_, row in rows(results))
     errors = sum(row["renewed"]["errors"] for *_, row in rows(results))
     return (
-        f"{said}. The highest held ratio is {worst_held:.2f}, the highest growth {worst_mib:.0f} MiB.\n"
+        f"{verdict}. The highest held ratio is {worst_held:.2f}, the highest growth {worst_mib:.0f} MiB.\n"
         f"Under renewed floods the highest growth is {renewed_mib:.0f} MiB, and {errors} honest requests "
         f"failed.\n{requests:,} honest requests were answered under floods."
     )

@@ -31,7 +31,7 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 class Server(NamedTuple):
-    """A running server, a request of an honest client, and the CA of its certificate."""
+    """Running server, with a request of an honest client and the CA of its certificate."""
 
     pid: int
     port: int
@@ -83,7 +83,7 @@ EXTENDER_FLOODS = {
 
 @contextmanager
 def serve(folder: Path, *, is_open: bool) -> Iterator[Server]:
-    """`presage serve` with the pretrained release; asked to predict one job on one device."""
+    """Run `presage serve` with the pretrained release; its request predicts one job."""
     options, credentials, ca = [], Credentials(), None
     if not is_open:
         authority = make_authority(folder, "authority")
@@ -92,18 +92,18 @@ def serve(folder: Path, *, is_open: bool) -> Iterator[Server]:
         options = ["--tls-cert", certificate, "--tls-key", key, "--tokens", tokens]
         credentials = Credentials(token=add_token(tokens, "ann", ["predict"]), ca=ca)
     job = next(iter(read_campaign(CAMPAIGN).jobs.values()))
-    asked = [Placement(job, find_device("v100-16gb"))]
-    told = ("--release", pretrained_release(), "--no-outcomes", *options)
+    placements = [Placement(job, find_device("v100-16gb"))]
+    arguments = ("--release", pretrained_release(), "--no-outcomes", *options)
     with (
-        serving(*told, cwd=folder) as running,
+        serving(*arguments, cwd=folder) as running,
         PresageClient(running.target, credentials=credentials) as client,
     ):
-        yield Server(running.process.pid, running.port, lambda: client.predict(asked), ca)
+        yield Server(running.process.pid, running.port, lambda: client.predict(placements), ca)
 
 
 @contextmanager
 def controller(folder: Path, *, is_open: bool) -> Iterator[Server]:
-    """A controller, asked to list its four jobs."""
+    """Run a controller; its request lists its four jobs."""
     users = Users(folder, with_tokens=not is_open)
     try:
         with users.client("ann") as ann:
@@ -115,10 +115,10 @@ def controller(folder: Path, *, is_open: bool) -> Iterator[Server]:
 
 @contextmanager
 def extender(folder: Path, *, is_open: bool) -> Iterator[Server]:
-    """An extender, asked to filter two nodes; with a new connection each time."""
+    """Run an extender; its request filters two nodes, with a new connection each time."""
     # Only here: these need the package kubernetes.
     from tests.schedulers.kubernetes.api_server.api_server import ApiServer
-    from tests.schedulers.kubernetes.extender.test_extender_floods import NAMES, Running
+    from tests.schedulers.kubernetes.extender.test_extender_floods import NAMES, RunningExtender
     from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node
     from tests.schedulers.kubernetes.test_kubernetes_cli import presage
 
@@ -131,7 +131,7 @@ def extender(folder: Path, *, is_open: bool) -> Iterator[Server]:
         (folder / "kubeconfig").write_text(yaml.safe_dump(api.kubeconfig()))
         options = () if is_open else ("--tokens", str(tokens))
         with presage(folder, "extender", "--port", "0", *options) as process:
-            running = Running(process, token)
+            running = RunningExtender(process, token)
             yield Server(running.pid, int(running.url.rpartition(":")[2]), running.filter)
 
 

@@ -1,9 +1,10 @@
-"""What forecasts are worth to a cluster, written to docs/benchmarks/forecast_worth.md.
+"""Value of forecasts for a cluster, written to docs/benchmarks/forecast_worth.md.
 
-Run ``python -m benchmarks.forecast_worth LUCID RELEASES``: LUCID is what ``presage import lucid``
-wrote, the truth of who slows whom and how much memory jobs take, on an RTX 3090; RELEASES is what
-``benchmarks/predictors/cross_fitted.py LUCID RELEASES`` wrote. Traces are those of PRESAGE_DATASETS
-(``../shared/datasets``). Every outcome is kept in ``--output``, and not made again.
+Run ``python -m benchmarks.forecast_worth LUCID RELEASES``. LUCID is the folder that ``presage
+import lucid`` wrote, the ground truth of slowdowns and memory on an RTX 3090; RELEASES is the
+folder that ``benchmarks/predictors/cross_fitted.py LUCID RELEASES`` wrote. Traces are those of
+PRESAGE_DATASETS (``../shared/datasets``). Outcomes are stored in ``--output`` and not computed
+again.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ def main() -> None:
         for seed in SEEDS
     ]
     args.output.mkdir(parents=True, exist_ok=True)
-    outcomes = dict(made(runs, args.lucid, args.releases, args.output, args.workers))
+    outcomes = dict(outcomes_of(runs, args.lucid, args.releases, args.output, args.workers))
     PAGE.write_text("\n".join(page(outcomes)) + "\n")
 
 
-def made(
+def outcomes_of(
     runs: Sequence[Run], lucid: Path, releases: Path, output: Path, workers: int
 ) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """The outcome of each."""
+    """Return the outcome of each run."""
     paths = {
         run: output / ("_".join(str(v) for v in asdict(run).values()).replace("/", "-") + ".json")
         for run in runs

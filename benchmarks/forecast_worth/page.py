@@ -85,13 +85,13 @@ _COLUMNS = {
     "JCT h": ("average_jct_s", 3600, 1), "median": ("median_jct_s", 3600, 1),
     "99 %": ("p99_jct_s", 3600, 0), "waiting h": ("average_queue_s", 3600, 1),
     "makespan h": ("makespan_s", 3600, 0), "slowdown": ("average_slowdown", 1, 2),
-    "in use %": ("device_use", 0.01, 0), "unfair %": ("unfair_share", 0.01, 0),
+    "in use %": ("device_utilization", 0.01, 0), "unfair %": ("unfair_fraction", 0.01, 0),
     "99 % unfairness": ("p99_unfairness", 1, 1), "out of memory": ("overflows", 1, 1),
 }  # fmt: skip
 
 
 def page(outcomes: Outcomes) -> Iterator[str]:
-    """Lines of markdown."""
+    """Return the page as lines of Markdown."""
     yield INTRODUCTION.format(seeds=len(SEEDS), restart_s=RESTART_S)
     yield "| trace | jobs | devices |"
     yield "|---|---:|---:|"
@@ -106,12 +106,12 @@ def page(outcomes: Outcomes) -> Iterator[str]:
             yield f"| policy | forecasts | {' | '.join(_COLUMNS)} |"
             yield f"|---|---|{'---:|' * len(_COLUMNS)}"
             for policy, forecast, risk in RUNS:
-                alike = _of(outcomes, trace, load, policy, forecast, risk)
+                alike = _outcomes(outcomes, trace, load, policy, forecast, risk)
                 cells = [
                     _mean(alike, *column, margin=column[0] == "average_jct_s")
                     for column in _COLUMNS.values()
                 ]
-                yield f"| {_named(policy)} | {_told(forecast, risk)} | {' | '.join(cells)} |"
+                yield f"| {_policy_name(policy)} | {_label(forecast, risk)} | {' | '.join(cells)} |"
     yield from _risks(outcomes)
     yield from _noises(outcomes)
 
@@ -147,9 +147,9 @@ def _risks(outcomes: Outcomes) -> Iterator[str]:
         for policy, forecast, risk in RUNS:
             if policy != FOUR:
                 continue
-            alike = _of(outcomes, trace, LOADS[-1], policy, forecast, risk)
+            alike = _outcomes(outcomes, trace, LOADS[-1], policy, forecast, risk)
             promised = "0" if forecast == "oracle" else f"{risk:.0%}"
-            took_more = _mean(alike, "exceeded_share", 0.01, 1)
+            took_more = _mean(alike, "memory_exceeded_rate", 0.01, 1)
             ran_out = _mean(alike, "overflows", len(traced(trace)[0].jobs) / 100, 2)
             failed, jct_h = _mean(alike, "failed", 1, 1), _mean(alike, "average_jct_s", 3600, 1)
             yield (
@@ -165,16 +165,16 @@ def _noises(outcomes: Outcomes) -> Iterator[str]:
     yield "|---:|---:|---:|---:|---:|---:|"
     for noise, bias in NOISES:
         of = {
-            policy: _of(outcomes, trace, load, policy, "oracle", 0.1, noise, bias)
+            policy: _outcomes(outcomes, trace, load, policy, "oracle", 0.1, noise, bias)
             for policy in ("sjf", "packing")
         }
         jct = [_mean(alike, "average_jct_s", 3600, 1, margin=True) for alike in of.values()]
-        exceeded = _mean(of["packing"], "exceeded_share", 0.01, 0)
+        exceeded = _mean(of["packing"], "memory_exceeded_rate", 0.01, 0)
         overflows = _mean(of["packing"], "overflows", 1, 1)
         yield f"| {bias:g} | {noise:g} | {' | '.join(jct)} | {exceeded} % | {overflows} |"
 
 
-def _of(
+def _outcomes(
     outcomes: Outcomes, trace: str, load: float, policy: str, forecast: str, risk: float,
     noise: float = 0.0, bias: float = 1.0,
 ) -> list[Mapping[str, Any]]:  # fmt: skip
@@ -182,7 +182,7 @@ def _of(
 
 
 def _jct_h(outcomes: Outcomes, trace: str, load: float, policy: str, forecast: str) -> list[float]:
-    alike = _of(outcomes, trace, load, policy, forecast, 0.1)
+    alike = _outcomes(outcomes, trace, load, policy, forecast, 0.1)
     return [one["average_jct_s"] / 3600 for one in alike]
 
 
@@ -196,9 +196,9 @@ def _mean(
     return f"{of_all:,.{digits}f}" + (f" ± {half:,.{digits}f}" if margin and half > 0 else "")
 
 
-def _named(policy: str) -> str:
+def _policy_name(policy: str) -> str:
     return {TWICE: "packing, twice over", FOUR: "the same, 4 on a device"}.get(policy, policy)
 
 
-def _told(forecast: str, risk: float) -> str:
+def _label(forecast: str, risk: float) -> str:
     return forecast if risk == 0.1 else f"{forecast}, risk {risk:g}"

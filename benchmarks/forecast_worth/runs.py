@@ -20,7 +20,7 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.noisy import Noisy
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from presage.schedulers.simulator.ground_truth.model_measurements import (
@@ -48,7 +48,7 @@ TRACES = {
     "Philly 6c71a0": ("philly/philly.csv.gz", "6c71a0", 7),
 }
 TWICE, FOUR = "packing:overcommit=2", "packing:most_members=4:overcommit=2"
-# Policy, who foretells, with which risk.
+# Policy, source of forecasts, risk.
 RUNS = [
     ("fifo", "none", 0.1), ("las", "none", 0.1), ("best-fit", "none", 0.1),
     ("sjf", "shipped", 0.1), ("sjf", "retrained", 0.1), ("sjf", "oracle", 0.1),
@@ -78,7 +78,7 @@ class Run:
 
 
 def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
-    """What a schedule was worth."""
+    """Return the metrics of a simulated schedule."""
     world = _measured(lucid)
     _, _, nodes = TRACES[run.trace]
     cluster = Cluster(
@@ -109,7 +109,7 @@ def _measured(lucid: Path) -> Measurements:
 
 @lru_cache
 def traced(name: str) -> tuple[Trace, float]:
-    """A trace without models, of gangs that fit, and how many devices it keeps busy."""
+    """Return a trace without models, of gangs that fit, and the devices that it keeps busy."""
     file, user, nodes = TRACES[name]
     trace = read_trace(DATASETS / file)
     trace = select_user(trace, user) if user else trace
@@ -127,7 +127,7 @@ def traced(name: str) -> tuple[Trace, float]:
 
 
 def begun_elsewhere(trace: Trace, seed: int) -> Trace:
-    """The same trace from a drawn moment on; what was before it comes after the end."""
+    """Return the trace from a drawn time on; earlier jobs follow after its end."""
     span_s = trace.jobs[-1].submit_s
     from_s = random.Random(seed).uniform(0, span_s)
     jobs = [replace(job, submit_s=(job.submit_s - from_s) % span_s) for job in trace.jobs]
@@ -153,12 +153,12 @@ def _forecaster(
             Predicted(_predictor(releases / f"{fold}" / "release"), risk=run.risk)
             for fold in range(FOLDS)
         ]
-        return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
+        return CrossFitted(of, fold_of([one.job.family for one in world.features.values()]))
     return Noisy(Oracle(ground_truth, cluster), spread=run.noise, bias=run.bias, seed=run.seed)
 
 
-class Strangers:
-    """Every job is foretold by a release that has learnt nothing of its family."""
+class CrossFitted:
+    """Forecaster that predicts every job by a release not trained on the job's family."""
 
     def __init__(self, of: Sequence[Forecaster], fold: Mapping[str, int]) -> None:
         self._of, self._fold = of, fold
@@ -167,22 +167,22 @@ class Strangers:
         assert job.features is not None
         return self._fold[job.features.job.family]
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
-        """Of each, by the release to which it is a stranger."""
-        told = [forecaster.predictions(asked) for forecaster in self._of]
-        return [told[self._fold_of(job)][i] for i, (job, _) in enumerate(asked)]
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+        """Return predictions of each job by the release that was not trained on its family."""
+        answers = [forecaster.predictions(requests) for forecaster in self._of]
+        return [answers[self._fold_of(job)][i] for i, (job, _) in enumerate(requests)]
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
-        """Of each member, by the release to which it is a stranger."""
-        told = [forecaster.slowdowns(asked) for forecaster in self._of]
+        """Return slowdowns of each member by the release that was not trained on its family."""
+        answers = [forecaster.slowdowns(requests) for forecaster in self._of]
         return [
-            [_known(told[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
-            for i, (_, jobs) in enumerate(asked)
+            [_without_missing(answers[self._fold_of(job)][i])[j] for j, job in enumerate(jobs)]
+            for i, (_, jobs) in enumerate(requests)
         ]
 
 
-def _known(slowdowns: Sequence[float] | None) -> Sequence[float]:
+def _without_missing(slowdowns: Sequence[float] | None) -> Sequence[float]:
     assert slowdowns is not None
     return slowdowns

@@ -1,9 +1,9 @@
-"""What gang scheduling by interference and communication is worth, to docs/benchmarks/gang.md.
+"""Value of gang scheduling by interference and communication, for docs/benchmarks/gang.md.
 
-Run ``python -m benchmarks.gang GAVEL LUCID``: folders that ``presage import`` wrote of Gavel's and
-of Lucid's measurements; our own are in data/profiles. Traces are those of PRESAGE_DATASETS
-(``../shared/datasets``). Every outcome is kept in ``--output``, and not made again; what is timed
-is made first, by one process alone.
+Run ``python -m benchmarks.gang GAVEL LUCID`` with the folders that ``presage import`` wrote for
+Gavel's and Lucid's measurements; our own are in data/profiles. Traces are those of PRESAGE_DATASETS
+(``../shared/datasets``). Outcomes are stored in ``--output`` and not computed again. Timed outcomes
+are computed first, by a single process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 def making(
     tasks: Sequence[Any], make: Callable[[Any], dict[str, Any]], output: Path, workers: int
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """What comes of each task, a frozen dataclass that says all that it depends on."""
+    """Return the result of each task, a frozen dataclass with all that it depends on."""
     paths = {task: output / f"{_name(task)}.json" for task in tasks}
     missing = [task for task in tasks if not paths[task].is_file()]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:

@@ -1,4 +1,4 @@
-"""Simulated annealing of a gang's plan: what the optimisers are held against."""
+"""Simulated annealing of a gang's plan, as a baseline of the optimisers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from presage.schedulers.policies.gang.problem import Plan, Problem
 
 
 class Annealing:
-    """A member moves to a drawn device, or two change places; who is worse stays by Metropolis.
+    """Simulated annealing: a member moves to a drawn device, or two members swap (Metropolis).
 
-    From a random plan; the temperature falls geometrically, from what a member's worst move costs
-    to a thousandth of that. The best plan that was seen counts.
+    It starts from a random plan. The temperature falls geometrically, from the cost of a member's
+    worst move to a thousandth of that. The best visited plan is returned.
 
     References
     ----------
@@ -26,7 +26,7 @@ class Annealing:
         self._steps = steps
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Draws all the way."""
+        """Return the best plan after all moves."""
         problem.check()
         draw = Random(int(rng.integers(2**63)))
         plan = _Annealed(problem, draw)
@@ -45,7 +45,7 @@ class Annealing:
 
 
 class _Annealed:
-    """A plan that is changed move by move.
+    """Plan that is changed move by move.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class _Annealed:
         self.cost = float(problem.costs(np.array([self.places]))[0])
 
     def proposed(self) -> tuple[float, tuple[int, int, bool]]:
-        """What a drawn move costs more, and the move."""
+        """Return the added cost of a drawn move, and the move."""
         member = self._draw.randrange(self._members)
         if not self._free or (not self._alike and self._draw.random() < 0.5):
             other = self._draw.randrange(self._members)
@@ -87,7 +87,7 @@ class _Annealed:
         return more, (member, at, False)
 
     def make(self, member: int, other: int, exchange: bool) -> None:
-        """A move that was proposed: to a free place, by its number, or with another member."""
+        """Apply a proposed move: to a free place, by its number, or with another member."""
         if exchange:
             if member != other:
                 a, b = self.places[member], self.places[other]
@@ -107,7 +107,7 @@ class _Annealed:
         insort(self._sorted, self._of[member])
 
     def _more(self, was: list[float], now: list[float]) -> float:
-        """By how much the interference level grows if some of its members' values change."""
+        """Return the added interference if values of some members change."""
         if self._weights.reduce == "mean":
             return (sum(now) - sum(was)) / self._members
         left = list(was)
@@ -119,7 +119,7 @@ class _Annealed:
         return max(now) - self._sorted[-1]
 
     def _longer(self, before: int, after: int) -> float:
-        """How much longer the ring gets if a place is left for another."""
+        """Return the added length of the ring if one place is replaced by another."""
         ring, members = self._ring, self._members
         if members == 2:
             (stays,) = (place for place in ring if place != before)
@@ -150,7 +150,7 @@ class _Annealed:
 
 
 def _gaps(problem: Problem) -> list[list[float]]:
-    """The largest gap of 1, 2, 4, ... from each candidate on."""
+    """Return the largest gap of 1, 2, 4, ... from each candidate on."""
     n = problem.candidates
     row = problem.distances(np.arange(n - 1), np.arange(1, n)).tolist()
     rows, width = [row], 1

@@ -1,4 +1,4 @@
-"""How long the gang policy takes to decide, forecasts included: for benchmarks/gang."""
+"""Duration of gang decisions, forecasts included, for benchmarks/gang."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.gang.plans import NODE, tree
 from benchmarks.serving.processes import Processes
 from benchmarks.serving.servers import MOST_START_S, SOURCE, free_port
 from presage.errors import ServiceError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.models.release.release import load_release
 from presage.schedulers.core.action import Reject, Start
 from presage.schedulers.core.allocation import Allocation
@@ -31,8 +31,8 @@ from presage.schedulers.core.queue import Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.forecasters.predicted import Predictor as Asked
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.forecasters.predicted import Predictor as ServicePredictor
+from presage.schedulers.policies.gang.gang_policy import Gang
 from presage.schedulers.simulator.ground_truth.model_measurements import read_measurements
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.predictor import Predictor
@@ -42,13 +42,13 @@ KIND, MEMORY_BYTES = "rtx-3090", 24 * 2**30
 NODES, RACKS, MEMBERS = 128, 8, 64
 TENANT = (500, MEMORY_BYTES // 4)  # of each device's compute and memory, by the job on it
 GANGS = 7  # models of which a gang comes
-AFRESH = 3  # schedulers that are started anew
+AFRESH = 3  # restarts of the scheduler
 WHERE = ("in process", "by gRPC")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Who foretells, and how unlike each other the jobs on the devices are.
+    """Source of forecasts, and diversity of the jobs on the devices.
 
     Attributes
     ----------
@@ -76,17 +76,17 @@ WHEN = ("afresh", "new", "again")
 
 
 def decided(case: Case, lucid: Path) -> dict[str, Any]:
-    """Medians of decisions on a gang of 64 where each of 1,024 devices has a job.
+    """Return medians of decisions on a gang of 64 where each of 1,024 devices has a job.
 
-    ``afresh``: nothing is known, not even of the jobs that run. ``new``: a gang of a model comes
-    of which nobody asked before. ``again``: another one of that model.
+    ``afresh``: no forecast is cached, not even of running jobs. ``new``: the gang's model is new.
+    ``again``: another gang of that model.
     """
     models = _small(read_measurements(lucid).features)[:GANGS]
     took: dict[str, list[Took]] = {when: [] for when in WHEN}
     started, occupancies = 0, 0
     for _ in range(AFRESH):
-        with _foretold(case) as (predictor, service_s):
-            features = read_measurements(lucid).features  # nobody has looked at them before
+        with _service(case) as (predictor, service_s):
+            features = read_measurements(lucid).features  # without cached values
             world = _World(predictor, service_s, features, own=case.own)
             occupancies = world.occupancies
             for number, model in enumerate(models):
@@ -109,10 +109,10 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
 
 
 def _small(features: Mapping[str, JobFeatures]) -> list[str]:
-    """Models of which the release says that they fit beside the jobs on the devices."""
-    told = Predicted(Predictor(load_release(SHIPPED)))
+    """Return the models that the release predicts to fit together with the jobs on the devices."""
+    forecaster = Predicted(Predictor(load_release(SHIPPED)))
     jobs = [Job(model, 0.0, features=one, iterations=1) for model, one in features.items()]
-    predictions = told.predictions([(job, KIND) for job in jobs])
+    predictions = forecaster.predictions([(job, KIND) for job in jobs])
     left = MEMORY_BYTES - TENANT[1]
     return [
         job.job_id
@@ -122,7 +122,7 @@ def _small(features: Mapping[str, JobFeatures]) -> list[str]:
 
 
 class _World:
-    """A cluster with a job on each device, beside which there is room.
+    """Cluster with a job and free capacity on each device.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class _World:
 
     def __init__(
         self,
-        predictor: Asked,
+        predictor: ServicePredictor,
         service_s: Callable[[], float],
         features: Mapping[str, JobFeatures],
         *,
@@ -161,7 +161,7 @@ class _World:
         self._ledger.apply(starts, 0.0)
 
     def decide(self, model: str) -> Took:
-        """On a gang that has come, and goes again."""
+        """Decide on a gang that is submitted, and remove it again."""
         self._came += 1
         gang = Job(f"gang {self._came}", 1.0, MEMBERS, model=model, features=self._features[model])
         self._ledger.submit(gang, 1.0)
@@ -176,7 +176,7 @@ class _World:
 
 
 def _own(features: JobFeatures, number: int, *, own: bool) -> JobFeatures:
-    """The same, of a job of its own."""
+    """Return the same features as those of a job of its own."""
     if not own:
         return features
     mine = replace(features.job, job_id=f"{features.job.job_id} {number}")
@@ -184,8 +184,8 @@ def _own(features: JobFeatures, number: int, *, own: bool) -> JobFeatures:
 
 
 @contextmanager
-def _foretold(case: Case) -> Iterator[tuple[Asked, Callable[[], float]]]:
-    """The release that ships, and seconds of the processor that a service of it has used."""
+def _service(case: Case) -> Iterator[tuple[ServicePredictor, Callable[[], float]]]:
+    """Yield the pretrained release, and the processor seconds that its service has used."""
     if case.where == "in process":
         yield Predictor(load_release(SHIPPED)), lambda: 0.0
         return
@@ -215,7 +215,7 @@ def _service(folder: Path) -> Iterator[tuple[int, Processes]]:
 
 
 def _wait(client: PresageClient, processes: Processes) -> None:
-    """Until the service answers."""
+    """Wait until the service responds."""
     until_s = time.perf_counter() + MOST_START_S
     while True:
         processes.check_running()

@@ -16,8 +16,8 @@ from benchmarks.gang.decision import CASES, GANGS, MEMBERS, NODES, WHEN
 from benchmarks.gang.plans import LARGE, NODE, SMALL, Large, Small
 from benchmarks.gang.runs import (
     ANYWHERE,
+    FORECAST_SETTINGS,
     FORECASTS,
-    FORETOLD,
     GANG,
     KEEPS_NOTHING,
     ONE,
@@ -63,7 +63,7 @@ Made = Mapping[Any, Mapping[str, Any]]
 
 
 def page(made: Made) -> Iterator[str]:
-    """Lines of markdown."""
+    """Return the page as lines of Markdown."""
     yield INTRODUCTION.format(
         cores=os.cpu_count(), machine=platform.machine(), python=platform.python_version(),
         numpy=np.__version__, load=os.getloadavg()[0],
@@ -77,7 +77,7 @@ def page(made: Made) -> Iterator[str]:
     yield from _streams(made)
     yield from _sweep(made)
     yield from _optimised(made)
-    yield from _foretold(made)
+    yield from _by_forecast(made)
     yield ""
     yield LAST.rstrip()
 
@@ -108,17 +108,17 @@ def _large(made: Made) -> Iterator[str]:
     yield f"| gang | bound | {' | '.join(names)} |"
     yield f"|---|---:|{'---:|' * len(names)}"
     for case in LARGE:
-        told = made[case]
+        results = made[case]
         title = f"{case.members} of {case.free:,}, {_of_case(case)}"
-        cells = [f"{told[name]['cost']:.4f}" if name in told else "-" for name in names]
-        yield f"| {title} | {told['bound']:.4f} | {' | '.join(cells)} |"
+        cells = [f"{results[name]['cost']:.4f}" if name in results else "-" for name in names]
+        yield f"| {title} | {results['bound']:.4f} | {' | '.join(cells)} |"
     yield from ("", "Milliseconds of the processor:", "")
     yield f"| gang | {' | '.join(names)} |"
     yield f"|---|{'---:|' * len(names)}"
     for case in LARGE:
-        told = made[case]
+        results = made[case]
         title = f"{case.members} of {case.free:,}, {_of_case(case)}"
-        cells = [f"{told[name]['ms']:,.1f}" if name in told else "-" for name in names]
+        cells = [f"{results[name]['ms']:,.1f}" if name in results else "-" for name in names]
         yield f"| {title} | {' | '.join(cells)} |"
     yield ""
 
@@ -128,12 +128,12 @@ def _decisions(made: Made) -> Iterator[str]:
     yield "| forecasts | unlike neighbours | gang | ms | CPU ms | service, CPU ms | slowest ms | |"
     yield "|---|---:|---|---:|---:|---:|---:|---|"
     for case in CASES:
-        told = made[case]
+        results = made[case]
         for when in WHEN:
-            of = told[when]
+            of = results[when]
             met = "met" if of["wall_ms"] < BAR_MS else "**missed**"
             yield (
-                f"| {case.where} | {told['occupancies']:,} | {when} | {of['wall_ms']:.0f} "
+                f"| {case.where} | {results['occupancies']:,} | {when} | {of['wall_ms']:.0f} "
                 f"| {of['cpu_ms']:.0f} | {of['service_ms']:.0f} | {of['worst_ms']:.0f} | {met} |"
             )
     yield ""
@@ -153,7 +153,7 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
     yield f"|---|{'---:|' * 10}"
     for policy in POLICIES:
         alike = _alike(made, world, trace, load, policy)
-        yield f"| {_named(policy)} | {_jct(alike, base)} |"
+        yield f"| {_policy_name(policy)} | {_jct(alike, base)} |"
     yield ""
     levels = list(base[0]["bytes_by_level"])
     yield (
@@ -164,7 +164,7 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
     for policy in POLICIES:
         alike = _alike(made, world, trace, load, policy)
         sent = [f"{mean(_sent(one, (level,)) for one in alike):.1f}" for level in levels]
-        yield f"| {_named(policy)} | {' | '.join(sent)} | {_waits(alike)} |"
+        yield f"| {_policy_name(policy)} | {' | '.join(sent)} | {_waits(alike)} |"
     yield from ("", words)
 
 
@@ -172,7 +172,7 @@ def _jct(alike: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) 
     cells = [_mean(alike, "average_jct_s", HOUR_S, 1, margin=True), _ratio(alike, base)]
     cells += [_mean(alike, *column) for column in (
         ("median_jct_s", HOUR_S, 1), ("p99_jct_s", HOUR_S, 0), ("large_jct_s", HOUR_S, 1),
-        ("average_slowdown", 1.0, 2), ("p99_slowdown", 1.0, 2), ("device_use", PERCENT, 0),
+        ("average_slowdown", 1.0, 2), ("p99_slowdown", 1.0, 2), ("device_utilization", PERCENT, 0),
         ("reserved_share", PERCENT, 1), ("rollbacks", 1.0, 0),
     )]  # fmt: skip
     return " | ".join(cells)
@@ -233,30 +233,30 @@ def _optimised(made: Made) -> Iterator[str]:
     yield ""
 
 
-def _foretold(made: Made) -> Iterator[str]:
+def _by_forecast(made: Made) -> Iterator[str]:
     yield FORECASTED
     yield (
         "| world | policy | forecasts | JCT h | of best-fit's % | slowdown | 99 % "
         "| out of memory | in use % |"
     )
     yield f"|---|---|---|{'---:|' * 6}"
-    for world, trace, load in FORETOLD:
+    for world, trace, load in FORECAST_SETTINGS:
         base = _alike(made, world, trace, load, "best-fit")
         for policy in (GANG, "packing:overcommit=2"):
             for forecast in FORECASTS:
                 alike = _alike(made, world, trace, load, policy, forecast)
                 yield (
-                    f"| {world} | {_named(policy)} | {forecast} "
+                    f"| {world} | {_policy_name(policy)} | {forecast} "
                     f"| {_mean(alike, 'average_jct_s', HOUR_S, 1, margin=True)} "
                     f"| {_ratio(alike, base)} | {_mean(alike, 'average_slowdown', 1.0, 2)} "
                     f"| {_mean(alike, 'p99_slowdown', 1.0, 2)} "
                     f"| {_mean(alike, 'overflows', 1.0, 1)} "
-                    f"| {_mean(alike, 'device_use', PERCENT, 0)} |"
+                    f"| {_mean(alike, 'device_utilization', PERCENT, 0)} |"
                 )
 
 
 def draw(made: Made, path: Path) -> None:
-    """JCT against bytes over the dear levels, as alpha : beta is swept."""
+    """Draw JCT against bytes over expensive levels, for a sweep of alpha : beta."""
     figure = Figure(figsize=(8, 4.8), dpi=100, layout="constrained")
     panel = figure.subplots()
     for near, marker in (("node", "o"), ("cluster", "s")):
@@ -277,7 +277,7 @@ def draw(made: Made, path: Path) -> None:
         panel.plot(
             mean(_sent(one, DEAR) for one in alike),
             mean(one["average_jct_s"] / HOUR_S for one in alike),
-            marker=marker, linestyle="", label=_named(policy),
+            marker=marker, linestyle="", label=_policy_name(policy),
         )  # fmt: skip
     panel.set(
         title="alpha : beta swept (Gavel's V100, ITP 2, load 1.1; means over seeds)",
@@ -300,7 +300,7 @@ def _sent(one: Mapping[str, Any], levels: Sequence[str]) -> float:
 
 
 def _ratio(alike: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]]) -> str:
-    """Of average JCT, seed by seed."""
+    """Return the ratio of average JCTs, seed by seed."""
     ratios = [100 * one["average_jct_s"] / of["average_jct_s"]
               for one, of in zip(alike, base, strict=True)]  # fmt: skip
     middle, half = mean_with_margin(ratios)
@@ -314,5 +314,5 @@ def _mean(
     return f"{of_all:,.{digits}f}" + (f" ± {half:,.{digits}f}" if margin and half > 0 else "")
 
 
-def _named(policy: str) -> str:
+def _policy_name(policy: str) -> str:
     return NAMES.get(policy, policy)

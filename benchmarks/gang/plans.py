@@ -1,4 +1,4 @@
-"""The plans of benchmarks/gang: optimisers on drawn gangs, what they cost and take."""
+"""Plans of benchmarks/gang: cost and time of optimisers on drawn gangs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.schedulers.policies.gang.gang_enumeration import Enumeration
 from benchmarks.gang.annealing import Annealing
 from presage.schedulers.core.topology import Topology, Vertex
 from presage.schedulers.policies.gang.distances import Distances
+from presage.schedulers.policies.gang.gang_policy import OPTIMISERS
 from presage.schedulers.policies.gang.optimiser import Optimiser
-from presage.schedulers.policies.gang.policy import OPTIMISERS
 from presage.schedulers.policies.gang.problem import Plan, Problem, Reduce, Weights
 from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 
 NODE = 8
 GANGS = 30  # small ones
 SMALL_STEPS = 20_000
-STEPS = (500_000, 5_000_000)  # of annealing: the longer run says what the shorter one missed
+STEPS = (500_000, 5_000_000)  # of annealing: the longer run shows what the shorter one misses
 SIZES = ((64, 1024), (64, 600), (256, 1024), (8, 1024))  # members, free devices of 1,024
-BUSY = 0.6  # part of the devices where somebody is
+BUSY = 0.6  # fraction of the devices with jobs
 ROUNDS = 5
-LONG_S = 1.0  # what takes longer is timed once
+LONG_S = 1.0  # longer plans are timed once
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ SMALL = [Small(reduce, alike) for reduce in ("mean", "max") for alike in (True, 
 
 
 def tree(nodes: int, racks: int) -> Topology:
-    """Nodes of two sockets with two pairs each that NVLink joins, racks, and two spines if four."""
+    """Return nodes of two sockets with two NVLink pairs each, in racks; two spines for four."""
     size = nodes // racks
     of_racks = tuple(
         Vertex(f"r{r}", "rack", tuple(_node(n) for n in range(r * size, (r + 1) * size)))
@@ -79,10 +79,10 @@ def _node(number: int) -> Vertex:
     return Vertex(f"n{number}", "node", tuple(sockets))
 
 
-def drawn(
+def draw_problem(
     topology: Topology, members: int, free: int, reduce: Reduce, *, alike: bool, seed: int
 ) -> Problem:
-    """Some devices are free; somebody is on ``BUSY`` of them, and the degradation is Beta(1, 3)."""
+    """Return a problem: ``BUSY`` of the devices have jobs, with a degradation from Beta(1, 3)."""
     rng = np.random.default_rng(seed)
     rank = topology.depth_first.argsort()
     some = topology.depth_first[np.sort(rank[rng.choice(topology.devices, free, replace=False)])]
@@ -95,18 +95,18 @@ def drawn(
 
 
 def searches(*, alike: bool, steps: tuple[int, ...]) -> dict[str, Optimiser]:
-    """Who is compared, by name; annealing by its steps."""
+    """Return the compared searches by name; annealing by its steps."""
     found = {name: one for name, one in OPTIMISERS.items() if name != "tree" or alike}
     return found | {f"annealing, {count:,} steps": Annealing(count) for count in steps}
 
 
 def small(case: Small) -> dict[str, Any]:
-    """By optimiser: how far above the optimum, and CPU time, means; and how often it was found."""
+    """Return, by optimiser, mean excess over the optimum, CPU time, and how often it was found."""
     topology = tree(2, 2)
     above: dict[str, list[float]] = {}
     took: dict[str, list[float]] = {}
     for seed in range(GANGS):
-        problem = drawn(topology, 4, 8, case.reduce, alike=case.alike, seed=seed)
+        problem = draw_problem(topology, 4, 8, case.reduce, alike=case.alike, seed=seed)
         best = planned(problem, Enumeration(), seed).cost
         for name, one in searches(alike=case.alike, steps=(SMALL_STEPS,)).items():
             _, cost, took_ms = planned(problem, one, seed)
@@ -122,8 +122,8 @@ def small(case: Small) -> dict[str, Any]:
 
 
 def large(case: Large) -> dict[str, Any]:
-    """By optimiser: cost, its two terms, and CPU time; and a bound that nobody is below."""
-    problem = drawn(
+    """Return, by optimiser, cost, its two terms and CPU time; and a lower bound."""
+    problem = draw_problem(
         tree(128, 8), case.members, case.free, case.reduce, alike=case.alike, seed=1
     )  # fmt: skip
     found: dict[str, Any] = {}
@@ -140,14 +140,14 @@ def large(case: Large) -> dict[str, Any]:
 
 
 def bound(problem: Problem) -> float:
-    """The optimum if each device did the harm of whichever member does least there."""
+    """Return the optimum if each device had the degradation of its least affected member."""
     least = np.broadcast_to(problem.degradation.min(axis=0), problem.degradation.shape)
     relaxed = Problem(least, problem.distances, problem.weights)
     return planned(relaxed, TreeOptimum(), 0).cost
 
 
 class Planned(NamedTuple):
-    """A plan, what it costs, and milliseconds of the processor that it took."""
+    """Plan with its cost and processor time in milliseconds."""
 
     plan: Plan
     cost: float
@@ -155,7 +155,7 @@ class Planned(NamedTuple):
 
 
 def planned(problem: Problem, optimiser: Optimiser, seed: int) -> Planned:
-    """By an optimiser that draws by a seed."""
+    """Return the plan of an optimiser with a seed."""
     rng = np.random.default_rng(seed)
     begin_s = time.process_time()
     plan = optimiser.plan(problem, rng)

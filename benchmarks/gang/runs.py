@@ -27,7 +27,7 @@ from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
@@ -45,7 +45,7 @@ from presage.serving.predictor.predictor import Predictor
 SHIPPED = Path("data/pretrained/release")
 GIB = 2**30
 QUARTERS = 4  # users request whole ones of a device
-LARGE = 8  # devices of gangs of which more is told
+LARGE = 8  # least devices of gangs with figures of their own
 SEEDS = range(5)
 LOADS = (0.7, 1.1)  # devices asked for over devices there
 RACKS = 4
@@ -66,11 +66,11 @@ ONE = ("gavel", "ITP 2", 1.1)  # where weights are swept, and optimisers and for
 RATIOS = ((0, 1), (1, 8), (1, 3), (1, 1), (3, 1), (8, 1), (1, 0))  # alpha, beta
 OPTIMISERS = ("tree", "frog-leaping", "as-published", "greedy")
 FORECASTS = ("oracle", "table", "shipped", "none")
-FORETOLD = [ONE, ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1)]
+FORECAST_SETTINGS = [ONE, ("lucid", "ITP 2", 1.1), ("own", "vc_0e4a51", 1.1)]
 
 
 class World(NamedTuple):
-    """What was measured of jobs, and of which device."""
+    """Measurements of jobs on a kind of device."""
 
     kind: str
     memory_bytes: int
@@ -91,14 +91,14 @@ class Run:
 
 @lru_cache
 def world(name: str, folder: Path) -> World:
-    """A folder's measurements; what was not measured of memory and utilization is foretold."""
+    """Return a folder's measurements; missing memory and utilization are predicted."""
     kind, measured = KINDS[name], read_measurements(folder)
     devices = {device.kind: device for device in read_campaign(folder).devices.values()}
     memory_bytes = find_device(kind, devices).memory_bytes
     models = measured.models_on(kind)
     jobs = [Job(model, 0.0, features=measured.features[model], iterations=1) for model in models]
-    told = Predicted(_shipped(), risk=0.5).predictions([(job, kind) for job in jobs])
-    known = [one for one in told if one is not None]
+    predictions = Predicted(_shipped(), risk=0.5).predictions([(job, kind) for job in jobs])
+    known = [one for one in predictions if one is not None]
     busy = {
         (m, kind): o.compute_milli / FULL_DEVICE_MILLI for m, o in zip(models, known, strict=True)
     }
@@ -120,29 +120,29 @@ def _shipped() -> Predictor:
 
 
 def swept(near: str, alpha: float, beta: float) -> str:
-    """The policy with such weights, by a name that is the same for equal ones."""
+    """Return the policy with these weights, by a name that is equal for equal ratios."""
     weights = "".join(f":{name}={value}" for name, value in (("alpha", alpha), ("beta", beta))
                       if value != 1)  # fmt: skip
     return (GANG if near == "node" else ANYWHERE) + weights
 
 
 def by_optimiser(name: str) -> str:
-    """The policy that goes anywhere, with such an optimiser."""
+    """Return the policy that places gangs anywhere, with this optimiser."""
     return ANYWHERE if name == "tree" else f"{ANYWHERE}:optimiser={name}"
 
 
 def runs() -> list[Run]:
-    """All, each once."""
-    asked = [(*setting, policy, "oracle") for setting in SETTINGS for policy in POLICIES]
-    asked += [(*ONE, swept(near, *ratio), "oracle")
+    """Return all runs, each once."""
+    settings = [(*setting, policy, "oracle") for setting in SETTINGS for policy in POLICIES]
+    settings += [(*ONE, swept(near, *ratio), "oracle")
               for near in ("node", "cluster") for ratio in RATIOS]  # fmt: skip
-    asked += [(*ONE, by_optimiser(name), "oracle") for name in OPTIMISERS]
-    asked += [(*setting, policy, forecast)
-              for setting in FORETOLD for policy in (GANG, "packing:overcommit=2")
+    settings += [(*ONE, by_optimiser(name), "oracle") for name in OPTIMISERS]
+    settings += [(*setting, policy, forecast)
+              for setting in FORECAST_SETTINGS for policy in (GANG, "packing:overcommit=2")
               for forecast in FORECASTS]  # fmt: skip
     return [
         Run(of, trace, load, policy, seed, forecast)
-        for of, trace, load, policy, forecast in dict.fromkeys(asked)
+        for of, trace, load, policy, forecast in dict.fromkeys(settings)
         for seed in SEEDS
     ]
 
@@ -153,7 +153,7 @@ def simulate_on(folders: Mapping[str, Path], run: Run) -> dict[str, Any]:
 
 
 def simulated(run: Run, folder: Path) -> dict[str, Any]:
-    """What a schedule was worth."""
+    """Return the metrics of a simulated schedule."""
     of = world(run.world, folder)
     nodes = NODES[run.trace]
     cluster = Cluster(
@@ -183,12 +183,12 @@ def simulated(run: Run, folder: Path) -> dict[str, Any]:
 
 
 def cut(trace: Trace) -> Trace:
-    """The first jobs."""
+    """Return the first jobs."""
     return replace(trace, jobs=trace.jobs[:FIRST])
 
 
 def _requested(job: Job, of: World) -> Job:
-    """With what its user requests of a device: what it needs, in whole quarters."""
+    """Return the job with a request of what it needs, in quarters of a device."""
     on = job.model, of.kind
     compute = math.ceil(QUARTERS * of.measurements.busy[on])
     memory = math.ceil(QUARTERS * of.measurements.memory_bytes[on] / of.memory_bytes)
@@ -200,7 +200,7 @@ def _requested(job: Job, of: World) -> Job:
 
 
 def _of_gangs(done: Simulation) -> dict[str, Any]:
-    """Of large gangs, how long they took and waited, and of reservations."""
+    """Return times of large gangs, and figures of reservations."""
     ended = [one for one in done.results if one.phase is Phase.FINISHED]
     slowdown = [one.status.attained_s / one.job.gpus / one.solo_s for one in ended]
     large = [one for one in ended if one.job.gpus >= LARGE]
@@ -223,7 +223,7 @@ def _of_gangs(done: Simulation) -> dict[str, Any]:
 
 
 def bypasses(ended: Sequence[JobResult], gangs: Sequence[JobResult]) -> list[int]:
-    """Of each gang, how many jobs came later and were started earlier."""
+    """Return, for each gang, the number of later jobs that started earlier."""
     submit_s = np.array([one.job.submit_s for one in ended])
     start_s = np.array([one.first_start_s for one in ended], dtype=float)
     return [
@@ -232,7 +232,7 @@ def bypasses(ended: Sequence[JobResult], gangs: Sequence[JobResult]) -> list[int
 
 
 def reserved_s(entries: Sequence[Entry]) -> float:
-    """Device-seconds that devices were kept by gangs that did not run."""
+    """Return the device-seconds that gangs held without running."""
     since: dict[str, tuple[float, int]] = {}
     total_s = 0.0
     for now_s, what, job_id, more in entries:
@@ -282,7 +282,7 @@ STREAMS = [
 
 
 def streamed(one: Stream) -> dict[str, float]:
-    """How long the gang waits."""
+    """Return how long the gang waits."""
     draw = random.Random(one.seed)
     devices = STREAM_NODES * NODE
     now_s, jobs, duration_s = 0.0, [], {}

@@ -237,5 +237,5 @@ together is put together.
 
 
 def of_setting(world: str, trace: str, load: float) -> tuple[str, str]:
-    """Title, and what its tables say."""
+    """Return title and introduction of a setting."""
     return f"{_TITLES[world]}, {trace}, load {load:g}", _WORDS[world, trace, load]

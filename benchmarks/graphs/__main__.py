@@ -28,7 +28,7 @@ WITHIN, ROUNDING = 0.02, 0.005  # timm's table has two digits after the point
 
 
 def timm_section(results: Path) -> list[str]:
-    """Markdown of the comparison with timm's table, or why there is none."""
+    """Return Markdown of the comparison with timm's table, or why there is none."""
     title = ["## Multiply-adds of timm's models", ""]
     if not (DATASETS / "timm").is_dir():
         return [*title, f"Skipped: {DATASETS}/timm is not there.", ""]
@@ -105,7 +105,7 @@ def _far_table(far: pd.DataFrame) -> list[str]:
 
 
 def counter_section() -> list[str]:
-    """Markdown of FLOPs of whole training steps against torch.utils.flop_counter."""
+    """Return Markdown of training steps' FLOPs against torch.utils.flop_counter."""
     found = [checks.against_torchs_counter(config) for config in checks.smallest_of_each_family()]
     lines = [
         "## FLOPs of a step against torch.utils.flop_counter",
@@ -127,7 +127,7 @@ def counter_section() -> list[str]:
 
 
 def onnx_section() -> list[str]:
-    """Markdown of a module's graph from its exported file against its trace."""
+    """Return Markdown of a module's graph from its exported file against its trace."""
     found = [checks.against_onnx(config) for config in checks.smallest_of_each_family()]
     names = list(next(row for row in found if "error" not in row))[2:]
     lines = [
@@ -166,7 +166,7 @@ CANNOT_AGREE = [
 
 
 def seven_billion_section() -> list[str]:
-    """Markdown of tracing seven billion parameters in a process of its own."""
+    """Return Markdown of tracing seven billion parameters in a process of its own."""
     found = checks.seven_billion()
     return [
         "## A decoder of seven billion parameters",

@@ -31,13 +31,13 @@ SEVEN_BILLION = {
 
 
 def smallest_of_each_family() -> Iterator[JobConfig]:
-    """The first configuration of every family of the zoo."""
+    """Return the first configuration of every family of the zoo."""
     for family in sorted(FAMILIES):
         yield next(config for config in all_configs() if config.family == family)
 
 
 def against_torchs_counter(config: JobConfig) -> dict[str, Any]:
-    """FLOPs of a step's products, ours and torch's, the latter as it is and with groups."""
+    """Return FLOPs of a step's products: ours, torch's, and torch's with groups."""
     with torch.device("meta"):
         step = build(config)
         graph = trace_step(step.run, step.modules, step.input_elements)
@@ -55,7 +55,7 @@ def against_torchs_counter(config: JobConfig) -> dict[str, Any]:
 
 
 def matrix_flops(graph: OpGraph, kinds: frozenset[str] = MATRIX_KINDS) -> int:
-    """FLOPs of a graph's operators of these kinds."""
+    """Return the FLOPs of a graph's operators of these kinds."""
     return sum(n.flops * n.count for n in graph.nodes if n.kind in kinds)
 
 
@@ -63,9 +63,9 @@ def _counter_that_knows_groups() -> FlopCounterMode:
     def gradients(
         grad: torch.Size, image: torch.Size, weight: torch.Size, *settings: Any, out_shape: Any
     ) -> int:
-        transposed, wanted = settings[4], settings[-1]
+        transposed, output_mask = settings[4], settings[-1]
         places = image if transposed else grad
-        return sum(wanted[:2]) * 2 * math.prod(places) * math.prod(weight[1:])
+        return sum(output_mask[:2]) * 2 * math.prod(places) * math.prod(weight[1:])
 
     mapping = {torch.ops.aten.convolution_backward: gradients}
     return FlopCounterMode(display=False, custom_mapping=mapping)
@@ -79,7 +79,7 @@ def _exported(module: Any, inputs: Any, path: Path, *, batch: int, optimize: boo
 
 
 def against_onnx(config: JobConfig) -> dict[str, Any]:
-    """Sums of a module's graph read from its exported file, over those of its trace."""
+    """Return sums of a module's graph from its exported file over those of its trace."""
     module, inputs = _module_and_inputs(config)
     batch = inputs[0].shape[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +113,7 @@ _SUMS = {
 
 
 def _module_and_inputs(config: JobConfig) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """A family's first module on the processor, and what it is called with."""
+    """Return a family's first module on the processor, and its inputs."""
     torch.manual_seed(0)
     step = build(config)
     module = step.modules[0]
@@ -127,7 +127,7 @@ def _module_and_inputs(config: JobConfig) -> tuple[nn.Module, tuple[torch.Tensor
 
 
 def _first_line(error: BaseException, folder: str) -> str:
-    """Of the innermost cause: the exporter wraps it in advice."""
+    """Return the first line of the innermost cause: the exporter wraps it in advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -135,7 +135,7 @@ def _first_line(error: BaseException, folder: str) -> str:
 
 
 def seven_billion() -> dict[str, float]:
-    """Seconds and peak resident memory of tracing it, in a process of its own."""
+    """Return seconds and peak resident memory of tracing it in a process of its own."""
     done = subprocess.run([sys.executable, __file__], check=True, stdout=subprocess.PIPE, text=True)
     answer: dict[str, float] = json.loads(done.stdout)
     return answer
@@ -159,7 +159,7 @@ def _trace_seven_billion() -> None:
 
 
 def _peak_resident_bytes() -> int:
-    """Of this process alone: getrusage's maximum remembers the parent's, through exec."""
+    """Return this process's peak; getrusage's maximum includes the parent's through exec."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 

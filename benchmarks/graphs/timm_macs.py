@@ -23,7 +23,7 @@ FVCORE_NORMS = {"batch_norm": 2, "layer_norm": 5, "group_norm": 5, "instance_nor
 
 
 def table(datasets: Path) -> pd.DataFrame:
-    """One row per model and image size that timm 1.0.31 has."""
+    """Return one row for each model and image size in timm 1.0.31."""
     rows = pd.read_parquet(datasets / "timm" / "timm_step_time.parquet")
     rows = rows[rows["buildable_timm_1_0_31"] & rows["gmacs"].notna()]
     columns = ["model", "img_size", "gmacs", "param_count_m"]
@@ -31,20 +31,20 @@ def table(datasets: Path) -> pd.DataFrame:
 
 
 def inference_graph(model: str, img_size: int) -> OpGraph:
-    """Graph of one image, on the meta device."""
+    """Return the graph of one image, on the meta device."""
     module, images = build(model, img_size, 1)
     return trace_module(module.eval(), images, training=False)
 
 
 def unseen_gmacs(model: str, img_size: int) -> float:
-    """What fvcore has no rule for: fused attention and recurrent layers, 10**9 multiply-adds."""
+    """Return multiply-adds that fvcore does not count: fused attention, recurrent (10**9)."""
     graph = inference_graph(model, img_size)
     unseen = (n.flops * n.count for n in graph.nodes if n.kind in ("Attention", "Recurrent"))
     return sum(unseen) / 2e9
 
 
 def counted(graph: OpGraph) -> dict[str, float]:
-    """Multiply-adds in units of 10**9, and what fvcore's convention adds to them."""
+    """Return multiply-adds in units of 10**9, and what fvcore's convention adds to them."""
     matrix = sum(n.flops * n.count for n in graph.nodes if n.kind in MATRIX_KINDS) / 2
     norms = sum(
         per_element * n.output_elements * n.count
@@ -60,7 +60,7 @@ def counted(graph: OpGraph) -> dict[str, float]:
 
 
 def measure(rows: pd.DataFrame, results: Path) -> pd.DataFrame:
-    """Counts of every row; those that ``results`` (JSON lines) holds are not made again."""
+    """Return counts of every row; rows in ``results`` (JSON lines) are not computed again."""
     done = {}
     if results.exists():
         found = [json.loads(line) for line in results.read_text().splitlines()]

@@ -1,23 +1,22 @@
-"""Sharing for real, on two cores of this machine, written to docs/benchmarks/live_sharing.md.
+"""Live sharing on two cores of this machine, written to docs/benchmarks/live_sharing.md.
 
-Run ``python -m benchmarks.live_sharing`` on a machine where nothing else runs; it takes about 80
-minutes. A controller and two agents with a core each, and 20 training jobs of the zoo that wait for
-their samples for a part of the time (examples/cluster_job.py), six of them latency-sensitive.
+Run ``python -m benchmarks.live_sharing`` on an otherwise idle machine; it takes about 80 minutes. A
+controller and two agents with a core each run 20 training jobs of the zoo that wait for their
+samples for a part of the time (examples/cluster_job.py); six jobs are latency-sensitive.
 
-First every kind of job runs alone on a core, four times, and in between every two kinds together
-on one, through the same cluster: what is measured of them then is the forecast, and the simulator's
-truth. A short one of each runs to its end: what that takes beside its steps is its setup. Then the
-same submissions are run under each policy, and simulated. Every outcome is kept in ``--output``,
-and not made again; to repeat a run, repeat all: what is measured between two is of both.
+First every kind of job runs solo on a core, four times, and in between every two kinds are
+co-located, through the same cluster. These measurements are the forecasts and the simulator's
+ground truth. A short job of each kind runs to its end: its time minus its steps is the setup. Then
+the same submissions are run under each policy and simulated. Outcomes are stored in ``--output``
+and not computed again; to repeat a run, repeat all, since measurements between two runs serve both.
 
-A machine that others share is now faster and now slower. So all kinds run alone again after each
-policy: in the simulator jobs take as much longer as steps then did, before and after. What two do
-to each other is put to the mean speed likewise. How long a job takes at most is foretold by the
-slowest of the four times.
+The speed of a shared machine varies. Therefore all kinds run solo again after each policy, and the
+simulator scales run times by the speed before and after. Mutual slowdowns are scaled to the mean
+speed likewise. The upper bound of a run time follows from the slowest of the four solo runs.
 
-What two do to each other at equal weights says little of a latency-sensitive job, whose weight
-counts tenfold: so in the end pairs of one and a best-effort job are measured, too. What that takes
-away of the slowdown at equal weights, and what it does not, is the simulator's truth for all pairs.
+Mutual slowdowns at equal weights do not apply to latency-sensitive jobs, whose weight counts
+tenfold. Therefore pairs of a latency-sensitive and a best-effort job are measured at the end, too.
+The ratio of both slowdowns is the simulator's ground truth for all pairs.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from typing import Any, NamedTuple
 from benchmarks.live_sharing.page import page
 from presage.errors import ServiceError
 from presage.pipelines.importers.imported import Imported, Origin
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.running.work import colocation_id
-from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import parse
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.forecasters.forecast_table import Table
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
@@ -61,12 +60,12 @@ NODE_GIB = 4.0
 JOB = str(Path(__file__).parents[2] / "examples/cluster_job.py")
 SEED, JOBS, URGENT, EVERY_S = 1, 20, 6, 17.0
 SHORTEST_S, LONGEST_S = 25.0, 75.0
-ROUNDS, ALONE_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
+ROUNDS, SOLO_S, TOGETHER_S = 3, 20.0, 25.0  # how often and how long kinds of jobs are measured
 SHORT = 60  # iterations of those that run to their end
 
 
 class Kind(NamedTuple):
-    """How long a step waits for its samples; what a user requests who knows it about."""
+    """Kind of job: waiting time of a step, and the user's request."""
 
     input_wait_s: float
     request_milli: int
@@ -91,7 +90,7 @@ HELD = ("sharing", "sharing, never looked at")  # run with quotas, too
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that is submitted some seconds after the first."""
+    """Job that is submitted some seconds after the first."""
 
     job_id: str
     after_s: float
@@ -110,86 +109,86 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    rounds, together = [_kept(output / "alone-0.json", lambda: measured_alone(output))], []
+    rounds, together = [_cached(output / "alone-0.json", lambda: measure_solo(output))], []
     for i in range(ROUNDS):
         pairs = list(combinations_with_replacement(sorted(KINDS), 2))[i::ROUNDS]
         together.append(
-            _kept(
+            _cached(
                 output / f"together-{i}.json", lambda pairs=pairs: measured_together(output, pairs)
             )
         )
-        rounds.append(_kept(output / f"alone-{i + 1}.json", lambda: measured_alone(output)))
-    alone = of_rounds(rounds)
+        rounds.append(_cached(output / f"alone-{i + 1}.json", lambda: measure_solo(output)))
+    solo = of_rounds(rounds)
     at_mean_speed = [
         (kinds, [step_s / slower for step_s in steps_s])
         for i, part in enumerate(together)
-        for slower in [_slower(alone, rounds[i : i + 2])]
+        for slower in [_slower(solo, rounds[i : i + 2])]
         for kinds, steps_s in part
     ]
     tables = output / "tables"
-    write_tables(alone, at_mean_speed, tables)
-    jobs = submissions(alone)
+    write_tables(solo, at_mean_speed, tables)
+    jobs = submissions(solo)
     live, slower, held = {}, {}, {}
     for name, policy in POLICIES.items():
-        live[name] = _kept(
+        live[name] = _cached(
             output / f"{name}.json", lambda policy=policy: lived(policy, jobs, tables, output)
         )
-        rounds.append(_kept(output / f"alone after {name}.json", lambda: measured_alone(output)))
-        slower[name] = _slower(alone, rounds[-2:])
+        rounds.append(_cached(output / f"alone after {name}.json", lambda: measure_solo(output)))
+        slower[name] = _slower(solo, rounds[-2:])
     for name in HELD:
-        held[name] = _kept(
+        held[name] = _cached(
             output / f"{name}, held.json",
             lambda name=name: lived(POLICIES[name], jobs, tables, output, "--hard-shares"),
         )
-    urgent = _urgent(alone, at_mean_speed, output)
+    urgent = _urgent(solo, at_mean_speed, output)
     simulated, divided = (
         {
-            name: simulate(policy, jobs, alone, tables, slower[name], undivided)
+            name: simulate(policy, jobs, solo, tables, slower[name], undivided)
             for name, policy in POLICIES.items()
         }
         for undivided in (undivided_part(*urgent), 0.0)
     )
     PAGE.write_text(
-        "\n".join(page(alone, at_mean_speed, urgent, jobs, live, simulated, divided, held)) + "\n"
+        "\n".join(page(solo, at_mean_speed, urgent, jobs, live, simulated, divided, held)) + "\n"
     )
 
 
 def _urgent(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     output: Path,
 ) -> tuple[float, float]:
-    """How much slower latency-sensitive jobs are beside best-effort ones, and at equal weights.
+    """Return slowdowns of latency-sensitive jobs co-located with best effort, and at equal weights.
 
-    In the mean of all pairs that `sharing` puts together; in parts of their steps alone.
+    Both are means over all pairs that `sharing` co-locates, as fractions of solo step times.
     """
     pairs = [
         (one, other)
-        for one in sorted(alone)
-        for other in sorted(alone)
-        if alone[one]["busy"] + alone[other]["busy"] <= 1.0
+        for one in sorted(solo)
+        for other in sorted(solo)
+        if solo[one]["busy"] + solo[other]["busy"] <= 1.0
     ]
-    before = _kept(output / "alone before urgent.json", lambda: measured_alone(output))
-    rows = _kept(output / "urgent.json", lambda: measured_together(output, pairs, urgent=True))
-    after = _kept(output / "alone after urgent.json", lambda: measured_alone(output))
-    slower = _slower(alone, [before, after])
+    before = _cached(output / "alone before urgent.json", lambda: measure_solo(output))
+    rows = _cached(output / "urgent.json", lambda: measured_together(output, pairs, urgent=True))
+    after = _cached(output / "alone after urgent.json", lambda: measure_solo(output))
+    slower = _slower(solo, [before, after])
     equal: dict[tuple[str, str], list[float]] = {}
     for kinds, steps_s in together:
         for (one, other), step_s in zip((kinds, kinds[::-1]), steps_s, strict=True):
-            equal.setdefault((one, other), []).append(step_s / alone[one]["step_s"] - 1)
-    tenfold = [steps_s[0] / slower / alone[one]["step_s"] - 1 for (one, _), steps_s in rows]
+            equal.setdefault((one, other), []).append(step_s / solo[one]["step_s"] - 1)
+    tenfold = [steps_s[0] / slower / solo[one]["step_s"] - 1 for (one, _), steps_s in rows]
     return statistics.mean(tenfold), statistics.mean(
         statistics.mean(equal[one, other]) for (one, other), _ in rows
     )
 
 
 def undivided_part(tenfold: float, equal: float) -> float:
-    """Of what two do to each other, what weights of ten to one leave, beyond what they should."""
+    """Return the part of a mutual slowdown that weights of ten to one do not change."""
     divided = 2 / (URGENT_WEIGHT + 1)
     return min(1.0, max(0.0, (tenfold / equal - divided) / (1.0 - divided)))
 
 
-def _kept(path: Path, make: Any) -> Any:
+def _cached(path: Path, make: Any) -> Any:
     if not path.is_file():
         made = make()
         path.write_text(json.dumps(made, indent=1))
@@ -197,7 +196,7 @@ def _kept(path: Path, make: Any) -> Any:
 
 
 def of_rounds(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Every kind of job as it was in the mean, but its longest steps and its largest memory."""
+    """Return each kind of job: means, but its longest steps and its largest memory."""
     found = {}
     for kind in sorted(KINDS):
         of = [one[kind] for one in rounds]
@@ -211,33 +210,33 @@ def of_rounds(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, 
 
 
 def _slower(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     rounds: Sequence[Mapping[str, Mapping[str, float]]],
 ) -> float:
-    """How many times as long steps took in some rounds, in the mean of all kinds."""
+    """Return the factor by which steps took longer in some rounds, averaged over kinds."""
     return statistics.mean(
-        one[kind]["step_s"] / alone[kind]["step_s"] for one in rounds for kind in alone
+        one[kind]["step_s"] / solo[kind]["step_s"] for one in rounds for kind in solo
     )
 
 
-def submissions(alone: Mapping[str, Mapping[str, float]]) -> list[Submission]:
-    """The same each time: kinds in turn, lengths drawn by a seed."""
+def submissions(solo: Mapping[str, Mapping[str, float]]) -> list[Submission]:
+    """Return the same jobs each time: kinds in turn, lengths drawn by a seed."""
     draw = random.Random(SEED)
-    names = sorted(alone)
+    names = sorted(solo)
     urgent = set(draw.sample(range(JOBS), URGENT))
     at_s = 0.0
     found = []
     for number in range(JOBS):
         kind = names[number % len(names)]
         length_s = draw.uniform(SHORTEST_S, LONGEST_S)
-        iterations = max(10, round(length_s / alone[kind]["step_s"]))
+        iterations = max(10, round(length_s / solo[kind]["step_s"]))
         found.append(Submission(f"job-{number:02}", at_s, kind, iterations, number in urgent))
         at_s += draw.expovariate(1 / EVERY_S)
     return found
 
 
 class Sample(NamedTuple):
-    """What the cluster says of a running job at a time."""
+    """Status of a running job at a time."""
 
     at_s: float
     steps: float
@@ -247,7 +246,7 @@ class Sample(NamedTuple):
 
 @contextmanager
 def cluster(folder: Path, policy: str, forecast: str, *more: str) -> Iterator[ClusterClient]:
-    """A controller and agents of their own, and what a client asks them by."""
+    """Run a controller and agents; yield a client."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [
@@ -285,29 +284,29 @@ def _job(name: str, kind: str, iterations: int, **more: Any) -> pb.Job:
         model=kind,
         iterations=iterations,
         environment={"OMP_NUM_THREADS": "1"},
-        checkpoint_every_s=20.0,
+        checkpoint_interval_s=20.0,
         **more,
     )
 
 
-def measured_alone(output: Path) -> dict[str, dict[str, float]]:
-    """Of each kind of job: its step, its setup, its start, how busy and how large it is.
+def measure_solo(output: Path) -> dict[str, dict[str, float]]:
+    """Return step, setup, start, utilization and memory of each kind of job.
 
     Two kinds are measured at a time, each on a core of its own: later the other is busy, too.
     """
     kinds, found = sorted(KINDS), {}
-    with cluster(output / "alone", "best-fit", "none") as client:
+    with cluster(output / "solo", "best-fit", "none") as client:
         for pair in zip(kinds[::2], kinds[1::2], strict=True):
-            found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, ALONE_S)), strict=True)
-            for kind, row in zip(pair, _whole(client, pair), strict=True):
+            found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, SOLO_S)), strict=True)
+            for kind, row in zip(pair, _run_short_jobs(client, pair), strict=True):
                 took_s = row.ended_unix_s - row.started_unix_s
                 found[kind]["setup_s"] = max(0.0, took_s - SHORT * found[kind]["step_s"])
                 found[kind]["start_s"] = row.started_unix_s - row.submitted_unix_s
     return found
 
 
-def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
-    """Short jobs of these kinds, at once, each with a core, from their beginning to their end."""
+def _run_short_jobs(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
+    """Run short jobs of these kinds at once, each on a core, from start to end."""
     names = [f"short-{kind.replace('/', '-')}" for kind in kinds]
     client.submit(
         [
@@ -323,7 +322,7 @@ def _whole(client: ClusterClient, kinds: Sequence[str]) -> list[pb.JobStatus]:
 def measured_together(
     output: Path, pairs: Sequence[tuple[str, str]], *, urgent: bool = False
 ) -> list[tuple[tuple[str, str], tuple[float, float]]]:
-    """Of two kinds on one core, with equal shares: their steps, in seconds.
+    """Return the step times of two kinds on one core with equal shares, in seconds.
 
     Two such pairs are measured at a time. The first of each may be latency-sensitive.
     """
@@ -342,7 +341,7 @@ def measured_together(
 def _watched(
     client: ClusterClient, kinds: Sequence[str], milli: int, for_s: float, *, urgent: bool = False
 ) -> list[list[Sample]]:
-    """A job of each kind at once, from when all of them have made a step on.
+    """Yield samples of a job of each kind, once all of them have made a step.
 
     Every other one may be latency-sensitive, from the first on.
     """
@@ -377,7 +376,7 @@ def _sample(client: ClusterClient, names: Sequence[str]) -> list[Sample]:
 
 
 def _of_samples(samples: Sequence[Sample]) -> dict[str, float]:
-    """Between the first look at which steps were done and the last."""
+    """Return figures between the first and the last sample with steps."""
     first, last = samples[len(samples) // 5], samples[-1]
     step_s = (last.at_s - first.at_s) / (last.steps - first.steps)
     parts = [
@@ -394,13 +393,13 @@ def _of_samples(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def write_tables(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     target: Path,
 ) -> None:
-    """What was measured, as a campaign's tables."""
+    """Write the measurements as a campaign's tables."""
     made = Imported(Origin("live", "this machine", "none"))
-    for kind, of in alone.items():
+    for kind, of in solo.items():
         config = parse(kind)
         made.job(
             kind, graph=trace(config), name=config.model, family=config.family,
@@ -416,7 +415,7 @@ def write_tables(
             {
                 "job_id": kind,
                 "step_time_median_s": step_s,
-                "solo_step_time_s": alone[kind]["step_s"],
+                "solo_step_time_s": solo[kind]["step_s"],
             }
             for kind, step_s in zip(kinds, steps_s, strict=True)
         ]
@@ -427,7 +426,7 @@ def write_tables(
 def lived(
     policy: str, jobs: Sequence[Submission], tables: Path, output: Path, *more: str
 ) -> dict[str, Any]:
-    """What became of the jobs."""
+    """Return the outcome of each job."""
     folder = output / "state" / policy.replace(":", "_")
     with cluster(folder, policy, str(tables), *more) as client:
         began_s = time.monotonic()
@@ -448,7 +447,7 @@ def lived(
 
 
 def _outcome(row: pb.JobStatus) -> dict[str, Any]:
-    promised = row.told[0].promised_s if row.told else float("inf")
+    promised = row.predictions[0].slo_s if row.predictions else float("inf")
     ran_s = row.ended_unix_s - row.started_unix_s
     return {
         "phase": pb.Phase.Name(row.phase),
@@ -465,12 +464,12 @@ def _outcome(row: pb.JobStatus) -> dict[str, Any]:
 def simulate(
     policy: str,
     jobs: Sequence[Submission],
-    alone: Mapping[str, Any],
+    solo: Mapping[str, Any],
     tables: Path,
     slower: float,
     undivided: float,
 ) -> dict[str, Any]:
-    """The same submissions in the simulator, with what was measured as truth.
+    """Simulate the same submissions with the measurements as ground truth.
 
     ``slower`` is how many times as long all of it takes as when it was measured, ``undivided`` what
     weights leave.
@@ -484,13 +483,13 @@ def simulate(
         Job(
             one.job_id, one.after_s, model=one.kind, iterations=one.iterations,
             latency_sensitive=one.urgent, compute_milli=KINDS[one.kind].request_milli,
-            checkpointing=Checkpointing(restart_s=slower * alone[one.kind]["setup_s"]),
+            checkpointing=Checkpointing(restart_s=slower * solo[one.kind]["setup_s"]),
         )
         for one in jobs
     ]  # fmt: skip
     duration_s = {
-        one.job_id: alone[one.kind]["start_s"]
-        + slower * (alone[one.kind]["setup_s"] + one.iterations * alone[one.kind]["step_s"])
+        one.job_id: solo[one.kind]["start_s"]
+        + slower * (solo[one.kind]["setup_s"] + one.iterations * solo[one.kind]["step_s"])
         for one in jobs
     }
     ground_truth = MeasuredTruth(
@@ -506,7 +505,7 @@ def simulate(
             one.job.job_id: (one.end_s - (one.first_start_s or 0.0)) / one.slo_s
             for one in done.results
         },
-        "late_share": metrics.late_share,
+        "slo_violation_rate": metrics.slo_violation_rate,
         "preemptions": metrics.preemptions,
     }
 

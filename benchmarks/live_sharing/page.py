@@ -9,7 +9,7 @@ from typing import Any
 
 
 def page(
-    alone: Mapping[str, Mapping[str, float]],
+    solo: Mapping[str, Mapping[str, float]],
     together: Sequence[tuple[Sequence[str], Sequence[float]]],
     urgent: tuple[float, float],
     jobs: Sequence[Any],
@@ -18,7 +18,7 @@ def page(
     divided: Mapping[str, Mapping[str, Any]],
     held: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> Iterator[str]:
-    """Lines of Markdown."""
+    """Return the page as lines of Markdown."""
     yield "# Sharing for real, on two cores"
     yield ""
     yield (
@@ -38,12 +38,12 @@ def page(
                 f"{of['start_s']:.1f} s", f"{of['busy']:.0%}",
                 f"{of['memory_bytes'] / 2**20:.0f} MiB",
             )
-            for kind, of in alone.items()
+            for kind, of in solo.items()
         ],
     )  # fmt: skip
     yield ""
     slower = [
-        step_s / alone[kind]["step_s"]
+        step_s / solo[kind]["step_s"]
         for kinds, steps_s in together
         for kind, step_s in zip(kinds, steps_s, strict=True)
     ]
@@ -107,15 +107,15 @@ def _row(
     simulated: Mapping[str, Any],
     divided: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    jct_s, told_s = _jct_s(live), mean(simulated["jct_s"].values())
+    jct_s, simulated_s = _jct_s(live), mean(simulated["jct_s"].values())
     urgent = {job: one for job, one in live.items() if one["urgent"]}
-    late = simulated["late_share"]
+    late = simulated["slo_violation_rate"]
     return (
         name,
         f"{simulated['slower'] - 1:+.1%}",
         f"{jct_s:.1f} s",
-        f"{told_s:.1f} s",
-        f"{told_s / jct_s - 1:+.1%}",
+        f"{simulated_s:.1f} s",
+        f"{simulated_s / jct_s - 1:+.1%}",
         f"{mean(divided['jct_s'].values()) / jct_s - 1:+.1%}",
         f"{mean(one['waited_s'] for one in live.values()):.1f} s",
         f"{sum(one['late'] for one in urgent.values())} of {len(urgent)}",

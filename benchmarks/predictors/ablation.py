@@ -1,4 +1,4 @@
-"""What each part of a step time's forecast is worth, written to docs/benchmarks/ablation.md.
+"""Contribution of each part of a step time's forecast, written to docs/benchmarks/ablation.md.
 
 Run ``python -m benchmarks.predictors.ablation data/.pretraining/features`` after `make pretrained`:
 a quarter of an hour on one core. Training steps of timm's models on an RTX 3090; five folds by
@@ -18,20 +18,20 @@ import pandas as pd
 from presage.features.columns.schema import COMMON, columns
 from presage.features.device.device_class import GPU
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.splits import FOLDS, job_folds
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/ablation.md")
 TARGET = QUANTITIES["step_time"]
@@ -45,7 +45,7 @@ _ROOFLINE = (
 
 @dataclass(frozen=True)
 class Variant:
-    """What a network reads and learns.
+    """Inputs and target of a network.
 
     ``before`` is what it goes on from; without ``adds_up`` shares are read, and no more.
     """
@@ -58,7 +58,7 @@ class Variant:
 
 
 def variants(before: ScalarStack) -> list[Variant]:
-    """Each with a part more than the one before it."""
+    """Return the variants; each adds a part to the one before it."""
     common = tuple(column.name for column in COMMON)
     blind = tuple(name for name in common if name not in _ROOFLINE)
     unaided = replace(TARGET, prior=None)
@@ -76,23 +76,23 @@ def variants(before: ScalarStack) -> list[Variant]:
 def errors(
     solo: pd.DataFrame, variant: Variant, folds: np.ndarray, rows: int | None, config: Config
 ) -> np.ndarray:
-    """Percentage error of every row, each by a network that saw so many rows of other folds."""
+    """Return percentage errors of all rows by networks trained on ``rows`` rows of other folds."""
     full = feature_matrix(solo, "full")
     x = transform_features(feature_matrix(solo, variant.feature_set), variant.feature_set)
     measured = solo[TARGET.column].to_numpy(np.float64)
     y = variant.target.to_learnt(measured, full)
-    inputs = inputs_of(variant.target.inputs, variant.feature_set)
-    inputs = inputs if variant.adds_up else replace(inputs, parts=())
+    inputs = select_inputs(variant.target.inputs, variant.feature_set)
+    inputs = inputs if variant.adds_up else replace(inputs, components=())
     median = np.empty(len(solo))
     for fold in range(FOLDS):
-        asked = folds == fold
-        seen = np.random.default_rng(fold).permutation(np.flatnonzero(~asked))[:rows]
+        held_out = folds == fold
+        seen = np.random.default_rng(fold).permutation(np.flatnonzero(~held_out))[:rows]
         settings = config(len(seen), variant)
         weights = np.ones((settings.ensemble, len(seen)))
         stack = fit_scalar(x[seen], y[seen], weights, inputs, settings, start=variant.before)
-        learnt = quantiles_of(stack, x[asked]).mean(axis=0)
-        forecast = variant.target.to_measured(learnt, full[asked])
-        median[asked] = forecast[:, LEVELS.index(0.5)]
+        predicted = predict_quantiles(stack, x[held_out]).mean(axis=0)
+        forecast = variant.target.to_measured(predicted, full[held_out])
+        median[held_out] = forecast[:, LEVELS.index(0.5)]
     return np.asarray(100 * np.abs(median / measured - 1))
 
 
@@ -103,28 +103,28 @@ class Config:
         self._settings, self._hidden = settings, hidden
 
     def __call__(self, rows: int, variant: Variant) -> FitConfig:
-        config = self._settings.of(rows, goes_on=variant.before is not None)
+        config = self._settings.select(rows, is_fine_tuning=variant.before is not None)
         return replace(config, ensemble=1, hidden=self._hidden or config.hidden)
 
 
 def taught_elsewhere(solo: pd.DataFrame, here: np.ndarray, settings: Settings) -> ScalarStack:
-    """One network of the GPUs' rows that are not of this table."""
+    """Return a network trained on the GPU rows that are not of this table."""
     others = solo[~here & (solo["device_class"] == GPU) & solo[TARGET.column].notna()]
     full = feature_matrix(others, "full")
     y = TARGET.to_learnt(others[TARGET.column].to_numpy(np.float64), full)
-    config = replace(settings.of(len(others), goes_on=False), ensemble=1)
+    config = replace(settings.select(len(others), is_fine_tuning=False), ensemble=1)
     return fit_scalar(
-        transform_features(full, "full"), y, np.ones((1, len(y))), inputs_of(TARGET.inputs, "full"),
-        config,
+        transform_features(full, "full"), y, np.ones((1, len(y))),
+        select_inputs(TARGET.inputs, "full"), config,
     )  # fmt: skip
 
 
-def shown(found: np.ndarray) -> str:
+def format_errors(found: np.ndarray) -> str:
     return f"{found.mean():.1f} / {np.median(found):.1f}"
 
 
 def main() -> None:
-    settle_torch()
+    make_torch_deterministic()
     settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     here = ((solo["device_kind"] == "rtx-3090") & (solo["full.trains"] == 1)).to_numpy(
@@ -154,7 +154,7 @@ def main() -> None:
         ]
         for variant in variants(before):
             sys.stderr.write(f"{split}: {variant.name}\n")
-            cells = [shown(errors(rows, variant, folds, n, Config(settings))) for n in ROWS]
+            cells = [format_errors(errors(rows, variant, folds, n, Config(settings))) for n in ROWS]
             lines.append(f"| {variant.name} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -168,10 +168,12 @@ def main() -> None:
         sys.stderr.write(f"{hidden} hidden units\n")
         config = Config(settings, hidden)
         cells = [
-            shown(errors(rows, served, job_folds(list(rows[column])), None, config))
+            format_errors(errors(rows, served, job_folds(list(rows[column])), None, config))
             for column in SPLITS
         ]
-        cells.append(shown(errors(rows, served, job_folds(list(rows["model"])), 300, config)))
+        cells.append(
+            format_errors(errors(rows, served, job_folds(list(rows["model"])), 300, config))
+        )
         lines.append(f"| {hidden} | {' | '.join(cells)} |")
     PAGE.write_text("\n".join(lines) + "\n")
 

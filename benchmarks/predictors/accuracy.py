@@ -1,7 +1,8 @@
 """Error of every predictor on the committed campaigns, written to docs/benchmarks/accuracy.md.
 
-Run ``python -m benchmarks.predictors.accuracy [CAMPAIGN_FOLDER...]``; some minutes on one core. The
-stages are those of dvc.yaml, on those campaigns alone, so the page does not depend on the machine.
+Run ``python -m benchmarks.predictors.accuracy [CAMPAIGN_FOLDER...]``; it takes some minutes on one
+core. The stages are those of dvc.yaml on only these campaigns, so the page does not depend on the
+machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.registry import solo_quantities
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
 
 PAGE = Path("docs/benchmarks/accuracy.md")
@@ -30,7 +31,7 @@ MODELS = {
 
 
 def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Metrics of campaigns, by way of every stage."""
+    """Return metrics of campaigns, computed by running every stage."""
     features, models = str(folder / "features"), folder / "models"
     featurize.main([*map(str, campaigns), "--target", features])
     for name in solo_quantities():
@@ -43,7 +44,7 @@ def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
 
 
 def table(metrics: dict[str, Any]) -> list[str]:
-    """Markdown rows: one per predictor, split and model."""
+    """Return Markdown rows: one for each predictor, split and model."""
     lines = [
         "| predictor | not seen in training | model | MAPE % | median % | within 10 % | MAE "
         "| 80 % interval covers | 90 % covers | 80 % width |",

@@ -1,8 +1,9 @@
-"""Releases that foretell jobs of which they learnt nothing: each without one half of the families.
+"""Cross-fitted releases: each is trained without one half of the job families.
 
-Run ``python -m benchmarks.predictors.cross_fitted TABLES TARGET``: of the tables of a source, as
-``presage import`` writes them, TARGET/0/release and TARGET/1/release learn from every other family,
-as an operator's retraining does, from the pretrained networks on. Takes about seven minutes each.
+Run ``python -m benchmarks.predictors.cross_fitted TABLES TARGET``. From the tables of a source, as
+``presage import`` writes them, TARGET/0/release and TARGET/1/release are each trained on every
+other family, starting from the pretrained networks like an operator's retraining. Each takes about
+seven minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from presage.features.quantities.registry import solo_quantities
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.features.tables import schemas as tables
 
 FOLDS = 2
@@ -24,7 +25,7 @@ OURS = ("data/profiles/cpu-2", "data/profiles/cpu-2-zoo")
 
 
 def fold_of(families: Sequence[str]) -> dict[str, int]:
-    """Of each family the release that has learnt nothing of it."""
+    """Return, for each family, the release that was not trained on it."""
     return {family: i % FOLDS for i, family in enumerate(sorted(set(families)))}
 
 
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def _write_without(fold: int, source: Path, target: Path) -> None:
-    """The tables of a source without the families of a fold, and whoever was beside them."""
+    """Write the tables of a source without a fold's families and jobs co-located with them."""
     data = {
         name: tables.read(table, source / f"{name}.parquet")
         for name, table in tables.CAMPAIGN_TABLES.items()
@@ -53,10 +54,10 @@ def _write_without(fold: int, source: Path, target: Path) -> None:
         data[name] = data[name].filter(pc.is_in(data[name]["job_id"], pa.array(known)))
     together = data["colocations"]
     out_of_domain = together.filter(pc.invert(pc.is_in(together["job_id"], pa.array(known))))
-    with_strangers = pc.is_in(
+    has_out_of_domain = pc.is_in(
         together["colocation_id"], out_of_domain["colocation_id"].combine_chunks()
     )
-    data["colocations"] = together.filter(pc.invert(with_strangers))
+    data["colocations"] = together.filter(pc.invert(has_out_of_domain))
     for name, table in tables.CAMPAIGN_TABLES.items():
         tables.write(table, data[name], target / f"{name}.parquet")
 

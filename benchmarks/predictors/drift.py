@@ -1,4 +1,4 @@
-"""How soon drift is noticed, and how often where there is none: the figures of decision 26.
+"""Delay and false alarms of drift detection: the figures of decision 26.
 
 Outcomes are drawn, not measured: an error of each job, which its 80 % interval covers four times in
 five, and a noise of each run. ``python -m benchmarks.predictors.drift`` takes about five minutes on
@@ -15,7 +15,7 @@ from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
-from presage.models.drift.drift_test import Drift, DriftPolicy, Judged
+from presage.models.drift.drift_test import DriftMonitor, DriftPolicy, JudgedQuantity
 
 EVERY = 10_000  # outcomes between two false alarms
 RUNS, MOST = 50, 2_000
@@ -25,10 +25,10 @@ DEVICES, FAMILIES = 4, 12
 
 def outcome(
     rng: random.Random, key: int, job: int, error: float, times: float, noise: float
-) -> Judged:
-    """A run of a job whose forecast is off by its own error."""
+) -> JudgedQuantity:
+    """Return a run of a job whose forecast is off by the job's own error."""
     within = 1.2816 * math.hypot(ERROR, noise)  # half of an 80 % interval
-    return Judged(
+    return JudgedQuantity(
         key=str(key), quantity="step_time_s", device_kind=f"gpu {job % DEVICES}",
         family=f"family {job % FAMILIES}", job=str(job), in_domain=True,
         measured=times * math.exp(error + rng.gauss(0, noise)),
@@ -43,8 +43,8 @@ def stream(
     slower_after: float = math.inf,
     jobs: float = math.inf,
     noise: float = NOISE,
-) -> Iterator[Judged]:
-    """Outcomes, of which a part ``again`` are of a job seen before; ``jobs`` at most."""
+) -> Iterator[JudgedQuantity]:
+    """Yield outcomes; a fraction ``again`` are of jobs seen before; ``jobs`` jobs at most."""
     errors: list[float] = []
     for key in range(sys.maxsize):
         if errors and (rng.random() < again or len(errors) >= jobs):
@@ -56,24 +56,24 @@ def stream(
 
 
 def false_alarms(again: float) -> int:
-    """In 20 runs of ``EVERY`` outcomes; after one the run goes on with nothing known."""
+    """Return false alarms in 20 runs of ``EVERY`` outcomes; after one the detector is reset."""
     alarms = 0
     for seed in range(20):
-        drift = Drift({}, DriftPolicy(EVERY))
+        drift = DriftMonitor({}, DriftPolicy(EVERY))
         for n, judged in zip(range(EVERY), stream(random.Random(seed), again=again), strict=False):
             # Three quantities of an outcome, as agents report them.
             drift.add([replace(judged, quantity=q) for q in ("step_time_s", "memory_bytes")])
             if n % 100 == 99 and any(row.drift for row in drift.rows()):
                 alarms += 1
-                drift = Drift({}, DriftPolicy(EVERY))
+                drift = DriftMonitor({}, DriftPolicy(EVERY))
     return alarms
 
 
 def delays(before: int, again: float, jobs: float, noise: float = NOISE) -> list[int]:
-    """Outcomes from the moment on that all jobs are slower until it is noticed anywhere."""
+    """Return the outcomes from the moment all jobs are slower until drift is detected anywhere."""
     found = []
     for seed in range(RUNS):
-        drift = Drift({}, DriftPolicy(EVERY))
+        drift = DriftMonitor({}, DriftPolicy(EVERY))
         drawn = stream(
             random.Random(seed), again=again, slower_after=before, jobs=jobs, noise=noise
         )
@@ -88,7 +88,7 @@ def delays(before: int, again: float, jobs: float, noise: float = NOISE) -> list
 
 
 def peers() -> dict[str, Callable[[], Any]]:
-    """Detectors of river, with the settings it comes with."""
+    """Return detectors of river with their default settings."""
     try:
         from river import drift
     except ModuleNotFoundError:
@@ -97,7 +97,7 @@ def peers() -> dict[str, Callable[[], Any]]:
 
 
 def peer_delays(make: Callable[[], Any], before: int) -> list[int]:
-    """As :func:`delays` of new jobs: told of each whether it missed its interval."""
+    """Return :func:`delays` for new jobs; detectors get whether each missed its interval."""
     found = []
     for seed in range(RUNS):
         detector, late = make(), MOST
@@ -114,7 +114,7 @@ def peer_delays(make: Callable[[], Any], before: int) -> list[int]:
 
 
 def peer_false_alarms(make: Callable[[], Any]) -> int:
-    """As :func:`false_alarms` of new jobs."""
+    """Return :func:`false_alarms` for new jobs."""
     alarms = 0
     for seed in range(20):
         detector = make()
@@ -125,11 +125,11 @@ def peer_false_alarms(make: Callable[[], Any]) -> int:
     return alarms
 
 
-def told(found: list[int]) -> str:
-    """Median and ninth decile, and how many were never noticed."""
+def summary(found: list[int]) -> str:
+    """Return the median and ninth decile, and the number of runs without a detection."""
     never = sum(late == MOST for late in found)
-    said = f"{median(found):.0f} ({quantiles(found, n=10)[-1]:.0f})"
-    return f"{said}, {never} of {RUNS} never in {MOST}" if never else said
+    text = f"{median(found):.0f} ({quantiles(found, n=10)[-1]:.0f})"
+    return f"{text}, {never} of {RUNS} never in {MOST}" if never else text
 
 
 def main() -> None:
@@ -141,14 +141,14 @@ def main() -> None:
         print(f"  {name}: {peer_false_alarms(make)}", flush=True)
     print(f"outcomes until jobs that are {SLOWER} times as slow are noticed: median (90 %)")
     for before in (0, 50, 1_000):
-        print(f"  new jobs, after {before}: {told(delays(before, 0.0, math.inf))}", flush=True)
+        print(f"  new jobs, after {before}: {summary(delays(before, 0.0, math.inf))}", flush=True)
         for name, make in peers().items():
-            print(f"    {name}: {told(peer_delays(make, before))}", flush=True)
+            print(f"    {name}: {summary(peer_delays(make, before))}", flush=True)
     for noise in (NOISE, NOISY):
         print(f"jobs seen before, whose runs differ by {noise:.0%}")
         for jobs, before in ((3, 33), (10, 110), (20, 40), (50, 1_500)):
-            said = told(delays(before, 0.0, jobs, noise))
-            print(f"  {jobs} jobs with {before / jobs:.0f} runs each before: {said}", flush=True)
+            text = summary(delays(before, 0.0, jobs, noise))
+            print(f"  {jobs} jobs with {before / jobs:.0f} runs each before: {text}", flush=True)
 
 
 if __name__ == "__main__":

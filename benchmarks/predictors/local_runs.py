@@ -1,4 +1,4 @@
-"""How much a few local runs improve on the release that comes with Presage.
+"""Improvement by a few local runs over the pretrained release.
 
 Run ``python -m benchmarks.predictors.local_runs data/.pretraining/features [LOCAL_CAMPAIGN]`` after
 `make pretrained`; writes docs/benchmarks/local_runs.md. Minutes on one core.
@@ -22,28 +22,28 @@ import pandas as pd
 
 from presage.features.device.device_class import GPU, PROCESSOR
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import QUANTITIES
-from presage.models.networks.ensemble import combined_array
+from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     ScalarStack,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.featurize import featurize
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/local_runs.md")
 COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]
 RUNS = (0, 10, 30, 100)
 LEAST_ROWS = 50  # of a GPU that is left out
 SEEDS = (0, 1, 2)
-ASKED = 30  # jobs of the local campaign that are asked about
+TEST_JOBS = 30  # jobs of the local campaign that are asked about
 WHAT = {"step_time": "step time", "memory": "memory", "compute_utilization": "utilization"}
 
 
@@ -61,7 +61,7 @@ class Rows:
 
 
 def rows_of(solo: pd.DataFrame, target: Quantity) -> Rows:
-    """Rows of which the target was measured."""
+    """Return the rows with a measured target."""
     solo = solo[solo[target.column].notna()]
     features = feature_matrix(solo, "full")
     y = target.to_learnt(solo[target.column].to_numpy(np.float64), features)
@@ -72,20 +72,20 @@ def fitted(
     rows: Rows, target: Quantity, config: FitConfig, start: ScalarStack | None = None
 ) -> ScalarStack:
     weights = np.ones((config.ensemble, len(rows.y)))
-    inputs = inputs_of(target.inputs, "full")
+    inputs = select_inputs(target.inputs, "full")
     return fit_scalar(rows.x, rows.y, weights, inputs, config, start=start)
 
 
 def errors(stack: ScalarStack, rows: Rows, target: Quantity) -> np.ndarray:
-    """Percentage error of each row's median."""
-    quantiles = combined_array(quantiles_of(stack, rows.x))
+    """Return the percentage error of each row's median."""
+    quantiles = combine_member_arrays(predict_quantiles(stack, rows.x))
     forecast = target.to_measured(quantiles, feature_matrix(rows.table, "full"))
     measured = rows.table[target.column].to_numpy(np.float64)
     return np.asarray(100 * np.abs(forecast[:, LEVELS.index(0.5)] / measured - 1))
 
 
 def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
-    """A line for each GPU left out of pre-training."""
+    """Return a line for each GPU left out of pre-training."""
     target = QUANTITIES["step_time"]
     every = rows_of(solo[solo["device_class"] == GPU], target)
     kinds = every.table["device_kind"]
@@ -98,39 +98,39 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
             continue
         here = (kinds == kind).to_numpy(bool)
         sys.stderr.write(f"{kind} left out\n")
-        config = settings.of(int((~here).sum()), goes_on=False)
+        config = settings.select(int((~here).sum()), is_fine_tuning=False)
         start = fitted(every.of(~here), target, config)
         found: dict[str, list[np.ndarray]] = {}
-        asked_rows = 0
+        test_rows = 0
         for seed in SEEDS:
-            asked, pool = halves(every.of(here), seed)
-            asked_rows = len(asked.y)
+            test, pool = halves(every.of(here), seed)
+            test_rows = len(test.y)
             for n in RUNS:
                 if n == 0:
-                    said = errors(start, asked, target)
+                    percent_errors = errors(start, test, target)
                 elif n > len(pool.y):
                     continue
                 else:
-                    fine = settings.of(n, goes_on=True)
-                    said = errors(
-                        fitted(pool.of(first(n, pool)), target, fine, start), asked, target
+                    fine = settings.select(n, is_fine_tuning=True)
+                    percent_errors = errors(
+                        fitted(pool.of(first(n, pool)), target, fine, start), test, target
                     )
-                found.setdefault(str(n), []).append(said)
+                found.setdefault(str(n), []).append(percent_errors)
             if len(pool.y) >= RUNS[-1]:
-                own = settings.of(RUNS[-1], goes_on=False)
-                alone = fitted(pool.of(first(RUNS[-1], pool)), target, own)
-                found.setdefault("alone", []).append(errors(alone, asked, target))
-        cells = [shown(found.get(name)) for name in (*map(str, RUNS), "alone")]
-        lines.append(f"| {kind} | {asked_rows} | " + " | ".join(cells) + " |")
+                own = settings.select(RUNS[-1], is_fine_tuning=False)
+                own_fit = fitted(pool.of(first(RUNS[-1], pool)), target, own)
+                found.setdefault("own_fit", []).append(errors(own_fit, test, target))
+        cells = [format_errors(found.get(name)) for name in (*map(str, RUNS), "own_fit")]
+        lines.append(f"| {kind} | {test_rows} | " + " | ".join(cells) + " |")
     return lines
 
 
 def halves(rows: Rows, seed: int) -> tuple[Rows, Rows]:
-    """Rows of half of the models, and the others in a random order."""
+    """Return rows of half of the models, and the others in a random order."""
     order = np.random.default_rng(seed)
     models = order.permutation(rows.table["model"].unique())
-    asked = rows.table["model"].isin(set(models[: len(models) // 2])).to_numpy(bool)
-    return rows.of(asked), rows.of(order.permutation(np.flatnonzero(~asked)))
+    test = rows.table["model"].isin(set(models[: len(models) // 2])).to_numpy(bool)
+    return rows.of(test), rows.of(order.permutation(np.flatnonzero(~test)))
 
 
 def first(n: int, rows: Rows) -> np.ndarray:
@@ -138,7 +138,7 @@ def first(n: int, rows: Rows) -> np.ndarray:
 
 
 def of_this_machine(local: Path, settings: Settings) -> list[str]:
-    """A line for each predictor: the committed campaigns, and so many local jobs."""
+    """Return a line for each predictor and number of local jobs."""
     with TemporaryDirectory() as folder:
         featurize([*COMMITTED, local], Path(folder))
         solo = pd.read_parquet(Path(folder) / "solo.parquet")
@@ -156,31 +156,31 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
         found: dict[int, list[np.ndarray]] = {n: [] for n in RUNS}
         for seed in SEEDS:
             order = np.random.default_rng(seed).permutation(mine)
-            asked, pool = every.of(order[:ASKED]), order[ASKED:]
+            test, pool = every.of(order[:TEST_JOBS]), order[TEST_JOBS:]
             # A job that is asked about may be in a committed campaign too: it is not learnt there.
-            known = ~every.table["job_id"].isin(asked.table["job_id"]).to_numpy(bool)
+            known = ~every.table["job_id"].isin(test.table["job_id"]).to_numpy(bool)
             base = others[known[others]]
             for n in RUNS:
                 if n > len(pool):
                     continue
                 rows = every.of(np.concatenate([base, pool[:n]]))
-                stack = fitted(rows, target, settings.of(len(rows.y), goes_on=False))
-                found[n].append(errors(stack, asked, target))
-        cells = " | ".join(shown(found[n]) for n in RUNS)
-        lines.append(f"| {name} | {ASKED} | {cells} |")
+                stack = fitted(rows, target, settings.select(len(rows.y), is_fine_tuning=False))
+                found[n].append(errors(stack, test, target))
+        cells = " | ".join(format_errors(found[n]) for n in RUNS)
+        lines.append(f"| {name} | {TEST_JOBS} | {cells} |")
     return lines
 
 
-def shown(said: Sequence[np.ndarray] | None) -> str:
-    """Mean and median percentage error, over all seeds."""
-    if not said:
+def format_errors(percent_errors: Sequence[np.ndarray] | None) -> str:
+    """Return mean and median percentage error, over all seeds."""
+    if not percent_errors:
         return "-"
-    every = np.concatenate(said)
+    every = np.concatenate(percent_errors)
     return f"{every.mean():.1f} / {np.median(every):.1f}"
 
 
 def main() -> None:
-    settle_torch()
+    make_torch_deterministic()
     settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     lines = [

@@ -1,4 +1,4 @@
-"""How far forecasts are off on public tables, written to docs/benchmarks/public_tables.md.
+"""Forecast errors on public tables, written to docs/benchmarks/public_tables.md.
 
 Run ``python -m benchmarks.predictors.public_tables DATASETS``, the folder of the sources' files
 (docs/importing.md): what ``presage benchmark`` says of each question, on two seeds, which deal the
@@ -24,13 +24,13 @@ from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import usable_cores
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_rows import Rows
+from presage.pipelines.benchmark.benchmark_run import run
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.files import read_tables
-from presage.pipelines.benchmark.rows import Rows
-from presage.pipelines.benchmark.run import run
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
-from presage.pipelines.stages.train import settle_torch
+from presage.pipelines.stages.train import make_torch_deterministic
 
 PAGE = Path("docs/benchmarks/public_tables.md")
 SEEDS = (0, 1)
@@ -54,7 +54,7 @@ TWIN = 1.1  # sizes of models that are nearly the same are within this ratio
 
 @dataclass(frozen=True)
 class Question:
-    """What is forecast, and what is left out; ``target`` is in the units of the page."""
+    """Target and left-out part of a benchmark; ``target`` is in the units of the page."""
 
     title: str
     task: str
@@ -92,8 +92,8 @@ QUESTIONS = (
 
 
 def ask(question: Question, datasets: Path, seed: int) -> dict[str, Any]:
-    """What ``presage benchmark --json`` prints."""
-    settle_torch()
+    """Return the output of ``presage benchmark --json``."""
+    make_torch_deterministic()
     with TemporaryDirectory() as scratch:
         train, test = (
             [_file(name, datasets, Path(scratch)) for name in names]
@@ -107,35 +107,35 @@ def ask(question: Question, datasets: Path, seed: int) -> dict[str, Any]:
 
 
 def near_twins(datasets: Path, seed: int) -> tuple[float, list[np.ndarray]]:
-    """Share of timm's rows of unseen models that have a near-twin in training; errors, in percent.
+    """Return the share of timm's rows of unseen models with a near-twin in training; errors in %.
 
     A near-twin is another model of the family whose FLOPs and live bytes of a sample, and
     parameters, are all within a tenth. The errors are of rows with one, and of rows without.
     """
-    settle_torch()
+    make_torch_deterministic()
     task = TASKS["train-step"]
     rows: Rows = task.rows(read_tables([datasets / name for name in TIMM], GraphCache()))
     rows = rows.take(np.isfinite(rows.measured))
     median = task.cross_forecast(rows, "model", seed=seed, progress=_silent).quantiles
     off = 100 * np.abs(median[:, LEVELS.index(0.5)] / rows.measured - 1)
-    twin = _has_twin(rows, split_folds(rows.who, "model", seed=seed))
+    twin = _has_twin(rows, split_folds(rows.metadata, "model", seed=seed))
     return float(twin.mean()), [off[twin], off[~twin]]
 
 
 def _has_twin(rows: Rows, folds: Folds) -> np.ndarray:
-    """Which rows have a near-twin among those of the other folds."""
+    """Return which rows have a near-twin among those of the other folds."""
     table = pd.DataFrame(matrix(rows.placements, "full"), columns=columns("full"))
     of_sample = table[["forward_flops", "peak_live_bytes"]].div(table["batch_size"], axis=0)
     sizes = np.log(np.column_stack([of_sample, table["parameters"]]))
     out = np.zeros(len(rows), dtype=bool)
-    for at in rows.who.groupby("family").indices.values():
+    for at in rows.metadata.groupby("family").indices.values():
         near = (np.abs(sizes[at][:, None] - sizes[at][None]) <= np.log(TWIN)).all(axis=-1)
         out[at] = (near & (folds[at][:, None] != folds[at][None])).any(axis=1)
     return out
 
 
 def _file(name: str, datasets: Path, scratch: Path) -> Path:
-    """A file of the datasets; of ParvaGPU's, processes up to two or from three on."""
+    """Return a file of the datasets; ParvaGPU's with up to two processes, or with more."""
     if not name.startswith("parvagpu/"):
         return datasets / name
     rows = pd.read_csv(datasets / "parvagpu/parvagpu_tidy.csv.gz")
@@ -153,7 +153,7 @@ def page(
     found: Mapping[Question, Sequence[Mapping[str, Any]]],
     twins: Sequence[tuple[float, list[np.ndarray]]],
 ) -> list[str]:
-    """The page's lines."""
+    """Return the page's lines."""
     lines = [
         "# How far forecasts are off on public tables",
         "",
@@ -219,25 +219,25 @@ def _off(figures: Mapping[str, float] | None) -> str:
 
 
 def _worst(slices: Mapping[str, Mapping[str, float]], most: int, *, covers: bool = False) -> str:
-    said = []
+    text = []
     for name, figures in list(slices.items())[:most]:
         text = f"{name} {figures['mape']:.1f} ({figures['rows']:.0f})"
         if covers:
             text += f", {figures['coverage']:.0f} / {figures['coverage_90']:.0f}"
-        said.append(text)
-    return "; ".join(said)
+        text.append(text)
+    return "; ".join(text)
 
 
 def main() -> None:
     datasets = Path(sys.argv[1])
     with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
-        asked = {
+        questions = {
             question: [pool.submit(ask, question, datasets, seed) for seed in SEEDS]
             for question in QUESTIONS
         }
         twins = [pool.submit(near_twins, datasets, seed) for seed in SEEDS]
         found = {}
-        for question, running in asked.items():
+        for question, running in questions.items():
             found[question] = [one.result() for one in running]
             figures = ", ".join(_off(r["mlp"]) for r in found[question])
             sys.stderr.write(f"{question.title}, {found[question][0]['split']}: {figures}\n")

@@ -1,4 +1,4 @@
-"""How far a measurement can be trusted, written to docs/benchmarks/measurement.md.
+"""Accuracy of measurements, written to docs/benchmarks/measurement.md.
 
 Run ``python -m benchmarks.profiling.measurement [--minutes 20]`` on a quiet machine: what profiling
 costs, how well two passes agree, how many steps are enough, what a neighbour's load does.
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def section_overhead(device: Device, jobs: Sequence[str]) -> list[str]:
-    """Paired: the same process steps with and without what is to be charged."""
+    """Return paired differences: the same process steps with and without the overhead."""
     rows: Rows = []
     for job in jobs:
         (timing, timing_error), (sampling, sampling_error) = (
@@ -105,7 +105,7 @@ def section_overhead(device: Device, jobs: Sequence[str]) -> list[str]:
 
 
 def sampling_percent(device: Device, job: str) -> tuple[float, float]:
-    """By how much a worker's median step is longer while the sampler watches."""
+    """Return by how much a worker's median step is longer while the sampler runs."""
     with Workers(device, RunOptions(threads=usable_cores())) as workers:
         child = workers.begin(parse(job), Share())
         try:
@@ -118,7 +118,7 @@ def sampling_percent(device: Device, job: str) -> tuple[float, float]:
 
 
 def window_s(child: Any, sampler: Any) -> float:
-    """Median step of one window."""
+    """Return the median step of one window."""
     start_s = time.monotonic() + 0.05
     child.send({"start_s": start_s, "deadline_s": start_s + WINDOW_S})
     if sampler is not None:
@@ -131,7 +131,7 @@ def window_s(child: Any, sampler: Any) -> float:
 
 
 def timing_percent(device: Device, job: str) -> tuple[float, float]:
-    """By how much a step is longer when each is timed."""
+    """Return by how much a step is longer when each is timed."""
     with torch.device("cuda" if is_gpu(device) else "cpu"):
         run = build(parse(job)).run
     run()
@@ -158,7 +158,7 @@ def timing_percent(device: Device, job: str) -> tuple[float, float]:
 
 
 def paired_percent(without: Callable[[], float], with_: Callable[[], float]) -> tuple[float, float]:
-    """Median of the ratios, each of two windows next to each other, in turns; its error."""
+    """Return the median of ratios of adjacent windows, in alternation, and its error."""
     ratios = []
     for turn in range(ROUNDS):
         first, second = (without, with_) if turn % 2 == 0 else (with_, without)
@@ -175,7 +175,7 @@ def paired_percent(without: Callable[[], float], with_: Callable[[], float]) -> 
 
 
 def section_steps(device: Device, jobs: Sequence[str]) -> list[str]:
-    """Error of the median of n steps in a row, against that of the whole long window."""
+    """Return the error of the median of n steps in a row, against the long window."""
     rows: Rows = []
     for job in jobs:
         times = np.array(long_window(device, job))
@@ -199,7 +199,7 @@ def section_steps(device: Device, jobs: Sequence[str]) -> list[str]:
 
 
 def long_window(device: Device, job: str, seconds: float = 30.0) -> list[float]:
-    """Times of all steps of a long window."""
+    """Return the times of all steps of a long window."""
     with Workers(device, RunOptions(threads=usable_cores())) as workers:
         child = workers.begin(parse(job), Share())
         try:
@@ -216,7 +216,7 @@ def long_window(device: Device, job: str, seconds: float = 30.0) -> list[float]:
 
 
 def section_noise(device: Device, jobs: Sequence[str]) -> list[str]:
-    """The same job beside endless loops of another program."""
+    """Measure the same job while other programs run endless loops."""
     rows: Rows = []
     hasty = RunOptions(threads=usable_cores(), quiet_wait_s=0.0, attempts=1)
     for job in jobs:
@@ -257,15 +257,15 @@ def section_noise(device: Device, jobs: Sequence[str]) -> list[str]:
 
 
 def section_repeatability(seconds: float) -> list[str]:
-    """Two campaigns of the same plan, one after the other."""
+    """Run two campaigns of the same plan, one after the other."""
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / name for name in ("first", "second")]
         jobs, together = max(4, round(seconds / 4 / 6)), max(3, round(seconds / 4 / 12))
-        wanted = CampaignSettings(
+        settings = CampaignSettings(
             campaign="repeat", budget_s=seconds, jobs=jobs, colocations=together
         )
         for folder in folders:
-            run_campaign(folder, wanted, lambda progress: say(json.dumps(progress.current)))
+            run_campaign(folder, settings, lambda progress: say(json.dumps(progress.current)))
         return [
             "",
             "## How well two passes agree",
@@ -278,7 +278,7 @@ def section_repeatability(seconds: float) -> list[str]:
 
 
 def differences(folders: Sequence[Path]) -> Rows:
-    """Relative difference of what both passes measured."""
+    """Return relative differences between both passes."""
     executions = paired(folders, "executions", ["job_id"])
     together = paired(folders, "colocations", ["colocation_id", "member"])
     figures = (
@@ -299,19 +299,19 @@ def differences(folders: Sequence[Path]) -> Rows:
 
 
 def paired(folders: Sequence[Path], table_name: str, key: Sequence[str]) -> pd.DataFrame:
-    """Rows of both passes side by side."""
+    """Return the joined rows of both passes."""
     first, second = (pd.read_parquet(folder / f"{table_name}.parquet") for folder in folders)
     return first.merge(second, on=list(key))
 
 
 def table(head: Sequence[str], rows: Rows) -> list[str]:
-    """Markdown rows, numbers to the right."""
+    """Return Markdown rows, numbers aligned right."""
     rule = "|".join(["---", *["---:"] * (len(head) - 1)])
     return [f"| {' | '.join(head)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def say(line: str) -> None:
-    """Progress, for the person who waits."""
+    """Print progress."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
 
 

@@ -71,7 +71,7 @@ class Recorder:
         if call["call"] == "nvmlDeviceGetSamples":
             answer = answer[0], [_sample(answer[0], sample) for sample in answer[1]]
         if call["call"] != "nvmlGpmMetricsGet":
-            self.calls.append(call | {"answer": _told(answer)})
+            self.calls.append(call | {"answer": _as_json(answer)})
             return
         for metric in answer.metrics[: answer.numMetrics]:
             value = {"value": float(metric.value), "nvmlReturn": int(metric.nvmlReturn)}
@@ -79,12 +79,12 @@ class Recorder:
 
 
 def _plain(name: str, arguments: tuple[Any, ...]) -> list[int]:
-    """The arguments that tell questions apart: no handles, no times."""
+    """Return the arguments that distinguish calls: no handles, no times."""
     return [a for a in arguments if isinstance(a, int)][: -1 if name in SINCE else None]
 
 
 def _sample(kind: int, sample: Any) -> dict[str, Any]:
-    """With the one field of its union that holds the value."""
+    """Return a sample with the one field of its union that holds the value."""
     field = VALUE_FIELDS[kind]
     return {
         "timeStamp": sample.timeStamp,
@@ -92,20 +92,20 @@ def _sample(kind: int, sample: Any) -> dict[str, Any]:
     }
 
 
-def _told(answer: Any) -> Any:
+def _as_json(answer: Any) -> Any:
     if answer is None or isinstance(answer, int | float | str | dict):
         return answer
     if isinstance(answer, list | tuple):
-        return [_told(item) for item in answer]
+        return [_as_json(item) for item in answer]
     if isinstance(answer, ctypes.Structure):
-        return {field[0]: _told(getattr(answer, field[0])) for field in answer._fields_}
+        return {field[0]: _as_json(getattr(answer, field[0])) for field in answer._fields_}
     if fields := getattr(answer, "__dict__", None):
-        return {key: _told(value) for key, value in fields.items()}
+        return {key: _as_json(value) for key, value in fields.items()}
     return answer.value if isinstance(answer, ctypes._SimpleCData) else "handle"
 
 
 def _rename_processes(calls: list[dict[str, Any]], member: int) -> None:
-    """The job is process 1, others are 2, 3, ..., as they come."""
+    """Number processes: the job is process 1, others are 2, 3, ... in order of appearance."""
     names = {member: 1}
     for call in calls:
         for item in call["answer"] if isinstance(call.get("answer"), list) else ():
@@ -114,7 +114,7 @@ def _rename_processes(calls: list[dict[str, Any]], member: int) -> None:
 
 
 def record(window_s: float) -> dict[str, Any]:
-    """A window of the sampler beside a job that multiplies matrices."""
+    """Record a window of the sampler while a job multiplies matrices."""
     recorder = Recorder()
     gpu = NvmlDevice()
     before = gpu.memory_used_bytes()

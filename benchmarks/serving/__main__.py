@@ -1,8 +1,8 @@
-"""Presage's server beside others on this machine, written to docs/benchmarks/serving.md.
+"""Presage's server compared with others on this machine, written to docs/benchmarks/serving.md.
 
 Run ``python -m benchmarks.serving [--peers]`` from the repository root on a quiet machine, with
-``h2load`` (Debian: nghttp2-client). Virtual environments for the servers and the callers are made
-in ~/.cache/presage/peers the first time. All traffic stays on the loopback interface.
+``h2load`` (Debian: nghttp2-client). Virtual environments for the servers and the clients are
+created in ~/.cache/presage/peers the first time. All traffic stays on the loopback interface.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
-    """All figures of these servers; those of Presage alone only if it is among them."""
+    """Return all figures of these servers; Presage's own figures only if it is among them."""
     of = {kind.name: kind for kind in kinds}
     figures["packages"] = {
         kind.name: [float(len(environment_of(kind.environment).packages))]
@@ -100,9 +100,9 @@ def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
         figures |= measure.batches(bench, [s for s in servers if s.kind.name != "echo"])
         if "presage" in of:
             say("Predict, PredictMatrix")
-            asked = [s for s in servers if s.kind.name in ("echo", "presage")]
-            figures |= measure.predict_latency(bench, asked)
-            figures |= measure.bulk(bench, next(s for s in asked if s.kind.name == "presage"))
+            measured = [s for s in servers if s.kind.name in ("echo", "presage")]
+            figures |= measure.predict_latency(bench, measured)
+            figures |= measure.bulk(bench, next(s for s in measured if s.kind.name == "presage"))
     if "presage" in of:
         say("in process, several processes, many requests")
         figures |= measure.in_process(bench)
@@ -111,7 +111,7 @@ def measure_all(bench: Bench, kinds: Sequence[Kind], figures: Figures) -> None:
 
 
 def two_cores() -> tuple[int, int]:
-    """A core for servers and one for callers."""
+    """Return a core for servers and one for clients."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("one core only: servers and callers need one each")
@@ -119,7 +119,7 @@ def two_cores() -> tuple[int, int]:
 
 
 def versions(kinds: Sequence[Kind]) -> dict[str, str]:
-    """Of servers that have one."""
+    """Return the versions of servers that have one."""
     return {
         kind.name: environment_of(kind.environment).packages[kind.package]
         for kind in kinds
@@ -128,7 +128,7 @@ def versions(kinds: Sequence[Kind]) -> dict[str, str]:
 
 
 def machine() -> str:
-    """Cores, interpreter and the packages that the yardsticks and Presage run on."""
+    """Return cores, interpreter and package versions."""
     cpu = next(
         (line.partition(":")[2].strip()
          for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
@@ -144,7 +144,7 @@ def machine() -> str:
 
 
 def say(line: str) -> None:
-    """Progress, for the person who waits."""
+    """Print progress."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")
 
 

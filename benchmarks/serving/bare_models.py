@@ -1,4 +1,4 @@
-"""ONNX Runtime alone: the models one after another on the same rows, with nothing around them."""
+"""Baseline: ONNX Runtime on the same rows, the models one after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sessions = [session(path) for path in sys.argv[2:]]
 
 
 def once_s(count: int) -> float:
-    """Seconds of all models on the first rows."""
+    """Return the seconds of all models on the first rows."""
     features = rows[:count]
     begin_s = time.perf_counter()
     for model in sessions:
@@ -31,7 +31,7 @@ def once_s(count: int) -> float:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    once_s(asked["rows"])
-    times_s = [once_s(asked["rows"]) for _ in range(asked["calls"])]
+    spec = json.loads(line)
+    once_s(spec["rows"])
+    times_s = [once_s(spec["rows"]) for _ in range(spec["calls"])]
     print(json.dumps({"p50_us": 1e6 * statistics.median(times_s)}), flush=True)

@@ -18,7 +18,7 @@ FOLDER = Path("~/.cache/presage/peers").expanduser()
 ONNXRUNTIME = "onnxruntime==1.31.1"
 # The packages that a server's speed depends on, besides its own.
 COMMON = ("numpy==2.4.6", "grpcio==1.85.1", "protobuf==6.33.6")
-WANTED: dict[str, tuple[str, ...]] = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "presage": (".[serve]",),
     "client": ("tritonclient[grpc]==2.73.0", *COMMON),
     "kserve": ("kserve==0.21.0", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
@@ -37,7 +37,7 @@ print(json.dumps({d.metadata["Name"].lower(): d.version for d in m.distributions
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment.
+    """Virtual environment.
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class Environment:
 
 
 def environment(name: str) -> Environment:
-    """The environment, made if there is none such yet; some minutes then for a large one."""
+    """Return the environment; create it first if it is missing, which may take minutes."""
     files = [Path(path).read_text() for path in DEPENDS_ON.get(name, ())]
-    wanted = json.dumps([sys.version, WANTED[name], files])
+    spec = json.dumps([sys.version, PACKAGES[name], files])
     # Each checkout has its own where they want different ones, and takes it away from no other.
-    folder = FOLDER / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    folder = FOLDER / f"{name}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "done"
     with (folder.with_suffix(".lock")).open("w") as lock:
@@ -67,7 +67,7 @@ def environment(name: str) -> Environment:
         if not done.is_file():
             _say(f"making the environment {name} in {folder}")
             _run(sys.executable, "-m", "venv", "--clear", str(folder))
-            wants = WANTED[name]
+            wants = PACKAGES[name]
             if LOCK in DEPENDS_ON.get(name, ()):
                 wants = (*wants, "--constraint", str(_constraints(folder)))
             _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *wants)

@@ -22,7 +22,7 @@ pickled = pickle.loads(Path(sys.argv[2]).read_bytes())
 
 
 def median_us(placements: Iterable[Any]) -> float:
-    """Median time of a call."""
+    """Return the median time of a call."""
     times_s = []
     for placement in placements:
         begin_s = time.perf_counter()
@@ -33,7 +33,7 @@ def median_us(placements: Iterable[Any]) -> float:
 
 for _ in sys.stdin:
     answer = {
-        # Read anew: nothing that the predictor kept of a job of the last round is of use.
+        # New objects: what the predictor cached for jobs of the last round does not apply.
         "new_us": median_us(map(pickle.loads, pickled)),
         "again_us": median_us([pickle.loads(pickled[0])] * CALLS),
         "imports_grpc": float("grpc" in sys.modules),

@@ -37,31 +37,31 @@ def triton_client(target: str) -> Any:
     return triton.InferenceServerClient(target)
 
 
-def raw_call(asked: dict[str, Any]) -> Callable[[], int]:
-    """Bytes to bytes, by a stub without messages; with ``counter_at``, never the same again."""
-    body = Path(asked["body"]).read_bytes()
-    call = channel(asked["target"]).unary_unary(asked["method"])
-    at = asked.get("counter_at")
+def raw_call(spec: dict[str, Any]) -> Callable[[], int]:
+    """Return a call of bytes to bytes by a stub without messages; varied by ``counter_at``."""
+    body = Path(spec["body"]).read_bytes()
+    call = channel(spec["target"]).unary_unary(spec["method"])
+    at = spec.get("counter_at")
     if at is None:
         return lambda: len(call(body, timeout=60))
     before, after = body[:at], body[at + COUNTER_DIGITS :]
 
-    def call_anew() -> int:
+    def call_with_new_name() -> int:
         number = b"%0*d" % (COUNTER_DIGITS, next(counter))
         return len(call(before + number + after, timeout=60))
 
-    return call_anew
+    return call_with_new_name
 
 
-def triton_call(asked: dict[str, Any]) -> Callable[[], int]:
-    """A matrix to a matrix, by Triton's client."""
-    rows = np.load(asked["rows"])
-    client = triton_client(asked["target"])
+def triton_call(spec: dict[str, Any]) -> Callable[[], int]:
+    """Return a call of a matrix to a matrix by Triton's client."""
+    rows = np.load(spec["rows"])
+    client = triton_client(spec["target"])
 
     def call() -> int:
         features = triton.InferInput("features", list(rows.shape), "FP32")
         features.set_data_from_numpy(rows)
-        answer = client.infer(asked["model"], [features], client_timeout=60)
+        answer = client.infer(spec["model"], [features], client_timeout=60)
         # None of an echo, which has no outputs.
         quantiles = answer.as_numpy("quantiles")
         return 0 if quantiles is None else quantiles.nbytes
@@ -69,17 +69,17 @@ def triton_call(asked: dict[str, Any]) -> Callable[[], int]:
     return call
 
 
-def http_call(asked: dict[str, Any]) -> Callable[[], int]:
-    """JSON to JSON, on one connection; a new one, as servers end those that wait for seconds."""
-    body = Path(asked["body"]).read_bytes()
-    connection = http.client.HTTPConnection(asked["target"], timeout=60)
+def http_call(spec: dict[str, Any]) -> Callable[[], int]:
+    """Return a call of JSON to JSON on a new connection, as servers close idle ones."""
+    body = Path(spec["body"]).read_bytes()
+    connection = http.client.HTTPConnection(spec["target"], timeout=60)
 
     def call() -> int:
-        connection.request("POST", asked["method"], body, {"Content-Type": "application/json"})
+        connection.request("POST", spec["method"], body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         content = answer.read()
         if answer.status != 200:
-            raise SystemExit(f"{asked['target']}: {answer.status} {content[:500]!r}")
+            raise SystemExit(f"{spec['target']}: {answer.status} {content[:500]!r}")
         return len(content)
 
     return call
@@ -88,15 +88,15 @@ def http_call(asked: dict[str, Any]) -> Callable[[], int]:
 CALLS = {"raw": raw_call, "triton": triton_call, "http": http_call}
 
 
-def measure(asked: dict[str, Any]) -> dict[str, Any]:
-    """Times of at most ``calls`` calls in at most ``seconds``."""
-    call = CALLS[asked["kind"]](asked)
-    for _ in range(min(WARM_UP_CALLS, max(1, asked["calls"] // 20))):
+def measure(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the times of at most ``calls`` calls in at most ``seconds``."""
+    call = CALLS[spec["kind"]](spec)
+    for _ in range(min(WARM_UP_CALLS, max(1, spec["calls"] // 20))):
         answer_bytes = call()
     times_s: list[float] = []
     gc.disable()
-    end_s = time.perf_counter() + asked["seconds"]
-    while len(times_s) < asked["calls"]:
+    end_s = time.perf_counter() + spec["seconds"]
+    while len(times_s) < spec["calls"]:
         begin_s = time.perf_counter()
         call()
         now_s = time.perf_counter()

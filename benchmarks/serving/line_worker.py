@@ -11,7 +11,7 @@ from benchmarks.serving.processes import on
 
 
 class LineWorker:
-    """A script on a core; ask it, and close it. Use it as a context manager."""
+    """Script on a core that responds to lines; a context manager."""
 
     def __init__(
         self, command: Sequence[str], *, cores: Collection[int], env: dict[str, str]

@@ -19,7 +19,7 @@ MOST_S = 300
 
 @dataclass(frozen=True)
 class Load:
-    """What a server did under it.
+    """Figures of a server under load.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ def load(
     processes: Processes, port: int, question: Question, *, answer_bytes: int, callers: int,
     cores: Collection[int], seconds: int = 0, calls: int = 0, http: bool = False,
 ) -> Load:  # fmt: skip
-    """So many callers for some seconds, or until so many calls are answered.
+    """Run so many clients for some seconds, or until so many calls are answered.
 
     Parameters
     ----------
@@ -49,19 +49,19 @@ def load(
         Of the right answer: h2load sees no gRPC status, but an error has no such body.
     """
     cpu_s = processes.cpu_s()
-    said = _h2load(port, question, callers, cores, seconds, calls, http=http)
+    message = _h2load(port, question, callers, cores, seconds, calls, http=http)
     cpu_s = processes.cpu_s() - cpu_s
-    per_s = _number(r"finished in [^,]*, ([\d.]+) req/s", said)
-    done = int(_number(r"requests: .* (\d+) succeeded", said))
-    failed = _number(r"(\d+) failed", said) + _number(r"(\d+) errored", said)
-    found_bytes = _number(r"\((\d+)\) data", said) / max(done, 1)
+    per_s = _number(r"finished in [^,]*, ([\d.]+) req/s", message)
+    done = int(_number(r"requests: .* (\d+) succeeded", message))
+    failed = _number(r"(\d+) failed", message) + _number(r"(\d+) errored", message)
+    found_bytes = _number(r"\((\d+)\) data", message) / max(done, 1)
     expected_bytes = answer_bytes + (0 if http else FRAME_BYTES)
     # At the end of the time some answers are under way.
     most_bytes = expected_bytes * (1 + 2 * callers / max(done, 1)) + 1
     if failed or not done or not 0.98 * expected_bytes <= found_bytes <= most_bytes:
         raise SystemExit(
             f"port {port}, {callers} callers: {done} calls, {failed:g} failed, "
-            f"{found_bytes:.1f} bytes an answer instead of {expected_bytes}\n{said}"
+            f"{found_bytes:.1f} bytes an answer instead of {expected_bytes}\n{message}"
         )
     return Load(done, per_s, 1e6 * cpu_s / done)
 

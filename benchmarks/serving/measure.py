@@ -1,4 +1,4 @@
-"""What is measured, each a function of running servers to figures: rounds of all of them."""
+"""Measurements: each is a function of running servers to figures, in rounds over all servers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ STEADY_CALLS, STEADY_AT_ONCE, STEADY_CALLERS, STEADY_S = 200_000, 10_000, 16, 30
 
 @dataclass(frozen=True)
 class Bench:
-    """What every measurement needs.
+    """Settings that every measurement needs.
 
     Attributes
     ----------
     server_cores, client_cores : list of int
-        Where servers run, and who asks them; both run on all of them together where it is said.
+        Cores of servers and of clients; some measurements use all cores for both.
     """
 
     folder: Path
@@ -58,7 +58,7 @@ class Bench:
         return LineWorker(command, cores=cores, env=env_of(made))
 
     def load(self, server: Server, question: Question, callers: int, **how: Any) -> Load:
-        """Callers of a server that is on its own core, unless told other ``cores``."""
+        """Load a server on its own core with clients, unless other ``cores`` are given."""
         how = {"cores": self.client_cores, "seconds": LOAD_S} | how
         answer_bytes = server.check(question)
         return load(
@@ -67,11 +67,11 @@ class Bench:
         )  # fmt: skip
 
 
-# --- each alone -----------------------------------------------------------------------------------
+# --- one server at a time -------------------------------------------------------------------------
 
 
 def starts(bench: Bench, kinds: Sequence[Kind]) -> Figures:
-    """From the start of the process to the first right answer, and the memory soon after."""
+    """Return the time from process start to the first right response, and the memory soon after."""
 
     def turn(kind: Kind) -> tuple[float, float]:
         with running(bench, [kind]) as (server,):
@@ -86,7 +86,7 @@ def starts(bench: Bench, kinds: Sequence[Kind]) -> Figures:
 
 
 def steady(bench: Bench, kind: Kind) -> Figures:
-    """Memory before and after very many requests, of which a slow machine answers fewer."""
+    """Return the memory before and after many requests; a slow machine answers fewer."""
     with running(bench, [kind]) as (server,):
         question = server.question(bench.questions)
         ask = partial(bench.load, server, question, STEADY_CALLERS, seconds=0, calls=STEADY_AT_ONCE)
@@ -104,7 +104,7 @@ def steady(bench: Bench, kind: Kind) -> Figures:
 
 
 def more_processes(bench: Bench, kind: Kind) -> Figures:
-    """Requests a second of one process and of two, on all cores, the callers beside them."""
+    """Return requests a second of one and of two processes, on all cores with the clients."""
     with running(bench, [kind, WORKERS]) as servers:
         for server in servers:
             server.processes.pin(bench.cores)
@@ -119,11 +119,11 @@ def more_processes(bench: Bench, kind: Kind) -> Figures:
     return {"all_cores_per_s": _calls_per_s(found)}
 
 
-# --- all of them beside each other, each in its turn ----------------------------------------------
+# --- all servers running, measured in turns -------------------------------------------------------
 
 
 def latencies(bench: Bench, servers: Sequence[Server]) -> Figures:
-    """A row at one caller: bytes by a stub without messages, and by Triton's client."""
+    """Return the latency of a row with one client: by a stub without messages, and by Triton's."""
     with _client(bench) as client:
         raw = {
             server.kind.name: _caller(client, server, server.question(bench.questions))
@@ -155,7 +155,7 @@ def predict_latency(bench: Bench, servers: Sequence[Server]) -> Figures:
 
 
 def throughput(bench: Bench, servers: Sequence[Server]) -> Figures:
-    """Rows one by one: requests a second and the server's time on its core."""
+    """Return requests a second for single rows, and the server's time on its core."""
     figures: Figures = {}
     for callers in CALLERS:
         turns = {
@@ -171,7 +171,7 @@ def throughput(bench: Bench, servers: Sequence[Server]) -> Figures:
 
 
 def batches(bench: Bench, servers: Sequence[Server]) -> Figures:
-    """Many rows a request, by a few callers; servers and callers on all cores."""
+    """Return figures of many rows a request by a few clients; all share the cores."""
 
     def turn(server: Server) -> Load:
         question = server.batch(bench.questions)
@@ -192,7 +192,7 @@ def batches(bench: Bench, servers: Sequence[Server]) -> Figures:
 
 
 def bulk(bench: Bench, presage: Server) -> Figures:
-    """Very many jobs in one request, beside the bare models on the same rows on the same core."""
+    """Return figures of many jobs in one request, and of the bare models on the same rows."""
     questions = bench.questions
     with _client(bench) as client, _bare_models(bench) as bare:
         turns = {
@@ -205,7 +205,7 @@ def bulk(bench: Bench, presage: Server) -> Figures:
 
 
 def in_process(bench: Bench) -> Figures:
-    """The predictor with no server: jobs that it has not seen before, and one again and again."""
+    """Return figures of the predictor without a server: new jobs, and one repeated job."""
     words = (str(bench.release.folder.resolve()), str(bench.questions.placements))
     with (
         bench.worker("presage", "in_process.py", bench.server_cores, *words) as worker,
@@ -221,7 +221,7 @@ def in_process(bench: Bench) -> Figures:
 
 @contextlib.contextmanager
 def running(bench: Bench, kinds: Sequence[Kind]) -> Iterator[list[Server]]:
-    """Servers of these kinds, all at once."""
+    """Run servers of these kinds, all at once."""
     with contextlib.ExitStack() as stack:
         servers = []
         for kind in kinds:
@@ -243,7 +243,7 @@ def _bare_models(bench: Bench) -> LineWorker:
 def _caller(
     client: LineWorker, server: Server, question: Question, calls: int = LATENCY_CALLS
 ) -> Callable[[], dict[str, Any]]:
-    """A turn of calls, each answered with as many bytes as the right answer has."""
+    """Return a turn of calls, each with as many response bytes as the right response has."""
     answer_bytes = server.check(question)
     kind = "http" if server.kind.http else "raw"
 

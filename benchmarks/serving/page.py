@@ -1,4 +1,4 @@
-"""docs/benchmarks/serving.md: ratios against targets, and all servers beside each other."""
+"""Page docs/benchmarks/serving.md: ratios against targets, and a comparison of all servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Target:
-    """A figure, or its ratio to another of the same rounds, and how large it may or must be.
+    """Figure, or its ratio to another of the same rounds, with its limit.
 
     ``of`` and ``to`` are the figure's name and the server's.
     """
@@ -93,7 +93,7 @@ WITHOUT_PEERS = (
 def page(
     figures: Figures, kinds: Sequence[Kind], versions: Mapping[str, str], about: Mapping[str, str]
 ) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def page(
 
 
 def _unpromised(figures: Figures) -> list[str]:
-    """What has no target."""
+    """Return the figures without a target."""
     lines = []
     calls, before, after = (
         _values(figures, (f"steady_{name}", PRESAGE))
@@ -247,6 +247,6 @@ METHOD = (
 
 
 def table(head: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Markdown rows, numbers to the right."""
+    """Return Markdown rows, numbers aligned right."""
     rule = "|".join(["---", *["---:"] * (len(head) - 1)])
     return [f"| {' | '.join(head)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]

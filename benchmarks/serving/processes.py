@@ -16,7 +16,7 @@ _SESSION, _USER, _SYSTEM = 3, 11, 12  # fields of /proc/PID/stat behind the comm
 
 
 class Processes:
-    """A command in a session of its own, with all that it starts.
+    """Command in a session of its own, with all processes that it starts.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Processes:
         Where its standard output and error go.
     """
 
-    # Of processes whose parents ended before them: nobody else counts it.
+    # Processor time of processes that outlived their parents, which no parent counts.
     orphans_cpu_s = 0.0
 
     def __init__(
@@ -45,7 +45,7 @@ class Processes:
             )
 
     def pids(self) -> list[int]:
-        """Of all that run."""
+        """Return the ids of all running processes."""
         session = self._process.pid
         return [int(entry.name) for entry, stat in _stats() if int(stat[_SESSION]) == session]
 
@@ -56,13 +56,13 @@ class Processes:
             raise SystemExit(f"{self._process.args}: ended with {code}\n{tail}")
 
     def pin(self, cores: Collection[int]) -> None:
-        """Let every thread run on these cores only."""
+        """Restrict every thread to these cores."""
         for pid in self.pids():
             for task in Path(f"/proc/{pid}/task").iterdir():
                 os.sched_setaffinity(int(task.name), cores)
 
     def cpu_s(self) -> float:
-        """Seconds of all processes on a core so far."""
+        """Return the processor seconds of all processes so far."""
         session = self._process.pid
         ticks = [
             int(stat[_USER]) + int(stat[_SYSTEM])
@@ -72,7 +72,7 @@ class Processes:
         return sum(ticks) / TICKS_PER_S
 
     def pss_mib(self) -> float:
-        """Memory of all processes, pages that are shared counted in parts."""
+        """Return the memory of all processes; shared pages count in parts."""
         total = 0
         for pid in self.pids():
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -80,7 +80,7 @@ class Processes:
         return total * KIB / MIB
 
     def stop(self) -> None:
-        """Ask for the end, and after some seconds force it."""
+        """Terminate the processes, and kill them after some seconds."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -94,26 +94,26 @@ class Processes:
 
 
 def busy_s() -> float:
-    """Seconds that all programs of this machine have kept cores busy."""
+    """Return the seconds that all programs of this machine have kept cores busy."""
     first = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _idle, _waiting, *interrupts = map(int, first[:8])
     return (user + nice + system + sum(interrupts)) / TICKS_PER_S
 
 
 def own_s() -> float:
-    """Seconds of this program, and of all that it has started and that has ended."""
-    used = sum(sum(resource.getrusage(who)[:2])
-               for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))  # fmt: skip
+    """Return the seconds of this program and of its ended child processes."""
+    used = sum(sum(resource.getrusage(scope)[:2])
+               for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))  # fmt: skip
     return used + Processes.orphans_cpu_s
 
 
 def on(cores: Collection[int]) -> list[str]:
-    """What to put before a command that is to run on these cores only; it keeps its process."""
+    """Return the command prefix that restricts a command to these cores; it keeps its process."""
     return ["taskset", "-c", ",".join(map(str, sorted(cores)))]
 
 
 def _stats() -> Iterator[tuple[Path, list[str]]]:
-    """Fields of /proc/PID/stat behind the command's name, of every process."""
+    """Return the fields of /proc/PID/stat behind the command's name, of every process."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:

@@ -1,4 +1,4 @@
-"""What the servers are asked, as files of bytes, and the answers that are right."""
+"""Requests of the benchmark as files of bytes, and their right responses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import onnxruntime as ort
 
 from presage.features.columns.schema import matrix, schema_hash
 from presage.features.device.device import Device, find_device
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import solo_quantities
+from presage.features.quantities.quantity_registry import solo_quantities
 from presage.features.tables.campaign import read_campaign
 from presage.models.release.release import Release
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from presage.serving.oip.messages import ModelInferRequest, ModelInferResponse, message
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -42,7 +42,7 @@ Check = Callable[[bytes], None]
 
 @dataclass(frozen=True)
 class Question:
-    """A request.
+    """Request with its right response.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Questions:
-    """All of them; ``*_rows`` is of the smallest batch and of a large one, in both protocols."""
+    """All requests; ``*_rows`` is of the smallest batch and of a large one, in both protocols."""
 
     infer: Question
     infer_rows: Question
@@ -90,8 +90,8 @@ def write_questions(folder: Path, release: Release, model: str) -> Questions:
     np.save(all_rows, rows)
     pickled = folder / "placements.pickle"
     # One by one: what is read back shares nothing.
-    alone = [pickle.dumps(placement) for placement in placements[:: len(devices)]]
-    pickled.write_bytes(pickle.dumps(alone))
+    single_device = [pickle.dumps(placement) for placement in placements[:: len(devices)]]
+    pickled.write_bytes(pickle.dumps(single_device))
     quantiles = {name: run_model(release, name, rows) for name in SOLO_MODELS}
     one, many = rows[:1], rows[:BATCH_ROWS]
     expected = quantiles[model]
@@ -114,7 +114,7 @@ def write_questions(folder: Path, release: Release, model: str) -> Questions:
 
 
 def thousand_jobs() -> list[JobFeatures]:
-    """The campaign's jobs, again and again, each a job of its own."""
+    """Return the campaign's jobs, repeated, each as a job of its own."""
     found = list(read_campaign(CAMPAIGN).jobs.values())
     jobs = (found[i % len(found)] for i in range(JOBS))
     return [
@@ -124,12 +124,12 @@ def thousand_jobs() -> list[JobFeatures]:
 
 
 def numbered(features: JobFeatures) -> JobFeatures:
-    """The job, with a counter in its name."""
+    """Return the job with a counter in its name."""
     return replace(features, job=replace(features.job, job_id=f"job-{COUNTER.decode()}"))
 
 
 def run_model(release: Release, name: str, rows: Any) -> Any:
-    """What the ONNX file itself says."""
+    """Return the output of the ONNX file itself."""
     session = ort.InferenceSession(
         str(release.model_path(name)), providers=["CPUExecutionProvider"]
     )
@@ -153,7 +153,7 @@ class _Writer:
         self._folder = folder
 
     def infer(self, model: str, rows: Any, expected: Any) -> Question:
-        """ModelInfer of a matrix as raw contents, as Triton's client asks."""
+        """Return ModelInfer of a matrix as raw contents, as Triton's client sends it."""
         tensor = message("ModelInferRequest.InferInputTensor")
         request = ModelInferRequest(
             model_name=model,
@@ -171,7 +171,7 @@ class _Writer:
         return self._question(name, INFER, request, check, len(rows), rows_file)
 
     def invoke(self, rows: Any, expected: Any) -> Question:
-        """The same, as JSON, as MLflow's scoring server takes it."""
+        """Return the same request as JSON, as MLflow's scoring server takes it."""
         body = self._folder / f"invoke-{len(rows)}.json"
         body.write_text(json.dumps({"inputs": rows.tolist()}))
 
@@ -202,7 +202,7 @@ class _Writer:
         return self._question(name, PREDICT, request, check, len(jobs) * len(devices))
 
     def matrix(self, placements: Sequence[Placement], rows: Any, quantiles: Any) -> Question:
-        """PredictMatrix of rows that are computed already."""
+        """Return PredictMatrix of rows that are computed already."""
         of_kind = {kind: place for place, kind in enumerate(DEVICES)}
         request = pb.PredictMatrixRequest(
             schema_hash=schema_hash(),

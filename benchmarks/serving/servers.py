@@ -33,7 +33,7 @@ Command = Callable[[Path, Environment, Release, str, int], list[str]]
 
 @dataclass(frozen=True)
 class Kind:
-    """A server that can be started.
+    """Kind of server that can be started.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Kind:
 
 
 class Server:
-    """A server that runs and has answered rightly.
+    """Running server that has given a right response.
 
     Attributes
     ----------
@@ -73,15 +73,15 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
     def question(self, questions: Questions) -> Question:
-        """A row, as this server is asked."""
+        """Return the request of one row for this server."""
         return questions.invoke if self.kind.http else questions.infer
 
     def batch(self, questions: Questions) -> Question:
-        """Many rows, as this server is asked."""
+        """Return the request of many rows for this server."""
         return questions.invoke_rows if self.kind.http else questions.infer_rows
 
     def check(self, question: Question) -> int:
-        """Ask once and look at the answer; its bytes, as they must be again."""
+        """Send a request, check the response, and return its expected bytes."""
         answer = _ask(self, question)
         if self.kind.name == "echo":
             assert answer == question.body.read_bytes()
@@ -119,7 +119,7 @@ def environment_of(name: str) -> Environment:
 
 
 def env_of(made: Environment) -> dict[str, str]:
-    """Variables that a server sees: its own environment first, one thread, nothing sent home."""
+    """Return a server's variables: its own environment first, one thread, no telemetry."""
     return {
         "PATH": f"{made.folder / 'bin'}:{os.environ['PATH']}",
         "HOME": os.environ.get("HOME", "/"),
@@ -137,7 +137,7 @@ def free_port() -> int:
 
 
 def _wait(server: Server, question: Question) -> None:
-    """Until it answers; what it answers is looked at afterwards, without haste."""
+    """Wait until the server responds; the response is checked later."""
     end_s, answered = time.perf_counter() + MOST_START_S, 0
     while time.perf_counter() < end_s:
         server.processes.check_running()
@@ -154,7 +154,7 @@ def _wait(server: Server, question: Question) -> None:
 
 
 def _ask(server: Server, question: Question) -> bytes:
-    """One call, on a connection of its own."""
+    """Return the response to one call, on a connection of its own."""
     body = question.body.read_bytes()
     if server.kind.http:
         connection = http.client.HTTPConnection(server.target, timeout=60)
@@ -176,7 +176,7 @@ def _ask(server: Server, question: Question) -> bytes:
 
 
 def _script(name: str) -> Command:
-    """A script of ours, told its port and the ONNX file."""
+    """Return the command of one of our scripts with its port and the ONNX file."""
 
     def command(
         _place: Path, made: Environment, release: Release, model: str, port: int
@@ -192,7 +192,7 @@ def _script(name: str) -> Command:
 
 
 def _presage(*more: str) -> Command:
-    """Presage with all that it does: metrics, access log, outcome log, following its release."""
+    """Return Presage with metrics, access log, outcome log and release follower."""
 
     def command(
         place: Path, made: Environment, release: Release, _model: str, port: int

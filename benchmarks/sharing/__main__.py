@@ -1,9 +1,9 @@
 """Sharing with quality of service at scale, written to docs/benchmarks/sharing.md.
 
-Run ``python -m benchmarks.sharing LUCID RELEASES``: LUCID is what ``presage import lucid`` wrote,
-the truth of who slows whom and how much memory jobs take; RELEASES is what
-``benchmarks/predictors/cross_fitted.py LUCID RELEASES`` wrote. The trace is Philly's, of
-PRESAGE_DATASETS (``../shared/datasets``). Every outcome is kept in ``--output``, and not made
+Run ``python -m benchmarks.sharing LUCID RELEASES``. LUCID is the folder that ``presage import
+lucid`` wrote, the ground truth of slowdowns and memory; RELEASES is the folder that ``python -m
+benchmarks.predictors.cross_fitted LUCID RELEASES`` wrote. The trace is Philly's, of
+PRESAGE_DATASETS (``../shared/datasets``). Outcomes are stored in ``--output`` and not computed
 again.
 """
 
@@ -63,14 +63,15 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     runs = list(dict.fromkeys(run for of in RUNS.values() for run in of))
-    outcomes = made(sorted(runs, key=lambda run: -run.nodes), args)  # so that none ends alone
+    # Long runs first, to balance the load.
+    outcomes = outcomes_of(sorted(runs, key=lambda run: -run.nodes), args)
     loads = [_load(nodes, args.output) for nodes in LOADED]
     exceeded = {risk: bounds_exceeded(risk, args.lucid, args.releases) for risk in RISKS}
     PAGE.write_text("\n".join(page(RUNS, POLICIES, outcomes, exceeded, loads)) + "\n")
 
 
-def made(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:
-    """The outcome of each."""
+def outcomes_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, dict[str, Any]]:
+    """Return the outcome of each run."""
     paths = {
         run: args.output / ("_".join(map(str, asdict(run).values())).replace(":", "-") + ".json")
         for run in runs

@@ -1,4 +1,4 @@
-"""How much a live cluster's controller bears: a real one, and nodes that only say what they should.
+"""Capacity of a live cluster's controller, under load from nodes that only send reports.
 
 Each node is a stream of its own with eight devices, on which jobs run and do not end. Controller
 and nodes have a core each.
@@ -38,7 +38,7 @@ JOB_S = 3600.0
 
 @dataclass
 class FakeNode:
-    """Says that what it is told runs."""
+    """Node that reports every assigned job as running."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ class FakeNode:
     waits: asyncio.Event = field(default_factory=asyncio.Event)
 
     def report(self) -> pb.NodeReport:
-        """All that it has."""
+        """Return a full report."""
         now_s = time.monotonic()
         for name, task in self.tasks.items():
             task.ran_s = now_s - self.began_s[name]
@@ -58,12 +58,12 @@ class FakeNode:
             task.phase = pb.TASK_RUNNING
         self.number += 1
         return pb.NodeReport(
-            node=self.name, agent_id=self.name, number=self.number, orders=self.version,
+            node=self.name, agent_id=self.name, number=self.number, commands_version=self.version,
             devices=[pb.Device(kind=self.kind, memory_bytes=MEMORY_BYTES)] * DEVICES,
             tasks=self.tasks.values(),
         )  # fmt: skip
 
-    def obey(self, orders: pb.NodeOrders) -> None:
+    def apply(self, orders: pb.NodeCommands) -> None:
         """Begin what is new, forget what is over."""
         self.answered += 1
         self.waits.set()
@@ -83,7 +83,7 @@ class FakeNode:
 
 @dataclass
 class Pace:
-    """How long nodes wait from an answer to the next report."""
+    """Time that nodes wait from a response to the next report."""
 
     heartbeat_s: float
 
@@ -100,11 +100,11 @@ async def _attach(channel: grpc.aio.Channel, node: FakeNode, pace: Pace) -> None
 
     stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
     async for orders in stub.Attach(reports()):
-        node.obey(orders)
+        node.apply(orders)
 
 
 def load(nodes: int, output: Path, port: int = 50171) -> dict[str, float]:
-    """What a controller of so many nodes did in a second, and how long its decisions took."""
+    """Return the rates and decision times of a controller of so many nodes."""
     output.mkdir(parents=True, exist_ok=True)
     journal, log = output / f"{nodes}.db", output / f"{nodes}.log"
     for old in output.glob(f"{nodes}.*"):
@@ -179,7 +179,7 @@ def _job(number: int, models: Sequence[str]) -> pb.Job:
 
 
 async def _core_used(pid: int, for_s: float = 10.0) -> float:
-    """Part of a core that a process keeps busy while nodes only report now and then."""
+    """Return the part of a core that a process keeps busy while nodes only report."""
     ticks = os.sysconf("SC_CLK_TCK")
 
     def used_s() -> float:

@@ -33,12 +33,12 @@ def page(
     exceeded: Mapping[float, tuple[int, int]],
     loads: Sequence[Mapping[str, float]],
 ) -> Iterator[str]:
-    """Lines of Markdown.
+    """Return the page as lines of Markdown.
 
     Parameters
     ----------
     exceeded : mapping of float to (int, int)
-        By the risk promised, how many kinds of jobs take more memory than foretold, of how many.
+        For each accepted risk, the kinds of jobs that exceed the predicted memory, and all kinds.
     """
     yield INTRODUCTION.format(urgent=URGENT, devices=DEVICES_OF_A_NODE, restart_s=RESTART_S)
     names = {policy: name for name, policy in policies.items()}
@@ -80,7 +80,7 @@ def _policies(
                 f"{_mean(of, 'average_jct_s') / HOUR_S:.2f} h",
                 f"{_mean(of, 'best_effort_queue_s') / HOUR_S:.2f} h",
                 f"{_mean(of, 'ended_in_a_day'):,.0f}",
-                f"{_mean(of, 'late_share'):.1%}",
+                f"{_mean(of, 'slo_violation_rate'):.1%}",
                 f"{_mean(of, 'avoidably_late_share'):.1%}",
                 f"{_mean(of, 'preemptions'):,.0f}",
                 f"{_mean(of, 'overflows'):,.0f}",
@@ -94,7 +94,7 @@ def _policies(
 
 
 def _worth(runs: Sequence[Run], outcomes: Mapping[Run, Mapping[str, Any]]) -> Iterator[str]:
-    """What sharing is worth, and the look at quality of service; runs are as in POLICIES."""
+    """Return the value of sharing and figures of quality of service; runs are as in POLICIES."""
     looks, never, exclusive = (outcomes[run] for run in runs)
 
     def less(name: str) -> float:
@@ -132,7 +132,7 @@ def _risks(
         of = [outcomes[run] for run in runs if run.risk == risk]
         overflowed = mean(one["overflows"] / one["simulated_jobs"] for one in of)
         above, kinds = exceeded[risk]
-        taken = f"{_mean(of, 'exceeded_share'):.1%}"
+        taken = f"{_mean(of, 'memory_exceeded_rate'):.1%}"
         rows.append((f"{risk:.0%}", f"{above} of {kinds}", taken, f"{overflowed:.2%}"))
     yield from _table(
         ("risk promised", "kinds of jobs that take more", "jobs that took more",

@@ -1,10 +1,9 @@
-"""The simulations of benchmarks/sharing: a day of a real trace on a cluster of shared GPUs.
+"""Simulations of benchmarks/sharing: a day of a real trace on a cluster of shared GPUs.
 
-As many of the trace's jobs of half a day at most, one after the other from a drawn moment on, as
-ask for a given part of all devices in a day, at times that are pressed into one; a drawn part of
-those that need a single device is latency-sensitive. Ground truth is what Lucid measured: who slows
-whom and needs how much memory; a job that is granted less compute than it keeps busy is slower by
-that.
+The jobs are consecutive jobs of the trace of at most half a day, from a drawn time on, as many as
+request a given fraction of all devices in a day; their times are compressed into one day. A drawn
+part of the single-device jobs is latency-sensitive. Ground truth is Lucid's measurement of
+slowdowns and memory. A job that is allocated less compute than it uses slows down in proportion.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.forecast_worth.runs import DATASETS, KIND, MEMORY_BYTES, Strangers
+from benchmarks.forecast_worth.runs import DATASETS, KIND, MEMORY_BYTES, CrossFitted
 from benchmarks.predictors.cross_fitted import FOLDS, fold_of
 from presage.models.release.release import load_release
 from presage.schedulers.core.action import Action
@@ -34,7 +33,7 @@ from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
 from presage.schedulers.simulator.ground_truth.model_measurements import (
@@ -67,7 +66,7 @@ class Run:
 
 
 def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
-    """What a schedule was worth, and how long its decisions took."""
+    """Return the metrics of a schedule and the times of its decisions."""
     world = read_measurements(lucid)
     nodes = tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(run.nodes))
     cluster = Cluster(nodes)
@@ -90,9 +89,9 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
     took_s = time.process_time() - began_s
     first_day = [one for one in done.results if one.end_s <= DAY_S]
     urgent = [one for one in done.results if one.slo_s < math.inf]
-    # What nobody can keep: alone on a whole device it takes longer than was promised.
+    # SLOs below the solo run time on an exclusive device cannot be met and do not count.
     kept = [one for one in urgent if one.solo_s <= one.slo_s]
-    # By which part of what was promised it took longer.
+    # Excess over the SLO, as a fraction of it.
     late = [
         (one.end_s - one.first_start_s) / one.slo_s - 1
         for one in urgent
@@ -114,13 +113,13 @@ def simulated(run: Run, lucid: Path, releases: Path) -> dict[str, Any]:
 
 
 def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]:
-    """How many of the kinds of jobs take more memory than their bound says, and of how many."""
+    """Return the number of kinds of jobs that exceed their memory bound, and of all kinds."""
     world = read_measurements(lucid)
     cluster = Cluster((Node("n0", 1, KIND, MEMORY_BYTES),))
     ground_truth = MeasuredTruth({}, world, KIND)
     names = world.models_on(KIND)  # that the trace's jobs are drawn from
     jobs = [Job(name, 0.0, model=name, features=world.features[name]) for name in names]
-    forecasts = Forecasts(_strangers(world, risk, releases), cluster)
+    forecasts = Forecasts(_cross_fitted(world, risk, releases), cluster)
     forecasts.expect(jobs)
     above = [
         forecasts.prediction(j, KIND).memory_bytes < ground_truth.memory_bytes(j, KIND)
@@ -130,7 +129,7 @@ def bounds_exceeded(risk: float, lucid: Path, releases: Path) -> tuple[int, int]
 
 
 class Timed(Policy):
-    """A policy whose decisions are timed."""
+    """Policy whose decisions are timed."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -155,20 +154,20 @@ def _philly() -> Trace:
 
 
 def _day(run: Run) -> Trace:
-    """Jobs of the trace from a drawn one on, within a day; of a large cluster's all, and again."""
+    """Return a day's jobs of the trace from a drawn one on; for a large cluster all, repeated."""
     trace = _philly()
-    wanted_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
+    remaining_s = run.load * run.nodes * DEVICES_OF_A_NODE * DAY_S
     first = random.Random(run.seed).randrange(len(trace.jobs))
     jobs: list[Job] = []
     duration_s: dict[str, float] = {}
     for job, of in _from(trace, first):
-        if wanted_s <= 0:
+        if remaining_s <= 0:
             break
         takes_s = trace.duration_s[of]
         if takes_s <= LONGEST_S and job.gpus <= run.nodes * DEVICES_OF_A_NODE:
             jobs.append(job)
             duration_s[job.job_id] = takes_s
-            wanted_s -= job.gpus * takes_s
+            remaining_s -= job.gpus * takes_s
     begin_s = jobs[0].submit_s
     pressed = DAY_S / (jobs[-1].submit_s - begin_s)
     moved = [replace(job, submit_s=(job.submit_s - begin_s) * pressed, model="") for job in jobs]
@@ -176,7 +175,7 @@ def _day(run: Run) -> Trace:
 
 
 def _from(trace: Trace, first: int) -> Iterator[tuple[Job, str]]:
-    """Each job and its name in the trace, from one on, round and round: then it has another."""
+    """Yield each job and its name from one on, cyclically; repeated jobs get new names."""
     span_s = trace.jobs[-1].submit_s
     for turn in count():
         for i, job in enumerate((*trace.jobs[first:], *trace.jobs[:first])):
@@ -192,12 +191,12 @@ def _forecaster(
         return NoForecasts()
     if run.forecast == "oracle":
         return Oracle(ground_truth, cluster)
-    return _strangers(world, run.risk, releases)
+    return _cross_fitted(world, run.risk, releases)
 
 
-def _strangers(world: Measurements, risk: float, releases: Path) -> Forecaster:
+def _cross_fitted(world: Measurements, risk: float, releases: Path) -> Forecaster:
     of = [Predicted(_predictor(releases / f"{i}" / "release"), risk=risk) for i in range(FOLDS)]
-    return Strangers(of, fold_of([one.job.family for one in world.features.values()]))
+    return CrossFitted(of, fold_of([one.job.family for one in world.features.values()]))
 
 
 @lru_cache

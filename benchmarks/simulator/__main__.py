@@ -1,4 +1,4 @@
-"""How fast the simulator is, written to docs/benchmarks/simulator.md.
+"""Speed of the simulator, written to docs/benchmarks/simulator.md.
 
 Run ``python -m benchmarks.simulator DATASETS [--rounds 3] [--measured FOLDER] [--jobs-at-most N]``:
 DATASETS has the traces (docs/importing.md), FOLDER tables of another kind of device whose jobs are
@@ -23,16 +23,16 @@ from benchmarks.simulator.runs import (
     ONE_VC,
     PHILLY,
     Run,
-    alone,
     bare,
     decisions_ms,
     grown,
+    isolated,
     profiled_sharing,
     profiled_whole,
     sharing,
     simulated,
 )
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 
 PAGE = Path("docs/benchmarks/simulator.md")
 PICTURES = Path("docs/pictures")
@@ -70,10 +70,10 @@ in rounds of 360 s and has another schedule.
 
 
 class Bar(NamedTuple):
-    """What was wanted, and whether it was met."""
+    """Target of a figure, and whether it is met."""
 
     what: str
-    wanted: str
+    target: str
     found: str
     met: bool
 
@@ -95,14 +95,14 @@ def main() -> None:
     introduction = INTRODUCTION.format(
         rounds=args.rounds, cores=os.cpu_count(), load=os.getloadavg()[0]
     )
-    told = [
-        *whole(args.datasets, args.rounds, bars),
+    sections = [
+        *exclusive_devices(args.datasets, args.rounds, bars),
         *shared(philly, tables, args.rounds, bars),
         *decisions(philly, tables[-1], bars),
         *growth(philly, args.jobs_at_most),
         *where_time_goes(philly, tables[-1]),
     ]
-    lines = ["# How fast the simulator is", "", introduction, "", *barred(bars), *told]
+    lines = ["# How fast the simulator is", "", introduction, "", *barred(bars), *sections]
     PAGE.write_text("\n".join(lines) + "\n")
     missed = [bar.what for bar in bars if not bar.met]
     if missed:
@@ -113,22 +113,22 @@ _MET = {True: "met", False: "**missed**"}
 
 
 def quickest(runs: Sequence[Run]) -> Run:
-    """Of rounds of the same."""
+    """Return the quickest of several rounds."""
     return min(runs, key=lambda run: run.cpu_s)
 
 
 def barred(bars: Sequence[Bar]) -> list[str]:
-    """The table of bars."""
+    """Return the table of targets."""
     return [
         "| bar | wanted | found | |",
         "|---|---:|---:|---|",
-        *(f"| {what} | {wanted} | {found} | {_MET[met]} |" for what, wanted, found, met in bars),
+        *(f"| {what} | {target} | {found} | {_MET[met]} |" for what, target, found, met in bars),
         "",
     ]
 
 
-def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
-    """Two traces on whole devices, beside the floor and what others published."""
+def exclusive_devices(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
+    """Yield results of two traces on exclusive devices, with the floor and published figures."""
     for title, key, path, nodes in (
         ("One virtual cluster of Philly: 984 jobs, 8 x 8 GPUs", "vc", ONE_VC, 8),
         ("All of Philly: 82,240 jobs, 64 x 8 GPUs", "philly", PHILLY, 64),
@@ -143,7 +143,7 @@ def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
         yield "|---|---:|---:|---:|---:|---:|---:|---:|"
         for policy, published_s in zip(LISTS, PUBLISHED_S[key], strict=True):
             pairs = [
-                [alone(how, datasets / path, nodes, policy) for how in (simulated, bare)]
+                [isolated(how, datasets / path, nodes, policy) for how in (simulated, bare)]
                 for _ in range(rounds if key == "philly" else SHORT_ROUNDS * rounds)
             ]
             run, floor = (quickest(runs) for runs in zip(*pairs, strict=True))
@@ -167,7 +167,7 @@ def whole(datasets: Path, rounds: int, bars: list[Bar]) -> Iterator[str]:
 
 
 def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -> Iterator[str]:
-    """Jobs that share devices by what was measured of their models."""
+    """Yield results of jobs that share devices by measurements of their models."""
     yield from (
         f"## With sharing and interference: Philly's first {SHARED_JOBS:,} jobs",
         "",
@@ -189,7 +189,7 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
                 ("packing", "release"),
             ):
                 given = (philly, folder, SHARED_JOBS, nodes, policy, forecast)
-                run = quickest([alone(sharing, *given) for _ in range(rounds)])
+                run = quickest([isolated(sharing, *given) for _ in range(rounds)])
                 most = max(most, run.shared)
                 yield (
                     f"| {folder.name} | {nodes * 8} | {policy} | {forecast} "
@@ -208,7 +208,7 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
 
 
 def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
-    """One decision on a wide cluster with many who wait."""
+    """Yield times of one decision on a wide cluster with many pending jobs."""
     yield from (
         f"## One decision: {PENDING:,} jobs wait, {WIDE_NODES * 8:,} GPUs",
         "",
@@ -221,7 +221,7 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
         "|---|---:|---:|",
     )
     for policy in POLICIES:
-        took = alone(decisions_ms, philly, tables, policy, PENDING, WIDE_NODES, DECISIONS, False)
+        took = isolated(decisions_ms, philly, tables, policy, PENDING, WIDE_NODES, DECISIONS, False)
         yield f"| {policy} | {median(took):.2f} | {max(took):.1f} |"
         bars.append(_below(f"{policy}: a decision, ms", DECISION_MS, median(took)))
     yield from (
@@ -236,7 +236,9 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
     )
     for policy in POLICIES:
         for pending in OWN_PENDING if policy == "packing" else (PENDING,):
-            took = alone(decisions_ms, philly, tables, policy, pending, WIDE_NODES, DECISIONS, True)
+            took = isolated(
+                decisions_ms, philly, tables, policy, pending, WIDE_NODES, DECISIONS, True
+            )
             yield f"| {policy} | {pending:,} | {median(took):.2f} | {max(took):.1f} |"
             what = f"{policy}: a decision of {pending:,} jobs with features of their own, ms"
             bars.append(_below(what, DECISION_MS, median(took)))
@@ -244,7 +246,7 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
 
 
 def growth(philly: Path, most: int) -> Iterator[str]:
-    """Ever longer traces."""
+    """Yield results of ever longer traces."""
     sizes = [jobs for jobs in GROWN if jobs <= most]
     yield from (
         "## Growth with the number of jobs",
@@ -260,7 +262,7 @@ def growth(philly: Path, most: int) -> Iterator[str]:
     found: dict[str, list[Run]] = {}
     for policy in GROWN_POLICIES:
         for jobs in sizes:
-            run = alone(grown, philly, jobs, 64, GROWN_LOAD, policy)
+            run = isolated(grown, philly, jobs, 64, GROWN_LOAD, policy)
             found.setdefault(policy, []).append(run)
             yield (
                 f"| {policy} | {jobs:,} | {run.cpu_s:.2f} | {run.jobs_per_s:,.0f} "
@@ -284,10 +286,10 @@ def _draw_growth(found: Mapping[str, Sequence[Run]], target: Path) -> None:
 
 
 def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
-    """Shares of files of the simulator in the time of two runs."""
+    """Yield the shares of the simulator's files in the time of two runs."""
     spent = {
-        "sjf": alone(profiled_whole, philly, 64, "sjf"),
-        f"packing, {tables.name}": alone(
+        "sjf": isolated(profiled_whole, philly, 64, "sjf"),
+        f"packing, {tables.name}": isolated(
             profiled_sharing, philly, tables, SHARED_JOBS, SHARED_NODES[-1], "packing"
         ),
     }
@@ -327,12 +329,12 @@ def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
     figure.savefig(PICTURES / "simulator_profile.png")
 
 
-def _at_least(what: str, wanted: float, found: float) -> Bar:
-    return Bar(what, f">= {wanted:,.0f}", f"{found:,.0f}", found >= wanted)
+def _at_least(what: str, target: float, found: float) -> Bar:
+    return Bar(what, f">= {target:,.0f}", f"{found:,.0f}", found >= target)
 
 
-def _below(what: str, wanted: float, found: float) -> Bar:
-    return Bar(what, f"< {wanted:g}", f"{found:.2f}", found < wanted)
+def _below(what: str, target: float, found: float) -> Bar:
+    return Bar(what, f"< {target:g}", f"{found:.2f}", found < target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What benchmarks/simulator times, each in a process of its own.
+"""Runs that benchmarks/simulator times, each in a process of its own.
 
-Seconds are of the processor, and of simulations alone: reading or making jobs does not count.
+Times are processor times of simulations; reading and creating jobs does not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from presage.schedulers.core.queue import Queue
 from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth, TraceDurations
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
@@ -47,9 +47,10 @@ STEP_S = 60.0  # from one decision to the next
 
 
 class Run(NamedTuple):
-    """A simulation.
+    """Timed simulation.
 
-    ``mean_pending`` is by Little's law, ``shared`` the part of jobs that were ever beside another.
+    ``mean_pending`` follows from Little's law; ``shared`` is the fraction of jobs that were ever
+    co-located.
     """
 
     jobs: int
@@ -65,8 +66,8 @@ class Run(NamedTuple):
         return self.jobs / self.cpu_s
 
 
-def alone(function: Any, *args: Any) -> Any:
-    """What a function of this module answers, in a fresh process."""
+def isolated(function: Any, *args: Any) -> Any:
+    """Return the result of a function of this module in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
@@ -75,27 +76,27 @@ def alone(function: Any, *args: Any) -> Any:
 
 
 def traced(path: Path) -> Trace:
-    """A trace without gangs of 12."""
+    """Return a trace without gangs of 12."""
     trace = read_trace(path)
     return replace(trace, jobs=tuple(job for job in trace.jobs if job.gpus != ODD_GANG))
 
 
 def simulated(path: Path, nodes: int, policy: str) -> Run:
-    """A trace under a policy that knows how long jobs run."""
+    """Return a trace simulated under a policy that knows run times."""
     trace = traced(path)
     ground_truth = TraceDurations(trace.duration_s)
     return _run(_cluster(nodes), policy, None, ground_truth, trace.jobs)
 
 
 def grown(path: Path, jobs: int, nodes: int, load: float, policy: str) -> Run:
-    """So many jobs like those of a trace, which come ``load`` times as fast."""
+    """Return so many jobs like those of a trace, arriving ``load`` times as fast."""
     trace = generate_trace(traced(path), jobs, seed=0)
     faster = [replace(job, submit_s=job.submit_s / load) for job in trace.jobs]
     return _run(_cluster(nodes), policy, None, TraceDurations(trace.duration_s), faster)
 
 
 def bare(path: Path, nodes: int, policy: str) -> Run:
-    """The floor: the same schedule by an event loop that keeps nothing, checks and logs nothing."""
+    """Return the floor: the same schedule by an event loop without state, checks and logs."""
     trace = traced(path)
     jobs = [(job.submit_s, job.gpus, trace.duration_s[job.job_id]) for job in trace.jobs]
     begin_s = time.process_time()
@@ -107,7 +108,7 @@ def bare(path: Path, nodes: int, policy: str) -> Run:
 def bare_loop(
     jobs: Sequence[tuple[float, int, float]], nodes: int, *, shortest_first: bool
 ) -> float:
-    """Average JCT in seconds of jobs (submission, GPUs, duration), served in strict order."""
+    """Return the average JCT in seconds of jobs (submission, GPUs, duration) in strict order."""
     free, idle = [NODE] * nodes, NODE * nodes
     queue: list[tuple[float, int]] = []
     ends: list[tuple[float, int, list[tuple[int, int]]]] = []
@@ -157,7 +158,7 @@ class World(NamedTuple):
 
 
 def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
-    """The first jobs of a trace, with models drawn from tables of one kind of device."""
+    """Return the first jobs of a trace, with models drawn from tables of one kind of device."""
     import pandas as pd
 
     from presage.schedulers.simulator.ground_truth.model_measurements import (
@@ -175,7 +176,7 @@ def measured_world(path: Path, tables: Path, jobs: int, nodes: int) -> World:
 
 
 def sharing(path: Path, tables: Path, jobs: int, nodes: int, policy: str, forecast: str) -> Run:
-    """A measured world, with the oracle's forecasts or those of the pretrained release."""
+    """Return a run with measured models, with forecasts of the oracle or the pretrained release."""
     world = measured_world(path, tables, jobs, nodes)
     forecaster: Forecaster | None = None
     if forecast == "release":
@@ -193,7 +194,7 @@ def sharing(path: Path, tables: Path, jobs: int, nodes: int, policy: str, foreca
 def decisions_ms(
     path: Path, tables: Path, policy: str, pending: int, nodes: int, count: int, own: bool
 ) -> list[float]:
-    """Milliseconds of each of ``count`` decisions, once a cluster is full.
+    """Return the milliseconds of each of ``count`` decisions, once a cluster is full.
 
     ``own`` gives every job features of its own; else there are as many shapes of jobs as the trace
     and the tables have.
@@ -239,7 +240,7 @@ def _own_features(job: Job) -> Job:
 
 
 def profiled_whole(path: Path, nodes: int, policy: str) -> dict[str, float]:
-    """Seconds in each file's own code, of a trace on whole devices."""
+    """Return the seconds in each file's own code, of a trace on exclusive devices."""
     trace = traced(path)
     ground_truth, cluster = TraceDurations(trace.duration_s), _cluster(nodes)
     return _profiled(_simulation(cluster, policy, None, ground_truth, trace.jobs))
@@ -248,7 +249,7 @@ def profiled_whole(path: Path, nodes: int, policy: str) -> dict[str, float]:
 def profiled_sharing(
     path: Path, tables: Path, jobs: int, nodes: int, policy: str
 ) -> dict[str, float]:
-    """Seconds in each file's own code, of a measured world."""
+    """Return the seconds in each file's own code, with measured models."""
     world = measured_world(path, tables, jobs, nodes)
     return _profiled(_simulation(world.cluster, policy, None, world.ground_truth, world.trace.jobs))
 
@@ -304,7 +305,7 @@ def _run(
 
 
 def _shared(simulation: Simulation) -> float:
-    """Part of the jobs that ever were beside another."""
+    """Return the fraction of jobs that were ever co-located."""
     on: dict[int, set[str]] = {}
     held: dict[str, tuple[int, ...]] = {}
     shared: set[str] = set()

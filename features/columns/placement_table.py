@@ -83,7 +83,7 @@ def placement_table(placements: Sequence[Placement]) -> PlacementTable:
     device, devices = _places([placement.device for placement in placements])
     share = np.array([placement.share.fraction for placement in placements], dtype=np.float64)
     # Schedulers that request one job at a time request the same job repeatedly.
-    job_rows = JOB_TABLES.of(jobs[0]) if len(jobs) == 1 else job_table(jobs)
+    job_rows = JOB_TABLES.get(jobs[0]) if len(jobs) == 1 else job_table(jobs)
     return PlacementTable(job_rows, device_table(devices), job, device, share)
 
 

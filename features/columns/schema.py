@@ -2,9 +2,9 @@
 
 ``published`` is exactly the source document's set (requirements F1-F3). ``full`` holds the inputs
 of a roofline (``COMMON``), the operator time shares of a step and the memory components of a job;
-each predictor reads a part of it (``features/quantities/registry.py``). A column also defines its
-scaling: most columns are scales, so the model takes their logarithm, in the one place that
-training and serving share.
+each predictor reads a part of it (``features/quantities/quantity_registry.py``). A column also
+defines its scaling: most columns are scales, so the model takes their logarithm, in the one place
+that training and serving share.
 """
 
 from __future__ import annotations

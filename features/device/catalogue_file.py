@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import ConfigError, one_line
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.system.files.user_file import read_regular
 from presage.system.text.known_names import did_you_mean
 

@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 
 from presage.features.device.device import Device
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.system.arrays import Matrix
-from presage.system.weak_cache import OnceEach
+from presage.system.weak_cache import WeakCache
 
 DEVICE_VALUES = (
     "compute_capability", "memory_gb", "cores", "memory_bandwidth_bytes_per_s", "op_overhead_s",
@@ -44,7 +44,7 @@ class DeviceTable:
 
 def device_table(devices: Sequence[Device]) -> DeviceTable:
     """Return the devices as a table, in order; the table of a single device is cached."""
-    return _TABLES.of(devices[0]) if len(devices) == 1 else _table(devices)
+    return _TABLES.get(devices[0]) if len(devices) == 1 else _table(devices)
 
 
 def _table(devices: Sequence[Device]) -> DeviceTable:
@@ -78,4 +78,4 @@ def _table_of_one(device: Device) -> DeviceTable:
     return _table([device])
 
 
-_TABLES = OnceEach(_table_of_one)
+_TABLES = WeakCache(_table_of_one)

@@ -24,7 +24,7 @@ class ShapeCache:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of ``func``; only results of meta tensors are cached."""
-        if not _depends_on_shapes_alone(func):
+        if not _depends_only_on_shapes(func):
             return func(*args, **kwargs)
         try:
             key = (func, _signature_of(args), _signature_of(tuple(kwargs.items())))
@@ -44,7 +44,7 @@ class ShapeCache:
 
 
 @cache
-def _depends_on_shapes_alone(func: Any) -> bool:
+def _depends_only_on_shapes(func: Any) -> bool:
     """Return whether an operator returns new tensors and changes nothing."""
     schema = func._schema
     return (

@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from presage.features.graph.op_stats import OpStats
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 
 _CLASS = attrgetter("kind", "phase", "intensity_octave", "shape")
 _VALUES = attrgetter(*(field.name for field in fields(OpStats)))  # ten times as fast as astuple

@@ -14,9 +14,9 @@ from presage.features.columns.column import ONE
 from presage.features.graph.op_class import OP_CLASS, infer_shape_classes
 from presage.features.graph.step_memory import MEMORY_COMPONENTS, peak_bytes
 from presage.features.job.framework_version import framework_release
-from presage.features.job.job import PRECISIONS, JobFeatures
+from presage.features.job.job_description import PRECISIONS, JobFeatures
 from presage.system.arrays import Array, Ints, Matrix
-from presage.system.weak_cache import OnceEach
+from presage.system.weak_cache import WeakCache
 
 JOB_SCALARS = (
     ONE, "batch_size", "iterations", "input_elements", "half_precision", "tf32", "fp64",
@@ -156,4 +156,4 @@ def _table_of_one(job: JobFeatures) -> JobTable:
     return job_table([job])
 
 
-JOB_TABLES = OnceEach(_table_of_one)
+JOB_TABLES = WeakCache(_table_of_one)

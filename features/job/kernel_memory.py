@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from presage.features.columns.column import OpMax
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.system.arrays import Array
 
 # Kinds whose kernels allocate a workspace, in the phases where they run.

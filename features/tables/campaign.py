@@ -16,7 +16,7 @@ from presage.features.device.device import Device, Share
 from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures, memory_from_peak, public_version
+from presage.features.job.job_description import Job, JobFeatures, memory_from_peak, public_version
 from presage.features.placement import Placement
 from presage.features.tables import schemas as tables
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from presage.features.quantities.registry import solo_columns
+from presage.features.quantities.quantity_registry import solo_columns
 from presage.features.tables.checked_table import (
     Column,
     Constraint,

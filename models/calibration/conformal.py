@@ -1,4 +1,4 @@
-"""Conformal calibration: intervals that cover unseen jobs as often as they say."""
+"""Conformal calibration: intervals with the nominal coverage on unseen jobs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from presage.system.arrays import Array, Ints
 
 
 def conformal_margin(y: Array, low: Array, high: Array, *, coverage: float) -> float:
-    """Margin that turns a quantile band into a prediction interval with ``coverage``.
+    """Return the margin that turns a quantile band into a prediction interval with ``coverage``.
 
     Parameters
     ----------
     y, low, high : ndarray of shape (rows,)
-        Measured values of rows the model has not seen, and their predicted quantiles.
+        Measured values of rows outside of training, and their predicted quantiles.
     coverage : float in (0, 1)
-        Wanted marginal coverage. Holds if these rows and future jobs are exchangeable.
+        Nominal marginal coverage. It holds if these rows and future jobs are exchangeable.
 
     Returns
     -------
     float
-        To widen both ends by, in the unit of ``y``; negative when the band was too wide.
+        Widening of both ends, in the unit of ``y``; negative if the band was too wide.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def conformal_margin(y: Array, low: Array, high: Array, *, coverage: float) -> f
     ----------
     Romano, Patterson, Candes: Conformalized Quantile Regression, NeurIPS 2019, Alg. 1.
     """
-    rank = _rank(len(y), coverage)
+    rank = _score_rank(len(y), coverage)
     scores = np.maximum(low - y, y - high)
     return float(np.partition(scores, rank - 1)[rank - 1])
 
@@ -51,30 +51,28 @@ def calibrate(quantiles: Array, margins: dict[float, float], levels: tuple[float
         low, high = levels.index(level), len(levels) - 1 - levels.index(level)
         out[:, low] -= margin
         out[:, high] += margin
-    return _in_order(out, middle)
+    return _sort_outwards(out, middle)
 
 
-def cv_plus(
-    y: Array, left_out: Array, fold: Ints, asked: Array, levels: tuple[float, ...]
-) -> Array:
-    """Calibrated quantiles of rows that no network has seen, by networks that each left some out.
+def cv_plus(y: Array, left_out: Array, fold: Ints, new: Array, levels: tuple[float, ...]) -> Array:
+    """Return calibrated quantiles of new rows, from networks trained without one fold each (CV+).
 
-    Where the networks differ on a row its interval is as wide as that, whatever margin the rows
-    that they left out ask for.
+    The interval of a row on which the networks disagree is at least as wide as the disagreement.
 
     Parameters
     ----------
     y, left_out : ndarray of shape (rows,) and (rows, levels)
-        Measured values, and their quantiles by the networks that had not seen them.
+        Measured values, and their out-of-fold quantiles.
     fold : ndarray of int, shape (rows,)
-        Which networks those are, as a position in ``asked``.
-    asked : ndarray of shape (folds, rows asked, levels)
-        Each fold's quantiles of the rows that are asked.
+        Fold of each row: a position in ``new``.
+    new : ndarray of shape (folds, new rows, levels)
+        Quantiles of the new rows, by the networks of each fold.
+    levels : tuple of float
 
     Returns
     -------
-    ndarray of shape (rows asked, levels)
-        The median is the mean of the folds'.
+    ndarray of shape (new rows, levels)
+        The median is the mean over the folds.
 
     Raises
     ------
@@ -86,26 +84,26 @@ def cv_plus(
     Barber, Candes, Ramdas, Tibshirani: Predictive inference with the jackknife+, Annals of
     Statistics 2021, section 3; with the scores of conformalized quantile regression.
     """
-    out: Array = asked.mean(axis=0)
+    out: Array = new.mean(axis=0)
     middle = levels.index(0.5)
     for low in range(middle):
         high = len(levels) - 1 - low
-        rank = _rank(len(y), 1 - 2 * levels[low])
+        rank = _score_rank(len(y), 1 - 2 * levels[low])
         score = np.maximum(left_out[:, low] - y, y - left_out[:, high])[:, None]
-        for start in range(0, asked.shape[1], _BLOCK):
+        for start in range(0, new.shape[1], _BLOCK):
             block = slice(start, start + _BLOCK)
-            ends = asked[fold, block]
+            ends = new[fold, block]
             lower, upper = ends[..., low] - score, ends[..., high] + score
             out[block, low] = np.partition(lower, len(y) - rank, axis=0)[len(y) - rank]
             out[block, high] = np.partition(upper, rank - 1, axis=0)[rank - 1]
-    return _in_order(out, middle)
+    return _sort_outwards(out, middle)
 
 
-_BLOCK = 256  # rows asked at once: every one meets every row that was left out
+_BLOCK = 256  # new rows at once: each is combined with every calibration row
 
 
-def _rank(rows: int, coverage: float) -> int:
-    """Which score, counted from the least, gives the coverage."""
+def _score_rank(rows: int, coverage: float) -> int:
+    """Return the rank, from the smallest, of the score that gives the coverage."""
     # 1e-9: (9 + 1) * 0.9 is 9.000000000000002 in floating point.
     rank = math.ceil((rows + 1) * coverage - 1e-9)
     if rank > rows:
@@ -117,8 +115,8 @@ def _rank(rows: int, coverage: float) -> int:
     return rank
 
 
-def _in_order(quantiles: Array, middle: int) -> Array:
-    """From the median outwards, in place: no margin may turn an interval inside out."""
+def _sort_outwards(quantiles: Array, middle: int) -> Array:
+    """Make quantiles monotonic from the median outwards, in place, after negative margins."""
     for i in range(middle - 1, -1, -1):
         quantiles[:, i] = np.minimum(quantiles[:, i], quantiles[:, i + 1])
     for i in range(middle + 1, quantiles.shape[1]):

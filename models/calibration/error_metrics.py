@@ -1,4 +1,4 @@
-"""How far forecasts are from measurements, in figures that compare across targets."""
+"""Error metrics of forecasts that are comparable across targets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from presage.system.arrays import Array
 
 
 def point_metrics(y: Array, predicted: Array) -> dict[str, float]:
-    """Error of point forecasts of shape (rows,): percentages, MAE in the target's unit.
+    """Return error metrics of point forecasts (rows,): percentages, and MAE in the target's unit.
 
-    Percentages are of the rows that are not 0.
+    Percentages are over the rows where ``y`` is not 0.
     """
-    some = y != 0
-    relative = np.abs(predicted[some] - y[some]) / np.abs(y[some]) if some.any() else np.zeros(1)
+    is_used = y != 0
+    error = np.abs(predicted[is_used] - y[is_used])
+    relative = error / np.abs(y[is_used]) if is_used.any() else np.zeros(1)
     log_error = np.log1p(np.maximum(predicted, 0)) - np.log1p(y)
     return {
         "rows": len(y),
@@ -26,7 +27,7 @@ def point_metrics(y: Array, predicted: Array) -> dict[str, float]:
 
 
 def interval_metrics(y: Array, low: Array, high: Array) -> dict[str, float]:
-    """Share of rows inside the interval, in percent, and its median width relative to ``y``."""
+    """Return the coverage of an interval and its median width relative to ``y``, in percent."""
     return {
         "coverage": float(100 * ((low <= y) & (y <= high)).mean()),
         "interval_width": float(100 * np.median((high - low) / np.abs(y))),

@@ -1,8 +1,9 @@
-"""By how much the ends of intervals move: of every row, of strangers, of devices measured often.
+"""Conformal margins: shifts of the ends of intervals, by device and for out-of-domain jobs.
 
-One margin covers as often as it says over all devices, too seldom on one and too often on another.
-A device's own, of its own rows, covers on that device (Mondrian conformal prediction: Vovk,
-Gammerman, Shafer, Algorithmic Learning in a Random World, 2005, chapter 4; decision 15).
+One margin for all devices has the right coverage on average, but too little on one device and too
+much on another. A margin calibrated on the rows of a device has the right coverage on that device
+(Mondrian conformal prediction: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World,
+2005, chapter 4; decision 15).
 """
 
 from __future__ import annotations
@@ -16,38 +17,46 @@ from presage.system.arrays import Mask, Names
 
 ByLevel = dict[float, float]  # by the lower level of an interval
 
-LEAST_OF_DEVICE = 100  # rows that margins of its own take
+MIN_DEVICE_ROWS = 100  # rows needed for margins of a device's own
 
 
 @dataclass(frozen=True)
 class Margins:
-    """In the unit of what is learnt.
+    """Margins of one predictor and device class, in the unit of the learnt target.
 
     Attributes
     ----------
-    everywhere : ByLevel
-        Of every device that has none of its own.
-    strangers : ByLevel
-        What the ends move further where a job is out of domain.
+    default : ByLevel
+        Margins of devices without margins of their own.
+    out_of_domain : ByLevel
+        Further widening of out-of-domain jobs.
     devices : tuple of (tuple of float, ByLevel)
-        Those of a device, by what networks see of its identity.
+        Margins of single devices, by their transformed identity.
     """
 
-    everywhere: ByLevel
-    strangers: ByLevel
+    default: ByLevel
+    out_of_domain: ByLevel
     devices: tuple[tuple[tuple[float, ...], ByLevel], ...] = ()
 
     @property
-    def of_strangers(self) -> ByLevel:
-        """Of a job out of domain, on a device without its own."""
-        return {level: self.everywhere[level] + more for level, more in self.strangers.items()}
+    def total_out_of_domain(self) -> ByLevel:
+        """Margins of an out-of-domain job on a device without margins of its own."""
+        return {level: self.default[level] + more for level, more in self.out_of_domain.items()}
 
 
-def by_device(asked: Names, known: Names) -> Iterator[tuple[Mask, Mask]]:
-    """Which rows asked, and which rows calibrate them: those of the device, or all where few.
+def split_by_device(devices: Names, calibration_devices: Names) -> Iterator[tuple[Mask, Mask]]:
+    """Yield, for each device, its rows and the rows that calibrate them.
 
-    ``asked`` and ``known`` are the devices of rows that need an interval and of rows measured.
+    Calibration rows are those of the device, or all if the device has fewer than
+    ``MIN_DEVICE_ROWS``.
+
+    Parameters
+    ----------
+    devices : ndarray of str, shape (rows,)
+        Devices of the rows that need an interval.
+    calibration_devices : ndarray of str, shape (calibration rows,)
+        Devices of the measured rows.
     """
-    for device in np.unique(asked):
-        own = known == device
-        yield asked == device, own if own.sum() >= LEAST_OF_DEVICE else np.ones_like(own)
+    for device in np.unique(devices):
+        own = calibration_devices == device
+        yield devices == device, own if own.sum() >= MIN_DEVICE_ROWS else np.ones_like(own)

@@ -1,9 +1,10 @@
-"""What a class of devices was learnt from, and why a job is a stranger to it.
+"""Training domain of a device class, and the reasons why a job is out of domain.
 
-A job is at home where its step is mixed like that of a job in training, its sizes lie within
-training's, and its device, precision and operators were there. Mixtures are shares of a whole, so
-their distance is Hellinger's: 0 for equal ones, 1 for those with nothing in common. A mixture is
-strange when it is farther from all of training than most models there are from one another.
+A job is in domain if its operator time shares are similar to those of a training job, its sizes are
+within the training ranges, and its device, precision and operators occurred in training. The
+distance of time shares is Hellinger's: 0 for equal shares, 1 for disjoint ones. Time shares are out
+of domain if they are farther from all of training than most training models are from one another.
+In ``release.json``, ``cells`` are the operator buckets and ``mixtures`` the time shares.
 """
 
 from __future__ import annotations
@@ -19,47 +20,53 @@ import numpy as np
 from presage.features.columns.schema import FEATURE_SETS, columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY, GPU, device_classes
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
-from presage.features.job.job import PRECISIONS
-from presage.models.release.manifest import entries, number, numbers, texts
+from presage.features.job.job_description import PRECISIONS
+from presage.models.release.manifest import (
+    parse_list,
+    parse_number,
+    parse_numbers,
+    parse_texts,
+)
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask, Matrix
 
 SIZES = ("batch_size", "op_count", "largest_input", "parameters", "roofline_s",
          "memory_prior_bytes", "share")  # fmt: skip
-# Part of a size's trained range (in logarithms) by which it is widened at either end: the extremes
-# of a sample lie inside those of what it was drawn from. Rounding is all that a constant one has.
+# A size's training range (in logarithms) is widened at either end by this fraction, because the
+# extremes of a sample lie within those of its population; a constant size only by rounding.
 MARGIN, ROUNDING = 0.05, 1e-3
-# Models in training that are farther from any other than the radius: they would be strangers.
-STRANGE = 0.05
+# Fraction of the training models that are farther than the radius from any other model.
+OUTLIER_FRACTION = 0.05
 PROTOTYPES, SAMPLE = 256, 512
-# Of what a release vouches for, the mixtures are kept to this many digits.
+# Decimal digits of a domain in the manifest.
 DIGITS = 4
-# Rows whose distances are computed together. Of many more, BLAS would give parts of the product to
-# other threads, which takes ten times as long as the product itself where these are busy.
+# Rows whose distances are computed together. With many more rows, BLAS would use other threads,
+# which takes ten times as long as the product itself when the cores are busy.
 ROWS_AT_ONCE = 16
 
 _SIZES = np.array([columns("full").index(name) for name in SIZES])
 _OFFSETS = np.array([FEATURE_SETS["full"][i].log_offset for i in _SIZES], dtype=np.float64)
-_FIRST_CELL = columns("full").index(f"time_share.{OPERATOR_BUCKETS[0]}")
-_CELLS = slice(_FIRST_CELL, _FIRST_CELL + len(OPERATOR_BUCKETS))
+_FIRST_BUCKET = columns("full").index(f"time_share.{OPERATOR_BUCKETS[0]}")
+_BUCKETS = slice(_FIRST_BUCKET, _FIRST_BUCKET + len(OPERATOR_BUCKETS))
 _UNKNOWN_OPS = columns("full").index("unknown_ops")
-# Tests, in the order in which their reasons come; one for each size.
+# Tests, in order of precedence of their reasons; one test for each size.
 _PRECISION, _UNKNOWN, _SIZE = range(3)
 _MIXTURE = _SIZE + len(SIZES)
 
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Where a release may vouch for its intervals, on one class of devices.
+    """Jobs on one class of devices for which the calibration of a release holds.
 
     Attributes
     ----------
     precisions : frozenset of str
+        Precisions in training.
     low, high : ndarray of shape (sizes,)
-        Logarithms of ``SIZES`` in training.
-    mixtures : ndarray of shape (prototypes, cells)
-        Square roots of time shares of jobs in training, one near each of them.
+        Ranges of the logarithms of ``SIZES`` in training.
+    mixtures : ndarray of shape (prototypes, buckets)
+        Square roots of the time shares of prototypes, one near each training job.
     radius : float
-        Distance from the nearest beyond which a mixture is strange.
+        Largest distance from the nearest prototype that is in domain.
     """
 
     precisions: frozenset[str]
@@ -69,32 +76,32 @@ class Domain:
     radius: float
 
     def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
-        """Which rows (rows, columns of the full set) are at home, shape (rows,).
+        """Return whether rows (rows, columns of the full set) are in domain, shape (rows,).
 
         ``precisions`` are positions in ``PRECISIONS``.
         """
-        at_home: Mask = ~np.logical_or.reduce(self._simply_strange(features, precisions), axis=1)
-        # The nearest mixture takes longest to find, and most strangers are found before it is.
-        rows = slice(None) if at_home.all() else at_home.nonzero()[0]
-        at_home[rows] = ~self._is_far(_mixtures(features[rows]))
-        return at_home
+        in_domain: Mask = ~np.logical_or.reduce(self._failed_range_tests(features, precisions), 1)
+        # The distance test is the slowest, and the other tests reject most out-of-domain rows.
+        rows = slice(None) if in_domain.all() else in_domain.nonzero()[0]
+        in_domain[rows] = ~self._is_far(_mixtures(features[rows]))
+        return in_domain
 
     def reasons(self, features: FloatMatrix, precisions: Ints) -> list[str]:
-        """Why each row is a stranger, "" where it is none."""
-        strange = self._strange(features, precisions)
+        """Return why each row is out of domain, "" for rows in domain."""
+        failed = self._failed_tests(features, precisions)
         out = [""] * len(features)
-        for row in np.flatnonzero(strange.any(axis=1)).tolist():
-            precision, test = PRECISIONS[precisions[row]], int(strange[row].argmax())
+        for row in np.flatnonzero(failed.any(axis=1)).tolist():
+            precision, test = PRECISIONS[precisions[row]], int(failed[row].argmax())
             out[row] = self._reason(features[row], precision, test)
         return out
 
-    def _strange(self, features: FloatMatrix, precisions: Ints) -> Mask:
-        """Which tests each row fails, shape (rows, tests); reasons come in this order."""
-        far = self._is_far(_mixtures(features))
-        return np.column_stack((self._simply_strange(features, precisions), far))
+    def _failed_tests(self, features: FloatMatrix, precisions: Ints) -> Mask:
+        """Return which tests each row fails, shape (rows, tests)."""
+        is_far = self._is_far(_mixtures(features))
+        return np.column_stack((self._failed_range_tests(features, precisions), is_far))
 
-    def _simply_strange(self, features: FloatMatrix, precisions: Ints) -> Mask:
-        """The same, of all tests but the mixture's."""
+    def _failed_range_tests(self, features: FloatMatrix, precisions: Ints) -> Mask:
+        """Return which tests each row fails, without the distance test."""
         out = np.empty((len(features), _MIXTURE), dtype=np.bool_)
         sizes, (low, high) = _sizes(features), self._bounds
         out[:, _PRECISION] = self._unmeasured.take(precisions)
@@ -109,47 +116,47 @@ class Domain:
 
     @cached_property
     def _unmeasured(self) -> Mask:
-        """By position in ``PRECISIONS``."""
+        """Whether a precision is missing in training, by position in ``PRECISIONS``."""
         return np.array([name not in self.precisions for name in PRECISIONS])
 
     @cached_property
     def _known(self) -> tuple[Array, Array]:
-        """Mixtures (cells, prototypes), and half of each one's square."""
+        """Prototypes (buckets, prototypes), and half of the square of each."""
         return np.ascontiguousarray(self.mixtures.T), (self.mixtures**2).sum(axis=1) / 2
 
     def _is_far(self, mixtures: Array) -> Mask:
-        """Which mixtures (rows, cells) are farther than the radius from every prototype."""
-        likeness = np.empty(len(mixtures))
+        """Return whether time shares (rows, buckets) are out of reach of every prototype."""
+        similarity = np.empty(len(mixtures))
         for start in range(0, len(mixtures), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
-            self._likeness(mixtures[part]).max(axis=1, out=likeness[part])
-        # A Hellinger distance's square is half of that between the roots.
-        distance_squared = np.add.reduce(mixtures * mixtures, axis=1) / 2 - likeness
-        far: Mask = distance_squared > self.radius**2
-        return far
+            self._similarity(mixtures[part]).max(axis=1, out=similarity[part])
+        # The squared Hellinger distance is half of the squared distance of the square roots.
+        distance_squared = np.add.reduce(mixtures * mixtures, axis=1) / 2 - similarity
+        is_far: Mask = distance_squared > self.radius**2
+        return is_far
 
-    def _likeness(self, mixtures: Array) -> Array:
-        """Half of each mixture's square less half of the squared distance (rows, prototypes)."""
+    def _similarity(self, mixtures: Array) -> Array:
+        """Return (|row|^2 - squared distance) / 2 of rows and prototypes."""
         known, half_squares = self._known
-        # Of all cells, few are in any job's step.
-        cells = np.logical_or.reduce(mixtures, axis=0).nonzero()[0]
-        likeness: Array = mixtures.take(cells, axis=1) @ known.take(cells, axis=0)
-        likeness -= half_squares
-        return likeness
+        # Few of all buckets occur in a job's step.
+        buckets = np.logical_or.reduce(mixtures, axis=0).nonzero()[0]
+        similarity: Array = mixtures.take(buckets, axis=1) @ known.take(buckets, axis=0)
+        similarity -= half_squares
+        return similarity
 
     def _reason(self, features: Array, precision: str, test: int) -> str:
-        """What the first test that a row fails found."""
+        """Return the reason of the first test that a row fails."""
         if test == _PRECISION:
             return f"no job was measured in {precision}"
         if test == _UNKNOWN:
             return f"{features[_UNKNOWN_OPS]:.0f} operators are of no known kind"
         if test < _MIXTURE:
-            return self._size(features, test - _SIZE)
+            return self._size_reason(features, test - _SIZE)
         mixture = _mixtures(features[None])
-        return self._mixture(mixture[0], int(self._likeness(mixture).argmax()))
+        return self._mixture_reason(mixture[0], int(self._similarity(mixture).argmax()))
 
-    def joined(self, other: Domain) -> Domain:
-        """Where either vouches; strange by this one's measure."""
+    def union(self, other: Domain) -> Domain:
+        """Return the domain of both together, with the radius of this one."""
         return Domain(
             self.precisions | other.precisions,
             np.minimum(self.low, other.low),
@@ -159,7 +166,7 @@ class Domain:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For a manifest."""
+        """Return the domain as the manifest stores it."""
         return {
             "precisions": sorted(self.precisions),
             "sizes": {
@@ -179,24 +186,24 @@ class Domain:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _size(self, features: Array, position: int) -> str:
+    def _size_reason(self, features: Array, position: int) -> str:
         low, high = (np.exp(b[position]) - _OFFSETS[position] for b in (self.low, self.high))
         found = features[_SIZES[position]]
         return f"{SIZES[position]} is {found:.3g}, was {low:.3g} to {high:.3g} in training"
 
-    def _mixture(self, mixture: Array, nearest: int) -> str:
-        cell = int(np.argmax(np.abs(mixture - self.mixtures[nearest])))
-        own, other = (100 * root[cell] ** 2 for root in (mixture, self.mixtures[nearest]))
+    def _mixture_reason(self, mixture: Array, nearest: int) -> str:
+        bucket = int(np.argmax(np.abs(mixture - self.mixtures[nearest])))
+        own, other = (100 * root[bucket] ** 2 for root in (mixture, self.mixtures[nearest]))
         return (
-            f"{own:.0f} % of its step's time is in {OPERATOR_BUCKETS[cell]}, {other:.0f} % in that "
-            "of the most similar job measured"
+            f"{own:.0f} % of its step's time is in {OPERATOR_BUCKETS[bucket]}, "
+            f"{other:.0f} % in that of the most similar job measured"
         )
 
 
 def contains(domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints) -> Mask:
-    """Which rows (rows, columns of the full set) are at home, shape (rows,).
+    """Return whether rows (rows, columns of the full set) are in domain, shape (rows,).
 
-    ``domains`` are by class of devices, ``precisions`` positions in ``PRECISIONS``.
+    ``domains`` are by device class, ``precisions`` positions in ``PRECISIONS``.
     """
     out = np.zeros(len(features), dtype=np.bool_)
     for domain, rows in _by_class(domains, features):
@@ -204,8 +211,13 @@ def contains(domains: Mapping[str, Domain], features: FloatMatrix, precisions: I
     return out
 
 
-def reasons(domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints) -> list[str]:
-    """Why each row is a stranger, "" where it is none; parameters are those of :func:`contains`."""
+def explain_out_of_domain(
+    domains: Mapping[str, Domain], features: FloatMatrix, precisions: Ints
+) -> list[str]:
+    """Return why each row is out of domain, "" for rows in domain.
+
+    The parameters are those of :func:`contains`.
+    """
     classes = device_classes(features)
     out = np.array([f"no job was measured on a {name}" for name in classes], dtype=object)
     for domain, rows in _by_class(domains, features):
@@ -216,55 +228,55 @@ def reasons(domains: Mapping[str, Domain], features: FloatMatrix, precisions: In
 def _by_class(
     domains: Mapping[str, Domain], features: FloatMatrix
 ) -> Iterator[tuple[Domain, Ints | slice]]:
-    """Each domain that rows are to be judged by, and which."""
+    """Yield each domain with rows to test, and these rows."""
     on_gpu = features[:, COMPUTE_CAPABILITY] > 0
     gpus = np.count_nonzero(on_gpu)
     for name, domain in domains.items():
         count = gpus if name == GPU else len(features) - gpus
-        if count == len(features):  # as most often: nothing needs to be copied
+        if count == len(features):  # the usual case, without a copy
             yield domain, slice(None)
         elif count:
             yield domain, np.flatnonzero(on_gpu == (name == GPU))
 
 
-def learn_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
-    """The domain of training rows (rows, columns of the full set)."""
+def fit_domain(features: Matrix, models: Sequence[str], precisions: Sequence[str]) -> Domain:
+    """Return the domain of training rows (rows, columns of the full set)."""
     sizes, mixtures = _sizes(features), _mixtures(features)
-    kept = _prototypes(mixtures)
+    prototypes = _select_prototypes(mixtures)
     return Domain(
         frozenset(precisions),
         np.round(sizes.min(axis=0), DIGITS),
         np.round(sizes.max(axis=0), DIGITS),
-        np.round(mixtures[kept], DIGITS),
-        round(_radius(mixtures, kept, np.asarray(models)), DIGITS),
+        np.round(mixtures[prototypes], DIGITS),
+        round(_radius(mixtures, prototypes, np.asarray(models)), DIGITS),
     )
 
 
-def read_domain(content: Mapping[str, Any]) -> Domain:
-    """The domain that a manifest holds.
+def parse_domain(content: Mapping[str, Any]) -> Domain:
+    """Return the domain that a manifest stores.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        It holds none.
+        The content is malformed.
     """
     if tuple(content["cells"]) != OPERATOR_BUCKETS:
-        raise ValueError("domain: other cells than this version's")
-    rows = entries(content["mixtures"], "mixtures")
-    radius = number(content["radius"], "radius")
+        raise ValueError("domain: the operator buckets differ from this version's")
+    rows = parse_list(content["mixtures"], "mixtures")
+    radius = parse_number(content["radius"], "radius")
     if not rows or not 0 <= radius <= 1:
-        raise ValueError("domain: no mixtures, or a radius that is no distance of mixtures")
+        raise ValueError("domain: no mixtures, or a radius outside of [0, 1]")
     mixtures = np.zeros((len(rows), len(OPERATOR_BUCKETS)))
     for row, roots in enumerate(rows):
         for cell, root in roots.items():
             if not 0 <= int(cell) < len(OPERATOR_BUCKETS):
-                raise ValueError(f"domain: no cell {int(cell)}")
-            mixtures[row, int(cell)] = number(root, "a mixture")
+                raise ValueError(f"domain: unknown cell {int(cell)}")
+            mixtures[row, int(cell)] = parse_number(root, "a mixture")
     if mixtures.min() < 0 or mixtures.max() > 1:
-        raise ValueError("domain: a mixture's part is not between 0 and 1")
-    bounds = [numbers(content["sizes"][name], f"sizes.{name}") for name in SIZES]
+        raise ValueError("domain: a share of a mixture is outside of [0, 1]")
+    bounds = [parse_numbers(content["sizes"][name], f"sizes.{name}") for name in SIZES]
     low, high = np.array(bounds, dtype=np.float64).T
-    precisions = texts(content["precisions"], "precisions")
+    precisions = parse_texts(content["precisions"], "precisions")
     return Domain(frozenset(precisions), low, high, mixtures, radius)
 
 
@@ -274,37 +286,40 @@ def _sizes(features: FloatMatrix) -> Array:
 
 
 def _mixtures(features: FloatMatrix) -> Array:
-    roots: Array = np.sqrt(features[:, _CELLS], dtype=np.float64)
+    roots: Array = np.sqrt(features[:, _BUCKETS], dtype=np.float64)
     return roots
 
 
 def _squares(mixtures: Array, known: Array) -> Array:
-    """Squared distances (mixtures, known)."""
+    """Return squared distances (mixtures, known)."""
     squares = (mixtures**2).sum(1)[:, None] + (known**2).sum(1) - 2 * mixtures @ known.T
     out: Array = np.maximum(squares, 0)
     return out
 
 
-def _distance(mixtures: Array, one: Array) -> Array:
-    """Hellinger distance of each mixture from one, of shape (1, cells)."""
-    return np.sqrt(_squares(mixtures, one)[:, 0] / 2)
+def _distances_to(mixtures: Array, prototype: Array) -> Array:
+    """Return the Hellinger distance of each row from a prototype of shape (1, buckets)."""
+    return np.sqrt(_squares(mixtures, prototype)[:, 0] / 2)
 
 
-def _prototypes(mixtures: Array) -> list[int]:
-    """Positions, farthest first (Gonzalez, 1985): every mixture is near one of them."""
+def _select_prototypes(mixtures: Array) -> list[int]:
+    """Return positions of prototypes by farthest-first traversal (Gonzalez, 1985).
+
+    Every row is near one of them.
+    """
     chosen = [0]
-    distance = _distance(mixtures, mixtures[:1])
+    distance = _distances_to(mixtures, mixtures[:1])
     while len(chosen) < min(PROTOTYPES, len(mixtures)) and distance.max() > 0:
         chosen.append(int(distance.argmax()))
-        distance = np.minimum(distance, _distance(mixtures, mixtures[chosen[-1:]]))
+        distance = np.minimum(distance, _distances_to(mixtures, mixtures[chosen[-1:]]))
     return chosen
 
 
-def _radius(mixtures: Array, kept: list[int], models: np.ndarray[Any, Any]) -> float:
-    """Distance from the nearest mixture kept, of another model, that few of training's exceed."""
+def _radius(mixtures: Array, prototypes: list[int], models: np.ndarray[Any, Any]) -> float:
+    """Return the quantile of distances to the nearest prototype of another model."""
     sample = np.arange(0, len(mixtures), math.ceil(len(mixtures) / SAMPLE))
-    squares = _squares(mixtures[sample], mixtures[kept])
-    squares[models[sample][:, None] == models[kept]] = np.inf
-    least = squares.min(axis=1)
-    least = least[np.isfinite(least)]  # infinite where there is one model alone
-    return float(np.sqrt(np.quantile(least, 1 - STRANGE) / 2)) if len(least) else 0.0
+    squares = _squares(mixtures[sample], mixtures[prototypes])
+    squares[models[sample][:, None] == models[prototypes]] = np.inf
+    nearest = squares.min(axis=1)
+    nearest = nearest[np.isfinite(nearest)]  # infinite if there is only one model
+    return float(np.sqrt(np.quantile(nearest, 1 - OUTLIER_FRACTION) / 2)) if len(nearest) else 0.0

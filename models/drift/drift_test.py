@@ -1,13 +1,13 @@
-"""Whether what jobs do is still what a release promised of them.
+"""Drift tests: whether outcomes still follow the calibration guarantee of a release.
 
-Three questions, each asked of a quantity on all outcomes, on those of a device and on those of a
-family, by :mod:`presage.models.drift.e_detector`:
+Three tests of each quantity, on all outcomes, those of a device and those of a family, use
+:mod:`presage.models.drift.e_detector`:
 
-- *New jobs*: do more of them miss the 80 % interval, on one side, than of the held-out jobs?
-  Runs of one job err together, so a job's first run is asked, and no other.
-- *Jobs seen before*: do they do what they did? A run is ranked among the earlier runs of the very
-  same job, on the same kind of device, at the same share, beside the same neighbours.
-- *Input*: are more of the jobs out of domain than of the held-out ones?
+- *New jobs*: do more of them miss the 80 % interval on one side than of the held-out jobs? Errors
+  of runs of one job are correlated, so only the first run of a job counts.
+- *Repeated jobs*: do they behave as before? A run is ranked among the earlier runs of the same job,
+  on the same kind of device, at the same share, with the same co-located jobs.
+- *Input*: are more jobs out of domain than of the held-out jobs?
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     QUANTITIES,
     job_quantities,
@@ -39,38 +39,37 @@ from presage.models.drift.e_detector import (
 from presage.system.arrays import Array
 
 COVERAGE = 0.8
-IN_DOMAIN = "in_domain"  # of the input, asked like a quantity
-_SLICES = 3  # that an outcome is in: all, its device, its family
-# Callers name devices and families, and bring jobs, so what is remembered of them is bounded: those
-# that the release does not know are one slice, and of a job that has not run for long nothing is.
-OTHER = "other"
-_MOST_JOBS = 20_000
-_MOST_RUNS = 64  # of a job, that its next is ranked among; then its history begins anew
-_LEAST_RATIO = 1e-9
-_RECENT = 20  # runs that say how far a change went
+IN_DOMAIN = "in_domain"  # of the input, tested like a quantity
+_SLICES_PER_OUTCOME = 3  # all, its device, its family
+# Clients choose the names of devices, families and jobs, so memory is bounded: unknown devices and
+# families share one slice, and the history of jobs that have not run for long is dropped.
+OTHER_SLICE = "other"
+_MAX_JOBS = 20_000
+_MAX_RUNS = 64  # in the history of a job, which is then reset
+_MIN_RATIO = 1e-9
+_RECENT = 20  # runs for the estimate of a change
 
-NO_DRIFT, MISSES, CHANGED, STRANGERS = "", "missed", "changed", "strangers"
+NO_DRIFT, MISSED, CHANGED, OUT_OF_DOMAIN = "", "missed", "changed", "out of domain"
 
-# By predictor and slice ("", "device cpu-2", "family cnn"): of how many rows; mape; how many per
-# cent were below and above their 80 % interval, and in domain.
-Promises = Mapping[str, Mapping[str, Mapping[str, float]]]
+# By predictor and slice ("", "device cpu-2", "family cnn"): number of rows, mape, and percentages
+# of rows below and above their 80 % interval, and in domain.
+Guarantees = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DriftPolicy:
-    """How sure is sure.
+    """Sensitivity of the drift tests.
 
     Attributes
     ----------
     false_alarm_outcomes : int
-        Outcomes between two false alarms of any kind, on average, at least.
+        Least average number of outcomes between two false alarms of any kind.
     tolerance : float
-        How much more often than promised an interval may be missed on either side, and a job be
-        out of domain, as a part of all.
+        Fraction by which misses on either side, and jobs out of domain, may exceed the guarantee.
     least_change : float
-        Of a quantity, relatively, that jobs seen before must have changed by.
+        Smallest relative change of repeated jobs that counts as drift.
     window : int
-        Newest runs that errors are told of.
+        Number of newest runs in the reported errors.
     """
 
     false_alarm_outcomes: int
@@ -89,15 +88,20 @@ class DriftPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One quantity of an outcome beside its forecast.
+class JudgedQuantity:
+    """Measured quantity of an outcome and its forecast.
 
     Attributes
     ----------
     key : str
-        Of the report.
+        Idempotency key of the report.
+    quantity, device_kind, family : str
     job : str
-        Equal for runs of the same job in the same place and company.
+        Key of the job, its device, share and co-located jobs.
+    in_domain : bool
+    measured : float
+    low, median, high : float
+        Forecast, with the ends of the 80 % interval.
     """
 
     key: str
@@ -113,34 +117,37 @@ class Judged:
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """What it is an outcome of; a family that was not told is none."""
-        of_device = "", f"device {self.device_kind}"
-        return (*of_device, f"family {self.family}") if self.family else of_device
+        """Slices of the outcome: all, its device and, if it is known, its family."""
+        slices = "", f"device {self.device_kind}"
+        return (*slices, f"family {self.family}") if self.family else slices
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a quantity does in a slice; what is not known is None.
+    """State of a quantity in a slice; unknown numbers are None.
 
     Attributes
     ----------
+    quantity : str
     slice_name : str
-        Such as ``device cpu-2`` or ``family cnn``; "" of all outcomes.
+        Slice, such as ``device cpu-2`` or ``family cnn``; "" for all outcomes.
     jobs, runs : int
-        Different jobs that were judged, and all of their runs.
+        Numbers of distinct jobs and of runs.
     mape, coverage : float
-        Of the newest runs in domain: per cent off, and per cent within the 80 % interval; of
-        ``in_domain``, ``coverage`` is the per cent that are.
+        Mean absolute percentage error, and percentage within the 80 % interval, of the newest runs
+        in domain. For ``in_domain``, ``coverage`` is the percentage in domain.
+    promised_mape, promised_coverage : float
+        The same of the calibration guarantee.
     ratio : float
-        Measured over forecast, their median; above 1 there is more than was foretold.
+        Median ratio of measured to predicted; above 1, measurements exceed forecasts.
     change : float
-        Of runs of jobs seen before, to those before: their median ratio.
+        Median ratio of runs of repeated jobs to their earlier runs.
     evidence : float
-        1 or more is certain enough to be called drift.
+        Evidence of drift; 1 or more is an alarm.
     drift : str
-        What has drifted; "" if nothing has.
+        Kind of drift; "" for none.
     noticed_after : int
-        Outcomes of the slice until it first was; None while it has not been.
+        Number of outcomes of the slice at the first drift; None before.
     """
 
     quantity: str
@@ -158,24 +165,25 @@ class Row:
     noticed_after: int | None
 
 
-class Drift:
-    """Outcomes of one release, in the order in which they came, and what they add up to.
+class DriftMonitor:
+    """Drift tests over the outcomes of one release, in order of arrival.
 
     Parameters
     ----------
-    promises : Promises
-        Of the release; where it makes none, what an 80 % interval says.
+    guarantees : Guarantees
+        Calibration guarantees of the release; if empty, the nominal 80 % interval.
+    policy : DriftPolicy
     """
 
-    def __init__(self, promises: Promises, policy: DriftPolicy) -> None:
-        self._promises, self._policy = promises, policy
+    def __init__(self, guarantees: Guarantees, policy: DriftPolicy) -> None:
+        self._guarantees, self._policy = guarantees, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
         self._predictors = {one.forecast_field: name for name, one in QUANTITIES.items()}
-        self._known = frozenset(name for by_slice in promises.values() for name in by_slice)
+        self._known = frozenset(name for by_slice in guarantees.values() for name in by_slice)
 
-    def add(self, outcome: Sequence[Judged]) -> None:
-        """Take all that one outcome says."""
+    def add(self, outcome: Sequence[JudgedQuantity]) -> None:
+        """Add the quantities of one outcome."""
         for judged in outcome[:1]:
             if judged.job not in self._jobs:
                 for stream in self._streams_of(IN_DOMAIN, judged):
@@ -185,77 +193,83 @@ class Drift:
             streams = list(self._streams_of(judged.quantity, judged))
             for stream in streams:
                 stream.add(judged, runs)
-            # While a device is called changed, its runs are ranked among those before it was; else
-            # the change would become what is usual, and seem to be over.
-            _, of_device, *_ = streams
-            if not runs or of_device.drift != CHANGED:
-                if len(runs) == _MOST_RUNS:
+            # While a device is reported as changed, its runs are ranked among those before the
+            # change; otherwise the change would become normal, and seem to be over.
+            _, device_stream, *_ = streams
+            if not runs or device_stream.drift != CHANGED:
+                if len(runs) == _MAX_RUNS:
                     runs.clear()
                 runs.append(judged.measured)
 
     def rows(self) -> list[Row]:
-        """By quantity and slice, all outcomes first."""
+        """Return the rows by quantity and slice, all outcomes first."""
         order = judged_quantities()
-        known = sorted(self._streams, key=lambda of: (order.index(of[0]), of[1]))
-        return [self._streams[of].row(*of) for of in known]
+        keys = sorted(self._streams, key=lambda key: (order.index(key[0]), key[1]))
+        return [self._streams[key].row(*key) for key in keys]
 
-    def _runs_of(self, judged: Judged) -> list[float]:
-        of_job = self._jobs.pop(judged.job, {})
-        self._jobs[judged.job] = of_job
-        if len(self._jobs) > _MOST_JOBS:
+    def _runs_of(self, judged: JudgedQuantity) -> list[float]:
+        """Return the earlier runs of the same job, which becomes the newest job."""
+        history = self._jobs.pop(judged.job, {})
+        self._jobs[judged.job] = history
+        if len(self._jobs) > _MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]
-        return of_job.setdefault(judged.quantity, [])
+        return history.setdefault(judged.quantity, [])
 
-    def _streams_of(self, quantity: str, judged: Judged) -> Iterator[_Stream]:
-        for told in judged.slices:
-            name = told
-            if told and told not in self._known:
-                name = f"{told.partition(' ')[0]} {OTHER}"
+    def _streams_of(self, quantity: str, judged: JudgedQuantity) -> Iterator[_Stream]:
+        """Yield the streams of an outcome's slices, which are created on first use."""
+        for slice_name in judged.slices:
+            name = slice_name
+            if slice_name and slice_name not in self._known:
+                name = f"{slice_name.partition(' ')[0]} {OTHER_SLICE}"
             stream = self._streams.get((quantity, name))
             if stream is None:
-                stream = _Stream(self._promise(quantity, name), self._policy)
+                stream = _Stream(self._expectation(quantity, name), self._policy)
                 self._streams[quantity, name] = stream
             yield stream
 
-    def _promise(self, quantity: str, slice_name: str) -> _Promise:
+    def _expectation(self, quantity: str, slice_name: str) -> _Expectation:
         tolerance = self._policy.tolerance
         if quantity == IN_DOMAIN:
             found = min(
-                (_of(by_slice, slice_name) for by_slice in self._promises.values()),
+                (_slice_figures(by_slice, slice_name) for by_slice in self._guarantees.values()),
                 key=lambda figures: figures.get(IN_DOMAIN, 100.0),
                 default={},
             )
             inside = found.get(IN_DOMAIN, 0.0) / 100
-            allowed = _at_most(1 - inside, found.get("rows", 0.0), tolerance)
-            return _Promise(inside, None, allowed_strangers=allowed)
-        found = _of(self._promises.get(self._predictors.get(quantity, ""), {}), slice_name)
+            allowed = _upper_bound(1 - inside, found.get("rows", 0.0), tolerance)
+            return _Expectation(inside, None, allowed_out_of_domain=allowed)
+        found = _slice_figures(
+            self._guarantees.get(self._predictors.get(quantity, ""), {}), slice_name
+        )
         tail = (1 - COVERAGE) / 2
         below, above = (found.get(side, 100 * tail) / 100 for side in ("below", "above"))
         rows = found.get("rows", math.inf)
-        return _Promise(
+        return _Expectation(
             1 - below - above,
             found.get("mape"),
-            allowed_below=_at_most(max(below, tail), rows, tolerance),
-            allowed_above=_at_most(max(above, tail), rows, tolerance),
+            allowed_below=_upper_bound(max(below, tail), rows, tolerance),
+            allowed_above=_upper_bound(max(above, tail), rows, tolerance),
         )
 
 
 def judged_quantities() -> list[str]:
-    """Return what drift is watched by: forecast fields, and ``in_domain`` of the input."""
+    """Return the tested quantities: forecast fields, and ``in_domain`` of the input."""
     return [*job_quantities(), INTERFERENCE.forecast_field, IN_DOMAIN]
 
 
-def _streams_of_an_outcome() -> int:
-    """Return how many streams one outcome may enter: solo quantities and its input, by slice."""
-    return (len(solo_quantities()) + 1) * _SLICES
+def _streams_per_outcome() -> int:
+    """Return the number of streams of one outcome: solo quantities and its input, by slice."""
+    return (len(solo_quantities()) + 1) * _SLICES_PER_OUTCOME
 
 
-def _of(by_slice: Mapping[str, Mapping[str, float]], slice_name: str) -> Mapping[str, float]:
+def _slice_figures(
+    by_slice: Mapping[str, Mapping[str, float]], slice_name: str
+) -> Mapping[str, float]:
     return by_slice.get(slice_name) or by_slice.get("") or {}
 
 
-def _at_most(part: float, rows: float, tolerance: float) -> float:
-    """What a part of so many rows may truly be, by Wilson's bound at 95 %, and the tolerance."""
+def _upper_bound(part: float, rows: float, tolerance: float) -> float:
+    """Return Wilson's upper bound (95 %) of a fraction of ``rows``, plus the tolerance."""
     z = 1.645
     if rows == 0:
         return 1.0
@@ -265,66 +279,69 @@ def _at_most(part: float, rows: float, tolerance: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Promise:
-    """What a release said of a slice, as parts of all; what is allowed may truly be so."""
+class _Expectation:
+    """Calibration guarantee of a slice, as fractions, and the allowed true fractions."""
 
     coverage: float
     mape: float | None
     allowed_below: float = 1.0
     allowed_above: float = 1.0
-    allowed_strangers: float = 1.0
+    allowed_out_of_domain: float = 1.0
 
 
 @dataclass
 class _Stream:
-    """One quantity in one slice."""
+    """Drift tests of one quantity in one slice."""
 
-    promise: _Promise
+    expectation: _Expectation
     policy: DriftPolicy
     jobs: int = 0
     runs: int = 0
     noticed_after: int | None = None
     misses: EDetector = field(init=False)
     changes: EDetector = field(init=False)
-    strangers: EDetector = field(init=False)
+    inputs: EDetector = field(init=False)
 
     def __post_init__(self) -> None:
-        threshold = float(self.policy.false_alarm_outcomes * _streams_of_an_outcome())
-        self.misses, self.changes, self.strangers = (EDetector(threshold) for _ in range(3))
-        self._interval = interval_factors(self.promise.allowed_below, self.promise.allowed_above)
-        self._event = event_factors(self.promise.allowed_strangers)
+        threshold = float(self.policy.false_alarm_outcomes * _streams_per_outcome())
+        self.misses, self.changes, self.inputs = (EDetector(threshold) for _ in range(3))
+        self._interval = interval_factors(
+            self.expectation.allowed_below, self.expectation.allowed_above
+        )
+        self._event = event_factors(self.expectation.allowed_out_of_domain)
         self._window: deque[tuple[float, bool]] = deque(maxlen=self.policy.window)
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
-    def add(self, judged: Judged, before: Sequence[float]) -> None:
-        """Take a run of a job, and what the runs of the same job before it had."""
+    def add(self, judged: JudgedQuantity, before: Sequence[float]) -> None:
+        """Add a run of a job; ``before`` are the values of its earlier runs."""
         self.runs += 1
         inside = judged.low <= judged.measured <= judged.high
         if judged.in_domain:
             self._window.append((_ratio(judged.measured, judged.median), inside))
         if before:
-            told = np.array(before)
-            self.changes.add(rank_factors(smoothed_rank(judged.measured, told, _tie(judged))))
-            self._recent.append(_ratio(judged.measured, float(np.median(told))))
+            earlier = np.array(before)
+            rank = smoothed_rank(judged.measured, earlier, _tie_breaker(judged))
+            self.changes.add(rank_factors(rank))
+            self._recent.append(_ratio(judged.measured, float(np.median(earlier))))
         self.jobs += not before
-        # Beyond its domain an interval promises nothing. Once more miss for certain, all runs are
-        # asked: it is over, too, when jobs seen before are as foretold.
+        # The guarantee does not hold out of domain. During an alarm all runs count, so that it also
+        # ends when repeated jobs match their forecasts again.
         if judged.in_domain and (not before or self.misses.alarm):
             missed = BELOW if judged.measured < judged.low else ABOVE
             self.misses.add(self._interval[INSIDE if inside else missed])
         self._notice()
 
-    def add_input(self, judged: Judged) -> None:
-        """Take a job that was not seen before."""
+    def add_input(self, judged: JudgedQuantity) -> None:
+        """Add a new job to the test of the input."""
         self.jobs, self.runs = self.jobs + 1, self.runs + 1
         self._window.append((1.0, judged.in_domain))
-        self.strangers.add(self._event[int(not judged.in_domain)])
+        self.inputs.add(self._event[int(not judged.in_domain)])
         self._notice()
 
     def row(self, quantity: str, slice_name: str) -> Row:
-        """What it adds up to."""
-        # Of a measured zero, or next to it, no error is known.
-        ratios = np.array([r for r, _ in self._window if math.isfinite(r) and r > _LEAST_RATIO])
+        """Return the state of the tests."""
+        # The relative error of a measurement of about 0 is undefined.
+        ratios = np.array([r for r, _ in self._window if math.isfinite(r) and r > _MIN_RATIO])
         inside = [ok for _, ok in self._window]
         is_input = quantity == IN_DOMAIN
         return Row(
@@ -333,27 +350,27 @@ class _Stream:
             self.jobs,
             self.runs,
             None if is_input else _mean(100 * np.abs(1 - 1 / ratios)),
-            self.promise.mape,
+            self.expectation.mape,
             100 * sum(inside) / len(inside) if inside else None,
-            100 * self.promise.coverage,
+            100 * self.expectation.coverage,
             None if is_input or not len(ratios) else float(np.median(ratios)),
             self._change(),
-            max(found.evidence for found in (self.misses, self.changes, self.strangers)),
+            max(found.evidence for found in (self.misses, self.changes, self.inputs)),
             self.drift,
             self.noticed_after,
         )
 
     @property
     def drift(self) -> str:
-        """What has drifted; "" if nothing has."""
+        """Kind of drift; "" for none."""
         if self.misses.alarm:
-            return MISSES
+            return MISSED
         change = self._change()
         if self.changes.alarm and change is not None:
             least = self.policy.least_change
             if not 1 / (1 + least) < change < 1 + least:
                 return CHANGED
-        return STRANGERS if self.strangers.alarm else NO_DRIFT
+        return OUT_OF_DOMAIN if self.inputs.alarm else NO_DRIFT
 
     def _change(self) -> float | None:
         known = [ratio for ratio in self._recent if math.isfinite(ratio)]
@@ -372,7 +389,7 @@ def _mean(values: Array) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _tie(judged: Judged) -> float:
-    """Between 0 and 1, as if by chance, and the same again."""
+def _tie_breaker(judged: JudgedQuantity) -> float:
+    """Return a pseudo-random number in (0, 1) that is reproducible for the outcome."""
     digest = hashlib.sha256(f"{judged.quantity} {judged.key}".encode()).digest()
     return (int.from_bytes(digest[:7]) + 0.5) / 2**56

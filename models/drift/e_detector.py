@@ -1,10 +1,10 @@
-"""Evidence that a stream of outcomes no longer does what was promised, whenever one looks.
+"""E-detector: sequential evidence that a stream of outcomes violates an expectation.
 
-A bet turns one outcome into a factor whose mean is at most 1 for as long as the promise holds,
-whatever came before. With every outcome a new unit is staked, and all that stands is multiplied by
-the factor: a Shiryaev-Roberts sum. While the promise holds its mean after n outcomes is at most n,
-so it takes ``threshold`` outcomes or more, on average, to reach ``threshold`` by chance. No
-distribution is assumed, no sample size planned, and no look at it costs anything.
+A bet turns one outcome into a factor whose mean is at most 1 while the expectation holds, given all
+earlier outcomes. Every outcome adds a stake of 1, and the sum is multiplied by the factor: a
+Shiryaev-Roberts sum. While the expectation holds, its mean after n outcomes is at most n, so it
+takes at least ``threshold`` outcomes, on average, to reach ``threshold`` by chance. This assumes no
+distribution and no sample size, and the evidence may be checked after every outcome.
 
 References
 ----------
@@ -20,29 +20,29 @@ from presage.system.arrays import Array
 
 BELOW, INSIDE, ABOVE = range(3)
 
-# How far from the promise to certainty the true rate of misses may lie.
+# True rates of misses to bet on, as fractions of the way from the expected rate to 1.
 _RATES = np.array([0.1, 0.25, 0.5, 0.75])
-# Of ranks. Where many like it came before, a changed outcome's rank is next to an end: the smaller
-# the power, the more is staked there. Where few came, all that can be said is in which half it is.
+# Bets on ranks. With many comparable outcomes before, the rank of a changed outcome is close to an
+# end: the smaller the power, the more is bet there. With few, only the half of the rank is known.
 _ENDS = np.array([0.1, 0.3, 0.6])
 _HALVES = np.array([0.75, 0.95])
-_LEAST_RANK = 1e-9
-_SURE = 0.95  # what may happen that often is no surprise when it always does
-_OVER = 0.01  # evidence below which an alarm ends
+_MIN_RANK = 1e-9
+_CERTAIN_RATE = 0.95  # an event allowed at this rate is not bet on
+_ALARM_END = 0.01  # evidence below which an alarm ends
 
 
 class EDetector:
-    """Sums of several bets at once, each with an equal part of the stake.
+    """Sums of several bets, each with an equal part of the stake.
 
     Parameters
     ----------
     threshold : float
-        Outcomes between two false alarms, on average, at least.
+        Least average number of outcomes between two false alarms.
 
     Attributes
     ----------
     alarm : bool
-        Since evidence was 1, until next to nothing of it is left.
+        True from evidence 1 until the evidence has almost vanished.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -51,23 +51,23 @@ class EDetector:
         self.alarm = False
 
     def add(self, factors: Array) -> None:
-        """Take what one outcome made of every bet, shape (bets,), always as many."""
-        # No sum grows beyond an alarm by itself: what has passed is forgotten in as many outcomes.
+        """Add the factors of one outcome, shape (bets,), the same number every time."""
+        # Bounded sums: after a change ends, the evidence vanishes within as many outcomes.
         most = self._threshold * len(factors)
         self._sums = np.minimum((self._sums + 1) * factors, most)
-        self.alarm = self.evidence >= (_OVER if self.alarm else 1)
+        self.alarm = self.evidence >= (_ALARM_END if self.alarm else 1)
 
     @property
     def evidence(self) -> float:
-        """0 is none; 1 or more is an alarm."""
+        """Evidence of a violation: 0 is none; 1 or more is an alarm."""
         return float(self._sums.mean()) / self._threshold
 
 
 def interval_factors(below: float, above: float) -> Array:
-    """Bets on misses of an interval: row ``BELOW``, ``INSIDE`` or ``ABOVE`` of shape (3, bets).
+    """Return factors of bets on misses of an interval, shape (3, bets).
 
-    ``below`` and ``above`` are the most that may truly miss on that side, as parts of all; a bet on
-    1 or more neither gains nor loses.
+    The rows are ``BELOW``, ``INSIDE`` and ``ABOVE``. ``below`` and ``above`` are the largest
+    allowed fractions of misses on each side; near 1, the factors are 1.
     """
     too_low, not_too_low = _rate_factors(below)
     too_high, not_too_high = _rate_factors(above)
@@ -77,28 +77,31 @@ def interval_factors(below: float, above: float) -> Array:
 
 
 def event_factors(allowed: float) -> Array:
-    """Bets on an event that may happen that often at most: row 0 or 1 of shape (2, bets)."""
+    """Return factors of bets on an event of at most this rate, shape (2, bets).
+
+    Row 1 is for outcomes with the event, row 0 for those without.
+    """
     happened, not_happened = _rate_factors(allowed)
     return np.array([not_happened, happened])
 
 
 def rank_factors(rank: float) -> Array:
-    """Bets, of shape (bets,), that outcomes have become larger, or smaller, than their like.
+    """Return factors (bets,) of bets that outcomes became larger or smaller than comparable ones.
 
-    ``rank`` is uniform from 0 to 1 for as long as they have not (:func:`smoothed_rank`).
+    ``rank`` is uniform in (0, 1) while they have not changed (:func:`smoothed_rank`).
     """
-    ends = np.maximum([[rank], [1 - rank]], _LEAST_RANK)
+    ends = np.maximum([[rank], [1 - rank]], _MIN_RANK)
     near_an_end = _ENDS * ends ** (_ENDS - 1)
     in_a_half = 2 * np.where(ends < 0.5, _HALVES, 1 - _HALVES)
     return np.concatenate([near_an_end.ravel(), in_a_half.ravel()])
 
 
 def smoothed_rank(value: float, before: Array, tie: float) -> float:
-    """Part of all values, this one and those before, that are smaller, ties and itself by chance.
+    """Return the fraction of smaller values among a value and those before it.
 
-    With ``tie`` uniform from 0 to 1 the ranks of exchangeable values, each among those before it,
-    are uniform and independent (Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World,
-    2005, section 2.2).
+    Ties, and the value itself, count with the fraction ``tie``. If ``tie`` is uniform in (0, 1),
+    the ranks of exchangeable values among their predecessors are uniform and independent (Vovk,
+    Gammerman, Shafer: Algorithmic Learning in a Random World, 2005, section 2.2).
     """
     smaller = int(np.count_nonzero(before < value))
     equal = int(np.count_nonzero(before == value)) + 1
@@ -106,7 +109,7 @@ def smoothed_rank(value: float, before: Array, tie: float) -> float:
 
 
 def _rate_factors(allowed: float) -> tuple[Array, Array]:
-    if allowed >= _SURE:
+    if allowed >= _CERTAIN_RATE:
         return np.ones_like(_RATES), np.ones_like(_RATES)
     rates = allowed + (1 - allowed) * _RATES
     return rates / allowed, (1 - rates) / (1 - allowed)

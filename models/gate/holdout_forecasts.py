@@ -1,6 +1,6 @@
-"""What a release said of the held-out rows, and the figures that sum it up.
+"""Forecasts of a release for the held-out rows, and their metrics ("figures").
 
-Needs neither pandas nor onnxruntime: the gate reads it before anything heavy is imported.
+This module needs neither pandas nor onnxruntime, so the gate can import it early.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Interval:
     high: Array
 
     def scores(self, measured: Array, coverage: float) -> Array:
-        """Interval score of each row: the width, and what a miss costs.
+        """Return the interval score of each row: the width plus a penalty for a miss.
 
-        No interval but the true one has a lower mean, in the long run.
+        The expected score is lowest for the true quantiles.
 
         References
         ----------
@@ -39,21 +39,21 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """One predictor's forecasts of the held-out rows, beside what was measured.
+class HoldoutForecasts:
+    """Forecasts of one predictor for the held-out rows, with the measurements.
 
     Attributes
     ----------
     jobs, families, devices : ndarray of str, shape (rows,)
-        Whose rows they are; rows of one job err together.
+        Job, family and device of each row; errors of rows of one job are correlated.
     measured, median : ndarray of shape (rows,)
-        In the target's unit.
+        Measurements and medians, in the target's unit.
     intervals : mapping of float to Interval
-        By coverage.
+        Intervals by coverage.
     in_domain : ndarray of bool, shape (rows,)
-        Which the release vouches for.
+        Whether the release reports the row as in domain.
     latency_us : float
-        Of one row, on one thread.
+        Microseconds of a forecast of one row, on one thread.
     """
 
     jobs: Names
@@ -66,41 +66,43 @@ class HeldOut:
     latency_us: float
 
     def figures(self) -> Figures:
-        """``rows`` and ``jobs``, point metrics, each interval's coverage, width and score."""
-        with np.errstate(divide="ignore", invalid="ignore"):  # a device that did nothing: 0 %
+        """Return ``rows``, ``jobs``, point metrics, and coverage, width and score of intervals."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # a utilization of 0 %
             found: Figures = {"jobs": len(set(self.jobs))}
             found |= point_metrics(self.measured, self.median)
             for coverage, ends in self.intervals.items():
-                of_interval = interval_metrics(self.measured, ends.low, ends.high)
-                found |= {f"{name}_{coverage:.0%}": value for name, value in of_interval.items()}
-                some = self.measured != 0
-                scores = ends.scores(self.measured, coverage)[some] / np.abs(self.measured[some])
+                metrics = interval_metrics(self.measured, ends.low, ends.high)
+                found |= {f"{name}_{coverage:.0%}": value for name, value in metrics.items()}
+                is_used = self.measured != 0
+                scores = ends.scores(self.measured, coverage)[is_used]
+                scores = scores / np.abs(self.measured[is_used])
                 found[f"interval_score_{coverage:.0%}"] = 100 * float(scores.mean())
         found["in_domain"] = 100 * float(self.in_domain.mean())
         return found | {"latency_us": self.latency_us}
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A release as the gate sees it.
+class ScoredRelease:
+    """Facts about a release that the gate decides by.
 
     Attributes
     ----------
-    predictors : mapping of str to HeldOut
+    predictors : mapping of str to HoldoutForecasts
+        Forecasts by predictor.
     size_bytes : int
-        Of its files.
+        Size of its files.
     trained_on : frozenset of str, or None
-        Digests of the jobs that it was trained on; None where it does not say.
+        Digests of the training jobs; None if the release does not record them.
     """
 
-    predictors: Mapping[str, HeldOut]
+    predictors: Mapping[str, HoldoutForecasts]
     size_bytes: int
     trained_on: frozenset[str] | None
 
     def figures(self) -> dict[str, Figures]:
-        """Figures by predictor."""
+        """Return the figures by predictor."""
         return {name: held_out.figures() for name, held_out in self.predictors.items()}
 
     def judged_jobs(self) -> list[str]:
-        """Jobs that any predictor is judged by, in order."""
+        """Return the held-out jobs of any predictor, sorted."""
         return sorted(set().union(*(held_out.jobs for held_out in self.predictors.values())))

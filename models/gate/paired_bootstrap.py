@@ -1,11 +1,11 @@
-"""How sure a change between two releases is: a paired bootstrap of the held-out jobs.
+"""Paired bootstrap over held-out jobs: the uncertainty of a change between two releases.
 
-Both releases answer the same rows. Jobs are drawn with replacement, the same draws for both, and
-a job brings all its rows: rows of one job err together, and what makes a job hard to foretell
-makes it hard for both, so that most of the noise falls out of the difference. The spread of the
-difference over the draws is its standard error; its interval is Student's, with one degree of
-freedom less than there are jobs. Ends taken from the draws themselves would be too near on few
-jobs, and the far ends that many comparisons at once ask for are beyond two thousand draws.
+Both releases forecast the same rows. Jobs are drawn with replacement, the same draws for both, with
+all rows of a job, because errors of rows of one job are correlated. A job that is hard to predict
+is hard for both releases, so most of the noise cancels in the difference. The standard deviation of
+the difference over the draws is its standard error. Its interval is Student's t, with one degree of
+freedom less than jobs. Percentiles of the draws would be too narrow with few jobs, and two thousand
+draws cannot resolve the tails that many simultaneous comparisons need.
 
 References
 ----------
@@ -22,26 +22,33 @@ from typing import Any
 
 import numpy as np
 
-from presage.models.gate.holdout_forecasts import HeldOut
+from presage.models.gate.holdout_forecasts import HoldoutForecasts
 from presage.system.arrays import Array, Int64s, Mask
 
-EVERYTHING = ""  # the slice of all rows
-SLICED = ("mape", "interval_score_90%")  # of a slice: one figure of medians, one of intervals
+ALL_ROWS = ""  # name of the slice of all rows
+SLICE_METRICS = (
+    "mape",
+    "interval_score_90%",
+)  # one figure of medians, one of intervals
 
 _MEAN, _ROOT, _MEDIAN = "mean", "root of mean", "median"
-_AT_ONCE = 2_000_000  # weights that medians are computed of
+_MAX_WEIGHTS = 2_000_000  # held in memory at once for medians
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure of both releases on the same rows.
+    """Figure of both releases on the same rows.
 
     Attributes
     ----------
+    predictor : str
     slice_name : str
-        Such as ``device cpu-2`` or ``family cnn``; "" of all rows.
+        Slice, such as ``device cpu-2`` or ``family cnn``; "" for all rows.
+    metric : str
     jobs : int
-        That the rows are of.
+        Number of jobs in the slice.
+    champion, challenger : float
+        Figures of the two releases.
     rise_error : float
         Standard error of the rise.
     """
@@ -56,54 +63,55 @@ class Change:
 
     @property
     def rise(self) -> float:
-        """Challenger's figure less champion's."""
+        """Challenger's figure minus the champion's."""
         return self.challenger - self.champion
 
     def interval(self, risk: float) -> tuple[float, float]:
-        """Ends that the true rise is beyond, on either side, with a chance of ``risk``."""
+        """Return an interval of the true rise, with error probability ``risk`` on each side."""
         from scipy.special import stdtrit
 
         reach = float(-stdtrit(self.jobs - 1, risk)) * self.rise_error
         return self.rise - reach, self.rise + reach
 
 
-def changes(
-    champion: Mapping[str, HeldOut],
-    challenger: Mapping[str, HeldOut],
+def paired_changes(
+    champion: Mapping[str, HoldoutForecasts],
+    challenger: Mapping[str, HoldoutForecasts],
     *,
     resamples: int,
     seed: int,
     min_jobs: int,
 ) -> Iterator[Change]:
-    """Every figure of every predictor on all rows, and those of ``SLICED`` on every slice.
-
-    Slices are the families and the devices with at least ``min_jobs`` jobs, but not all of them.
+    """Yield every figure of every predictor on all rows, and ``SLICE_METRICS`` on every slice.
 
     Parameters
     ----------
-    champion, challenger : mapping of predictor to HeldOut
-        Of the same rows in the same order; one that only one release has is left out.
-    resamples, seed : int
-        How many draws of the jobs, and of which generator.
+    champion, challenger : mapping of predictor to HoldoutForecasts
+        Forecasts of the same rows in the same order. Predictors of only one release are skipped.
+    resamples : int
+        Draws of the jobs.
+    seed : int
+        Seed of the draws.
+    min_jobs : int
+        Fewest jobs of a slice. A slice is a family or a device, unless it has all rows.
     """
     for predictor, ours in challenger.items():
         if (theirs := champion.get(predictor)) is None:
             continue
-        assert np.array_equal(ours.jobs, theirs.jobs), "both are judged by the same rows"
-        both = _columns(theirs), _columns(ours)
+        assert np.array_equal(ours.jobs, theirs.jobs), "both are scored on the same rows"
+        before, after = _columns(theirs), _columns(ours)
         for name, rows in _slices(ours, min_jobs):
-            wanted = SLICED if name else both[1]
-            for metric in wanted:
-                kind, new = both[1][metric]
-                old = both[0][metric][1]
+            for metric in SLICE_METRICS if name else after:
+                kind, new = after[metric]
+                old = before[metric][1]
                 found = _change(kind, old[rows], new[rows], ours.jobs[rows], resamples, seed)
                 if found is not None:
                     yield Change(predictor, name, metric, *found)
 
 
-def _slices(held_out: HeldOut, min_jobs: int) -> Iterator[tuple[str, Mask]]:
-    """All rows, then each family and each device that is not all of them."""
-    yield EVERYTHING, np.ones(len(held_out.jobs), bool)
+def _slices(held_out: HoldoutForecasts, min_jobs: int) -> Iterator[tuple[str, Mask]]:
+    """Yield all rows, then each family and each device that does not have all rows."""
+    yield ALL_ROWS, np.ones(len(held_out.jobs), bool)
     for kind, of_row in (("family", held_out.families), ("device", held_out.devices)):
         for value in sorted(set(of_row)):
             rows = of_row == value
@@ -111,8 +119,8 @@ def _slices(held_out: HeldOut, min_jobs: int) -> Iterator[tuple[str, Mask]]:
                 yield f"{kind} {value}", rows
 
 
-def _columns(held_out: HeldOut) -> dict[str, tuple[str, Array]]:
-    """Of each figure, how it sums up, and a value of each row; NaN where there is none."""
+def _columns(held_out: HoldoutForecasts) -> dict[str, tuple[str, Array]]:
+    """Return, for each figure, how it aggregates and its value per row, NaN where undefined."""
     y, median = held_out.measured, held_out.median
     scale = np.where(y == 0, np.nan, np.abs(y))
     relative = np.abs(median - y) / scale
@@ -135,25 +143,25 @@ def _columns(held_out: HeldOut) -> dict[str, tuple[str, Array]]:
 def _change(
     kind: str, old: Array, new: Array, jobs: Any, resamples: int, seed: int
 ) -> tuple[int, float, float, float] | None:
-    """Jobs, both figures and the rise's standard error; None of fewer than two jobs."""
-    told = np.isfinite(old) & np.isfinite(new)
-    names, job = np.unique(jobs[told].astype(str), return_inverse=True)
+    """Return jobs, both figures and the rise's standard error; None for fewer than two jobs."""
+    is_defined = np.isfinite(old) & np.isfinite(new)
+    names, job = np.unique(jobs[is_defined].astype(str), return_inverse=True)
     if len(names) < 2:
         return None
-    # A generator of its own: a figure's interval does not depend on what else is compared.
+    # A new generator, so a figure's interval does not depend on the other comparisons.
     draws = np.random.default_rng(seed).multinomial(
         len(names), np.full(len(names), 1 / len(names)), size=resamples
     )
-    counts = np.vstack([np.ones(len(names), np.int64), draws])  # the first is what was measured
-    before, after = (_figure(kind, values[told], job, counts) for values in (old, new))
-    of_draws = (after - before)[1:]
-    # Of jobs drawn with replacement the spread is that of n - 1 over n.
-    spread = float(of_draws.std()) * math.sqrt(len(names) / (len(names) - 1))
+    counts = np.vstack([np.ones(len(names), np.int64), draws])  # the first is the sample
+    before, after = (_figure(kind, values[is_defined], job, counts) for values in (old, new))
+    rises = (after - before)[1:]
+    # The bootstrap variance is too small by the factor (n - 1) / n.
+    spread = float(rises.std()) * math.sqrt(len(names) / (len(names) - 1))
     return len(names), float(before[0]), float(after[0]), spread
 
 
 def _figure(kind: str, values: Array, job: Int64s, counts: Int64s) -> Array:
-    """A figure under each draw, by how often it drew each job, (draws, jobs) -> (draws,)."""
+    """Return a figure under each draw, given the counts (draws, jobs) of drawn jobs."""
     if kind == _MEDIAN:
         return _weighted_medians(values, job, counts)
     sums = np.bincount(job, values, minlength=counts.shape[1])
@@ -162,11 +170,11 @@ def _figure(kind: str, values: Array, job: Int64s, counts: Int64s) -> Array:
 
 
 def _weighted_medians(values: Array, job: Int64s, counts: Int64s) -> Array:
-    """Median under each draw; of an even number of rows the mean of the two in the middle."""
+    """Return the median under each draw; for an even number of rows, the mean of the middle two."""
     order = np.argsort(values, kind="stable")
     values, job = values[order], job[order]
     out = np.empty(len(counts))
-    step = max(1, _AT_ONCE // len(values))
+    step = max(1, _MAX_WEIGHTS // len(values))
     for start in range(0, len(counts), step):
         part = slice(start, start + step)
         up_to = np.cumsum(counts[part][:, job], axis=1)

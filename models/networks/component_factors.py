@@ -1,8 +1,9 @@
-"""Parts of a prior, each with a factor of its own: times and bytes add up, and so do their errors.
+"""Component factors: a learnt factor for every component of a prior.
 
-Kernels that reach a third of a device's peak take three times their share of a step, whatever runs
-beside them. A network that bends logarithms of shares has to learn that of every mixture anew; as a
-sum of shares times factors it holds for mixtures that nobody measured (decision 14).
+A prior (a step time, a memory peak) is a sum of components, and so are its errors. A kernel class
+that reaches a third of the device's peak takes three times its share of the step, whatever the
+other components are. A network on logarithms of shares would have to learn this for every mixture;
+a sum of shares times factors also holds for mixtures that were never measured (decision 14).
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ from torch import Tensor, nn
 
 from presage.features.columns.schema import FEATURE_SETS, columns
 
-# What a factor may depend on; elsewhere these columns are 0.
+# Columns that a factor depends on; elsewhere they are 0.
 CONDITIONS = tuple(
     columns("full").index(name) for name in ("channels_last", "half_precision", "tf32", "fp64")
 )
-# Logarithms of factors move this much for one of a weight: kernels are off by several times.
-STRIDE = 5.0
-# A condition makes a part twice as fast or slow at most: what half precision does to a softmax is
-# learnt from a handful of jobs, and on a device never seen a factor of e^4 would decide.
+# Change of a log factor per unit of a weight: kernels are off by several times.
+LOG_FACTOR_SCALE = 5.0
+# A condition makes a component at most twice as fast or slow. The effect of half precision on a
+# softmax is learnt from a handful of jobs; without the limit, a factor of e^4 would decide the
+# forecast on an unseen device.
 CONDITION_LIMIT = math.log(2)
-LEAST_SUM = 1e-4  # of the prior
+MIN_SUM = 1e-4  # of the prior
 
 
-class SumOfParts(nn.Module):
-    """``members`` tables of factors: of each part, under each condition, and of the rest.
+class ComponentFactors(nn.Module):
+    """Tables of factors, one per stack member: for each component, each condition and the rest.
+
+    The names of parameters and buffers are keys of the networks' files.
 
     Parameters
     ----------
+    members : int
+        Members of the stack.
     parts : sequence of int
-        Positions of columns of the full set with a :attr:`FeatureColumn.prior_weight`. What those
-        that the prior counts whole do not add up to is the rest, which is a part too.
+        Positions of columns of the full set with a :attr:`FeatureColumn.prior_weight`. The rest is
+        1 minus the shares of the columns whose weight is 1.
     """
 
     positions: Tensor
@@ -44,22 +50,24 @@ class SumOfParts(nn.Module):
 
     def __init__(self, members: int, parts: Sequence[int]) -> None:
         super().__init__()
-        known = [FEATURE_SETS["full"][i] for i in parts]
-        begin = [column.prior_weight for column in known if column.prior_weight is not None]
+        used = [FEATURE_SETS["full"][i] for i in parts]
+        weights = [column.prior_weight for column in used if column.prior_weight is not None]
         self.register_buffer("positions", torch.tensor(parts))
-        self.register_buffer("offsets", torch.tensor([c.log_offset or 0.0 for c in known]))
-        self.register_buffer("is_whole", torch.tensor([float(part == 1.0) for part in begin]))
-        self.register_buffer("begin", torch.tensor([*map(math.log, begin), 0.0]))
-        self.factor_weight = nn.Parameter(torch.zeros(members, 1, len(begin) + 1))
-        self.condition_weight = nn.Parameter(torch.zeros(members, len(CONDITIONS), len(begin) + 1))
+        self.register_buffer("offsets", torch.tensor([c.log_offset or 0.0 for c in used]))
+        self.register_buffer("is_whole", torch.tensor([float(w == 1.0) for w in weights]))
+        self.register_buffer("begin", torch.tensor([*map(math.log, weights), 0.0]))
+        self.factor_weight = nn.Parameter(torch.zeros(members, 1, len(weights) + 1))
+        self.condition_weight = nn.Parameter(
+            torch.zeros(members, len(CONDITIONS), len(weights) + 1)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transformed features (rows, columns) -> logarithms of sums (members, rows, 1)."""
+        """Return log sums (members, rows, 1) for transformed features (rows, columns)."""
         shares = (x[:, self.positions].exp() - self.offsets).clamp_min(0)
         rest = (1 - (shares * self.is_whole).sum(-1, keepdim=True)).clamp_min(0)
-        under = (x[:, CONDITIONS] > 0).to(x.dtype)
-        change = STRIDE * (under @ self.condition_weight)
+        conditions = (x[:, CONDITIONS] > 0).to(x.dtype)
+        change = LOG_FACTOR_SCALE * (conditions @ self.condition_weight)
         change = CONDITION_LIMIT * torch.tanh(change / CONDITION_LIMIT)
-        factors = torch.exp(self.begin + STRIDE * self.factor_weight + change)
-        of_parts = torch.cat([shares, rest], -1) * factors
-        return of_parts.sum(-1, keepdim=True).clamp_min(LEAST_SUM).log()
+        factors = torch.exp(self.begin + LOG_FACTOR_SCALE * self.factor_weight + change)
+        components = torch.cat([shares, rest], -1) * factors
+        return components.sum(-1, keepdim=True).clamp_min(MIN_SUM).log()

@@ -1,8 +1,8 @@
-"""What an ensemble says: the mean of its members, and in doubt by as much as they differ.
+"""Combination of an ensemble's members: their mean, widened by their disagreement.
 
-Networks that saw the same rows differ most where those rows tell least. The distance between
-their medians ranks the errors to come better than the width of their own intervals does, so it
-widens these; calibration then makes the widths right on the whole (decision 9).
+Networks trained on the same rows differ most where these rows are least informative. The distance
+between their medians ranks future errors better than the width of their own intervals does, so it
+widens the intervals. Calibration then corrects the widths overall (decision 9).
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from torch import Tensor
 from presage.models.training.fit import LEVELS
 from presage.system.arrays import Array
 
-DOUBT = 2.0  # standard deviations of the members' medians
-# By level: towards which side of the median a quantile is moved.
-_SIDE = torch.tensor([float((level > 0.5) - (level < 0.5)) for level in LEVELS])
+DISAGREEMENT_SCALE = 2.0  # standard deviations of the members' medians
+# Direction, per level, in which a quantile moves away from the median.
+_SIGNS = torch.tensor([float((level > 0.5) - (level < 0.5)) for level in LEVELS])
 
 
-def combined(outputs: Tensor) -> Tensor:
-    """Quantiles (members, ..., levels) -> (..., levels), not decreasing if theirs are not."""
+def combine_members(outputs: Tensor) -> Tensor:
+    """Return quantiles (..., levels) of members (members, ..., levels).
+
+    They do not decrease along the levels if those of the members do not.
+    """
     mean = outputs.mean(0)
     if len(outputs) == 1:
         return mean
     medians = outputs[..., LEVELS.index(0.5)]
     squares = ((medians - medians.mean(0)) ** 2).sum(0) / (len(outputs) - 1)
-    return mean + DOUBT * squares.sqrt()[..., None] * _SIDE
+    return mean + DISAGREEMENT_SCALE * squares.sqrt()[..., None] * _SIGNS
 
 
-def combined_array(outputs: Array) -> Array:
-    """The same, of arrays."""
-    out: Array = combined(torch.from_numpy(outputs)).numpy()
+def combine_member_arrays(outputs: Array) -> Array:
+    """Return :func:`combine_members` of NumPy arrays."""
+    out: Array = combine_members(torch.from_numpy(outputs)).numpy()
     return out

@@ -1,6 +1,7 @@
-"""Predictors from raw features to calibrated quantiles, as they are trained: torch modules.
+"""Predictors from raw features to calibrated quantiles, as torch modules.
 
-Logarithms, ensemble, calibration and unit are inside, so that training and serving cannot differ.
+Logarithms, ensemble, calibration and unit conversion are part of the module, so training and
+serving cannot differ. The names of buffers and submodules are names in the ONNX files.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.quantity import LEAST_FRACTION, Quantity
 from presage.models.calibration.margins import ByLevel, Margins
-from presage.models.networks.ensemble import combined
-from presage.models.training.device_effect import same_device
+from presage.models.networks.ensemble import combine_members
+from presage.models.training.device_effect import is_same_device
 from presage.models.training.fit import LEVELS, ScalarStack, log_offsets
 from presage.models.training.fit_interference import InterferenceStack
 from presage.system.arrays import Array
 
 
 class FeatureTransform(nn.Module):
-    """What :func:`presage.models.training.fit.transform_features` does, as part of the graph."""
+    """:func:`presage.models.training.fit.transform_features` as part of the graph."""
 
     offsets: Tensor
     as_is: Tensor
@@ -36,15 +37,18 @@ class FeatureTransform(nn.Module):
         self.register_buffer("offsets", torch.nan_to_num(offsets, nan=1.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw (..., columns) -> as networks see them."""
+        """Transform raw features (..., columns) to network inputs."""
         return torch.where(self.as_is, x, torch.log(x.clamp_min(0) + self.offsets))
 
 
 class Calibration(nn.Module):
-    """What :func:`presage.models.calibration.conformal.calibrate` does, as part of the graph.
+    """:func:`presage.models.calibration.conformal.calibrate` as part of the graph.
 
-    ``identity`` are the columns, as networks see them, that devices with margins of their own
-    are known by.
+    Parameters
+    ----------
+    margins : Margins
+    identity : sequence of int
+        Positions of the transformed columns that identify devices with margins of their own.
     """
 
     shift: Tensor
@@ -54,19 +58,19 @@ class Calibration(nn.Module):
 
     def __init__(self, margins: Margins, identity: Sequence[int]) -> None:
         super().__init__()
-        shift = _shift(margins.everywhere)
+        shift = _margins_to_shift(margins.default)
         self.register_buffer("shift", shift)
         self.register_buffer("identity", torch.tensor(identity))
-        self.register_buffer("known", torch.tensor([who for who, _ in margins.devices]))
-        further = [_shift(own) - shift for _, own in margins.devices]
+        self.register_buffer("known", torch.tensor([values for values, _ in margins.devices]))
+        further = [_margins_to_shift(own) - shift for _, own in margins.devices]
         self.register_buffer("own", torch.stack(further) if further else torch.zeros(0))
 
     def forward(self, quantiles: Tensor, x: Tensor) -> Tensor:
-        """Quantiles (..., levels) of rows (..., columns)."""
+        """Return calibrated quantiles (..., levels) of rows x (..., columns)."""
         shift = self.shift
         if len(self.known):
-            same = same_device(x[..., self.identity], self.known).to(x.dtype)
-            same = same / same.sum(-1, keepdim=True).clamp_min(1)  # two may be nearly alike
+            same = is_same_device(x[..., self.identity], self.known).to(x.dtype)
+            same = same / same.sum(-1, keepdim=True).clamp_min(1)  # two devices may be nearly equal
             shift = shift + torch.matmul(same, self.own)
         q = list(torch.unbind(quantiles + shift, -1))
         middle = LEVELS.index(0.5)
@@ -77,8 +81,8 @@ class Calibration(nn.Module):
         return torch.stack(q, dim=-1)
 
 
-def _shift(margins: ByLevel) -> Tensor:
-    """Of every level, downwards below the median and upwards above it."""
+def _margins_to_shift(margins: ByLevel) -> Tensor:
+    """Return the shift per level: negative below the median, positive above it."""
     shift = torch.zeros(len(LEVELS))
     for level, margin in margins.items():
         low = LEVELS.index(level)
@@ -88,7 +92,7 @@ def _shift(margins: ByLevel) -> Tensor:
 
 
 class ScalarPredictor(nn.Module):
-    """Raw features (rows, columns) -> calibrated quantiles (rows, levels) in the unit."""
+    """Solo predictor: raw features (rows, columns) to quantiles (rows, levels) in the unit."""
 
     def __init__(self, stack: ScalarStack, quantity: Quantity, margins: Margins) -> None:
         super().__init__()
@@ -99,20 +103,20 @@ class ScalarPredictor(nn.Module):
         self.prior = None if quantity.prior is None else columns("full").index(quantity.prior)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(rows, columns) -> (rows, levels)."""
+        """Return quantiles (rows, levels)."""
         x = self.transform(features)
-        learnt: Tensor = self.calibrate(combined(self.stack(x)), x)
+        learnt: Tensor = self.calibrate(combine_members(self.stack(x)), x)
         if not self.is_scale:
             return torch.sigmoid(learnt)
-        # e^15 times the prior is no forecast any more, but it is a number.
+        # Clamped to keep the forecast finite; e^15 times the prior is meaningless anyway.
         scale = torch.exp(learnt.clamp(-15.0, 15.0))
         return scale if self.prior is None else scale * features[:, self.prior : self.prior + 1]
 
 
-class BusyAsTheRoofline(nn.Module):
-    """Utilization by first principles: the part of a step in which nothing waits for a launch.
+class RooflineUtilization(nn.Module):
+    """Compute utilization by first principles: the part of a step not spent on launches.
 
-    For a class of devices that it was never measured on; every quantile is equal.
+    Used for a device class on which utilization was never measured. All quantiles are equal.
     """
 
     def __init__(self) -> None:
@@ -120,91 +124,108 @@ class BusyAsTheRoofline(nn.Module):
         self.overhead = columns("full").index("overhead_share")
 
     def forward(self, features: Tensor) -> Tensor:
-        """(rows, columns) -> (rows, levels)."""
+        """Return quantiles (rows, levels)."""
         busy = (1 - features[:, self.overhead : self.overhead + 1]).clamp(LEAST_FRACTION, 1.0)
         return busy.expand(-1, len(LEVELS))
 
 
-class Choice(nn.Module):
-    """Rows by one of two modules, of the same inputs and outputs.
+class Router(nn.Module):
+    """Module that evaluates each row with one of two modules of equal inputs and outputs.
 
-    Co-locations are chosen for as a whole: their members are on one device.
+    All members of a co-location take the same module: they are on one device.
     """
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
         self.first, self.second = first, second
 
-    def which(self, rows: Tensor) -> Tensor:
-        """Rows (rows, columns) or (C, K, columns) -> (rows, 1) or (C, 1, 1).
+    def route(self, rows: Tensor) -> Tensor:
+        """Return numbers (rows, 1) or (C, 1, 1), above 0 where the first module is used.
 
-        Above 0 where the first is asked.
+        ``rows`` has the shape (rows, columns) or (C, K, columns).
         """
-        of_rows = self._which(rows)
-        return of_rows if rows.dim() == 2 else of_rows.amax(1, keepdim=True)
+        routes = self._route_rows(rows)
+        return routes if rows.dim() == 2 else routes.amax(1, keepdim=True)
 
-    def _which(self, rows: Tensor) -> Tensor:
+    def _route_rows(self, rows: Tensor) -> Tensor:
         raise NotImplementedError
 
     def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Rows (..., columns) -> (..., levels)."""
+        """Return quantiles (..., levels) of rows (..., columns)."""
         inputs = (rows,) if mask is None else (rows, mask)
-        return torch.where(self.which(rows) > 0, self.first(*inputs), self.second(*inputs))
+        return torch.where(self.route(rows) > 0, self.first(*inputs), self.second(*inputs))
 
 
-class OfDeviceClass(Choice):
-    """GPUs' rows by one module, processors' by another; ``column`` is the compute capability."""
+class DeviceClassRouter(Router):
+    """Router between a module for GPUs and one for processors.
+
+    ``column`` is the position of the compute capability, which is 0 for processors.
+    """
 
     def __init__(self, processor: nn.Module, gpu: nn.Module, column: int) -> None:
         super().__init__(gpu, processor)
         self.column = column
 
-    def _which(self, rows: Tensor) -> Tensor:
+    def _route_rows(self, rows: Tensor) -> Tensor:
         return rows[..., self.column : self.column + 1]
 
 
-class AsMeasured(Choice):
-    """Rows on devices that were measured here by one module, on others by what came along.
+class MeasuredDeviceRouter(Router):
+    """Router between fine-tuned networks, for the devices they saw, and pretrained networks.
 
-    What went on from pretrained networks with the rows of one card forgets the others' (decision
-    12). ``known`` (devices, columns) are identities as networks see them; ``columns`` their
-    positions in a row, which is transformed first where it is ``raw``.
+    Networks that are fine-tuned on the rows of one device forget the others (decision 12).
+
+    Parameters
+    ----------
+    measured, fallback : nn.Module
+        Modules for the ``known`` devices and for all others.
+    known : ndarray of shape (rows, columns)
+        Transformed identities of the measured devices.
+    columns : sequence of int
+        Positions of the identity in a row.
+    raw : bool
+        Whether rows hold raw features, to be transformed first.
     """
 
     known: Tensor
 
     def __init__(
         self,
-        here: nn.Module,
-        elsewhere: nn.Module,
+        measured: nn.Module,
+        fallback: nn.Module,
         known: Array,
         columns: Sequence[int],
         *,
         raw: bool,
     ) -> None:
-        super().__init__(here, elsewhere)
+        super().__init__(measured, fallback)
         self.transform = FeatureTransform() if raw else nn.Identity()
         self.register_buffer("known", torch.from_numpy(np.unique(known, axis=0)).float())
         self.columns = list(columns)
 
-    def _which(self, rows: Tensor) -> Tensor:
+    def _route_rows(self, rows: Tensor) -> Tensor:
         identity = self.transform(rows)[..., self.columns]
-        return same_device(identity, self.known).to(rows.dtype).amax(-1, keepdim=True)
+        return is_same_device(identity, self.known).to(rows.dtype).amax(-1, keepdim=True)
 
 
-def of_device_class(predictors: Mapping[str, nn.Module], *, scale: bool, column: int) -> nn.Module:
-    """One predictor of those of each class, at least one of them.
+def route_by_device_class(
+    predictors: Mapping[str, nn.Module], *, scale: bool, column: int
+) -> nn.Module:
+    """Return one predictor for all device classes, from the predictors of at least one.
 
-    Where a class has none, a factor over physics carries over from the other; a fraction does
-    not, and is what first principles give.
+    A class without a predictor uses that of the other class if the quantity is a ``scale`` (a
+    factor over the prior carries over), else :class:`RooflineUtilization`.
     """
-    other = next(iter(predictors.values())) if scale else BusyAsTheRoofline()
+    other = next(iter(predictors.values())) if scale else RooflineUtilization()
     processor, gpu = (predictors.get(name, other) for name in DEVICE_CLASSES)
-    return gpu if processor is gpu else OfDeviceClass(processor, gpu, column)
+    return gpu if processor is gpu else DeviceClassRouter(processor, gpu, column)
 
 
 class InterferencePredictor(nn.Module):
-    """Members (C, K, ``MEMBER_COLUMNS``) and mask (C, K) -> calibrated slowdowns (C, K, levels)."""
+    """Interference predictor: members (C, K, G) and mask (C, K) to slowdowns (C, K, levels).
+
+    The G columns are ``MEMBER_COLUMNS``. Slowdowns are calibrated and at least 1.
+    """
 
     def __init__(self, stack: InterferenceStack, margins: Margins) -> None:
         super().__init__()
@@ -213,9 +234,9 @@ class InterferencePredictor(nn.Module):
         self.members = int(stack.standardize.mean.shape[0])
 
     def forward(self, members: Tensor, mask: Tensor) -> Tensor:
-        """(C, K, G) and (C, K) -> (C, K, levels)."""
-        log_slowdown = combined(self.stack(members.expand(self.members, -1, -1, -1), mask))
+        """Return slowdowns (C, K, levels)."""
+        log_slowdown = combine_members(self.stack(members.expand(self.members, -1, -1, -1), mask))
         log_slowdown = self.calibrate(log_slowdown, members).clamp_min(0.0)
-        # A job without co-runners is not slowed down, whatever a network says.
-        shared = (mask.sum(-1, keepdim=True) > 1.5).to(members.dtype)
-        return torch.exp(log_slowdown * shared[..., None] * mask[..., None])
+        # The slowdown of a job without co-runners is 1 by definition.
+        is_shared = (mask.sum(-1, keepdim=True) > 1.5).to(members.dtype)
+        return torch.exp(log_slowdown * is_shared[..., None] * mask[..., None])

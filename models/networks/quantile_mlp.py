@@ -1,4 +1,4 @@
-"""The network behind utilization, memory and step time: features in, quantiles out."""
+"""Quantile MLP of compute utilization, memory and step time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from presage.models.networks.stacked import StackedLinear, rising
+from presage.models.networks.stacked import StackedLinear, ordered_quantiles
 
 
 class QuantileMLP(nn.Module):
-    """``members`` multi-layer perceptrons with a linear path beside them.
+    """Stack of multi-layer perceptrons, each with a parallel linear path.
 
-    The linear path carries what a straight line can say, so that the hidden layers, which see
-    few rows, need only bend it.
+    The linear path fits what is linear, so the hidden layers, which see few rows, only fit the
+    deviations from it.
     """
 
     def __init__(self, members: int, n_in: int, *, hidden: int, levels: tuple[float, ...]) -> None:
@@ -27,11 +27,16 @@ class QuantileMLP(nn.Module):
             self.linear.weight.zero_()
 
     def forward(self, x: Tensor, effect: Tensor) -> Tensor:
-        """(members, rows, columns) and effect (members, rows, hidden + 1) -> (M, rows, levels).
+        """Return quantiles (members, rows, levels).
 
-        The effect is added before the first bend, and its last column to the linear path.
+        Parameters
+        ----------
+        x : Tensor of shape (members, rows, columns)
+        effect : Tensor of shape (members, rows, hidden + 1)
+            Added before the first activation; its last column is added to the linear path.
         """
-        seen = F.silu(self.first(x) + effect[..., :-1])
-        quantiles = rising(self.head(F.silu(self.second(seen))), self.middle)  # (M, B, Q)
+        hidden = F.silu(self.first(x) + effect[..., :-1])
+        raw = self.head(F.silu(self.second(hidden)))  # (M, B, Q)
+        quantiles = ordered_quantiles(raw, self.middle)
         out: Tensor = quantiles + self.linear(x) + effect[..., -1:]
         return out

@@ -1,12 +1,13 @@
-"""How long a data-parallel step takes by first principles, its few constants fitted to steps.
+"""Step time of data-parallel training by first principles, with a few fitted constants.
 
 After Pollux (Qiao et al., OSDI 2021, section 3.2): a step computes gradients for g seconds and
-synchronises them for s, and the two overlap somewhat: (g^gamma + s^gamma)^(1/gamma), from their
-sum at gamma = 1 to the longer one. Pollux fits s to each job, as a line in the number of devices.
-Here it follows from the bytes that a ring moves over the slowest link, 2 (n - 1) / n times the
-gradients, so that a job which nobody ran on several devices has one too; a job that was seen is
-off that by factors of its own, which are held small. Links within a node, between two nodes and
-between more are of three kinds; the devices of a node share its link.
+synchronizes them for s seconds, and the two overlap partly: (g^gamma + s^gamma)^(1/gamma), which is
+their sum at gamma = 1 and tends to the longer one. Pollux fits s for each job, as a line in the
+number of devices. Here s follows from the bytes that a ring all-reduce moves over the slowest link,
+2 (n - 1) / n times the gradients, so it is also defined for a job that never ran on several
+devices. A job with such runs deviates by factors of its own, which a penalty keeps small. Links
+within a node, between two nodes and between more nodes are three kinds; the devices of a node share
+its link.
 """
 
 from __future__ import annotations
@@ -20,58 +21,69 @@ from torch import Tensor, nn
 from presage.features.device.node_spread import Spread
 from presage.system.arrays import Array
 
-KINDS = 3  # within a node, between two nodes, between more
-# To begin with: seconds that any synchronisation takes, and bytes per second of each kind.
+LINK_KINDS = 3  # within a node, between two nodes, between more
+# Initial constants: seconds of any synchronization, and bytes per second of each kind of link.
 START_S, START_BYTES_PER_S = 5e-3, (8e9, 6e8, 1e9)
 STEPS, LEARNING_RATE = 600, 0.05
-HELD_SMALL = 1e-3  # of a squared log factor, in log seconds
-LEAST_S = 1e-9
+JOB_FACTOR_PENALTY = 1e-3  # per squared log factor, in log seconds
+MIN_SECONDS = 1e-9
 
 
 def ring_bytes(gradient_bytes: Array, spreads: Sequence[Spread]) -> Array:
-    """Bytes that each device sends in an all-reduce by a ring."""
-    devices = np.array([one.devices for one in spreads], dtype=np.float64)
+    """Return the bytes that each device sends in a ring all-reduce."""
+    devices = np.array([spread.devices for spread in spreads], dtype=np.float64)
     return 2 * (devices - 1) / devices * gradient_bytes
 
 
-class StepLaw(nn.Module):
-    """The law with its constants, for every member of a stack."""
+class StepTimeLaw(nn.Module):
+    """Step-time law and its constants, for every member of a stack."""
 
     def __init__(self, members: int, jobs: int) -> None:
         super().__init__()
         rates = torch.tensor(START_BYTES_PER_S).log()
-        self.log_fixed_s = nn.Parameter(torch.full((members, KINDS), float(np.log(START_S))))
+        self.log_fixed_s = nn.Parameter(torch.full((members, LINK_KINDS), float(np.log(START_S))))
         self.log_bytes_per_s = nn.Parameter(rates.repeat(members, 1))
-        # Powers of the most devices that share a link, and of the nodes.
-        self.of_widest = nn.Parameter(torch.zeros(members, KINDS))
-        self.of_nodes = nn.Parameter(torch.zeros(members, KINDS))
+        # Exponents of the largest number of devices that share a link, and of the nodes.
+        self.widest_power = nn.Parameter(torch.zeros(members, LINK_KINDS))
+        self.node_power = nn.Parameter(torch.zeros(members, LINK_KINDS))
         self.overlap = nn.Parameter(torch.zeros(members, 1))
-        self.of_job = nn.Parameter(torch.zeros(members, jobs, KINDS))
-        self.overlap_of_job = nn.Parameter(torch.zeros(members, jobs))
+        self.job_log_factor = nn.Parameter(torch.zeros(members, jobs, LINK_KINDS))
+        self.job_overlap = nn.Parameter(torch.zeros(members, jobs))
 
     def forward(self, compute_s: Tensor, ring: Tensor, links: Tensor, job: Tensor) -> Tensor:
-        """Compute (members, rows), ring bytes (rows,), links (rows, 3), job -> log seconds.
+        """Return log seconds (members, rows).
 
-        ``links`` are nodes, devices on the widest node, devices; ``job`` is a position.
+        Parameters
+        ----------
+        compute_s : Tensor of shape (members, rows)
+            Seconds of the step on one device.
+        ring : Tensor of shape (rows,)
+            Bytes of :func:`ring_bytes`.
+        links : Tensor of shape (rows, 3)
+            Nodes, devices on the widest node, devices.
+        job : Tensor of int, shape (rows,)
+            Position of the row's job.
         """
         nodes, widest, devices = links.unbind(-1)
-        kind = nodes.long().clamp_max(KINDS) - 1
-        shared = self.of_widest[:, kind] * widest.log() + self.of_nodes[:, kind] * nodes.log()
+        kind = nodes.long().clamp_max(LINK_KINDS) - 1
+        shared = self.widest_power[:, kind] * widest.log() + self.node_power[:, kind] * nodes.log()
         wire_s = ring * torch.exp(shared - self.log_bytes_per_s[:, kind])
-        own = self.of_job[:, job, kind].exp()
-        sync_s = own * (self.log_fixed_s[:, kind].exp() + wire_s) * (devices > 1)
-        gamma = 1 + (self.overlap + self.overlap_of_job[:, job]).exp()
-        both = torch.stack([compute_s, sync_s]).clamp_min(LEAST_S).log()
+        factor = self.job_log_factor[:, job, kind].exp()
+        sync_s = factor * (self.log_fixed_s[:, kind].exp() + wire_s) * (devices > 1)
+        gamma = 1 + (self.overlap + self.job_overlap[:, job]).exp()
+        both = torch.stack([compute_s, sync_s]).clamp_min(MIN_SECONDS).log()
         out: Tensor = torch.logsumexp(gamma * both, dim=0) / gamma
         return out
 
-    def held_small(self) -> Tensor:
-        """Of the jobs' own factors, for each member: those of an unseen job stay at 1."""
-        factors: Tensor = self.of_job.square().sum((-1, -2)) + self.overlap_of_job.square().sum(-1)
-        return HELD_SMALL * factors
+    def job_penalty(self) -> Tensor:
+        """Return the penalty (members,) on the jobs' own factors, which are 1 for unseen jobs."""
+        factors: Tensor = (
+            self.job_log_factor.square().sum((-1, -2)) + self.job_overlap.square().sum(-1)
+        )  # fmt: skip
+        return JOB_FACTOR_PENALTY * factors
 
 
-def fit_law(
+def fit_step_times(
     compute_s: Array,
     gradient_bytes: Array,
     spreads: Sequence[Spread],
@@ -79,35 +91,40 @@ def fit_law(
     step_s: Array,
     row_weights: Array,
 ) -> Array:
-    """Seconds of every row's step by the law of each member, shape (members, rows).
+    """Fit the law of each member; return its step times in seconds, shape (members, rows).
 
     Parameters
     ----------
     compute_s : ndarray of shape (members, rows)
-        What the step would take on one device.
+        Seconds of the step on one device.
+    gradient_bytes : ndarray of shape (rows,)
+        Bytes of the job's gradients.
+    spreads : sequence of Spread
+        Nodes and devices of each row.
     jobs : sequence of str
-        Rows of equal ones have factors in common.
+        Job of each row; rows of one job share its factors.
     step_s : ndarray of shape (rows,)
-        What it took; of rows that no member sees, anything above 0.
+        Measured seconds; any positive number for rows that are hidden from all members.
     row_weights : ndarray of shape (members, rows)
         0 hides a row from a member.
     """
-    names = {name: position for position, name in enumerate(sorted(set(jobs)))}
-    law = StepLaw(len(row_weights), len(names))
-    links = torch.tensor([(one.nodes, one.widest, one.devices) for one in spreads]).float()
-    of_row = torch.tensor([names[name] for name in jobs])
-    inputs = _tensor(compute_s), _tensor(ring_bytes(gradient_bytes, spreads)), links, of_row
-    y, weights = _tensor(np.log(step_s)), _tensor(row_weights)
+    positions = {name: position for position, name in enumerate(sorted(set(jobs)))}
+    law = StepTimeLaw(len(row_weights), len(positions))
+    links = torch.tensor([(s.nodes, s.widest, s.devices) for s in spreads]).float()
+    job = torch.tensor([positions[name] for name in jobs])
+    inputs = _to_tensor(compute_s), _to_tensor(ring_bytes(gradient_bytes, spreads)), links, job
+    y, weights = _to_tensor(np.log(step_s)), _to_tensor(row_weights)
     optimizer = torch.optim.Adam(law.parameters(), lr=LEARNING_RATE)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        off = (law(*inputs) - y).abs()
-        ((weights * off).sum(-1) / weights.sum(-1) + law.held_small()).sum().backward()
+        error = (law(*inputs) - y).abs()
+        loss = (weights * error).sum(-1) / weights.sum(-1) + law.job_penalty()
+        loss.sum().backward()
         optimizer.step()
     with torch.no_grad():
         seconds: Array = law(*inputs).exp().numpy().astype(np.float64)
     return seconds
 
 
-def _tensor(values: Array) -> Tensor:
+def _to_tensor(values: Array) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).float()

@@ -1,7 +1,7 @@
-"""Several networks trained side by side: one matrix product for all of them.
+"""Stacked networks: several networks trained at once, with one matrix product for all of them.
 
 A fold, a seed or an ensemble member is one slice of every weight tensor. On one core thirty small
-networks cost little more than one, so honest cross-validation is as cheap as a single fit.
+networks cost little more than one, so cross-validation is about as cheap as a single fit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+_PER_MEMBER_BUFFERS = ("mean", "scale", "y_mean", "y_scale")
 
 
 class StackedLinear(nn.Module):
@@ -23,12 +25,12 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(members, 1, n_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(members, rows, n_in) -> (members, rows, n_out)."""
+        """Map (members, rows, n_in) to (members, rows, n_out)."""
         return torch.baddbmm(self.bias, x, self.weight)
 
 
-def rising(raw: Tensor, middle: int) -> Tensor:
-    """Quantiles that cannot cross, (..., Q): the median, and positive steps away from it."""
+def ordered_quantiles(raw: Tensor, middle: int) -> Tensor:
+    """Return quantiles (..., Q) that cannot cross: the median and positive steps from it."""
     median = raw[..., middle : middle + 1]
     steps = F.softplus(raw)
     down = torch.flip(torch.cumsum(torch.flip(steps[..., :middle], [-1]), -1), [-1])
@@ -37,29 +39,29 @@ def rising(raw: Tensor, middle: int) -> Tensor:
 
 
 def pinball_loss(quantiles: Tensor, y: Tensor, levels: Tensor) -> Tensor:
-    """Pinball loss per row, shape (...), of quantiles (..., Q) against y (...)."""
+    """Return the pinball loss per row, shape (...), of quantiles (..., Q) against y (...)."""
     error = y[..., None] - quantiles
     return torch.maximum(levels * error, (levels - 1) * error).mean(-1)
 
 
 def take_members(stack: nn.Module, positions: Tensor) -> None:
-    """Let a stack consist of these members of it, in place; one may be taken several times."""
+    """Reduce a stack, in place, to the members at these positions, which may repeat."""
     for module in stack.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(parameter.detach()[positions].clone()))
-        for name in ("mean", "scale", "y_mean", "y_scale"):  # of each member its own
+        for name in _PER_MEMBER_BUFFERS:
             if name in dict(module.named_buffers(recurse=False)):
                 setattr(module, name, getattr(module, name)[positions].clone())
 
 
 class Standardizer(nn.Module):
-    """Shift and scale by each member's own training rows, (members, 1, columns)."""
+    """Shift and scale by the training rows of each member, (members, 1, columns)."""
 
     mean: Tensor
     scale: Tensor
 
-    # Past this many standard deviations a network has never been; its linear growth there is
-    # arbitrary, so inputs are held at the edge. `in_domain` says when that happens.
+    # No training row is further away than this many standard deviations. The linear growth of a
+    # network beyond it is arbitrary, so inputs are clamped; `in_domain` reports such rows.
     LIMIT = 4.0
 
     def __init__(self, x: Tensor, row_weights: Tensor) -> None:
@@ -68,10 +70,10 @@ class Standardizer(nn.Module):
         mean = (weights * x).sum(1, keepdim=True)
         scale = (weights * (x - mean) ** 2).sum(1, keepdim=True).sqrt()
         self.register_buffer("mean", mean)
-        # A constant column's deviation is what rounding leaves, which grows with its mean.
+        # The deviation of a constant column is rounding error, which grows with its mean.
         constant = scale < 1e-5 * (1 + mean.abs())
         self.register_buffer("scale", torch.where(constant, torch.ones_like(scale), scale))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(members, rows, columns), standardized and held within LIMIT."""
+        """Return x (members, rows, columns), standardized and clamped to LIMIT."""
         return ((x - self.mean) / self.scale).clamp(-self.LIMIT, self.LIMIT)

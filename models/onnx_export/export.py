@@ -1,6 +1,7 @@
-"""ONNX files with everything inside: logarithms, ensemble, calibration, unit.
+"""ONNX export of predictors: logarithms, ensemble, calibration and unit are in the graph.
 
-Raw features go in and calibrated quantiles come out, so training and serving cannot differ.
+The input is raw features and the output calibrated quantiles, so training and serving cannot
+differ.
 """
 
 from __future__ import annotations
@@ -12,57 +13,61 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from presage.models.networks.predictors import Choice, InterferencePredictor, ScalarPredictor
-from presage.models.onnx_export.conditional_model import OUTPUT, choice
-from presage.models.onnx_export.fused_interference import FoldedInterference
-from presage.models.onnx_export.fused_solo import FoldedScalar
+from presage.models.networks.predictors import InterferencePredictor, Router, ScalarPredictor
+from presage.models.onnx_export.conditional_model import OUTPUT, make_conditional_model
+from presage.models.onnx_export.fused_interference import FusedInterference
+from presage.models.onnx_export.fused_solo import FusedScalar
 
 Examples = dict[str, tuple[Tensor, tuple[str, ...]]]
 
 
 def export(module: nn.Module, examples: Examples) -> bytes:
-    """ONNX bytes of a predictor, its output named "quantiles".
+    """Return the ONNX bytes of a predictor whose output is named "quantiles".
 
-    ``examples`` maps each input's name to an example and the names of its leading dimensions,
-    which stay dynamic.
+    Predictors are fused to few operators, and a :class:`Router` becomes a conditional model, whose
+    unused branch does not run. Equal weights give equal bytes in every checkout: source paths that
+    the exporter writes are removed.
 
-    What it says is put together to few operators, and where two modules share the rows one that
-    is asked for none of them does not run. Equal weights give equal bytes in every checkout: what
-    the exporter writes of source paths is removed.
+    Parameters
+    ----------
+    module : nn.Module
+    examples : mapping of str to (Tensor, tuple of str)
+        For each input, an example and the names of its leading dimensions, which stay dynamic.
     """
     import onnx
 
-    model = _model(module, examples)
+    model = _to_model(module, examples)
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 
 
-def _model(module: nn.Module, examples: Examples) -> Any:
-    if isinstance(module, Choice):
+def _to_model(module: nn.Module, examples: Examples) -> Any:
+    if isinstance(module, Router):
         rows = next(iter(examples))
-        which = _graph(_Which(module), {rows: examples[rows]})
-        return choice(which, _model(module.first, examples), _model(module.second, examples))
+        which = _export_module(_Routing(module), {rows: examples[rows]})
+        first, second = _to_model(module.first, examples), _to_model(module.second, examples)
+        return make_conditional_model(which, first, second)
     if isinstance(module, ScalarPredictor):
-        module = FoldedScalar(module)
+        module = FusedScalar(module)
     elif isinstance(module, InterferencePredictor):
-        module = FoldedInterference(module)
-    return _graph(module, examples)
+        module = FusedInterference(module)
+    return _export_module(module, examples)
 
 
-class _Which(nn.Module):
-    """Which rows the first of two modules is asked."""
+class _Routing(nn.Module):
+    """Routes of a router's rows, as a module of its own."""
 
-    def __init__(self, of: Choice) -> None:
+    def __init__(self, router: Router) -> None:
         super().__init__()
-        self.of = of
+        self.of = router  # a prefix of names in the ONNX file
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.of.which(rows)
+        return self.of.route(rows)
 
 
-def _graph(module: nn.Module, examples: Examples) -> Any:
-    """A module as it is, as an ONNX model."""
+def _export_module(module: nn.Module, examples: Examples) -> Any:
+    """Return the ONNX model of a module, unchanged."""
     shapes: list[dict[int, Any]] = [dict(enumerate(leading)) for _, leading in examples.values()]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -85,7 +90,10 @@ def _graph(module: nn.Module, examples: Examples) -> Any:
 
 
 def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    """Torch's own translation adds a choice for large values, which ONNX Runtime has inside."""
+    """Translate softplus to one operator.
+
+    Torch's translation adds a branch for large values, which ONNX Runtime's operator handles.
+    """
     from onnxscript import opset20
 
     assert beta == 1.0
@@ -93,7 +101,7 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
 
 
 def _strip_paths(model: Any) -> None:
-    """Remove metadata that names source files: it differs between checkouts."""
+    """Remove metadata with source paths, which differ between checkouts."""
     graph = model.graph
     for item in (*graph.node, *graph.initializer, *graph.value_info, *graph.input, *graph.output):
         del item.metadata_props[:]

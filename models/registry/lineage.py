@@ -1,7 +1,8 @@
-"""Where a release came from, and which releases came from a campaign.
+"""Lineage: the provenance of a release, and the releases that were trained on given measurements.
 
-What a release learnt from is in its manifest, and so in its id. What differs between two makings
-of equal bytes (commit, lock, who, when) is in the registry, where ``dvc repro`` registered it.
+The training data of a release is in its manifest, and so in its id. Facts that differ between two
+builds with equal bytes (commit, lock, author, time) are in the registry, where ``dvc repro``
+recorded them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from presage.errors import RegistryError, ReleaseError
 from presage.models.registry.registry import SHORTEST_PREFIX
 from presage.models.registry.uri import CHAMPION, PREVIOUS
-from presage.models.release.manifest import job_digest, read_job_digests
+from presage.models.release.manifest import job_digest, parse_job_digests
 from presage.models.release.pretrained import pretrained_release
 from presage.models.release.release import load_release
 from presage.models.release.training_data import (
     CampaignFolder,
     CampaignRows,
-    LearntFrom,
-    learnt_from,
+    TrainingData,
+    read_training_data,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 
@@ -31,27 +32,29 @@ if TYPE_CHECKING:
     from presage.models.registry.registered_release import RegisteredRelease
     from presage.models.registry.registry import Registry
 
-# Releases of a checkout that may answer without being registered.
-LOCAL = (Path("data/release"), Path("data/pretrained/release"))
-_OUT = "out of ingest and featurize in dvc.yaml, or the rows out of its tables"
-# Campaigns that a stage makes: what is taken out of their tables alone comes back.
-_MADE_AGAIN = {
-    "data/profiles/local": "take the rows out of data/profiles/local, `dvc commit -f profile`",
-    "data/outcomes/tables": "name the outcomes in params.yaml under outcomes.withdrawn",
+# Folders of a checkout with releases that may be unregistered.
+LOCAL_FOLDERS = (Path("data/release"), Path("data/pretrained/release"))
+_REMOVE_FROM = "from ingest and featurize in dvc.yaml, or the rows from its tables"
+# Campaigns that a stage rebuilds: rows removed only from their tables would come back.
+_REBUILT_CAMPAIGNS = {
+    "data/profiles/local": "remove the rows from data/profiles/local, run `dvc commit -f profile`",
+    "data/outcomes/tables": "list the outcomes in params.yaml under outcomes.withdrawn",
 }
-SAME, CHANGED, ABSENT = "as learnt from", "changed since", "not here"
+UNCHANGED, CHANGED, ABSENT = "unchanged", "changed", "missing"
 
 
 @dataclass(frozen=True)
-class KnownRelease:
-    """A release: its manifest, and where it is.
+class ReleaseRecord:
+    """Release with its manifest and location.
 
     Attributes
     ----------
+    manifest : mapping
+        Content of ``release.json``.
     folder : Path or None
-        Where its files lie; None of one that is in the registry alone.
+        Folder of its files; None if it is only in the registry.
     registered : RegisteredRelease or None
-        What the registry says of it; None of one that is not there.
+        Its version in the registry; None if it is unregistered.
     """
 
     manifest: Mapping[str, Any]
@@ -60,105 +63,110 @@ class KnownRelease:
 
     @property
     def release_id(self) -> str:
-        """Its id."""
+        """Release id."""
         return str(self.manifest["release_id"])
 
     @property
     def name(self) -> str:
-        """What a person may call it by: its version, else its folder."""
+        """Name for people: the version, else the folder."""
         if self.registered is not None:
             return f"version {self.registered.version}"
         return str(self.folder)
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Of its version."""
+        """Aliases of its version."""
         return () if self.registered is None else self.registered.aliases
 
     @property
-    def learnt_from(self) -> LearntFrom | None:
-        """What its manifest says; None of an older one."""
-        return learnt_from(self.manifest, f"release {self.release_id}")
+    def training_data(self) -> TrainingData | None:
+        """Training data in the manifest; None for releases of older versions."""
+        return read_training_data(self.manifest, f"release {self.release_id}")
 
 
-def find_release(ref: str, registry: Registry) -> KnownRelease:
-    """Release that a version, alias, id or folder names.
+def find_release(ref: str, registry: Registry) -> ReleaseRecord:
+    """Return the release that a version, alias, id or folder names.
 
-    An id that the registry does not have may be that of a release of this checkout, or of the
-    installed one.
+    An id that is not in the registry may be that of a release of this checkout, or of the
+    pretrained release.
 
     Raises
     ------
     RegistryError
-        There is none.
+        No release matches.
     ReleaseError
-        The folder is no release, or is damaged.
+        The folder is not a release, or is corrupt.
     """
     try:
         registered = registry.resolve(ref)
     except RegistryError:
         if ref and Path(ref).is_dir():
             versions: list[RegisteredRelease] = []
-            with suppress(RegistryError):  # a folder needs none
+            with suppress(RegistryError):  # a folder does not need a registry
                 versions = registry.versions()
-            return _of_folder(Path(ref), versions)
-        for found in _local((), (*LOCAL, pretrained_release())):
+            return _load_record(Path(ref), versions)
+        for found in _local_releases((), (*LOCAL_FOLDERS, pretrained_release())):
             if len(ref) >= SHORTEST_PREFIX and found.release_id.startswith(ref):
                 return found
         raise
-    return KnownRelease(registry.manifest(registered), None, registered)
+    return ReleaseRecord(registry.manifest(registered), None, registered)
 
 
-def all_releases(registry: Registry) -> list[KnownRelease]:
-    """Releases of the registry, newest first, and those of this checkout that it does not have."""
+def list_releases(registry: Registry) -> list[ReleaseRecord]:
+    """Return the registered releases, newest first, then unregistered ones of this checkout."""
     versions = registry.versions()[::-1]
-    found = [KnownRelease(_manifest(registry, one), None, one) for one in versions]
-    return found + [one for one in _local(versions, LOCAL) if one.registered is None]
+    found = [ReleaseRecord(_read_manifest(registry, v), None, v) for v in versions]
+    local = _local_releases(versions, LOCAL_FOLDERS)
+    return found + [release for release in local if release.registered is None]
 
 
-def _manifest(registry: Registry, one: RegisteredRelease) -> dict[str, Any]:
-    """Of a release; where its files are gone, no more than its id: what it learnt is not known."""
+def _read_manifest(registry: Registry, registered: RegisteredRelease) -> dict[str, Any]:
+    """Return the manifest of a release; only its id if the files are missing."""
     try:
-        return registry.manifest(one)
+        return registry.manifest(registered)
     except (RegistryError, ReleaseError):
-        return {"release_id": one.release_id}
+        return {"release_id": registered.release_id}
 
 
-def _local(
+def _local_releases(
     versions: Sequence[RegisteredRelease], folders: Sequence[Path]
-) -> Iterator[KnownRelease]:
+) -> Iterator[ReleaseRecord]:
     for folder in folders:
         with suppress(ReleaseError):
-            yield _of_folder(folder, versions)
+            yield _load_record(folder, versions)
 
 
-def _of_folder(folder: Path, versions: Sequence[RegisteredRelease]) -> KnownRelease:
+def _load_record(folder: Path, versions: Sequence[RegisteredRelease]) -> ReleaseRecord:
     release = load_release(folder)
-    registered = next((one for one in versions if one.release_id == release.release_id), None)
-    return KnownRelease(release.manifest, folder, registered)
+    registered = next((v for v in versions if v.release_id == release.release_id), None)
+    return ReleaseRecord(release.manifest, folder, registered)
 
 
-# From a release to what it is made of ----------------------------------------------------------
+# Provenance of a release -----------------------------------------------------------------------
 
 
-def lineage(release: KnownRelease) -> dict[str, Any]:
-    """Everything that is known of where a release came from; what is not known is None."""
-    told, registered = release.learnt_from, release.registered
+def describe_lineage(release: ReleaseRecord) -> dict[str, Any]:
+    """Return the provenance of a release; unknown facts are None."""
+    data, registered = release.training_data, release.registered
     return {
         "release_id": release.release_id,
         "version": None if registered is None else registered.version,
         "aliases": list(release.aliases),
         "folder": None if release.folder is None else str(release.folder),
-        "predictors": {name: one["sha256"] for name, one in release.manifest["predictors"].items()},
+        "predictors": {
+            name: file["sha256"] for name, file in release.manifest["predictors"].items()
+        },
         "data_digest": release.manifest["data_digest"],
-        "run": None if registered is None else _run(registered),
-        "learnt_from": None if told is None else told.as_json(),
-        "tables_here": {} if told is None else {f.folder: tables_here(f) for f in told.folders},
+        "run": None if registered is None else _describe_run(registered),
+        "learnt_from": None if data is None else data.as_json(),
+        "tables_here": {}
+        if data is None
+        else {f.folder: compare_local_tables(f) for f in data.folders},
     }
 
 
-def _run(registered: RegisteredRelease) -> dict[str, Any]:
-    """Of MLflow's run: where, when and by whom it was registered."""
+def _describe_run(registered: RegisteredRelease) -> dict[str, Any]:
+    """Return the facts of a registration: run, time, author, commit and lock."""
     return {
         "run_id": registered.run_id,
         "registered_at": registered.registered_at,
@@ -169,8 +177,8 @@ def _run(registered: RegisteredRelease) -> dict[str, Any]:
     }
 
 
-def tables_here(campaign: CampaignFolder) -> dict[str, str]:
-    """Of each table that was learnt from: whether the one in this checkout still is that one."""
+def compare_local_tables(campaign: CampaignFolder) -> dict[str, str]:
+    """Return, for each table in training, whether the one in this checkout is unchanged."""
     folder, found = Path(campaign.folder), {}
     for name, table in campaign.tables.items():
         try:
@@ -178,27 +186,26 @@ def tables_here(campaign: CampaignFolder) -> dict[str, str]:
         except OSError:
             found[name] = ABSENT
         else:
-            found[name] = SAME if digest == table.sha256 else CHANGED
+            found[name] = UNCHANGED if digest == table.sha256 else CHANGED
     return found
 
 
-# From measurements to the releases that learnt from them ---------------------------------------
+# Releases that were trained on given measurements ----------------------------------------------
 
 
 @dataclass(frozen=True)
-class Measurements:
-    """Which rows are asked about: all that is said must hold.
+class MeasurementFilter:
+    """Filter for measurements; all conditions must hold.
 
     Attributes
     ----------
     campaign : str
-        Name of a campaign, or a folder of tables, as it is called in dvc.yaml or the last part
-        of that; "" for any.
+        Name of a campaign, or of a folder of tables as in dvc.yaml or its last part; "" for any.
     machine : str
-        Beginning of a machine's name in the tables; "" for any.
+        Prefix of a machine's name in the tables; "" for any.
     job : str
-        Id of a job; "" for any. A release tells its jobs and its campaigns apart, so that it may
-        have learnt the job from another campaign than this one.
+        Id of a job; "" for any. A release records its jobs and its campaigns separately, so the
+        job's rows may be from another campaign.
     """
 
     campaign: str = ""
@@ -206,54 +213,54 @@ class Measurements:
     job: str = ""
 
     def include(self, rows: CampaignRows, campaigns: frozenset[str]) -> bool:
-        """Whether these rows are among them; ``campaigns`` are those that are meant."""
+        """Return whether rows match; ``campaigns`` are the campaigns that the filter names."""
         is_campaign = not self.campaign or rows.campaign in campaigns
         return is_campaign and rows.machine.startswith(self.machine)
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What a release has of some measurements.
+class TrainingUsage:
+    """Use of some measurements in the training and evaluation of a release.
 
     Attributes
     ----------
+    release : ReleaseRecord
     is_known : bool
-        Whether all that taught it is known: where it is not, there may be more.
+        Whether the release records all its training data; if not, there may be more rows.
     rows : tuple of (CampaignRows, str)
-        Groups of rows that it learnt from or is judged by, and the release through whose
-        networks they came, "" of its own.
+        Groups of rows, each with the base release that contributed it, "" for none.
     folders : tuple of str
-        Where they lay.
-    of_job : bool
-        Whether a job was asked for, whose rows nobody has counted: it is among these.
+        Folders of the rows' tables.
+    is_single_job : bool
+        Whether the filter names a job, whose rows within the groups are not counted.
     """
 
-    release: KnownRelease
+    release: ReleaseRecord
     is_known: bool
     rows: tuple[tuple[CampaignRows, str], ...]
     folders: tuple[str, ...]
-    of_job: bool
+    is_single_job: bool
 
     @property
-    def taught(self) -> int:
-        """Rows that taught it; jobs where one was asked for."""
-        rows = sum(rows.taught for rows, _ in self.rows)
-        return min(rows, 1) if self.of_job else rows
+    def trained(self) -> int:
+        """Number of training rows; of training jobs if the filter names a job."""
+        rows = sum(rows.trained for rows, _ in self.rows)
+        return min(rows, 1) if self.is_single_job else rows
 
     @property
     def held_out(self) -> int:
-        """Rows that it is judged by; none of a job that taught it."""
-        of_own = (rows.held_out for rows, through in self.rows if not through)
-        return 0 if self.of_job else sum(of_own)
+        """Number of held-out rows; 0 if the filter names a job."""
+        own = (rows.held_out for rows, through in self.rows if not through)
+        return 0 if self.is_single_job else sum(own)
 
     @property
     def through(self) -> str:
-        """The release through whose networks all of it came; "" where any is its own."""
+        """Base release that contributed all rows; "" if there are several or none."""
         names = {through for _, through in self.rows}
         return names.pop() if len(names) == 1 else ""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the facts for JSON output."""
         registered = self.release.registered
         return {
             "release_id": self.release.release_id,
@@ -261,29 +268,34 @@ class Learnt:
             "aliases": list(self.release.aliases),
             "folder": None if self.release.folder is None else str(self.release.folder),
             "is_known": self.is_known,
-            "taught": self.taught,
+            "taught": self.trained,
             "held_out": self.held_out,
             "rows": [asdict(rows) | {"through": through} for rows, through in self.rows],
         }
 
 
-def learnt_of(asked: Measurements, releases: Sequence[KnownRelease]) -> list[Learnt]:
-    """What each release has of them, in order.
+def find_training_usage(
+    query: MeasurementFilter, releases: Sequence[ReleaseRecord]
+) -> list[TrainingUsage]:
+    """Return the use of the measurements in each release, in order.
 
     Raises
     ------
     RegistryError
-        No release names such a campaign, machine or job: it may be misspelt.
+        No release has such a campaign, machine or job, so the name may be misspelt.
     """
-    wider = replace(asked, job="")
-    if (asked.campaign or asked.machine) and not any(_learnt(wider, r).rows for r in releases):
-        _complain(asked, releases)
-    found = [_learnt(asked, release) for release in releases]
-    if asked.job and not _is_held_out(asked.job) and not any(one.rows for one in found):
-        silent = sum(not one.is_known for one in found)
+    without_job = replace(query, job="")
+    if (query.campaign or query.machine) and not any(
+        _find_usage(without_job, release).rows for release in releases
+    ):
+        raise _unknown_names(query, releases)
+    found = [_find_usage(query, release) for release in releases]
+    if query.job and not _is_held_out(query.job) and not any(usage.rows for usage in found):
+        incomplete = sum(not usage.is_known for usage in found)
         raise RegistryError(
-            f"none of {len(releases)} releases learnt job {asked.job!r} from these measurements "
-            f"({silent} do not say all their jobs); its id is as in the campaign's jobs.parquet"
+            f"none of {len(releases)} releases was trained on job {query.job!r} of these "
+            f"measurements ({incomplete} do not record all their jobs); find its id in the "
+            "campaign's jobs.parquet"
         )
     return found
 
@@ -292,99 +304,109 @@ def _is_held_out(job_id: str) -> bool:
     return bool(job_folds([job_id])[0] == HELD_OUT_FOLD)
 
 
-def _learnt(asked: Measurements, release: KnownRelease) -> Learnt:
-    told = release.learnt_from
-    if told is None:
-        return Learnt(release, False, (), (), bool(asked.job))
-    folders = _all_folders(told)
-    meant = [one for one in folders if _is_meant(asked.campaign, one)]
-    campaigns = frozenset(name for one in meant for name in one.campaigns) | {asked.campaign}
-    rows = tuple(pair for pair in told.all_rows() if asked.include(pair[0], campaigns))
-    known = told.is_whole()
-    if asked.job:
-        jobs = read_job_digests(release.manifest.get("trained_on"))
-        known = known and jobs is not None
-        if job_digest(asked.job) not in (jobs or ()):
+def _find_usage(query: MeasurementFilter, release: ReleaseRecord) -> TrainingUsage:
+    data = release.training_data
+    if data is None:
+        return TrainingUsage(release, False, (), (), bool(query.job))
+    folders = _all_folders(data)
+    named = [folder for folder in folders if _is_named(query.campaign, folder)]
+    campaigns = frozenset(name for folder in named for name in folder.campaigns)
+    campaigns |= {query.campaign}
+    rows = tuple(pair for pair in data.all_rows() if query.include(pair[0], campaigns))
+    is_known = data.is_complete()
+    if query.job:
+        jobs = parse_job_digests(release.manifest.get("trained_on"))
+        is_known = is_known and jobs is not None
+        if job_digest(query.job) not in (jobs or ()):
             rows = ()
-    named = {group.campaign for group, _ in rows}
-    where = tuple(one.folder for one in folders if named.intersection(one.campaigns))
-    return Learnt(release, known, rows, where, bool(asked.job))
+    used = {group.campaign for group, _ in rows}
+    where = tuple(folder.folder for folder in folders if used.intersection(folder.campaigns))
+    return TrainingUsage(release, is_known, rows, where, bool(query.job))
 
 
-def _all_folders(told: LearntFrom) -> tuple[CampaignFolder, ...]:
-    before = told.began_with
-    if before is None or before.learnt_from is None:
-        return told.folders
-    return told.folders + _all_folders(before.learnt_from)
+def _all_folders(data: TrainingData) -> tuple[CampaignFolder, ...]:
+    """Return the folders of tables, including those of base releases."""
+    base = data.base_release
+    if base is None or base.training_data is None:
+        return data.folders
+    return data.folders + _all_folders(base.training_data)
 
 
-def _is_meant(campaign: str, one: CampaignFolder) -> bool:
-    """Whether a folder is called that; a campaign of the same name lies wherever it does."""
-    path, said = Path(one.folder), Path(campaign)
-    if said.is_relative_to(Path.cwd()):
-        said = said.relative_to(Path.cwd())
-    return bool(campaign) and said in (path, Path(path.name))
+def _is_named(campaign: str, folder: CampaignFolder) -> bool:
+    """Return whether ``campaign`` names a folder, by its path or the last part of it."""
+    path, name = Path(folder.folder), Path(campaign)
+    if name.is_relative_to(Path.cwd()):
+        name = name.relative_to(Path.cwd())
+    return bool(campaign) and name in (path, Path(path.name))
 
 
-def _complain(asked: Measurements, releases: Sequence[KnownRelease]) -> None:
-    groups = [g for r in releases if r.learnt_from for g, _ in r.learnt_from.all_rows()]
+def _unknown_names(query: MeasurementFilter, releases: Sequence[ReleaseRecord]) -> RegistryError:
+    groups = [g for r in releases if r.training_data for g, _ in r.training_data.all_rows()]
     campaigns = ", ".join(sorted({group.campaign for group in groups})) or "none"
-    silent = sum(release.learnt_from is None for release in releases)
+    unrecorded = sum(release.training_data is None for release in releases)
     what = " and ".join(
         f"{noun} {name!r}"
-        for noun, name in (("campaign", asked.campaign), ("machine", asked.machine))
+        for noun, name in (("campaign", query.campaign), ("machine", query.machine))
         if name
     )
-    raise RegistryError(
-        f"none of {len(releases)} releases names {what} ({silent} do not say what they learnt "
-        f"from); campaigns that are named: {campaigns}"
+    return RegistryError(
+        f"none of {len(releases)} releases has {what} ({unrecorded} do not record their training "
+        f"data); known campaigns: {campaigns}"
     )
 
 
-def remedy(asked: Measurements, found: Sequence[Learnt]) -> str:
-    """What an operator may do who wants these measurements gone."""
-    champion = next((one for one in found if CHAMPION in one.release.aliases), None)
-    if asked.job and _is_held_out(asked.job):
-        return f"job {asked.job} is held out: no release learns from it, and all are judged by it"
+def suggest_remedy(query: MeasurementFilter, found: Sequence[TrainingUsage]) -> str:
+    """Return how an operator can remove these measurements from the champion."""
+    champion = next((usage for usage in found if CHAMPION in usage.release.aliases), None)
+    if query.job and _is_held_out(query.job):
+        return f"job {query.job} is held out: no release is trained on it, all are evaluated on it"
     if champion is None:
-        return "there is no champion to take off"
+        return "there is no champion to replace"
     name = f"champion {champion.release.release_id}"
-    if champion.taught:
-        what = "this job" if asked.job else f"{champion.taught:,} of these rows"
-        return f"{name} learnt from {what}: {_put_back(found)}; {_without(champion)}"
+    if champion.trained:
+        what = "this job" if query.job else f"{champion.trained:,} of these rows"
+        replacement, removal = _suggest_replacement(found), _suggest_removal(champion)
+        return f"{name} was trained on {what}: {replacement}; {removal}"
     if not champion.is_known:
-        return f"{name} does not say all that it learnt from"
+        return f"{name} does not record all its training data"
     if champion.held_out:
-        judged = f"was judged by {champion.held_out:,} of these rows"
-        return f"{name} learnt from none, but {judged}: {_without(champion)}"
-    return f"{name} learnt from none"
+        evaluated = f"was evaluated on {champion.held_out:,} of these rows"
+        return f"{name} was trained on none, but {evaluated}: {_suggest_removal(champion)}"
+    return f"{name} was trained on none"
 
 
-def _put_back(found: Sequence[Learnt]) -> str:
-    """The newest release that surely learnt from none, and how it becomes champion."""
+def _suggest_replacement(found: Sequence[TrainingUsage]) -> str:
+    """Return the newest release that was not trained on the rows, and how to promote it."""
     clean = [
-        one.release
-        for one in found
-        if one.is_known and not one.taught and one.release.registered is not None
+        usage.release
+        for usage in found
+        if usage.is_known and not usage.trained and usage.release.registered is not None
     ]
     if not clean:
-        return "of no registered release it is known that it learnt from none"
-    # Somebody took a withdrawn one off, for a reason that may still hold.
-    stands = [one for one in clean if one.registered and not one.registered.withdrawn_at]
-    if not stands:
-        return f"{clean[0].name} did not, but a person took it off: `presage models history`"
-    if PREVIOUS in stands[0].aliases:
-        return "the one before did not, `presage models rollback --reason TEXT`"
-    command = f"presage models promote {stands[0].release_id} --force --reason TEXT"
-    return f"{stands[0].name} is the newest that did not, `{command}`"
+        return "no registered release is known to be trained on none"
+    # The reason why a person withdrew a release may still hold.
+    usable = [release for release in clean if not _is_withdrawn(release)]
+    if not usable:
+        return f"{clean[0].name} was not, but it was withdrawn: see `presage models history`"
+    if PREVIOUS in usable[0].aliases:
+        return "the previous release was not, run `presage models rollback --reason TEXT`"
+    command = f"presage models promote {usable[0].release_id} --force --reason TEXT"
+    return f"{usable[0].name} is the newest that was not, run `{command}`"
 
 
-def _without(one: Learnt) -> str:
-    """How the next release is made without them."""
-    if one.through:
+def _is_withdrawn(release: ReleaseRecord) -> bool:
+    return release.registered is not None and bool(release.registered.withdrawn_at)
+
+
+def _suggest_removal(usage: TrainingUsage) -> str:
+    """Return how to build the next release without the rows."""
+    if usage.through:
         return (
-            f"they came with the networks of release {one.through}, which have to be made again "
+            f"they came with the networks of release {usage.through}, which have to be rebuilt "
             "without them (docs/pretrained.md)"
         )
-    ways = [_MADE_AGAIN.get(folder, f"take {folder} {_OUT}") for folder in one.folders]
-    return f"{', '.join(ways) or f'take the campaign {_OUT}'}, and `dvc repro`"
+    steps = [
+        _REBUILT_CAMPAIGNS.get(folder, f"remove {folder} {_REMOVE_FROM}")
+        for folder in usage.folders
+    ]
+    return f"{', '.join(steps) or f'remove the campaign {_REMOVE_FROM}'}, then run `dvc repro`"

@@ -1,4 +1,4 @@
-"""MLflow's client, made when it is first needed; its failures become errors of one line."""
+"""MLflow's client, created on first use, with errors of one line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from presage.models.registry.uri import (
     database_path,
 )
 
-# What MLflow reads when it is imported; a user's own values win. MLflow's defaults are seven tries
-# of two minutes each, far longer than a user waits to learn that a server is down.
+# Settings that MLflow reads at import; values of the user take precedence. MLflow's defaults are
+# seven tries of two minutes each, far too long to report that a server is down.
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -28,7 +28,7 @@ _SETTINGS = {
 
 
 class MlflowConnection:
-    """Connection to the registry at ``uri``, opened by the first :meth:`reach`.
+    """Connection to the registry at ``uri``, opened by the first :meth:`connect`.
 
     Attributes
     ----------
@@ -42,13 +42,13 @@ class MlflowConnection:
         self._client: Any = None
 
     @contextmanager
-    def reach(self, doing: str, *, create: bool = False) -> Iterator[Any]:
+    def connect(self, action: str, *, create: bool = False) -> Iterator[Any]:
         """Yield MLflow's client.
 
         Parameters
         ----------
-        doing : str
-            What the block does, for the error: "list releases".
+        action : str
+            Action of the block, for error messages: "list releases".
         create : bool
             Whether to create a database that does not exist.
 
@@ -66,7 +66,7 @@ class MlflowConnection:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise RegistryError(
-                f"cannot {doing}: MLflow is not installed; pip install 'presage[train]'"
+                f"cannot {action}: MLflow is not installed; pip install 'presage[train]'"
             ) from error
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         uri = self.uri if self.database is None else f"{SQLITE}{self.database}"
@@ -76,12 +76,12 @@ class MlflowConnection:
             yield self._client
         except (MlflowException, OSError) as error:
             raise RegistryError(
-                f"{self.uri}: cannot {doing} ({last_cause(error)}); check that the registry is up "
-                f"and may be written, or name another with --registry or {ENVIRONMENT_VARIABLE}"
+                f"{self.uri}: cannot {action} ({root_cause(error)}); check that the registry is up "
+                f"and writable, or name another with --registry or {ENVIRONMENT_VARIABLE}"
             ) from error
 
 
-def last_cause(error: Exception) -> str:
-    """Return the cause of a failure, out of the long message of an HTTP client."""
+def root_cause(error: Exception) -> str:
+    """Return the cause of an error, extracted from the long message of an HTTP client."""
     reason = re.search(r"\[Errno -?\d+\] [^\"')]+", str(error))
     return reason.group() if reason else (str(error).splitlines() or [type(error).__name__])[0]

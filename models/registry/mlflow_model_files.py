@@ -1,7 +1,7 @@
-"""What lets MLflow's own commands load a registered release: a few small files beside it.
+"""MLflow model files: they let MLflow's own commands load a registered release.
 
-They say which function loads the folder, what goes in and what comes out. The release's files are
-as they were, and a server of Presage does not fetch these.
+They name the function that loads the folder, and its inputs and outputs. The release's files stay
+unchanged, and a server of Presage does not fetch the model files.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures
-from presage.features.quantities.registry import INTERFERENCE, job_quantities
+from presage.features.job.job_description import Job, JobFeatures
+from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
 from presage.models.release.release import SIGNATURE, Release, release_files
 
 LOADER = "presage.serving.predictor.mlflow_model"
-DEFAULT_COVERAGE = 0.8  # as the service's
+DEFAULT_COVERAGE = 0.8  # as in the service
 
 _BATCH, _PIXELS, _CLASSES = 32, 784, 10  # of the example
-_ANY_DEVICE = "cpu-2"  # where a release was measured on none
+_ANY_DEVICE = "cpu-2"  # for a release without measured devices
 
 
 @contextmanager
-def stored_files(release: Release) -> Iterator[Path]:
-    """A folder as it is stored in the registry, for as long as it is needed."""
+def mlflow_model_folder(release: Release) -> Iterator[Path]:
+    """Yield a temporary folder with the files to store in the registry."""
     import mlflow.pyfunc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -39,8 +39,8 @@ def stored_files(release: Release) -> Iterator[Path]:
         mlflow.pyfunc.save_model(
             path,
             loader_module=LOADER,
-            signature=signature(),
-            input_example=(example(release), {"coverage": DEFAULT_COVERAGE}),
+            signature=make_signature(),
+            input_example=(make_example(release), {"coverage": DEFAULT_COVERAGE}),
             pip_requirements=[f"presage[serve]=={version('presage')}", "pandas"],
         )
         for name in release_files(release.folder):
@@ -50,42 +50,42 @@ def stored_files(release: Release) -> Iterator[Path]:
         yield path
 
 
-def signature() -> Any:
-    """What rows a release takes, and what it answers."""
+def make_signature() -> Any:
+    """Return the MLflow signature: the columns of requests and responses."""
     from mlflow.models import ModelSignature
     from mlflow.types.schema import AnyType, ColSpec, ParamSchema, ParamSpec, Schema
 
-    asked = [
+    inputs = [
         ColSpec(AnyType(), "job"),
         ColSpec("string", "device"),
         ColSpec("string", "colocation", required=False),
     ]
-    told = [ColSpec("string", name) for name in ("job_id", "device", "release_id")]
-    always_told = {name for name, quantity in job_quantities().items() if quantity.in_proto}
+    outputs = [ColSpec("string", name) for name in ("job_id", "device", "release_id")]
+    required = {name for name, quantity in job_quantities().items() if quantity.in_proto}
     for name in (*job_quantities(), INTERFERENCE.forecast_field):
-        always = name in always_told
-        told += [
-            ColSpec("double", f"{name}_{which}", required=always)
+        is_required = name in required
+        outputs += [
+            ColSpec("double", f"{name}_{which}", required=is_required)
             for which in ("median", "low", "high")
         ]
-        told.append(ColSpec("boolean", f"{name}_in_domain", required=always))
-    told += [
+        outputs.append(ColSpec("boolean", f"{name}_in_domain", required=is_required))
+    outputs += [
         ColSpec("boolean", "fits", required=False),
         ColSpec("double", "fit_probability", required=False),
     ]
     coverage = ParamSpec("coverage", "double", DEFAULT_COVERAGE)
-    return ModelSignature(Schema(asked), Schema(told), ParamSchema([coverage]))
+    return ModelSignature(Schema(inputs), Schema(outputs), ParamSchema([coverage]))
 
 
-def example(release: Release) -> list[dict[str, Any]]:
-    """A row to ask it with: a linear classifier, on a device that it knows."""
+def make_example(release: Release) -> list[dict[str, Any]]:
+    """Return an example request: a linear classifier on a device in training."""
     trained = [kind for kinds in release.trained_devices.values() for kind in sorted(kinds)]
     kind = max(sorted(trained), key=trained.count, default=_ANY_DEVICE)
     return [{"job": asdict(_classifier()), "device": kind}]
 
 
 def _classifier() -> JobFeatures:
-    """A linear layer from images to classes, trained by plain gradient descent in fp32."""
+    """Return a linear layer from images to classes, trained with SGD in fp32."""
     weights, samples, classes = _PIXELS * _CLASSES, _BATCH * _PIXELS, _BATCH * _CLASSES
     flops, moved = 2 * _BATCH * weights, 4 * (samples + weights + classes)
     nodes = (

@@ -1,4 +1,4 @@
-"""What a person finds, and searches by, in MLflow's runs and model versions."""
+"""Contents of MLflow's runs and model versions: tags, parameters, metrics and artifacts."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from presage.models.registry.mlflow_model_files import stored_files
+from presage.models.registry.mlflow_model_files import mlflow_model_folder
 from presage.models.registry.uri import FOLDER, RELEASE_ID
 from presage.models.release.release import Release
-from presage.models.release.training_data import learnt_from
+from presage.models.release.training_data import read_training_data
 
 DVC_LOCK = "dvc.lock"  # artifact of a version's run
 
-_BATCH = 1000  # metrics that MLflow takes at once
-_PARAMS_BATCH, _PARAM_CHARACTERS = 100, 6000  # and parameters
-_TAG_CHARACTERS = 5000  # of a run's tag; a list of names that is longer is cut
-_UNNAMABLE = re.compile(r"[^\w\-. :/]")  # what the name of a parameter may not have
+_BATCH = 1000  # MLflow's limit of metrics per call
+_PARAMS_BATCH, _PARAM_CHARACTERS = 100, 6000  # and of parameters
+_TAG_CHARACTERS = 5000  # MLflow's limit; longer lists of names are truncated
+_INVALID_IN_NAME = re.compile(r"[^\w\-. :/]")  # characters that MLflow rejects in names
 _SEARCHED = ("outcome", "champion", "reason")  # of a decision
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where and by whom a release was registered: facts that no release may hold itself.
+    """Provenance of a registration, which is not part of the release.
 
-    Equal tables and parameters make equal releases, whatever commit they are made from.
+    Equal tables and parameters give equal releases, whatever the commit.
 
     Attributes
     ----------
+    by : str
+        User and machine.
     git_commit : str
-        Of the checkout; "" where there is none.
+        Commit of the checkout; "" if there is none.
     git_changed : tuple of str
-        Files that differ from it, ``dvc.lock`` left out, which `dvc repro` writes itself.
+        Files that differ from the commit, without ``dvc.lock``, which `dvc repro` writes.
     dvc_lock : str
-        Content of ``dvc.lock``, where it names this very release; else "".
+        Content of ``dvc.lock`` if it names this release; else "".
     params : mapping of str to anything
         Sections of ``params.yaml``.
     plots : Path or None
-        Folder of what the evaluation drew.
+        Folder of the evaluation's plots.
     """
 
     by: str = ""
@@ -56,14 +58,14 @@ class Origin:
 
     @property
     def dvc_lock_sha256(self) -> str:
-        """Of the lock's content; "" where there is none."""
+        """Digest of ``dvc.lock``; "" if there is none."""
         return hashlib.sha256(self.dvc_lock.encode()).hexdigest() if self.dvc_lock else ""
 
 
 def log_release(
     client: Any, experiment: str, release: Release, metrics: Mapping[str, Any], origin: Origin
 ) -> Any:
-    """Run with a release's folder, and all that a person may search by or want to see of it."""
+    """Create the MLflow run of a release, with its files, tags, parameters and metrics."""
     run = client.create_run(
         experiment,
         run_name=f"release {release.release_id}",
@@ -72,7 +74,7 @@ def log_release(
     run_id = run.info.run_id
     log_params(client, run_id, search_params(release, origin))
     log_metrics(client, run_id, metrics)
-    with stored_files(release) as folder:
+    with mlflow_model_folder(release) as folder:
         client.log_artifacts(run_id, str(folder), FOLDER)
     if origin.dvc_lock:
         client.log_text(run_id, origin.dvc_lock, DVC_LOCK)
@@ -89,82 +91,82 @@ def log_decision(
     metrics: Mapping[str, Any],
     table: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Into a release's run: what the gate said, its figures, and every row that was judged."""
+    """Log a decision of the gate in a release's run: its figures and the whole table."""
     log_metrics(client, run_id, metrics)
     text = json.dumps(decision, indent=2, sort_keys=True) + "\n"
     client.log_text(run_id, text, "decision.json")
     client.log_text(run_id, json.dumps(list(table), indent=1), "table.json")
-    client.log_text(run_id, _csv(table), "table.csv")  # which MLflow's page shows as a table
+    client.log_text(run_id, _csv(table), "table.csv")  # shown as a table by MLflow
     for name in _SEARCHED:
         client.set_tag(run_id, name, str(decision.get(name) or ""))
 
 
 def search_tags(release: Release, origin: Origin) -> dict[str, str]:
-    """Tags of a release's run and of its version; what is not known has none."""
+    """Return the tags of a release's run and version; unknown values have no tag."""
     tags = {
         RELEASE_ID: release.release_id,
         "data_digest": release.manifest["data_digest"],
         "schema_hash": release.manifest["schema_hash"],
-        "campaigns": ", ".join(campaigns(release)),
+        "campaigns": ", ".join(training_campaigns(release)),
         "registered_by": origin.by,
         "git_commit": origin.git_commit,
         "git_changed": ", ".join(origin.git_changed),
         "dvc_lock_sha256": origin.dvc_lock_sha256,
     }
-    return {name: _cut(value) for name, value in tags.items() if value}
+    return {name: _truncate(value) for name, value in tags.items() if value}
 
 
 def mlflow_tags(release: Release, origin: Origin) -> dict[str, str]:
-    """Tags that MLflow's own pages show: source, user, commit, description."""
+    """Return the tags that MLflow's pages show: source, user, commit, description."""
     tags = {
         "mlflow.source.name": "dvc repro",
         "mlflow.source.type": "PROJECT",
         "mlflow.source.git.commit": origin.git_commit,
         "mlflow.user": origin.by,
-        "mlflow.note.content": note(release, origin),
+        "mlflow.note.content": describe_release(release, origin),
     }
     return {name: value for name, value in tags.items() if value}
 
 
-def note(release: Release, origin: Origin) -> str:
-    """Description of a run and a version, in Markdown."""
-    named = ", ".join(campaigns(release)) or "not known"
+def describe_release(release: Release, origin: Origin) -> str:
+    """Return the description of a run and a version, in Markdown."""
+    names = ", ".join(training_campaigns(release)) or "not known"
     commit = origin.git_commit or "not known"
     changed = f", changed since: {', '.join(origin.git_changed)}" if origin.git_changed else ""
     return (
-        f"Release `{release.release_id}`\n\n- campaigns: {_cut(named)}\n"
-        f"- git commit: `{commit}`{_cut(changed)}\n"
-        f"- where it came from: `presage models show {release.release_id} --lineage`\n"
+        f"Release `{release.release_id}`\n\n- campaigns: {_truncate(names)}\n"
+        f"- git commit: `{commit}`{_truncate(changed)}\n"
+        f"- lineage: `presage models show {release.release_id} --lineage`\n"
     )
 
 
-def campaigns(release: Release) -> list[str]:
-    """Names of the campaigns of which any row taught it or its networks' beginnings."""
-    told = learnt_from(release.manifest, f"release {release.release_id}")
+def training_campaigns(release: Release) -> list[str]:
+    """Return the names of the campaigns in the training of a release and its base releases."""
+    data = read_training_data(release.manifest, f"release {release.release_id}")
     return (
         []
-        if told is None
-        else sorted({rows.campaign for rows, _ in told.all_rows() if rows.taught})
+        if data is None
+        else sorted({rows.campaign for rows, _ in data.all_rows() if rows.trained})
     )
 
 
 def search_params(release: Release, origin: Origin) -> dict[str, str]:
-    """Parameters of a release's run: those of ``params.yaml``, and what it was made with."""
+    """Return the parameters of a release's run: those of ``params.yaml``, and versions."""
     versions = {f"version.{name}": v for name, v in release.manifest["versions"].items()}
     return {
         "levels": ", ".join(f"{level:g}" for level in release.levels),
         "trained_devices": ", ".join(sorted(set().union(*release.trained_devices.values()))),
         **versions,
-        **dict(_flat(origin.params)),
+        **dict(_flatten(origin.params)),
     }
 
 
 def log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
-    """Log parameters, as many at once as MLflow takes."""
+    """Log parameters, in batches that MLflow accepts."""
     from mlflow.entities import Param
 
     found = [
-        Param(_UNNAMABLE.sub("_", name), value[:_PARAM_CHARACTERS])
+        Param(_INVALID_IN_NAME.sub("_", name), value[:_PARAM_CHARACTERS])
         for name, value in params.items()
     ]
     for start in range(0, len(found), _PARAMS_BATCH):
@@ -182,7 +184,7 @@ def log_metrics(client: Any, run_id: str, metrics: Mapping[str, Any]) -> None:
 
 
 def _figures(metrics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
-    """Numbers of a nested mapping, each under its path; MLflow's names know no percent sign."""
+    """Yield the numbers of a nested mapping by path; MLflow rejects percent signs in names."""
     for key, value in metrics.items():
         name = f"{path}{key}".replace("%", "pct")
         if isinstance(value, Mapping):
@@ -191,11 +193,11 @@ def _figures(metrics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
             yield name, float(value)
 
 
-def _flat(params: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Every value under its path, as ``train.memory.hidden``."""
+def _flatten(params: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every value by path, as ``train.memory.hidden``."""
     for key, value in params.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
+            yield from _flatten(value, f"{path}{key}.")
         else:
             yield (
                 f"{path}{key}",
@@ -211,5 +213,5 @@ def _csv(table: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _TAG_CHARACTERS else f"{text[: _TAG_CHARACTERS - 1]}…"

@@ -1,14 +1,14 @@
-"""The one way in which the champion changes: a journal entry first, then the aliases after it.
+"""Changes of the champion: a journal entry first, then the aliases.
 
-The aliases are a projection of the journal's last valid entry that is no deletion. Who wrote it
-moves them, reads the journal again, and repeats until the entry that was carried out is the last
-one. A process that dies in between leaves an entry that is not marked done; whoever next opens the
-registry for writing carries it out. An alias that somebody moved by other means, which an entry
-that is done tells from a crash, is written down as what it is, and stays.
+The aliases follow the journal's last valid entry that is not a deletion. The process that appended
+an entry moves the aliases, reads the journal again, and repeats until the applied entry is the last
+one. If the process dies in between, the entry is not marked done, and the next process that opens
+the registry for writing applies it. If the last entry is done but the alias differs, the alias was
+moved by other means: this is recorded in the journal, and the alias stays.
 
-A version is deleted by an entry, too, so that no promotion can come between the look whether
-anything refers to it and its end. A promotion written first makes the deletion's entry invalid;
-one written later follows the deletion, has carried it out before, and finds no such version.
+A version is deleted by an entry too, so that no promotion can happen between the check for
+references and the deletion. A promotion appended first invalidates the entry of the deletion. A
+promotion appended later follows the deletion, applies it first, and finds no such version.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ from typing import Any
 
 from presage.errors import RegistryError
 from presage.models.registry.promotion_journal import (
-    NOTHING,
+    NO_ENTRY,
     OUTSIDE,
     Entry,
     Move,
-    append,
+    append_entry,
+    current_user,
     mark_done,
-    moves_of,
     read_journal,
-    whoami,
+    select_moves,
 )
 from presage.models.registry.registered_release import read_aliases, read_versions
 from presage.models.registry.uri import CHALLENGER, CHAMPION, MODEL, PREVIOUS, RELEASE_ID
 
-_ROUNDS = 20  # of reading again, before it is said that the registry does not come to rest
-# A process that was overtaken between its entry and its alias may move the alias after all, at
-# most so much later: a call is given ten seconds, twice.
-_LATE_MS = 30_000
+_MAX_ROUNDS = 20  # of reading again, before the registry is reported as unstable
+# A process with an outdated entry may still move the alias, at most this much later: MLflow's
+# client tries a call twice, with ten seconds each.
+_MAX_DELAY_MS = 30_000
+_UNSTABLE = "the champion keeps changing; check `presage models history`, then try again"
 
 
 @dataclass(frozen=True)
 class State:
-    """What the registry says.
+    """State of the registry.
 
     Attributes
     ----------
     entries : sequence of Entry
-        Valid ones, oldest first.
+        Valid journal entries, oldest first.
     aliases : mapping of str to int
-        The version that each alias of the model names.
+        Version that each alias of the model names.
     releases : mapping of int to str
-        Release id of each version that is there; "" of one that Presage did not register.
+        Release id of each version; "" for versions that Presage did not register.
     """
 
     entries: Sequence[Entry]
@@ -59,8 +60,8 @@ class State:
 
     @property
     def moves(self) -> Sequence[Entry]:
-        """Entries that are no deletions."""
-        return moves_of(self.entries)
+        """Entries that are not deletions."""
+        return select_moves(self.entries)
 
     @property
     def last(self) -> Entry | None:
@@ -68,110 +69,110 @@ class State:
         return self.moves[-1] if self.moves else None
 
     @property
-    def tip(self) -> int:
+    def last_number(self) -> int:
         """Number of the last valid entry, a deletion or not."""
-        return self.entries[-1].number if self.entries else NOTHING
+        return self.entries[-1].number if self.entries else NO_ENTRY
 
     @property
     def champion(self) -> int | None:
-        """Version that the alias names."""
+        """Version with the alias ``champion``."""
         return self.aliases.get(CHAMPION)
 
 
 def read_state(client: Any) -> State:
-    """Journal, aliases and versions, as they are now."""
+    """Return the current journal, aliases and versions."""
     entries = read_journal(client)
     aliases = read_aliases(client) or {}
     versions = read_versions(client)
     return State(entries, aliases, {int(v.version): v.tags.get(RELEASE_ID, "") for v in versions})
 
 
-def settle(client: Any) -> State:
-    """Make journal and aliases agree: carry out what a crash left, note what came from outside.
+def reconcile(client: Any) -> State:
+    """Make journal and aliases agree: apply pending entries, record changes made by other means.
 
     Raises
     ------
     RegistryError
-        Others keep changing it.
+        Other processes keep changing the registry.
     """
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         state = read_state(client)
         last = state.last
         deletions = [e for e in state.entries if e.deletes is not None and not e.done]
-        if deletions:  # before anything that follows them
+        if deletions:  # before the entries that follow them
             for entry in deletions:
                 _delete(client, entry)
         elif last is None and state.champion is None:
             return state
         elif last is None:
-            _note_outside(client, state, "it was champion before there was a journal")
+            _record_outside_change(client, state, "the champion is older than the journal")
         elif last.done and state.champion == last.to_version:
             return state
-        elif _is_to_be_carried_out(state, last):
-            carry_out(client, last)
+        elif _is_pending(state, last):
+            apply_entry(client, last)
         else:
-            _note_outside(client, state, "the alias was moved without Presage")
-    raise RegistryError("the champion keeps changing; look at `presage models history`, try again")
+            _record_outside_change(client, state, "the alias was moved without Presage")
+    raise RegistryError(_UNSTABLE)
 
 
-def make_move(client: Any, move: Move, follows: int) -> None:
-    """Write a move down after the entry that it follows, and carry it out.
+def commit_move(client: Any, move: Move, follows: int) -> None:
+    """Append a move after the entry that it follows, and apply it.
 
     Raises
     ------
     RegistryError
-        Another entry came first; nothing was changed.
+        Another entry was first; nothing was changed.
     """
-    token = append(client, move, follows)
+    token = append_entry(client, move, follows)
     entries = read_journal(client)
     ours = next((entry for entry in entries if entry.token == token), None)
     if ours is None:
-        raise overtaken(entries, follows)
+        raise conflict_error(entries, follows)
     if ours.deletes is not None:
         _delete(client, ours)
     else:
-        carry_out(client, moves_of(entries)[-1])
+        apply_entry(client, select_moves(entries)[-1])
 
 
-def overtaken(entries: Sequence[Entry], follows: int) -> RegistryError:
-    """What to tell who meant to follow an entry that another one follows already."""
+def conflict_error(entries: Sequence[Entry], follows: int) -> RegistryError:
+    """Return the error of a move whose predecessor already has a successor."""
     first = next(entry for entry in entries if entry.number > follows)
     what = f"release {first.to_release}" if first.to_release else "no release"
     what = f"{what} was made champion" if first.deletes is None else "a version was deleted"
-    why = f": {first.reason}" if first.reason else ""
+    reason = f": {first.reason}" if first.reason else ""
     return RegistryError(
         f"{what} first, by {first.by} at {first.at} (journal entry "
-        f"{first.number}, {first.verdict}{why}); nothing was changed. Look at `presage models "
-        "journal`, and run the command again if it is still wanted"
+        f"{first.number}, {first.verdict}{reason}); nothing was changed. Check `presage models "
+        "journal`, then run the command again if needed"
     )
 
 
-def carry_out(client: Any, entry: Entry) -> None:
-    """Move the aliases as an entry says, and as those say that came in meanwhile."""
-    for _ in range(_ROUNDS):
-        _project(client, entry, read_state(client))
-        last = moves_of(read_journal(client))[-1]
+def apply_entry(client: Any, entry: Entry) -> None:
+    """Move the aliases as an entry says, and as entries that were appended meanwhile say."""
+    for _ in range(_MAX_ROUNDS):
+        _update_aliases(client, entry, read_state(client))
+        last = select_moves(read_journal(client))[-1]
         if last.number == entry.number:
             mark_done(client, entry)
             return
         entry = last
-    raise RegistryError("the champion keeps changing; look at `presage models history`, try again")
+    raise RegistryError(_UNSTABLE)
 
 
-def _is_to_be_carried_out(state: State, last: Entry) -> bool:
-    """Whether the alias is where a crash, or a process that was overtaken, may have left it."""
+def _is_pending(state: State, last: Entry) -> bool:
+    """Return whether a crash, or a process with an outdated entry, explains the alias."""
     if last.to_version is not None and last.to_version not in state.releases:
-        return False  # deleted without Presage
+        return False  # the version was deleted by other means
     if not last.done:
         return state.champion in (last.from_version, last.to_version)
     return any(
-        entry.to_version == state.champion and last.created_ms - entry.created_ms < _LATE_MS
+        entry.to_version == state.champion and last.created_ms - entry.created_ms < _MAX_DELAY_MS
         for entry in state.moves[:-1]
     )
 
 
-def _note_outside(client: Any, state: State, reason: str) -> None:
-    """Write down that the alias is where it is; of two that do so at once one is valid."""
+def _record_outside_change(client: Any, state: State, reason: str) -> None:
+    """Append an entry for the current alias; of two concurrent ones, one is valid."""
     last, now = state.last, state.champion
     move = Move(
         from_version=last.to_version if last else None,
@@ -180,25 +181,26 @@ def _note_outside(client: Any, state: State, reason: str) -> None:
         to_release=state.releases.get(now, "") if now is not None else "",
         verdict=OUTSIDE,
         reason=reason,
-        by=f"unknown; noted by {whoami()}",
+        by=f"unknown; recorded by {current_user()}",
         withdraws=False,
     )
-    append(client, move, state.tip)
+    append_entry(client, move, state.last_number)
 
 
 def _delete(client: Any, entry: Entry) -> None:
-    """Delete the version that an entry names, and its run; another process may do so, too."""
+    """Delete the version that an entry names, and its run, unless they are already deleted."""
     version = str(entry.deletes)
-    with _unless_gone():
+    with _ignore_missing():
         run_id = client.get_model_version(MODEL, version).run_id
-        with _unless_gone():
+        with _ignore_missing():
             client.delete_run(run_id)
         client.delete_model_version(MODEL, version)
     mark_done(client, entry)
 
 
 @contextmanager
-def _unless_gone() -> Iterator[None]:
+def _ignore_missing() -> Iterator[None]:
+    """Suppress MLflow's error for an object that does not exist."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -208,8 +210,8 @@ def _unless_gone() -> Iterator[None]:
             raise
 
 
-def _project(client: Any, entry: Entry, state: State) -> None:
-    """Aliases and tags as an entry says; doing it twice changes nothing more."""
+def _update_aliases(client: Any, entry: Entry, state: State) -> None:
+    """Set aliases and tags as an entry says; idempotent."""
     old, new = entry.from_version, entry.to_version
     if new in state.releases and entry.verdict != OUTSIDE:
         client.set_registered_model_alias(MODEL, CHAMPION, new)

@@ -1,12 +1,12 @@
-"""Who was made champion, when, by whom and why: a journal in the registry that all machines share.
+"""Promotion journal: every change of the champion, with time, author and reason.
 
-An entry is a version of a second registered model of MLflow, with its tags written by the call that
-creates it; its number is the version, which MLflow hands out in one transaction. An entry names
-the one it follows. It is *valid* if that is the last valid one before it. Of two promotions at
-once both follow the same entry: the one with the smaller number is valid, and the other finds, on
-reading again, that it is not. So a valid entry is a compare-and-set, which MLflow's aliases lack;
-``docs/decisions/0023`` says why it is made so. A deletion is an entry, too: of a promotion and a
-deletion at once one is valid.
+The journal is in the registry, so all machines share it. An entry is a version of a second
+registered model of MLflow, created with its tags in one call. Its number is the version, which
+MLflow assigns in a transaction. An entry names the entry that it follows, and is *valid* if that is
+the last valid entry before it. Two concurrent promotions follow the same entry: the one with the
+smaller number is valid, and the other finds on reading again that it is not. So appending a valid
+entry is a compare-and-set, which MLflow's aliases lack (``docs/decisions/0023``). Deletions are
+entries too: of a concurrent promotion and deletion, one is valid.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from datetime import UTC, datetime
 from typing import Any
 
 JOURNAL = "presage-journal"  # the registered model
-NOTHING = 0  # the number that the first entry follows
+NO_ENTRY = 0  # the predecessor of the first entry
 
-GATE, BY_HAND, FORCED, ROLLBACK, OUTSIDE = "gate", "by hand", "forced", "rollback", "outside"
+GATE, MANUAL, FORCED, ROLLBACK, OUTSIDE = "gate", "by hand", "forced", "rollback", "outside"
 DELETION = "deletion"
 VERDICTS = {
-    GATE: "the gate said yes",
-    BY_HAND: "a person, after the gate had said yes",
-    FORCED: "a person, regardless of the gate",
-    ROLLBACK: "a person, back to the release before",
-    OUTSIDE: "somebody moved the alias without Presage",
+    GATE: "the gate accepted the release",
+    MANUAL: "a person promoted a release that the gate accepts",
+    FORCED: "a person promoted a release regardless of the gate",
+    ROLLBACK: "a person restored the previous release",
+    OUTSIDE: "the alias was moved without Presage",
     DELETION: "a person deleted a version; the champion stays",
 }
 
-_SOURCE = "presage-journal:///entry"  # MLflow asks for one; an entry has no files
-_DONE = "done"  # tag of an entry that has been carried out
+_SOURCE = "presage-journal:///entry"  # required by MLflow; an entry has no files
+_DONE = "done"  # tag of an applied entry
 _TRIES = 5
-_BUSY = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
+_RETRYABLE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is to become of the alias ``champion``, or which version is to go.
+    """Change of the alias ``champion``, or deletion of a version.
 
     Attributes
     ----------
     from_version, to_version : int or None
-        Of the champion until now and of the new one; None for none.
+        Versions of the old and the new champion; None for none.
     from_release, to_release : str
         Their release ids; "" for none.
     verdict : str
-        By what right: one of ``VERDICTS``.
+        Justification, one of ``VERDICTS``.
     reason : str
-        The gate's, or the person's.
+        Reason given by the gate or a person.
     by : str
-        Who.
+        User and machine.
     withdraws : bool
-        Whether a person took the champion until now off, so that the gate must not bring it back.
+        Whether a person withdrew the old champion, so that the gate must not promote it again.
     deletes : int or None
-        Version that goes, with its run; then the champion stays, and names no versions here.
+        Version to delete, with its run; then the other versions are None.
     """
 
     from_version: int | None
@@ -75,22 +75,23 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Entry(Move):
-    """A move that was written down.
+    """Journal entry of a move.
 
     Attributes
     ----------
     number : int
-        Its place.
+        Position in the journal.
     follows : int
-        The entry that was the last one to who wrote it.
+        Number of the preceding entry.
     at : str
-        When, in UTC, by the clock of who wrote it.
+        Time in UTC, by the clock of the author's machine.
     created_ms : int
-        When, by the registry's.
+        Time by the clock of the registry, in milliseconds.
     token : str
-        Tells who wrote it that it is theirs, also where MLflow's client sent it twice.
+        Random token by which the author recognizes the entry, even if MLflow's client sent it
+        twice.
     done : bool
-        Whether the aliases were seen to be as it says, or the version to be gone.
+        Whether the move was applied.
     """
 
     number: int
@@ -102,89 +103,89 @@ class Entry(Move):
 
 
 def valid_entries(entries: Iterable[Entry]) -> list[Entry]:
-    """Those that followed the last valid one before them, oldest first."""
+    """Return the entries that follow the last valid entry before them, oldest first."""
     valid: list[Entry] = []
     for entry in sorted(entries, key=lambda entry: entry.number):
-        if entry.follows == (valid[-1].number if valid else NOTHING):
+        if entry.follows == (valid[-1].number if valid else NO_ENTRY):
             valid.append(entry)
     return valid
 
 
-def moves_of(entries: Iterable[Entry]) -> Sequence[Entry]:
-    """Those that say which release is champion; deletions left out."""
+def select_moves(entries: Iterable[Entry]) -> Sequence[Entry]:
+    """Return the entries that are not deletions."""
     return [entry for entry in entries if entry.deletes is None]
 
 
 def read_journal(client: Any) -> list[Entry]:
-    """Valid entries, oldest first."""
+    """Return the valid entries, oldest first."""
     found, token = [], None
     while True:
         page = client.search_model_versions(
             f"name='{JOURNAL}'", max_results=_PAGE, page_token=token
         )
-        found += [_entry(version) for version in page if "follows" in version.tags]
+        found += [_parse_entry(version) for version in page if "follows" in version.tags]
         token = page.token
         if not token:
             return valid_entries(found)
 
 
-def append(client: Any, move: Move, follows: int) -> str:
-    """Write an entry down, and say its token; only reading again tells whether it is valid."""
+def append_entry(client: Any, move: Move, follows: int) -> str:
+    """Append an entry; return its token. Read the journal to learn whether it is valid."""
     from mlflow.exceptions import MlflowException
 
-    make_model(client, JOURNAL)
+    ensure_model(client, JOURNAL)
     token = secrets.token_hex(8)
     tags = {
         "follows": str(follows),
-        "at": now(),
+        "at": utc_now(),
         "token": token,
-        **{one.name: _as_tag(getattr(move, one.name)) for one in fields(Move)},
+        **{f.name: _format_tag(getattr(move, f.name)) for f in fields(Move)},
     }
     for left in reversed(range(_TRIES)):
         try:
             client.create_model_version(JOURNAL, _SOURCE, tags=tags)
             break
         except MlflowException as error:
-            # Others took the number three times over, or locked the database for long. Should the
-            # entry be there all the same, a second one of the same token is not valid and no harm.
-            if error.error_code not in _BUSY or not left:
+            # Other processes took the number three times, or locked the database for long. If the
+            # entry was created nevertheless, a second one with the same token is not valid.
+            if error.error_code not in _RETRYABLE_ERRORS or not left:
                 raise
     return token
 
 
 def mark_done(client: Any, entry: Entry) -> None:
-    """Note that the registry is as the entry says."""
+    """Mark an entry as applied."""
     client.set_model_version_tag(JOURNAL, str(entry.number), _DONE, "true")
 
 
-def make_model(client: Any, name: str) -> None:
-    """Make a registered model, unless there is one."""
+def ensure_model(client: Any, name: str) -> None:
+    """Create a registered model unless it exists."""
     from mlflow.exceptions import MlflowException
 
     if client.search_registered_models(f"name='{name}'"):
         return
     try:
         client.create_registered_model(name)
-    except MlflowException as error:  # another process was quicker
+    except MlflowException as error:  # another process was faster
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
 
 
-def whoami() -> str:
-    """User and machine."""
+def current_user() -> str:
+    """Return user and machine, as ``user@host``."""
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # a container's user without a name
+    except (OSError, KeyError):  # in a container, a user may have no name
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
 
 
-def now() -> str:
-    """The time, in UTC."""
+def utc_now() -> str:
+    """Return the current time in UTC."""
     return datetime.now(tz=UTC).isoformat(timespec="seconds")
 
 
-def _entry(version: Any) -> Entry:
+def _parse_entry(version: Any) -> Entry:
     tags = version.tags
     return Entry(
         number=int(version.version),
@@ -205,5 +206,5 @@ def _entry(version: Any) -> Entry:
     )
 
 
-def _as_tag(value: object) -> str:
+def _format_tag(value: object) -> str:
     return "" if value is None else str(value)

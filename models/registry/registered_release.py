@@ -1,6 +1,6 @@
-"""Registered releases as MLflow's client reads them: versions of one model, with tags and aliases.
+"""Registered releases: versions of one MLflow model, with tags and aliases, read by its client.
 
-:mod:`presage.models.registry.champion` reads the champion alone, without MLflow.
+:mod:`presage.models.registry.champion` reads only the champion, without importing MLflow.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ _ORIGIN = ("registered_by", "git_commit", "git_changed", "dvc_lock_sha256")  # t
 
 @dataclass(frozen=True, slots=True)
 class RegisteredRelease:
-    """A version in the registry.
+    """Version in the registry.
 
     Attributes
     ----------
+    registered_at : str
+        Time of registration, in UTC.
     promoted_at : str
-        When it last became champion, in UTC; "" if it never was.
+        Time of the last promotion to champion, in UTC; "" for none.
     withdrawn_at : str
-        When a person replaced it as champion; "" if that did not happen. Only a person can promote
-        it again.
+        Time at which a person replaced it as champion; "" for none. Only a person can promote it
+        again.
     decision : mapping or None
-        The gate's last decision on it, as written by ``pipelines/stages/promote.py``.
+        Last decision of the gate, as written by ``pipelines/stages/promote.py``.
     registered_by, git_commit, git_changed, dvc_lock_sha256 : str
         See :class:`presage.models.registry.mlflow_run.Origin`; "" if not known.
     """
@@ -51,14 +53,14 @@ class RegisteredRelease:
 def read_aliases(client: Any) -> dict[str, int] | None:
     """Return the version that each alias names; None if the registry has no model yet.
 
-    Versions that a search returns carry no aliases; the model knows them all.
+    Versions in the result of a search have no aliases; the model has all of them.
     """
     found = client.search_registered_models(f"name='{MODEL}'")
     return {alias: int(version) for alias, version in found[0].aliases.items()} if found else None
 
 
 def read_versions(client: Any) -> list[Any]:
-    """Return MLflow's versions of the model, also those that Presage did not register."""
+    """Return MLflow's versions of the model, including those that Presage did not register."""
     return list(client.search_model_versions(f"name='{MODEL}'"))
 
 
@@ -68,17 +70,17 @@ def read_releases(client: Any) -> list[RegisteredRelease]:
     if aliases is None:
         return []
     ours = [version for version in read_versions(client) if RELEASE_ID in version.tags]
-    return sorted((_registered(v, aliases) for v in ours), key=lambda release: release.version)
+    return sorted((_parse_release(v, aliases) for v in ours), key=lambda release: release.version)
 
 
-def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
+def _parse_release(version: Any, aliases: Mapping[str, int]) -> RegisteredRelease:
     number, tags = int(version.version), version.tags
     created = datetime.fromtimestamp(version.creation_timestamp / 1000, tz=UTC)
     return RegisteredRelease(
         version=number,
         release_id=tags[RELEASE_ID],
         data_digest=tags.get("data_digest", ""),
-        aliases=tuple(sorted(alias for alias, held in holders.items() if held == number)),
+        aliases=tuple(sorted(alias for alias, named in aliases.items() if named == number)),
         registered_at=created.isoformat(timespec="seconds"),
         promoted_at=tags.get("promoted_at", ""),
         withdrawn_at=tags.get("withdrawn_at", ""),
@@ -88,13 +90,13 @@ def _registered(version: Any, holders: Mapping[str, int]) -> RegisteredRelease:
     )
 
 
-def find_holder(releases: Sequence[RegisteredRelease], alias: str) -> RegisteredRelease | None:
+def find_by_alias(releases: Sequence[RegisteredRelease], alias: str) -> RegisteredRelease | None:
     """Return the release that an alias names."""
     return next((release for release in releases if alias in release.aliases), None)
 
 
-def inventory(releases: Sequence[RegisteredRelease]) -> str:
-    """Return a line that names releases, the newest first."""
+def summarize_releases(releases: Sequence[RegisteredRelease]) -> str:
+    """Return a line that lists releases, the newest first."""
     names = [
         f"{r.version} ({', '.join((r.release_id, *r.aliases))})"
         for r in sorted(releases, key=lambda r: -r.version)[:5]

@@ -1,6 +1,6 @@
-"""The registry: releases as versions of one MLflow model, with aliases for the one served.
+"""Registry of releases: versions of one MLflow model, with aliases for the champion and others.
 
-MLflow keeps no history of an alias, registers equal bytes twice and lets the last writer win.
+MLflow keeps no history of an alias, registers equal bytes twice, and lets the last writer win.
 Therefore a release is registered once, by its id. Every change of the champion is an entry of a
 journal (:mod:`presage.models.registry.promotion_journal`), which the aliases follow
 (:mod:`presage.models.registry.promotion`). A release that a person withdrew is marked, because the
@@ -20,27 +20,27 @@ from presage.errors import RegistryError
 from presage.models.registry.mlflow_connection import MlflowConnection
 from presage.models.registry.mlflow_run import (
     Origin,
+    describe_release,
     log_decision,
     log_release,
-    note,
     search_tags,
 )
-from presage.models.registry.promotion import make_move, overtaken, settle
+from presage.models.registry.promotion import commit_move, conflict_error, reconcile
 from presage.models.registry.promotion_journal import (
     DELETION,
     GATE,
     ROLLBACK,
     Entry,
     Move,
-    make_model,
+    current_user,
+    ensure_model,
     read_journal,
-    whoami,
 )
 from presage.models.registry.registered_release import (
     RegisteredRelease,
-    find_holder,
-    inventory,
+    find_by_alias,
     read_releases,
+    summarize_releases,
 )
 from presage.models.registry.stored_releases import StoredReleases
 from presage.models.registry.uri import (
@@ -54,14 +54,14 @@ from presage.models.release.release import MANIFEST, SIGNATURE, Release, release
 from presage.system.files.atomic_folder import partial_folder, put_in_place
 
 SHORTEST_PREFIX = 4
-KEPT_ENTRIES = 10  # of the journal's moves: what the last ones refer to is not deleted
+KEPT_ENTRIES = 10  # versions in the last moves of the journal are not deleted
 
 
 class Registry:
-    """Releases in MLflow, at ``sqlite:///PATH`` or ``http(s)://HOST``.
+    """Registry in MLflow, at ``sqlite:///PATH`` or ``http(s)://HOST``.
 
-    Files of a database lie in ``artifacts/`` next to it. Nothing is opened before the first call.
-    Every method raises RegistryError if the registry cannot be reached. Only :meth:`register`
+    The files of a database are in ``artifacts/`` next to it. Nothing is opened before the first
+    call. Every method raises RegistryError if the registry cannot be reached. Only :meth:`register`
     creates a registry that does not exist.
     """
 
@@ -76,49 +76,51 @@ class Registry:
         metrics: Mapping[str, Any],
         origin: Callable[[], Origin] = Origin,
     ) -> int:
-        """Register a release; return its version, which is the old one if it was registered before.
+        """Register a release; return its version, or the existing one of an equal release.
 
-        The stored files of an old version are checked, and stored again if they were changed.
+        The stored files of an existing version are verified, and stored again if they changed.
 
         Parameters
         ----------
+        release : Release
         metrics : mapping
-            Logged in the run of a new version; a nested figure by its path, as
+            Metrics to log in the run of a new version; nested ones by path, as
             ``memory.job.mlp.mape``.
         origin : callable
-            Returns where the release comes from; called for a new version only.
+            Returns the provenance; called only for a new version.
         """
-        with self._connection.reach(
+        with self._connection.connect(
             f"register release {release.release_id}", create=True
         ) as client:
             for known in read_releases(client):
                 if known.release_id == release.release_id:
                     self._files.restore(client, known, release)
                     return known.version
-            make_model(client, MODEL)
-            whence = origin()
-            run = log_release(client, self._files.experiment(client), release, metrics, whence)
+            ensure_model(client, MODEL)
+            provenance = origin()
+            experiment = self._files.experiment(client)
+            run = log_release(client, experiment, release, metrics, provenance)
             version = client.create_model_version(
                 MODEL,
                 source=f"{run.info.artifact_uri}/{FOLDER}",
                 run_id=run.info.run_id,
-                tags=search_tags(release, whence),
-                description=note(release, whence),
+                tags=search_tags(release, provenance),
+                description=describe_release(release, provenance),
             )
-            # Of two processes that register it at once, the later one takes its own back.
-            stands = min(
+            # If two processes register it concurrently, the later one deletes its version.
+            first = min(
                 known.version
                 for known in read_releases(client)
                 if known.release_id == release.release_id
             )
-            if stands != int(version.version):
+            if first != int(version.version):
                 client.delete_model_version(MODEL, version.version)
                 client.delete_run(run.info.run_id)
-            return stands
+            return first
 
     def versions(self) -> list[RegisteredRelease]:
         """Return all releases, oldest first."""
-        with self._connection.reach("list releases") as client:
+        with self._connection.connect("list releases") as client:
             return read_releases(client)
 
     def resolve(self, ref: str | int) -> RegisteredRelease:
@@ -129,37 +131,38 @@ class Registry:
         Raises
         ------
         RegistryError
-            No release or several match; lists what is registered.
+            No release or several match; the message lists the registered ones.
         """
-        releases, wanted = self.versions(), str(ref)
-        named = [r for r in releases if wanted in (*r.aliases, str(r.version), r.release_id)]
-        if not named and len(wanted) >= SHORTEST_PREFIX:
-            named = [r for r in releases if r.release_id.startswith(wanted)]
-        if len(named) == 1:
-            return named[0]
-        what = f"no release {wanted!r}" if not named else f"{wanted!r} is more than one release"
-        raise RegistryError(f"{self.uri}: {what}; there is {inventory(named or releases)}")
+        releases, name = self.versions(), str(ref)
+        matches = [r for r in releases if name in (*r.aliases, str(r.version), r.release_id)]
+        if not matches and len(name) >= SHORTEST_PREFIX:
+            matches = [r for r in releases if r.release_id.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        problem = f"no release {name!r}" if not matches else f"{name!r} matches several releases"
+        known = summarize_releases(matches or releases)
+        raise RegistryError(f"{self.uri}: {problem}; registered: {known}")
 
     def champion(self) -> RegisteredRelease | None:
-        """Return the champion, the release that is served; None if there is none."""
-        return find_holder(self.versions(), CHAMPION)
+        """Return the champion, which is the release to serve; None if there is none."""
+        return find_by_alias(self.versions(), CHAMPION)
 
-    def challenge(self, version: int) -> None:
+    def set_challenger(self, version: int) -> None:
         """Give a version the alias ``challenger``."""
-        with self._connection.reach(f"make version {version} the challenger") as client:
+        with self._connection.connect(f"make version {version} the challenger") as client:
             client.set_registered_model_alias(MODEL, CHALLENGER, version)
 
-    def settle(self) -> int:
+    def reconcile(self) -> int:
         """Make aliases and journal agree; return the number of the journal's last entry.
 
-        It completes what a process that died had begun, and notes what was moved without Presage.
+        Entries of processes that died are applied, and changes made without Presage are recorded.
         """
-        with self._connection.reach("settle the journal") as client:
-            return settle(client).tip
+        with self._connection.connect("reconcile the journal") as client:
+            return reconcile(client).last_number
 
     def journal(self) -> list[Entry]:
         """Return every change of the champion and every deletion, oldest first."""
-        with self._connection.reach("read the journal") as client:
+        with self._connection.connect("read the journal") as client:
             return read_journal(client)
 
     def promote(
@@ -171,30 +174,33 @@ class Registry:
         by: str = "",
         follows: int | None = None,
     ) -> RegisteredRelease:
-        """Make a version the champion, and the champion until now ``previous``.
+        """Make a version the champion, and the old champion ``previous``.
 
         Unless the gate promotes, the old champion is withdrawn: the gate does not promote it again.
 
         Parameters
         ----------
+        version : int
         verdict : str
-            Reason for the move, from :data:`presage.models.registry.promotion_journal.VERDICTS`.
+            Justification, from :data:`presage.models.registry.promotion_journal.VERDICTS`.
+        reason : str
+            Reason to record.
         by : str
             Author; by default this user on this machine.
         follows : int
-            Last entry of the journal when this was decided; by default the last one now. Later
+            Last journal entry at the time of the decision; by default the current last one. Later
             deletions are ignored.
 
         Raises
         ------
         RegistryError
-            The champion changed meanwhile, or the version was deleted; names the change and its
-            author.
+            The champion changed meanwhile, or the version was deleted; the message names the
+            change and its author.
         """
-        with self._connection.reach(f"promote version {version}") as client:
-            state = settle(client)
+        with self._connection.connect(f"promote version {version}") as client:
+            state = reconcile(client)
             if follows is not None and any(move.number > follows for move in state.moves):
-                raise overtaken(state.moves, follows)
+                raise conflict_error(state.moves, follows)
             new = self.resolve(version)
             if state.champion == new.version:
                 return new
@@ -205,10 +211,10 @@ class Registry:
                 to_release=new.release_id,
                 verdict=verdict,
                 reason=reason,
-                by=by or whoami(),
+                by=by or current_user(),
                 withdraws=verdict != GATE,
             )
-            make_move(client, move, state.tip)
+            commit_move(client, move, state.last_number)
         return self.resolve(version)
 
     def rollback(self, *, reason: str = "", by: str = "") -> RegisteredRelease:
@@ -219,18 +225,21 @@ class Registry:
         RegistryError
             There is no previous release, or the champion changed meanwhile.
         """
-        follows = self.settle()
+        follows = self.reconcile()
         releases = self.versions()
-        bad, good = find_holder(releases, CHAMPION), find_holder(releases, PREVIOUS)
-        if good is None or good == bad:
+        champion = find_by_alias(releases, CHAMPION)
+        previous = find_by_alias(releases, PREVIOUS)
+        if previous is None or previous == champion:
             raise RegistryError(
-                f"{self.uri}: no previous release to go back to; there is {inventory(releases)}. "
-                "Choose one with `presage models promote`"
+                f"{self.uri}: no previous release to roll back to; registered: "
+                f"{summarize_releases(releases)}. Choose one with `presage models promote`"
             )
-        return self.promote(good.version, verdict=ROLLBACK, reason=reason, by=by, follows=follows)
+        return self.promote(
+            previous.version, verdict=ROLLBACK, reason=reason, by=by, follows=follows
+        )
 
     def delete(self, version: int) -> RegisteredRelease:
-        """Delete a version and its run, unless something refers to it; return what it was.
+        """Delete a version and its run, unless something refers to it; return the version.
 
         Raises
         ------
@@ -238,20 +247,20 @@ class Registry:
             An alias or one of the journal's last entries refers to it, or the champion changed
             meanwhile. Nothing is deleted.
         """
-        with self._connection.reach(f"delete version {version}") as client:
-            state = settle(client)
+        with self._connection.connect(f"delete version {version}") as client:
+            state = reconcile(client)
             release = self.resolve(version)
-            holders = [f"alias {alias}" for alias in release.aliases]
-            holders += [
+            references = [f"alias {alias}" for alias in release.aliases]
+            references += [
                 f"journal entry {entry.number}"
                 for entry in state.moves[-KEPT_ENTRIES:]
                 if version in (entry.from_version, entry.to_version)
             ]
-            if holders:
+            if references:
                 raise RegistryError(
-                    f"{self.uri}: version {version} ({release.release_id}) is kept: "
-                    f"{', '.join(holders)} refer{'s' if len(holders) == 1 else ''} to it. What "
-                    f"an alias or the last {KEPT_ENTRIES} entries name may be wanted back"
+                    f"{self.uri}: version {version} ({release.release_id}) is not deleted, because "
+                    f"{', '.join(references)} refer{'s' if len(references) == 1 else ''} to it; "
+                    f"versions with an alias or in the last {KEPT_ENTRIES} entries are kept"
                 )
             deletion = Move(
                 from_version=None,
@@ -260,47 +269,47 @@ class Registry:
                 to_release="",
                 verdict=DELETION,
                 reason=f"version {version} ({release.release_id})",
-                by=whoami(),
+                by=current_user(),
                 withdraws=False,
                 deletes=version,
             )
-            make_move(client, deletion, state.tip)
+            commit_move(client, deletion, state.last_number)
         return release
 
-    def download(self, version: int, to: Path) -> Release:
-        """Download a version's release folder to ``to``, atomically.
+    def download(self, version: int, target: Path) -> Release:
+        """Download a version's release folder to ``target``, atomically.
 
-        An older release folder at ``to`` is replaced. Anything else there is an error.
+        An older release folder at ``target`` is replaced. Anything else there is an error.
 
         Raises
         ------
         ReleaseError
-            A file is not what was registered; ``to`` is unchanged.
+            A file differs from what was registered; ``target`` is unchanged.
         ForeignReleaseError
-            The release has another feature schema or format; ``to`` is unchanged.
+            The release has another feature schema or format; ``target`` is unchanged.
         """
-        release, to = self.resolve(version), to.absolute()
-        _check_target(to)
-        partial = partial_folder(to)
+        release, target = self.resolve(version), target.absolute()
+        _check_target(target)
+        partial = partial_folder(target)
         try:
             self._files.fetch(release, partial)
-            kept = (*release_files(partial), SIGNATURE)
-            for path in {*partial.iterdir()} - {partial / name for name in kept}:
-                path.unlink()  # MLflow's own, by which its commands load the release
+            names = (*release_files(partial), SIGNATURE)
+            for path in {*partial.iterdir()} - {partial / name for name in names}:
+                path.unlink()  # MLflow's model files
             loaded = self._files.load(partial, release)
-            put_in_place(partial, to)
+            put_in_place(partial, target)
         except OSError as error:
-            raise RegistryError(f"{to}: cannot be written ({error.strerror})") from error
+            raise RegistryError(f"{target}: cannot be written ({error.strerror})") from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        return replace(loaded, folder=to)
+        return replace(loaded, folder=target)
 
     def attach_signature(self, version: int, signature: Path) -> None:
-        """Store a signature with a version's manifest, in place of an older one."""
+        """Store a signature with a version's manifest, replacing an older one."""
         self._files.attach_signature(self.resolve(version), signature)
 
     def manifest(self, release: RegisteredRelease) -> dict[str, Any]:
-        """Return ``release.json`` of a version, also of one that cannot be served here."""
+        """Return ``release.json`` of a version, also if this version of Presage cannot serve it."""
         return self._files.manifest(release)
 
     def log_decision(
@@ -310,22 +319,22 @@ class Registry:
         metrics: Mapping[str, Any],
         table: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Record a decision of the gate in the release's run, and as a tag of the version.
+        """Log a decision of the gate in the release's run, and as a tag of the version.
 
-        The tag holds the whole decision, so that one write is enough. ``table``, with every row
-        that was judged, becomes an artifact of the run.
+        The tag has the complete decision, so that one write is enough. ``table``, with every row of
+        the decision table, becomes an artifact of the run.
         """
         run_id = self.resolve(version).run_id
-        with self._connection.reach(f"log the gate's decision on version {version}") as client:
+        with self._connection.connect(f"log the gate's decision on version {version}") as client:
             log_decision(client, run_id, decision, metrics, table)
             client.set_model_version_tag(MODEL, version, "outcome", decision["outcome"])
             compact = json.dumps(decision, sort_keys=True, separators=(",", ":"))
             client.set_model_version_tag(MODEL, version, "decision", compact)
 
 
-def _check_target(to: Path) -> None:
-    """Raise an error unless ``to`` is free, an empty folder or a release folder."""
-    if not to.exists() or (to / MANIFEST).is_file():
+def _check_target(target: Path) -> None:
+    """Raise RegistryError unless ``target`` is free, an empty folder or a release folder."""
+    if not target.exists() or (target / MANIFEST).is_file():
         return
-    if not to.is_dir() or any(to.iterdir()):
-        raise RegistryError(f"{to}: exists and is not a release folder; give a new path")
+    if not target.is_dir() or any(target.iterdir()):
+        raise RegistryError(f"{target}: exists and is not a release folder; give a new path")

@@ -1,4 +1,4 @@
-"""Where the registry is, and whether it can be used, without MLflow."""
+"""Address of the registry and access to its database, without MLflow."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from presage.system.files.data_folder import data_folder
 MODEL = "presage"
 CHAMPION, CHALLENGER, PREVIOUS = "champion", "challenger", "previous"
 ENVIRONMENT_VARIABLE = "PRESAGE_REGISTRY"
-# How files that are not what was registered come back.
+# Remedy if stored files are not those that were registered.
 REGISTER_AGAIN = "register it again with `presage models register DIR`"
 SQLITE = "sqlite:///"
-RELEASE_ID = "release_id"  # tag of a version; one without it was not registered by Presage
+RELEASE_ID = "release_id"  # tag of every version that Presage registered
 ARTIFACTS, FOLDER = "artifacts", "release"  # folders of a version's files
 
-_PATIENCE_S = 20.0  # while another process writes: as long as MLflow waits
+_LOCK_TIMEOUT_S = 20.0  # while another process writes, as in MLflow
 
 
 def configured_uri(params: Path = Path("params.yaml")) -> str:
-    """Return the registry to use: of the environment, else of params.yaml, else the default.
+    """Return the URI of the registry: of the environment, else of params.yaml, else the default.
 
-    The default is a SQLite file under :func:`presage.system.files.data_folder.data_folder`.
+    The default is a SQLite file in :func:`presage.system.files.data_folder.data_folder`.
 
     Raises
     ------
     ConfigError
-        params.yaml names it where it was named before, in the section of the gate.
+        params.yaml has the registry in the section ``promote``, where it is not read.
     """
     import yaml
 
@@ -39,19 +39,25 @@ def configured_uri(params: Path = Path("params.yaml")) -> str:
     content = yaml.safe_load(params.read_text()) if params.is_file() else {}
     if "registry" in (content.get("promote") or {}):
         raise ConfigError(
-            f"{params}: promote.registry is not known; name the registry at the top, as `registry:`"
+            f"{params}: unknown key promote.registry; move it to the top level, as `registry:`"
         )
     return str(content.get("registry") or f"{SQLITE}{data_folder()}/registry/mlflow.db")
 
 
 def database_path(uri: str) -> Path | None:
-    """Return the SQLite file of a registry; None for a server."""
+    """Return the SQLite file of a registry; None for a server.
+
+    Raises
+    ------
+    RegistryError
+        The URI is neither.
+    """
     if uri.startswith(("http://", "https://")):
         return None
     if uri.startswith(SQLITE) and uri != SQLITE:
         return Path(uri.removeprefix(SQLITE)).resolve()
     raise RegistryError(
-        f"registry {uri!r}: give sqlite:///PATH, or http(s)://HOST of an `mlflow server`"
+        f"registry {uri!r}: expected sqlite:///PATH, or http(s)://HOST of an `mlflow server`"
     )
 
 
@@ -61,15 +67,15 @@ def artifacts_folder(database: Path, run_id: str) -> Path:
 
 
 def check_database(uri: str, database: Path, *, create: bool) -> None:
-    """Refuse at once a file that SQLite cannot use: MLflow would try again for minutes."""
+    """Raise RegistryError if SQLite cannot use a file, where MLflow would retry for minutes."""
     if not create and not database.exists():
         raise RegistryError(
-            f"{uri}: no registry there; `dvc repro` makes one, or name another with --registry "
-            f"or {ENVIRONMENT_VARIABLE}"
+            f"{uri}: the registry does not exist; create it with `dvc repro`, or name another with "
+            f"--registry or {ENVIRONMENT_VARIABLE}"
         )
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(database, timeout=_PATIENCE_S)) as connection:
+        with closing(sqlite3.connect(database, timeout=_LOCK_TIMEOUT_S)) as connection:
             connection.execute("BEGIN IMMEDIATE" if create else "PRAGMA schema_version")
             connection.rollback()
     except (OSError, sqlite3.Error) as error:

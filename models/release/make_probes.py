@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime as ort
 
-from presage.models.release.probes import Probes, answers, choose
+from presage.models.release.probes import Probes, choose_probes, run_probes
 from presage.system.arrays import Array, Float32s
 
 
-def probe(
+def make_probes(
     models: Mapping[str, bytes], features: Float32s, kinds: Sequence[str], *, median: int
 ) -> Probes:
-    """Probes among rows of training, and what ONNX files answer to them on one thread.
+    """Choose probes among training rows, and record the outputs of ONNX files on one thread.
 
     Parameters
     ----------
+    models : mapping of str to bytes
+        ONNX file of each predictor.
     features : ndarray of shape (rows, columns of the full set)
     kinds : sequence of str
-        Of the rows' devices.
+        Device kind of each row.
     median : int
         Position of 0.5 among the levels.
     """
@@ -37,6 +39,10 @@ def probe(
         quantiles: Array = found.reshape(-1, found.shape[-1])
         return quantiles
 
-    chosen, together = choose(kinds)
-    asked = np.ascontiguousarray(features[chosen], dtype=np.float32)
-    return Probes(asked, together, answers(run, models.keys(), asked, together, median=median))
+    chosen, colocations = choose_probes(kinds)
+    inputs = np.ascontiguousarray(features[chosen], dtype=np.float32)
+    return Probes(
+        inputs,
+        colocations,
+        run_probes(run, models.keys(), inputs, colocations, median=median),
+    )

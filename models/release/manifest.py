@@ -1,8 +1,8 @@
-"""``release.json`` as a file and as values: nothing of it is believed before it was checked here.
+"""Reading and validation of ``release.json``.
 
-A release's digest says that it is what somebody made, not that it was made well. Whatever is
-wrong is a ValueError that names its place; :func:`presage.models.release.release.load_release` says
-of which folder.
+The digest of a release proves that it is unchanged, not that its values are valid, so every value
+is checked. Functions raise a ValueError that names the field;
+:func:`presage.models.release.release.load_release` adds the folder.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Any
 from presage.errors import ReleaseError
 from presage.features.device.device import Device
 
-# A manifest has about 350 KB; 128 levels, 100 devices and 500 mixtures would be many.
-MOST_BYTES, MOST_ENTRIES, MOST_CHARACTERS = 16 * 2**20, 4096, 256
-MOST_MARGIN = 100  # a factor of 10**43
-# Of a job's id. Among a million jobs in training, one of a thousand held out is taken for one of
-# them by accident in four cases of a million.
-JOB_DIGEST_CHARACTERS, MOST_JOBS = 12, 1_000_000
-_WHOLE = ("memory_bytes", "cores", "context_bytes")
+# A manifest has about 500 KB. Far fewer entries than this are expected in any list.
+MAX_BYTES, MAX_ENTRIES, MAX_CHARACTERS = 16 * 2**20, 4096, 256
+MAX_MARGIN = 100  # a factor of 10**43
+# Length of a job's digest. With a million training jobs and a thousand held-out jobs, the
+# probability of any accidental match is four in a million.
+JOB_DIGEST_CHARACTERS, MAX_JOBS = 12, 1_000_000
+_INTEGER_FIELDS = ("memory_bytes", "cores", "context_bytes")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The object that the file holds.
+    """Return the JSON object in a manifest file.
 
     Raises
     ------
     ReleaseError
-        It cannot be read, is too large, or is no object in JSON.
+        The file cannot be read, is too large, or is not a JSON object.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             raise ReleaseError(
-                f"{path}: larger than {MOST_BYTES >> 20} MiB, which no manifest is; restore the "
+                f"{path}: larger than {MAX_BYTES >> 20} MiB, too large for a manifest; restore the "
                 "folder from the registry"
             )
         content = json.loads(path.read_text())
@@ -56,124 +56,134 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return content
 
 
-def text(value: Any, where: str) -> str:
-    """A text that can be sent, and is no longer than a name."""
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS:
-        raise ValueError(f"{where} is no text of at most {MOST_CHARACTERS} characters")
+def parse_text(value: Any, where: str) -> str:
+    """Return a string of limited length that can be encoded as UTF-8."""
+    if not isinstance(value, str) or len(value) > MAX_CHARACTERS:
+        raise ValueError(f"{where} is not a text of at most {MAX_CHARACTERS} characters")
     value.encode()  # a lone surrogate is a ValueError
     return value
 
 
-def number(value: Any, where: str) -> float:
-    """A finite number."""
+def parse_number(value: Any, where: str) -> float:
+    """Return a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where} is no number")  # noqa: TRY004
+        raise ValueError(f"{where} is not a number")  # noqa: TRY004
     if not math.isfinite(value):
         raise ValueError(f"{where} is not finite")
     return float(value)
 
 
-def whole(value: Any, where: str) -> int:
-    """A whole number that a message can carry."""
+def parse_integer(value: Any, where: str) -> int:
+    """Return an integer that fits in 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
-        raise ValueError(f"{where} is no whole number below 2**63")
+        raise ValueError(f"{where} is not an integer below 2**63")
     return value
 
 
-def entries(value: Any, where: str) -> list[Any]:
-    """A list that is not too long."""
-    if not isinstance(value, list) or len(value) > MOST_ENTRIES:
-        raise ValueError(f"{where} is no list of at most {MOST_ENTRIES} entries")
+def parse_list(value: Any, where: str) -> list[Any]:
+    """Return a list of limited length."""
+    if not isinstance(value, list) or len(value) > MAX_ENTRIES:
+        raise ValueError(f"{where} is not a list of at most {MAX_ENTRIES} entries")
     return value
 
 
-def by_name(value: Any, where: str) -> Mapping[str, Any]:
-    """An object with not too many names."""
-    if not isinstance(value, dict) or len(value) > MOST_ENTRIES:
-        raise ValueError(f"{where} is no object of at most {MOST_ENTRIES} names")
+def parse_object(value: Any, where: str) -> Mapping[str, Any]:
+    """Return an object with a limited number of keys."""
+    if not isinstance(value, dict) or len(value) > MAX_ENTRIES:
+        raise ValueError(f"{where} is not an object of at most {MAX_ENTRIES} keys")
     for name in value:
-        text(name, f"a name in {where}")
+        parse_text(name, f"a key of {where}")
     return value
 
 
-def texts(value: Any, where: str) -> tuple[str, ...]:
-    """Texts of a list."""
-    return tuple(text(one, f"{where}[{i}]") for i, one in enumerate(entries(value, where)))
+def parse_texts(value: Any, where: str) -> tuple[str, ...]:
+    """Return the strings of a list."""
+    return tuple(
+        parse_text(item, f"{where}[{i}]") for i, item in enumerate(parse_list(value, where))
+    )
 
 
-def numbers(value: Any, where: str) -> tuple[float, ...]:
-    """Finite numbers of a list."""
-    return tuple(number(one, f"{where}[{i}]") for i, one in enumerate(entries(value, where)))
+def parse_numbers(value: Any, where: str) -> tuple[float, ...]:
+    """Return the finite numbers of a list."""
+    return tuple(
+        parse_number(item, f"{where}[{i}]") for i, item in enumerate(parse_list(value, where))
+    )
 
 
-def read_levels(value: Any) -> tuple[float, ...]:
-    """Quantile levels: rising, between 0 and 1."""
-    levels = numbers(value, "levels")
+def parse_levels(value: Any) -> tuple[float, ...]:
+    """Return quantile levels, which increase and lie in (0, 1)."""
+    levels = parse_numbers(value, "levels")
     if not levels or not all(a < b for a, b in zip((0.0, *levels), (*levels, 1.0), strict=True)):
-        raise ValueError("levels do not rise from above 0 to below 1")
+        raise ValueError("levels do not increase within (0, 1)")
     return levels
 
 
-def read_devices(value: Any) -> dict[str, Device]:
-    """Devices by kind; raises InvalidJobError, too, of one that cannot be."""
+def parse_devices(value: Any) -> dict[str, Device]:
+    """Return devices by kind; raise InvalidJobError, too, for impossible values."""
     devices = {}
-    for i, row in enumerate(entries(value, "devices")):
+    for i, row in enumerate(parse_list(value, "devices")):
         where = f"devices[{i}]"
-        fields = dict(by_name(row, where))
-        kind = text(fields.pop("kind"), f"{where}.kind")
-        peaks = by_name(fields["peak_flops_per_s"], f"{where}.peak_flops_per_s")
+        fields = dict(parse_object(row, where))
+        kind = parse_text(fields.pop("kind"), f"{where}.kind")
+        peaks = parse_object(fields["peak_flops_per_s"], f"{where}.peak_flops_per_s")
         fields["peak_flops_per_s"] = {
-            name: number(peak, f"{where}.{name}") for name, peak in peaks.items()
+            name: parse_number(peak, f"{where}.{name}") for name, peak in peaks.items()
         }
         for name in fields.keys() - {"peak_flops_per_s"}:
-            fields[name] = (whole if name in _WHOLE else number)(fields[name], f"{where}.{name}")
+            fields[name] = (parse_integer if name in _INTEGER_FIELDS else parse_number)(
+                fields[name], f"{where}.{name}"
+            )
         devices[kind] = Device(kind=kind, **fields)
     return devices
 
 
 def job_digest(job_id: str) -> str:
-    """What a release says of a job that it was trained on: not its name, which may tell much."""
+    """Return the digest that stands for a training job, whose name may be confidential."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:JOB_DIGEST_CHARACTERS]
 
 
-def read_job_digests(value: Any) -> frozenset[str] | None:
-    """Digests of the jobs in training; None of a release that does not say."""
+def parse_job_digests(value: Any) -> frozenset[str] | None:
+    """Return the digests of the training jobs; None if the release does not record them."""
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) > MOST_JOBS:
-        raise ValueError(f"trained_on is no list of at most {MOST_JOBS} digests")
+    if not isinstance(value, list) or len(value) > MAX_JOBS:
+        raise ValueError(f"trained_on is not a list of at most {MAX_JOBS} digests")
     pattern = re.compile(f"[0-9a-f]{{{JOB_DIGEST_CHARACTERS}}}")
-    for one in value:
-        if not isinstance(one, str) or not pattern.fullmatch(one):
-            raise ValueError("trained_on holds what is no digest of a job")
+    for digest in value:
+        if not isinstance(digest, str) or not pattern.fullmatch(digest):
+            raise ValueError("trained_on has an entry that is not a job digest")
     return frozenset(value)
 
 
-def read_promises(value: Any) -> dict[str, dict[str, dict[str, float]]]:
-    """By predictor and slice: a number of rows, and per cents that are not below 0."""
+def parse_guarantees(value: Any) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the calibration guarantees by predictor and slice: rows, and percentages >= 0."""
     out: dict[str, dict[str, dict[str, float]]] = {}
-    for predictor, by_slice in by_name(value, "promises").items():
-        for name, figures in by_name(by_slice, f"promises.{predictor}").items():
+    for predictor, by_slice in parse_object(value, "promises").items():
+        for name, figures in parse_object(by_slice, f"promises.{predictor}").items():
             where = f"promises.{predictor}.{name}"
-            found = {k: number(v, f"{where}.{k}") for k, v in by_name(figures, where).items()}
+            found = {
+                k: parse_number(v, f"{where}.{k}") for k, v in parse_object(figures, where).items()
+            }
             if any(figure < 0 for figure in found.values()) or any(
                 found.get(share, 0) > 100 for share in ("below", "above", "in_domain")
             ):
-                raise ValueError(f"{where} holds what is no number of rows or per cent")
+                raise ValueError(f"{where} has a negative number, or a percentage above 100")
             out.setdefault(predictor, {})[name] = found
     return out
 
 
-def read_margins(
+def parse_margins(
     value: Any, where: str, levels: tuple[float, ...]
 ) -> dict[str, dict[float, float]]:
-    """Margins by class of devices and lower level, each of them one of ``levels``."""
+    """Return margins by device class and lower level, which must be one of ``levels``."""
     out: dict[str, dict[float, float]] = {}
-    for name, margins in by_name(value, where).items():
+    for name, margins in parse_object(value, where).items():
         place = f"{where}.{name}"
-        out[name] = {float(k): number(v, place) for k, v in by_name(margins, place).items()}
+        out[name] = {
+            float(k): parse_number(v, place) for k, v in parse_object(margins, place).items()
+        }
         if not out[name].keys() <= set(levels):
-            raise ValueError(f"{place} has other levels than the release")
-        if any(abs(margin) > MOST_MARGIN for margin in out[name].values()):
-            raise ValueError(f"{place} has a margin beyond {MOST_MARGIN}")
+            raise ValueError(f"{place} has levels that the release does not have")
+        if any(abs(margin) > MAX_MARGIN for margin in out[name].values()):
+            raise ValueError(f"{place} has a margin above {MAX_MARGIN}")
     return out

@@ -1,4 +1,4 @@
-"""The release that is installed with Presage."""
+"""Pretrained release that is installed with Presage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import presage
 def pretrained_release() -> Path:
     """Return the folder of the release that is part of the installed package.
 
-    It is package data: a wheel holds the files, a checkout links ``src/presage/pretrained`` to
-    ``data/pretrained``. So it is found from any current folder.
+    The release is package data, so it is found from any current folder: a wheel contains the
+    files, a checkout links ``src/presage/pretrained`` to ``data/pretrained``.
     """
     return Path(presage.__file__).parent / "pretrained" / "release"

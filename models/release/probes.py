@@ -1,8 +1,8 @@
-"""Probes: what a release is asked, and known to answer, before it is served.
+"""Probes: inputs with recorded outputs, to test a release before it is served.
 
-They travel in its manifest. A server asks them again: numbers that differ say that this machine,
-or its ONNX Runtime, computes something else. It also asks a new release those of the one before
-it: medians out of all proportion say that something is broken which no checksum shows.
+They are part of the manifest. A server runs them again: different outputs mean that the machine or
+its ONNX Runtime computes differently. A server also runs a new release on the probes of the current
+one: medians that change by a large factor reveal faults that no checksum shows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from presage.features.colocation_member import SOLO_PROFILE, member_matrix
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.release.manifest import entries
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
+from presage.models.release.manifest import parse_list
 from presage.system.arrays import Array, Float32s
 
-MOST_MEMBERS = 64  # of a co-location, as in a request
-OF_A_DEVICE = 3  # rows of each kind of device, as far as there are
+MAX_MEMBERS = 64  # of a co-location, as in a request
+ROWS_PER_DEVICE_KIND = 3  # fewer if there are fewer rows
 
 # A predictor's name and inputs, as in models/release/release.py -> quantiles (rows or members,
 # levels).
@@ -29,28 +29,29 @@ Run = Callable[[str, Mapping[str, Float32s]], Array]
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Questions and their answers.
+    """Inputs and recorded outputs.
 
     Attributes
     ----------
     features : ndarray of shape (rows, columns of the full set)
-    together : tuple of tuple of int
-        Rows that are asked as members of one co-location.
+    colocations : tuple of tuple of int
+        Rows that form co-locations.
     quantiles : mapping of str to ndarray
-        By predictor: (rows, levels), of interference (members of all co-locations, levels).
+        Outputs by predictor: (rows, levels); for interference (members of all co-locations,
+        levels).
     """
 
     features: Float32s
-    together: tuple[tuple[int, ...], ...]
+    colocations: tuple[tuple[int, ...], ...]
     quantiles: Mapping[str, Array]
 
     def as_json(self) -> dict[str, Any]:
-        """For a manifest."""
+        """Return the probes as the manifest stores them."""
         return {
-            "features": [_line(row) for row in self.features],
-            "together": [_line(rows) for rows in self.together],
+            "features": [_format_row(row) for row in self.features],
+            "together": [_format_row(rows) for rows in self.colocations],
             "quantiles": {
-                name: [_line(row) for row in found.astype(np.float32)]
+                name: [_format_row(row) for row in found.astype(np.float32)]
                 for name, found in self.quantiles.items()
             },
         }
@@ -61,66 +62,69 @@ class Probes:
     __hash__ = None  # type: ignore[assignment]
 
 
-def read_probes(
+def parse_probes(
     content: Mapping[str, Any], columns: int, levels: int, predictors: Collection[str]
 ) -> Probes:
-    """Return the probes of a manifest, with the recorded answers of these predictors.
+    """Return the probes of a manifest, with the recorded outputs of these predictors.
 
     Raises
     ------
     KeyError, TypeError, ValueError, AttributeError
-        It holds none of this release.
+        The content is malformed.
     """
-    features = _table(content["features"], columns).astype(np.float32)
-    colocations = entries(content["together"], "probes.together")
-    together = tuple(tuple(map(int, rows.split())) for rows in colocations)
-    quantiles = {name: _table(content["quantiles"][name], levels) for name in predictors}
-    if max(map(len, together), default=0) > MOST_MEMBERS:
-        raise ValueError(f"probes: a co-location of more than {MOST_MEMBERS} members")
-    if not all(rows and min(rows) >= 0 and max(rows) < len(features) for rows in together):
-        raise ValueError("probes: a co-location of rows that are not there")
-    members = sum(map(len, together))
+    features = _parse_table(content["features"], columns).astype(np.float32)
+    lines = parse_list(content["together"], "probes.together")
+    colocations = tuple(tuple(map(int, line.split())) for line in lines)
+    quantiles = {name: _parse_table(content["quantiles"][name], levels) for name in predictors}
+    if max(map(len, colocations), default=0) > MAX_MEMBERS:
+        raise ValueError(f"probes: a co-location has more than {MAX_MEMBERS} members")
+    if not all(rows and min(rows) >= 0 and max(rows) < len(features) for rows in colocations):
+        raise ValueError("probes: a co-location has a row that does not exist")
+    members = sum(map(len, colocations))
     for name, found in quantiles.items():
         rows = len(features) if QUANTITIES[name].scope == "solo" else members
         if len(found) != rows:
-            raise ValueError(f"probes: {len(found)} answers of {name} to {rows} rows")
-    return Probes(features, together, quantiles)
+            raise ValueError(f"probes: {len(found)} outputs of {name} for {rows} rows")
+    return Probes(features, colocations, quantiles)
 
 
-def _table(lines: Any, width: int) -> Array:
-    """Numbers of lines, shape (lines, width)."""
-    rows = np.array([line.split() for line in entries(lines, "probes")], dtype=np.float64)
+def _parse_table(lines: Any, width: int) -> Array:
+    """Return the numbers of text lines, shape (lines, width)."""
+    rows = np.array([line.split() for line in parse_list(lines, "probes")], dtype=np.float64)
     table: Array = rows.reshape(len(lines), width)
     return table
 
 
-def choose(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
-    """Rows to ask of those on devices of these kinds, and which of them as co-locations.
+def choose_probes(kinds: Sequence[str]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
+    """Return rows to use as probes, given their device kinds, and co-locations among them.
 
-    Of every kind the first, the last, and some between; a pair and all of them together.
+    Rows of each kind are the first, the last and some between. Co-locations are a pair, and all
+    rows of the kind.
     """
-    found = np.asarray(kinds)
+    kind_of_row = np.asarray(kinds)
     chosen: list[int] = []
-    together: list[tuple[int, ...]] = []
+    colocations: list[tuple[int, ...]] = []
     for kind in sorted(set(kinds)):
-        rows = np.flatnonzero(found == kind)
-        picked = rows[np.unique(np.linspace(0, len(rows) - 1, OF_A_DEVICE).astype(int))].tolist()
+        rows = np.flatnonzero(kind_of_row == kind)
+        picked = rows[
+            np.unique(np.linspace(0, len(rows) - 1, ROWS_PER_DEVICE_KIND).astype(int))
+        ].tolist()
         positions = tuple(range(len(chosen), len(chosen) + len(picked)))
         chosen += picked
-        together += list(pairwise(positions))[:1]
-        together += [positions] if len(positions) > 2 else []
-    return chosen, tuple(together)
+        colocations += list(pairwise(positions))[:1]
+        colocations += [positions] if len(positions) > 2 else []
+    return chosen, tuple(colocations)
 
 
-def answers(
+def run_probes(
     run: Run,
     predictors: Collection[str],
     features: Float32s,
-    together: Sequence[Sequence[int]],
+    colocations: Sequence[Sequence[int]],
     *,
     median: int,
 ) -> dict[str, Array]:
-    """Return the answers of predictors to probes; ``median`` is its position in the levels."""
+    """Return the outputs of predictors for probes; ``median`` is its position in the levels."""
     solo = [name for name in predictors if QUANTITIES[name].scope == "solo"]
     out = {name: run(name, {"features": features}) for name in solo}
     profile = {name: out[name][:, median] for name in SOLO_PROFILE}
@@ -130,13 +134,13 @@ def answers(
             INTERFERENCE.name,
             {"members": members[np.newaxis, list(rows)], "mask": np.ones((1, len(rows)), "f4")},
         )
-        for rows in together
+        for rows in colocations
     ]
     levels = out[SOLO_PROFILE[0]].shape[1]
     out[INTERFERENCE.name] = np.concatenate([np.empty((0, levels)), *slowdowns])
     return out
 
 
-def _line(row: Iterable[Any]) -> str:
-    """Numbers in as few digits as tell them from others of their type."""
+def _format_row(row: Iterable[Any]) -> str:
+    """Return numbers as text, in the fewest digits that identify them."""
     return " ".join(map(str, row))

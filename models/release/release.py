@@ -1,17 +1,18 @@
-"""The release: what is registered, promoted, served and rolled back as one.
+"""The release: the unit that is registered, promoted, served and rolled back.
 
-A plain folder: an ONNX file for each quantity, with its preprocessing and calibration inside, and
-``release.json``, which says what went in and vouches for each file by sha256. This module needs
-neither torch nor onnxruntime: the serving process imports it.
+A release is a folder with an ONNX file for each quantity, which includes preprocessing and
+calibration, and ``release.json``, which describes the training and has the sha256 of each file.
+This module needs neither torch nor onnxruntime: the server imports it.
 
 ONNX contract
 -------------
-Solo quantities of :mod:`presage.features.quantities.registry` (``memory.onnx``, ...)
+Solo quantities of :mod:`presage.features.quantities.quantity_registry` (``memory.onnx``, ...)
     ``features`` float32 (rows, columns), raw units, columns as in ``release.columns``
-    -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, not decreasing.
+    -> ``quantiles`` float32 (rows, levels), calibrated, in the target's unit, nondecreasing.
 ``interference``
-    ``members`` float32 (co-locations, members, ``features.member.MEMBER_COLUMNS``), by the solo
-    predictors' medians, and ``mask`` float32 (co-locations, members), 1 where there is a member
+    ``members`` float32 (co-locations, members, ``MEMBER_COLUMNS`` of
+    :mod:`presage.features.colocation_member`), with the medians of the solo predictors, and
+    ``mask`` float32 (co-locations, members), 1 for a member and 0 for padding
     -> ``quantiles`` float32 (co-locations, members, levels): slowdowns, at least 1.
 """
 
@@ -33,66 +34,68 @@ from presage.errors import (
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.calibration.training_domain import Domain, contains, read_domain
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
+from presage.models.calibration.training_domain import Domain, contains, parse_domain
 from presage.models.release.manifest import (
-    by_name,
-    numbers,
-    read_devices,
-    read_job_digests,
-    read_levels,
+    parse_devices,
+    parse_guarantees,
+    parse_integer,
+    parse_job_digests,
+    parse_levels,
+    parse_margins,
+    parse_numbers,
+    parse_object,
+    parse_text,
+    parse_texts,
     read_manifest,
-    read_margins,
-    read_promises,
-    text,
-    texts,
-    whole,
 )
-from presage.models.release.probes import Probes, read_probes
+from presage.models.release.probes import Probes, parse_probes
 from presage.models.release.release_id import content_id
 from presage.system.arrays import FloatMatrix, Ints, Mask
 
-FORMAT = 6  # 1 to 3 knew no classes of devices, 4 no probes; the id of 5 covers folder names
-READABLE = (5, FORMAT)
+FORMAT = 6  # 1 to 3 had no device classes, 4 no probes; the id of 5 covers folder names
+READABLE_FORMATS = (5, FORMAT)
 MANIFEST = "release.json"
 SIGNATURE = "release.json.sig"  # of a signed release, see presage.models.release.signature
 
-# Margins by lower level, by class of devices.
+# Margins by lower level, by device class.
 ByClass = Mapping[str, Mapping[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release folder whose every file has been checked.
+    """Release folder whose files have been verified.
 
     Attributes
     ----------
     release_id : str
-        Digest of the content (:func:`presage.models.release.release_id.content_id`): equal bytes,
-        equal id.
+        Digest of the content (:func:`presage.models.release.release_id.content_id`): equal bytes
+        have equal ids.
     levels : tuple of float
-        Quantile levels of every predictor's output, rising, 0.5 among them.
+        Quantile levels of every predictor's output, increasing, 0.5 among them.
     devices : mapping of str to Device
-        Devices that were measured, as calibrated; they come before the catalogue's.
+        Measured devices, calibrated; they take precedence over the catalogue.
     trained_devices : mapping of str to frozenset of str
-        Kinds that each predictor was learnt from.
+        Device kinds in the training of each predictor.
     max_members : mapping of str to int
-        By class of devices, members of the largest co-location that was learnt from.
+        Members of the largest co-location in training, by device class.
     domains : mapping of str to Domain
-        By class of devices, what the jobs in training were.
-    stranger_margins : mapping of str to mapping of str to mapping of float to float
-        Of each predictor, by class of devices and lower level: what an interval's ends move
-        further where a job is out of domain, in logarithms of a scale or log-odds of a fraction.
+        Training domain, by device class.
+    out_of_domain_margins : mapping of str to mapping of str to mapping of float to float
+        Further widening of intervals of out-of-domain jobs, by predictor, device class and lower
+        level; in logarithms of a scale or log-odds of a fraction.
     setup_s : mapping of str to tuple of float
-        Start-up seconds per device kind, at each level; "" holds those over all kinds.
+        Start-up seconds at each level, by device kind; "" has those over all kinds.
     probes : Probes
-        What it is known to answer.
-    promises : mapping of str to mapping of str to mapping of str to float
-        By predictor and slice, how forecasts of jobs that it had not seen did: see
-        :data:`presage.models.drift.drift_test.Promises`; empty where the release makes none.
+        Inputs with recorded outputs.
+    guarantees : mapping of str to mapping of str to mapping of str to float
+        Calibration guarantee (expected coverage and error on unseen jobs) by predictor and slice,
+        see :data:`presage.models.drift.drift_test.Guarantees`; empty if the release has none.
     trained_on : frozenset of str, or None
-        Digests of the jobs in training (:func:`presage.models.release.manifest.job_digest`); None
-        where the release does not say, as those made before did not.
+        Digests of the training jobs (:func:`presage.models.release.manifest.job_digest`); None if
+        the release, of an older version, does not record them.
+    manifest : mapping
+        Content of ``release.json``.
     """
 
     folder: Path
@@ -103,41 +106,44 @@ class Release:
     trained_devices: Mapping[str, frozenset[str]]
     max_members: Mapping[str, int]
     domains: Mapping[str, Domain]
-    stranger_margins: Mapping[str, ByClass]
+    out_of_domain_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, tuple[float, ...]]
     probes: Probes
-    promises: Mapping[str, Mapping[str, Mapping[str, float]]]
+    guarantees: Mapping[str, Mapping[str, Mapping[str, float]]]
     trained_on: frozenset[str] | None
     manifest: Mapping[str, Any]
 
     @property
     def predictors(self) -> tuple[str, ...]:
-        """Names of the quantities that it predicts, in the order of the registry."""
+        """Names of the predicted quantities, in the order of the registry."""
         return tuple(name for name in QUANTITIES if name in self.trained_devices)
 
-    def class_of(self, kind: str) -> str:
-        """Class of a device of that kind."""
+    def find_device_class(self, kind: str) -> str:
+        """Return the class of a device kind."""
         return device_class(find_device(kind, self.devices))
 
     def classes(self, predictor: str) -> frozenset[str]:
-        """Classes of devices that a predictor was learnt from."""
-        return frozenset(map(self.class_of, self.trained_devices[predictor]))
+        """Return the device classes that a predictor was trained on."""
+        return frozenset(map(self.find_device_class, self.trained_devices[predictor]))
 
     def contains(self, features: FloatMatrix, precisions: Ints) -> Mask:
-        """Which rows' jobs are like those in training; by positions in ``PRECISIONS``."""
+        """Return whether the job of each row is in the training domain.
+
+        ``features`` has the shape (rows, columns); ``precisions`` are positions in ``PRECISIONS``.
+        """
         return contains(self.domains, features, precisions)
 
     def model_path(self, predictor: str) -> Path:
-        """ONNX file of a predictor."""
+        """Return the path of a predictor's ONNX file."""
         return self.folder / f"{predictor}.onnx"
 
     def interval_levels(self, coverage: float) -> tuple[int, int]:
-        """Positions, in ``levels``, of the ends of the interval with that coverage.
+        """Return the positions, in ``levels``, of the ends of the interval with this coverage.
 
         Raises
         ------
         InvalidJobError
-            The release holds no such interval.
+            The release has no such interval.
         """
         for low, level in enumerate(self.levels):
             for high, upper in enumerate(self.levels):
@@ -149,111 +155,129 @@ class Release:
                     return low, high
         known = sorted({round(1 - 2 * level, 6) for level in self.levels if level < 0.5})
         raise InvalidJobError(
-            f"no {coverage:g} interval in release {self.release_id}; ask for one of "
+            f"no {coverage:g} interval in release {self.release_id}; request one of "
             f"{', '.join(f'{c:g}' for c in known)}"
         )
 
 
 def load_release(folder: Path) -> Release:
-    """Release at ``folder``, checked file by file.
+    """Load the release at ``folder``, and verify every file.
 
     Raises
     ------
     ReleaseError
-        A file is missing or was changed, the manifest is not one, or the release was made for
-        another feature schema. Nothing of it may be served then.
+        A file is missing or was changed, or the manifest is malformed. The release must not be
+        served.
     ForeignReleaseError
-        It is of another format or feature schema, and its manifest is whole: it matches its id.
+        The release has another format or feature schema, and its manifest is intact: it matches
+        its id.
     """
     content = read_manifest(folder / MANIFEST)
     try:
-        recorded_id = text(content["release_id"], "release_id")
-        is_whole = content_id(content) == recorded_id
-        # One changed byte, too, may make a manifest look like another version's.
-        foreign = ForeignReleaseError if is_whole else ReleaseError
-        if content["format"] not in READABLE:
+        recorded_id = parse_text(content["release_id"], "release_id")
+        is_intact = content_id(content) == recorded_id
+        # A single changed byte can make a manifest look like that of another version.
+        foreign = ForeignReleaseError if is_intact else ReleaseError
+        if content["format"] not in READABLE_FORMATS:
             raise foreign(
                 f"{folder}: release format {one_line(content['format'])}, this version reads "
-                f"{' and '.join(map(str, READABLE))}; train it again, or serve it with the version "
-                "that wrote it"
+                f"{' and '.join(map(str, READABLE_FORMATS))}; train it again, or serve it with "
+                "the version that wrote it"
             )
         if content["schema_hash"] != schema_hash("full"):
             raise foreign(
-                f"{folder}: made for feature schema {one_line(content['schema_hash'])}, this "
+                f"{folder}: its feature schema is {one_line(content['schema_hash'])}, this "
                 f"version has {schema_hash('full')}; train it again with `dvc repro`"
             )
         _check_files(folder, content)
-        if not is_whole:
+        if not is_intact:
             raise ReleaseError(
                 f"{folder / MANIFEST}: content does not match its release_id {recorded_id}; "
                 "restore the folder from the registry"
             )
-        return _checked(folder, content)
-    except (*_NONSENSE, InvalidJobError, UnknownDeviceError) as error:
+        return _parse_release(folder, content)
+    except (*_MALFORMED, InvalidJobError, UnknownDeviceError) as error:
         raise ReleaseError(
             f"{folder / MANIFEST}: not a release manifest ({type(error).__name__}: "
-            f"{one_line(error)}); restore the folder from the registry, or make it again"
+            f"{one_line(error)}); restore the folder from the registry, or rebuild it"
         ) from error
 
 
-# What a manifest of other types or values than this version writes may raise on the way.
-_NONSENSE = (
+# Exceptions of parsing a manifest with unexpected types or values.
+_MALFORMED = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
 
 
-def _checked(folder: Path, content: dict[str, Any]) -> Release:
-    """The release that a manifest describes."""
-    levels, predictors = read_levels(content["levels"]), _predictors(content)
-    if content["columns"] != columns("full"):
-        raise ValueError("columns are not those of its feature schema")
-    texts(content["op_kinds"], "op_kinds")
-    by_name(content["metrics"], "metrics")
+def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
+    """Return the release that a manifest describes."""
+    levels, predictors = parse_levels(content["levels"]), _parse_predictors(content)
+    _check_schema(content)
     release = Release(
         folder=folder,
         release_id=content["release_id"],
         columns=tuple(content["columns"]),
         levels=levels,
-        devices=read_devices(content["devices"]),
+        devices=parse_devices(content["devices"]),
         trained_devices={
-            name: frozenset(texts(content["trained_devices"][name], f"trained_devices.{name}"))
+            name: frozenset(
+                parse_texts(content["trained_devices"][name], f"trained_devices.{name}")
+            )
             for name in predictors
         },
         max_members={
-            name: whole(n, f"max_members.{name}")
-            for name, n in by_name(content["max_members"], "max_members").items()
+            name: parse_integer(n, f"max_members.{name}")
+            for name, n in parse_object(content["max_members"], "max_members").items()
         },
         domains={
-            name: read_domain(found)
-            for name, found in by_name(content["domains"], "domains").items()
+            name: parse_domain(found)
+            for name, found in parse_object(content["domains"], "domains").items()
         },
-        stranger_margins={
-            name: read_margins(
+        out_of_domain_margins={
+            name: parse_margins(
                 content["stranger_margins"][name], f"stranger_margins.{name}", levels
             )
             for name in predictors
         },
         setup_s={
-            kind: numbers(found, f"setup_s.{kind}")
-            for kind, found in by_name(content["setup_s"], "setup_s").items()
+            kind: parse_numbers(found, f"setup_s.{kind}")
+            for kind, found in parse_object(content["setup_s"], "setup_s").items()
         },
-        probes=read_probes(content["probes"], len(content["columns"]), len(levels), predictors),
-        promises=read_promises(content.get("promises", {})),
-        trained_on=read_job_digests(content.get("trained_on")),
+        probes=parse_probes(content["probes"], len(content["columns"]), len(levels), predictors),
+        guarantees=parse_guarantees(content.get("promises", {})),
+        trained_on=parse_job_digests(content.get("trained_on")),
         manifest=content,
     )
-    for name in predictors:
-        classes = release.classes(name)
-        if name == INTERFERENCE.name and not classes <= release.max_members.keys():
-            raise ValueError("max_members lacks a class of devices that interference was learnt on")
+    _check_device_classes(release)
     return release
 
 
-def _predictors(content: Mapping[str, Any]) -> tuple[str, ...]:
+def _check_schema(content: Mapping[str, Any]) -> None:
+    """Raise an error unless columns, operator kinds and metrics are well-formed."""
+    if content["columns"] != columns("full"):
+        raise ValueError("columns differ from those of the feature schema")
+    parse_texts(content["op_kinds"], "op_kinds")
+    parse_object(content["metrics"], "metrics")
+
+
+def _check_device_classes(release: Release) -> None:
+    """Raise an error if a trained device is unknown, or ``max_members`` lacks its class."""
+    for name in release.predictors:
+        classes = release.classes(name)
+        if name == INTERFERENCE.name and not classes <= release.max_members.keys():
+            raise ValueError("max_members lacks a device class that interference was trained on")
+
+
+def _parse_predictors(content: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the registered quantities that a manifest names.
 
-    A quantity without fields in ``presage.v1`` may be missing: the release was trained before it
-    was registered. Raises KeyError where another one is.
+    A quantity without fields in ``presage.v1`` may be missing, because the release was trained
+    before it was registered.
+
+    Raises
+    ------
+    KeyError
+        Another quantity is missing.
     """
     known = content["predictors"]
     for name, quantity in QUANTITIES.items():
@@ -265,18 +289,18 @@ def _predictors(content: Mapping[str, Any]) -> tuple[str, ...]:
 def release_files(folder: Path) -> tuple[str, ...]:
     """Return the names of the files that the manifest in a folder names, its own name first.
 
-    Names come from the registry, never from the manifest. Where the manifest is damaged, all
-    registered quantities are named: :func:`load_release` says what is wrong.
+    Names come from the registry of quantities, never from the manifest. If the manifest is
+    corrupt, all registered quantities are named: :func:`load_release` reports the fault.
     """
     try:
-        names = _predictors(read_manifest(folder / MANIFEST))
-    except (*_NONSENSE, ReleaseError):
+        names = _parse_predictors(read_manifest(folder / MANIFEST))
+    except (*_MALFORMED, ReleaseError):
         names = tuple(QUANTITIES)
     return (MANIFEST, *(f"{name}.onnx" for name in names))
 
 
 def _check_files(folder: Path, content: Mapping[str, Any]) -> None:
-    for name in _predictors(content):
+    for name in _parse_predictors(content):
         path = folder / f"{name}.onnx"
         expected = content["predictors"][name]["sha256"]
         try:

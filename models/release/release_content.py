@@ -1,4 +1,4 @@
-"""Writing a release: everything that goes into its folder, and the manifest that lists it."""
+"""Content of a release, and writing it to a folder with its manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device
 from presage.features.graph.op_kinds import OP_KINDS
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.training_domain import Domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import (
@@ -32,20 +32,20 @@ _MODE = 0o666  # before the umask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseContent:
-    """What a release is made of; see :class:`~presage.models.release.release.Release`.
+    """Content of a release; see :class:`~presage.models.release.release.Release`.
 
     Attributes
     ----------
     models : mapping of str to bytes
         ONNX file of each predictor.
     metrics : mapping
-        Of the evaluation, as JSON.
+        Metrics of the evaluation, serializable as JSON.
     data_digest : str
         Digest of the training tables.
     versions : mapping of str to str
-        Of the libraries that trained it.
-    promises, trained_on, learnt_from : optional
-        Left out of the manifest if None.
+        Versions of the libraries used in training.
+    guarantees, trained_on, training_data : optional
+        Omitted from the manifest if None.
     """
 
     models: Mapping[str, bytes]
@@ -54,15 +54,15 @@ class ReleaseContent:
     trained_devices: Mapping[str, Collection[str]]
     max_members: Mapping[str, int]
     domains: Mapping[str, Domain]
-    stranger_margins: Mapping[str, ByClass]
+    out_of_domain_margins: Mapping[str, ByClass]
     setup_s: Mapping[str, Sequence[float]]
     probes: Probes
     metrics: Mapping[str, Any]
     data_digest: str
     versions: Mapping[str, str]
-    promises: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
+    guarantees: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
     trained_on: Collection[str] | None = None
-    learnt_from: Mapping[str, Any] | None = None
+    training_data: Mapping[str, Any] | None = None
 
     def manifest(self) -> dict[str, Any]:
         """Return the content of ``release.json``."""
@@ -87,7 +87,7 @@ class ReleaseContent:
             "domains": {name: domain.as_json() for name, domain in self.domains.items()},
             "stranger_margins": {
                 predictor: _margins_as_json(by_class)
-                for predictor, by_class in self.stranger_margins.items()
+                for predictor, by_class in self.out_of_domain_margins.items()
             },
             "setup_s": {kind: list(values) for kind, values in self.setup_s.items()},
             "probes": self.probes.as_json(),
@@ -100,9 +100,9 @@ class ReleaseContent:
 
     def _optional(self) -> dict[str, Any]:
         optional = {
-            "promises": self.promises,
+            "promises": self.guarantees,
             "trained_on": None if self.trained_on is None else sorted(self.trained_on),
-            "learnt_from": None if self.learnt_from is None else dict(self.learnt_from),
+            "learnt_from": None if self.training_data is None else dict(self.training_data),
         }
         return {name: value for name, value in optional.items() if value is not None}
 
@@ -110,8 +110,8 @@ class ReleaseContent:
 def write_release(folder: Path, content: ReleaseContent) -> Release:
     """Write a release folder in place of an older one.
 
-    A reader finds the old release or the new one, each whole; on a system that cannot swap two
-    folders, for an instant none. If writing fails or is interrupted, the old release is kept.
+    A reader finds the complete old or new release; on a system that cannot swap two folders, the
+    folder is missing for an instant. If writing fails or is interrupted, the old release stays.
     """
     with replaced_folder(folder) as partial:
         for name, model in content.models.items():

@@ -1,8 +1,9 @@
-"""What a release learnt from: which tables, and how many rows of which campaign and machine.
+"""Training data of a release: its tables, and its rows by campaign and machine.
 
-It is a part of the manifest, so it names nothing that differs between two trainings on the same
-tables, such as a time or a commit. The exception are names of folders, which the release id does
-not cover (:mod:`presage.models.release.release_id`). Older manifests have no such part.
+This is the part ``learnt_from`` of the manifest. It holds nothing that differs between two
+trainings on the same tables, such as a time or a commit. The exception are names of folders, which
+the release id does not cover (:mod:`presage.models.release.release_id`). Manifests of older
+releases have no such part.
 """
 
 from __future__ import annotations
@@ -13,19 +14,28 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from presage.errors import ReleaseError, one_line
-from presage.models.release.manifest import by_name, entries, text, texts, whole
+from presage.models.release.manifest import (
+    parse_integer,
+    parse_list,
+    parse_object,
+    parse_text,
+    parse_texts,
+)
 
 MANIFEST_KEY = "learnt_from"
+_BASE_RELEASE_KEY = "began_with"
 
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A table as it was read.
+    """A table at the time of training.
 
     Attributes
     ----------
+    rows : int
+        Number of rows.
     sha256 : str
-        Of the file, as ``sha256sum`` says it.
+        Digest of the file, as ``sha256sum`` prints it.
     """
 
     rows: int
@@ -39,12 +49,12 @@ class CampaignFolder:
     Attributes
     ----------
     folder : str
-        As the pipeline was given it, such as ``data/profiles/cpu-2``; of one outside of the
-        checkout its name alone.
+        Path given to the pipeline, such as ``data/profiles/cpu-2``; the folder's name alone if it
+        lies outside of the checkout.
     campaigns : tuple of str
-        Names of the campaigns whose rows lie there.
+        Names of the campaigns in the folder.
     tables : mapping of str to TableFile
-        By name: ``executions``, ``colocations``, ...
+        Tables by name: ``executions``, ``colocations``, ...
     """
 
     folder: str
@@ -54,16 +64,16 @@ class CampaignFolder:
 
 @dataclass(frozen=True, slots=True)
 class CampaignRows:
-    """How many rows of a campaign and machine taught a release, and how many it was judged by.
+    """Numbers of training rows and held-out rows of one campaign, machine and device class.
 
     Attributes
     ----------
     device_class : str
-        Of the devices they were measured on.
+        Class of the devices that the rows were measured on.
     executions, colocations : int
-        Rows of these tables that taught a predictor.
+        Rows of these tables that a predictor was trained on.
     held_out_executions, held_out_colocations : int
-        Rows kept from it: those that its evaluation and the gate judge by.
+        Rows left out of training, for the evaluation and the gate.
     """
 
     campaign: str
@@ -75,138 +85,176 @@ class CampaignRows:
     held_out_colocations: int
 
     @property
-    def taught(self) -> int:
-        """Rows of either table that taught a predictor."""
+    def trained(self) -> int:
+        """Number of training rows in both tables."""
         return self.executions + self.colocations
 
     @property
     def held_out(self) -> int:
-        """Rows of either table that it is judged by."""
+        """Number of held-out rows in both tables."""
         return self.held_out_executions + self.held_out_colocations
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """The release whose networks were gone on from.
+class BaseRelease:
+    """Release whose networks were fine-tuned.
 
     Attributes
     ----------
     networks : mapping of str to str
-        Their files' sha256, by name.
-    learnt_from : LearntFrom or None
-        What had taught them; None where that release does not say.
+        sha256 of the files of its networks, by name.
+    training_data : TrainingData or None
+        Training data of these networks; None if that release does not record it.
     """
 
     release_id: str
     networks: Mapping[str, str]
-    learnt_from: LearntFrom | None
+    training_data: TrainingData | None
 
 
 @dataclass(frozen=True, slots=True)
-class LearntFrom:
-    """Tables, rows by campaign and machine, and what was there before them."""
+class TrainingData:
+    """Tables and rows that a release was trained on, and the release that it was fine-tuned from.
+
+    Attributes
+    ----------
+    folders : tuple of CampaignFolder
+        Tables that the pipeline read.
+    rows : tuple of CampaignRows
+        Numbers of rows by campaign, machine and device class.
+    base_release : BaseRelease or None
+        None if the networks were trained from scratch.
+    """
 
     folders: tuple[CampaignFolder, ...]
     rows: tuple[CampaignRows, ...]
-    began_with: Beginning | None = None
+    base_release: BaseRelease | None = None
 
     def all_rows(self) -> Iterator[tuple[CampaignRows, str]]:
-        """Every group of rows, and the release by whose networks they came; "" of its own."""
+        """Yield every group of rows and the id of the base release that contributed it.
+
+        The id is "" for rows of this release itself.
+        """
         for group in self.rows:
             yield group, ""
-        if self.began_with is not None and self.began_with.learnt_from is not None:
-            for group, through in self.began_with.learnt_from.all_rows():
-                yield group, through or self.began_with.release_id
+        if self.base_release is not None and self.base_release.training_data is not None:
+            for group, through in self.base_release.training_data.all_rows():
+                yield group, through or self.base_release.release_id
 
-    def is_whole(self) -> bool:
-        """Whether all that taught it is known, by whichever way it came."""
-        before = self.began_with
-        return before is None or (before.learnt_from is not None and before.learnt_from.is_whole())
+    def is_complete(self) -> bool:
+        """Return whether the training data of all base releases is recorded too."""
+        base = self.base_release
+        return base is None or (base.training_data is not None and base.training_data.is_complete())
 
-    def of_classes(self, classes: Collection[str]) -> LearntFrom:
-        """What taught networks of these classes of devices."""
+    def restrict_to(self, classes: Collection[str]) -> TrainingData:
+        """Return the training data of networks of these device classes."""
         rows = tuple(group for group in self.rows if group.device_class in classes)
-        named = {group.campaign for group in rows}
-        folders = tuple(one for one in self.folders if named.intersection(one.campaigns))
-        return LearntFrom(folders, rows, self.began_with)
+        names = {group.campaign for group in rows}
+        folders = tuple(folder for folder in self.folders if names.intersection(folder.campaigns))
+        return TrainingData(folders, rows, self.base_release)
 
     def as_json(self) -> dict[str, Any]:
-        """As the manifest holds it; :func:`read_learnt_from` reads it back."""
-        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # of lists, not tuples
-        if self.began_with is None:
-            del content["began_with"]
+        """Return the part of the manifest that :func:`parse_training_data` reads."""
+        content: dict[str, Any] = json.loads(json.dumps(_as_dict(self)))  # lists, not tuples
+        if self.base_release is None:
+            del content[_BASE_RELEASE_KEY]
         return content
 
 
-def learnt_from(manifest: Mapping[str, Any], where: str) -> LearntFrom | None:
-    """What a manifest says; None of one that was made before manifests did.
+def read_training_data(manifest: Mapping[str, Any], where: str) -> TrainingData | None:
+    """Return the training data that a manifest records; None if it records none.
 
     Raises
     ------
     ReleaseError
-        It says something else; names the place.
+        That part of the manifest is malformed; the message names the field.
     """
     try:
-        return read_learnt_from(manifest.get(MANIFEST_KEY))
+        return parse_training_data(manifest.get(MANIFEST_KEY))
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ReleaseError(
             f"{where}: {MANIFEST_KEY} cannot be read ({type(error).__name__}: {one_line(error)}); "
-            "restore the release, or make it again with `dvc repro`"
+            "restore the release, or rebuild it with `dvc repro`"
         ) from error
 
 
-def read_learnt_from(value: Any) -> LearntFrom | None:
-    """What :meth:`LearntFrom.as_json` wrote; None of None. Anything else is a ValueError."""
+def parse_training_data(value: Any) -> TrainingData | None:
+    """Return what :meth:`TrainingData.as_json` wrote; None if ``value`` is None.
+
+    Raises
+    ------
+    LookupError, TypeError, ValueError, AttributeError
+        The value is malformed.
+    """
     if value is None:
         return None
-    content = by_name(value, MANIFEST_KEY)
-    return LearntFrom(
-        folders=read_folders(content["folders"]),
-        rows=tuple(_group(one, i) for i, one in enumerate(entries(content["rows"], "rows"))),
-        began_with=_beginning(content.get("began_with")),
+    content = parse_object(value, MANIFEST_KEY)
+    return TrainingData(
+        folders=parse_folders(content["folders"]),
+        rows=tuple(
+            _parse_rows(group, i) for i, group in enumerate(parse_list(content["rows"], "rows"))
+        ),
+        base_release=_parse_base_release(content.get(_BASE_RELEASE_KEY)),
     )
 
 
-def read_folders(value: Any) -> tuple[CampaignFolder, ...]:
-    """Folders of tables, as the manifest and ``campaigns.json`` of featurize hold them."""
-    return tuple(_folder(one, i) for i, one in enumerate(entries(value, "folders")))
+def parse_folders(value: Any) -> tuple[CampaignFolder, ...]:
+    """Return the folders of tables in a manifest, or in ``campaigns.json`` of featurize."""
+    folders = parse_list(value, "folders")
+    return tuple(_parse_folder(folder, position) for position, folder in enumerate(folders))
 
 
-def _folder(value: Any, position: int) -> CampaignFolder:
+def _as_dict(data: TrainingData) -> dict[str, Any]:
+    """Return training data under the manifest's keys, base releases included."""
+    base = data.base_release
+    return {
+        "folders": [asdict(folder) for folder in data.folders],
+        "rows": [asdict(group) for group in data.rows],
+        _BASE_RELEASE_KEY: None
+        if base is None
+        else {
+            "release_id": base.release_id,
+            "networks": dict(base.networks),
+            MANIFEST_KEY: None if base.training_data is None else _as_dict(base.training_data),
+        },
+    }
+
+
+def _parse_folder(value: Any, position: int) -> CampaignFolder:
     where = f"folders[{position}]"
-    content = by_name(value, where)
+    content = parse_object(value, where)
     tables = {
         name: TableFile(
-            whole(by_name(one, f"{where}.{name}")["rows"], f"{where}.{name}.rows"),
-            text(one["sha256"], f"{where}.{name}.sha256"),
+            parse_integer(parse_object(table, f"{where}.{name}")["rows"], f"{where}.{name}.rows"),
+            parse_text(table["sha256"], f"{where}.{name}.sha256"),
         )
-        for name, one in by_name(content["tables"], f"{where}.tables").items()
+        for name, table in parse_object(content["tables"], f"{where}.tables").items()
     }
-    campaigns = texts(content["campaigns"], f"{where}.campaigns")
-    return CampaignFolder(text(content["folder"], f"{where}.folder"), campaigns, tables)
+    campaigns = parse_texts(content["campaigns"], f"{where}.campaigns")
+    return CampaignFolder(parse_text(content["folder"], f"{where}.folder"), campaigns, tables)
 
 
 _COUNTS: Sequence[str] = [f.name for f in fields(CampaignRows) if f.type == "int"]
 _NAMES: Sequence[str] = [f.name for f in fields(CampaignRows) if f.type == "str"]
 
 
-def _group(value: Any, position: int) -> CampaignRows:
+def _parse_rows(value: Any, position: int) -> CampaignRows:
     where = f"rows[{position}]"
-    content = by_name(value, where)
-    names = {name: text(content[name], f"{where}.{name}") for name in _NAMES}
-    counts = {name: whole(content[name], f"{where}.{name}") for name in _COUNTS}
+    content = parse_object(value, where)
+    names = {name: parse_text(content[name], f"{where}.{name}") for name in _NAMES}
+    counts = {name: parse_integer(content[name], f"{where}.{name}") for name in _COUNTS}
     return CampaignRows(**names, **counts)  # type: ignore[arg-type]
 
 
-def _beginning(value: Any) -> Beginning | None:
+def _parse_base_release(value: Any) -> BaseRelease | None:
     if value is None:
         return None
-    content = by_name(value, "began_with")
-    return Beginning(
-        text(content["release_id"], "began_with.release_id"),
+    content = parse_object(value, _BASE_RELEASE_KEY)
+    return BaseRelease(
+        parse_text(content["release_id"], "began_with.release_id"),
         {
-            name: text(digest, f"began_with.networks.{name}")
-            for name, digest in by_name(content["networks"], "began_with.networks").items()
+            name: parse_text(digest, f"began_with.networks.{name}")
+            for name, digest in parse_object(content["networks"], "began_with.networks").items()
         },
-        read_learnt_from(content["learnt_from"]),
+        parse_training_data(content["learnt_from"]),
     )

@@ -1,4 +1,4 @@
-"""What anyone would try first: the same features and folds, without a network."""
+"""Baselines without a network, on the same features and folds."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from presage.system.arrays import Array
 
 
 class Constant:
-    """The median of the training rows."""
+    """Baseline that predicts the median of the training rows."""
 
     def fit(self, _x: Array, y: Array) -> Constant:
-        """Remember the median of ``y``, shape (rows,)."""
+        """Store the median of ``y``, shape (rows,)."""
         self._median = float(np.median(y))
         return self
 
     def predict(self, x: Array) -> Array:
-        """The median, for every row of ``x``."""
+        """Return the median for every row of ``x``."""
         return np.full(len(x), self._median)
 
 
-def linear() -> Any:
-    """Ridge regression of the standardized features."""
+def make_linear() -> Any:
+    """Return ridge regression on standardized features."""
     from sklearn.linear_model import RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -33,8 +33,8 @@ def linear() -> Any:
     return make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
 
 
-def boosted_trees() -> Any:
-    """Boosted trees for the absolute error."""
+def make_boosted_trees() -> Any:
+    """Return boosted trees that minimize the absolute error."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     return HistGradientBoostingRegressor(
@@ -44,12 +44,12 @@ def boosted_trees() -> Any:
 
 BASELINES: Mapping[str, Callable[[], Any]] = {
     "constant": Constant,
-    "linear": linear,
-    "boosted_trees": boosted_trees,
+    "linear": make_linear,
+    "boosted_trees": make_boosted_trees,
 }
 
 
-def out_of_fold(
+def predict_out_of_fold(
     name: str,
     x: Array,
     y: Array,
@@ -58,10 +58,20 @@ def out_of_fold(
     *,
     on_fold: Callable[[], None] | None = None,
 ) -> Array:
-    """Forecasts of shape (rows,), each by a baseline that has not seen the row's fold.
+    """Return forecasts of shape (rows,), each by a baseline trained without the row's fold.
 
-    ``hidden``, of shape (rows, folds), marks further rows that a fold may not train on (co-runners
-    of its victims). ``on_fold`` is called after every fold.
+    Parameters
+    ----------
+    name : str
+        Key of ``BASELINES``.
+    x : ndarray of shape (rows, columns)
+    y : ndarray of shape (rows,)
+    folds : ndarray of int, shape (rows,)
+    hidden : ndarray of shape (rows, folds), optional
+        Nonzero marks rows to leave out of a fold's training, such as co-runners of its victims; by
+        default the rows of the fold.
+    on_fold : callable, optional
+        Called after every fold.
     """
     forecast = np.empty(len(y))
     for fold in np.unique(folds):

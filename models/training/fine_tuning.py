@@ -1,4 +1,4 @@
-"""What one class of devices taught a predictor, to go on from: networks and their margins."""
+"""Files of trained networks, to fine-tune from: one class of devices of one predictor."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ from torch import Tensor
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns, schema_hash
 from presage.models.calibration.margins import Margins
-from presage.models.training.fit import FitConfig, Inputs, ScalarStack
+from presage.models.training.fit import FitConfig, NetworkInputs, ScalarStack
 from presage.models.training.fit_interference import InterferenceStack
 
 Stack = TypeVar("Stack", ScalarStack, InterferenceStack)
 
 
 @dataclass(frozen=True)
-class Learnt(Generic[Stack]):
-    """Networks, what moves the ends of their intervals, and digests of the jobs that taught them.
+class TrainedNetworks(Generic[Stack]):
+    """Networks of one class of devices, their margins and their training jobs.
 
-    ``jobs`` is empty of networks that were written before they said so.
+    Attributes
+    ----------
+    stack : ScalarStack or InterferenceStack
+    margins : Margins
+        Conformal margins of their intervals.
+    jobs : frozenset of str
+        Digests of the training jobs; empty for files of versions that did not record them.
     """
 
     stack: Stack
@@ -35,89 +41,89 @@ class Learnt(Generic[Stack]):
     jobs: frozenset[str] = frozenset()
 
 
-def write_learnt(learnt: Learnt[Any], path: Path) -> None:
-    """Write it as one ``.npz``: equal networks, equal bytes."""
-    of_whole = {
+def write_networks(networks: TrainedNetworks[Any], path: Path) -> None:
+    """Write networks to one ``.npz`` file; equal networks give equal bytes."""
+    about = {
         "schema_hash": schema_hash("full"),
-        "margins": sorted(learnt.margins.everywhere.items()),
-        "stranger_margins": sorted(learnt.margins.strangers.items()),
+        "margins": sorted(networks.margins.default.items()),
+        "stranger_margins": sorted(networks.margins.out_of_domain.items()),
         "device_margins": [
-            [identity, sorted(own.items())] for identity, own in learnt.margins.devices
+            [identity, sorted(own.items())] for identity, own in networks.margins.devices
         ],
-        "jobs": sorted(learnt.jobs),
+        "jobs": sorted(networks.jobs),
     }
-    arrays = {name: value.numpy() for name, value in learnt.stack.state_dict().items()}
+    arrays = {name: value.numpy() for name, value in networks.stack.state_dict().items()}
     with path.open("wb") as file:
-        np.savez_compressed(file, about=np.array(json.dumps(of_whole)), **arrays)
+        np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 
 
-def read_scalar(path: Path) -> Learnt[ScalarStack]:
-    """A solo predictor's.
+def read_scalar_networks(path: Path) -> TrainedNetworks[ScalarStack]:
+    """Read networks of a solo predictor.
 
     Raises
     ------
     ReleaseError
-        The file is none, is damaged, or is of another feature schema.
+        The file does not exist, is corrupt, or has another feature schema.
     """
-    return _read(path, _scalar)
+    return _read(path, _make_scalar_stack)
 
 
-def read_interference(path: Path) -> Learnt[InterferenceStack]:
-    """The interference predictor's.
+def read_interference_networks(path: Path) -> TrainedNetworks[InterferenceStack]:
+    """Read networks of the interference predictor.
 
     Raises
     ------
     ReleaseError
-        The file is none, is damaged, or is of another feature schema.
+        The file does not exist, is corrupt, or has another feature schema.
     """
-    return _read(path, _interference)
+    return _read(path, _make_interference_stack)
 
 
-def read_jobs(path: Path) -> frozenset[str]:
-    """Digests of the jobs that taught it; none where it does not say.
+def read_training_jobs(path: Path) -> frozenset[str]:
+    """Return the digests of the training jobs; empty if the file does not record them.
 
     Raises
     ------
     ReleaseError
-        The file is none, or is damaged.
+        The file does not exist or is corrupt.
     """
     try:
         with np.load(path) as arrays:
             return frozenset(json.loads(str(arrays["about"])).get("jobs", ()))
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
+    except _READ_ERRORS as error:
+        raise _unreadable(path, error) from error
 
 
-def _scalar(state: dict[str, Tensor]) -> ScalarStack:
-    """One of the sizes that the weights have."""
+def _make_scalar_stack(state: dict[str, Tensor]) -> ScalarStack:
+    """Return a stack with the sizes of these weights."""
     members, _, hidden = state["net.second.weight"].shape
     read, identity, by_layout = (
         state[name].tolist() for name in ("columns", "identity", "by_layout")
     )
-    # Rows that mean nothing but that there are so many devices.
+    # Placeholder rows, one for each device.
     x = torch.zeros(len(state["device_effect.known"]), len(columns("full")))
     x[:, identity] = state["device_effect.known"]
-    nothing = torch.ones(members, len(x))
+    weights = torch.ones(members, len(x))
     parts = state["parts.positions"].tolist() if "parts.positions" in state else ()
-    inputs = Inputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
-    return ScalarStack(x, nothing, nothing, inputs, _of_size(hidden))
+    inputs = NetworkInputs(tuple(read), tuple(identity), tuple(by_layout), tuple(parts))
+    return ScalarStack(x, weights, weights, inputs, _size_only_config(hidden))
 
 
-def _interference(state: dict[str, Tensor]) -> InterferenceStack:
+def _make_interference_stack(state: dict[str, Tensor]) -> InterferenceStack:
     members, n_in, hidden = state["net.member.weight"].shape
-    nothing = torch.ones(members, 1, 1, n_in)
-    return InterferenceStack(nothing, nothing[..., 0], _of_size(hidden))
+    placeholder = torch.ones(members, 1, 1, n_in)
+    return InterferenceStack(placeholder, placeholder[..., 0], _size_only_config(hidden))
 
 
-# What a damaged archive, or one of something else, was seen to raise.
-_DAMAGE = (
+# Exceptions of a corrupt archive, or of an archive with other content.
+_READ_ERRORS = (
     OSError, EOFError, BadZipFile, zlib.error,
     ValueError, LookupError, TypeError, RuntimeError,
 )  # fmt: skip
 
 
-def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> Learnt[Stack]:
-    """What was learnt, in a stack of its sizes, which ``empty`` makes."""
+def _read(path: Path, make_stack: Callable[[dict[str, Tensor]], Stack]) -> TrainedNetworks[Stack]:
+    """Read networks into a stack that ``make_stack`` creates from the weights."""
     try:
         with np.load(path) as arrays:
             about = json.loads(str(arrays["about"]))
@@ -127,29 +133,29 @@ def _read(path: Path, empty: Callable[[dict[str, Tensor]], Stack]) -> Learnt[Sta
             margins = Margins(
                 dict(about["margins"]),
                 dict(about["stranger_margins"]),
-                tuple((tuple(who), dict(own)) for who, own in about["device_margins"]),
+                tuple((tuple(identity), dict(own)) for identity, own in about["device_margins"]),
             )
-            stack = empty(state)
+            stack = make_stack(state)
             stack.load_state_dict(state)
-            return Learnt(stack.eval(), margins, frozenset(about.get("jobs", ())))
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
+            return TrainedNetworks(stack.eval(), margins, frozenset(about.get("jobs", ())))
+    except _READ_ERRORS as error:
+        raise _unreadable(path, error) from error
     raise ReleaseError(
-        f"{path}: networks of feature schema {schema}, this version has "
-        f"{schema_hash('full')}; make them again with `make pretrained`"
+        f"{path}: the networks have feature schema {schema}, this version has "
+        f"{schema_hash('full')}; rebuild them with `make pretrained`"
     )
 
 
-def _damaged(path: Path, error: Exception) -> ReleaseError:
-    said = (str(error).splitlines() or [""])[0]
+def _unreadable(path: Path, error: Exception) -> ReleaseError:
+    cause = (str(error).splitlines() or [""])[0]
     return ReleaseError(
-        f"{path}: no networks to go on from ({type(error).__name__}: {said}); restore it from git, "
-        "or make it again with `make pretrained`"
+        f"{path}: no networks to fine-tune ({type(error).__name__}: {cause}); restore the file "
+        "from git, or rebuild it with `make pretrained`"
     )
 
 
-def _of_size(hidden: int) -> FitConfig:
-    """For a network that is not fitted: all but its size is void."""
+def _size_only_config(hidden: int) -> FitConfig:
+    """Return a configuration of a network that is not trained: only its size is used."""
     return FitConfig(
         hidden=hidden, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0, batch=0
     )

@@ -1,4 +1,7 @@
-"""Training: AdamW on pinball loss, all folds and seeds side by side, deterministic."""
+"""Training of quantile networks: AdamW on pinball loss, all folds and seeds at once.
+
+Training is deterministic: equal tables and seeds give equal networks.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from torch import Tensor, nn
 
 from presage.errors import TrainingError
 from presage.features.columns.schema import FEATURE_SETS, columns
-from presage.models.networks.component_factors import SumOfParts
+from presage.models.networks.component_factors import ComponentFactors
 from presage.models.networks.quantile_mlp import QuantileMLP
 from presage.models.networks.stacked import Standardizer, pinball_loss, take_members
 from presage.models.training.device_effect import IDENTITY, DeviceEffect
@@ -27,12 +30,23 @@ CHANNELS_LAST = columns("full").index("channels_last")
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """Hyper-parameters, of a release from params.yaml.
+    """Hyperparameters; those of a release come from params.yaml.
 
-    ``batch`` counts rows, or co-locations; all of them where there are no more. ``jitter`` is the
-    deviation of what is added to every standardized column at every step: a network that has seen
-    few kinds of jobs learns each by heart; one that sees them blurred must tell by what they have
-    in common.
+    Attributes
+    ----------
+    hidden : int
+        Width of the hidden layers.
+    steps : int
+        Optimizer steps.
+    learning_rate, weight_decay : float
+    ensemble : int
+        Members per fold.
+    seed : int
+    batch : int
+        Rows, or co-locations, per step; all of them if there are fewer.
+    jitter : float
+        Standard deviation of the noise added to every standardized column at every step. It keeps
+        a network from memorizing the few kinds of jobs in training.
     """
 
     hidden: int
@@ -46,7 +60,7 @@ class FitConfig:
 
 
 def transform_features(features: Array, feature_set: str) -> Array:
-    """Features of shape (rows, columns) as the networks see them: logarithms of scales."""
+    """Transform features (rows, columns) to network inputs: logarithms of scales."""
     offsets = log_offsets(feature_set)
     out: Array = np.where(
         np.isnan(offsets), features, np.log(np.maximum(features, 0) + np.nan_to_num(offsets, nan=1))
@@ -55,54 +69,65 @@ def transform_features(features: Array, feature_set: str) -> Array:
 
 
 def log_offsets(feature_set: str) -> Array:
-    """Offset per column, NaN where the column is used as it is."""
+    """Return the log offset per column; NaN if no logarithm is taken."""
     return np.array(
         [np.nan if c.log_offset is None else c.log_offset for c in FEATURE_SETS[feature_set]]
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """Positions, in a feature matrix, of what a network reads, and of what names the device.
+class NetworkInputs:
+    """Positions of a network's inputs in a feature matrix.
 
-    ``by_layout`` are read once more where images are channels-last, elsewhere as if they were 0:
-    a network can then tell what the layout does to one kind of operator, without columns for it.
-    ``parts`` are shares of the target's prior, which have factors of their own.
+    Attributes
+    ----------
+    columns : tuple of int
+        Columns that the network reads.
+    identity : tuple of int
+        Columns that identify the device.
+    layout_columns : tuple of int
+        Columns that are read a second time, as 0 unless images are channels-last. So the network
+        can learn the effect of the layout on one kind of operator.
+    components : tuple of int
+        Shares of the target's prior, which get component factors.
     """
 
     columns: tuple[int, ...]
     identity: tuple[int, ...]
-    by_layout: tuple[int, ...] = ()
-    parts: tuple[int, ...] = ()
+    layout_columns: tuple[int, ...] = ()
+    components: tuple[int, ...] = ()
 
 
-def inputs_of(names: Sequence[str], feature_set: str) -> Inputs:
-    """Inputs with these names in a feature set; which by layout, which parts, columns say."""
+def select_inputs(names: Sequence[str], feature_set: str) -> NetworkInputs:
+    """Return the inputs with these names in a feature set; the schema has their other roles."""
     known = columns(feature_set)
     read = tuple(map(known.index, names))
     by_layout = tuple(i for i in read if FEATURE_SETS[feature_set][i].depends_on_layout)
     parts = tuple(i for i in read if FEATURE_SETS[feature_set][i].prior_weight is not None)
-    return Inputs(read, tuple(map(known.index, IDENTITY)), by_layout, parts)
+    return NetworkInputs(read, tuple(map(known.index, IDENTITY)), by_layout, parts)
 
 
 class ScalarStack(nn.Module):
-    """Standardizer, network and the scale of the target, for every member of a stack."""
+    """Standardizer, network and scale of the target, for every member of a stack.
+
+    The names of parameters and buffers are keys of the networks' files.
+    """
 
     def __init__(
-        self, x: Tensor, y: Tensor, row_weights: Tensor, inputs: Inputs, config: FitConfig
+        self, x: Tensor, y: Tensor, row_weights: Tensor, inputs: NetworkInputs, config: FitConfig
     ) -> None:
         super().__init__()
         members = len(row_weights)
         self.register_buffer("columns", torch.tensor(inputs.columns))
         self.register_buffer("identity", torch.tensor(inputs.identity))
-        self.register_buffer("by_layout", torch.tensor(inputs.by_layout, dtype=torch.long))
-        floors = np.log(log_offsets("full")[list(inputs.by_layout)])
+        self.register_buffer("by_layout", torch.tensor(inputs.layout_columns, dtype=torch.long))
+        floors = np.log(log_offsets("full")[list(inputs.layout_columns)])
         self.register_buffer("floors", torch.from_numpy(floors).float())
         read = self.read(x).expand(members, -1, -1)
         self.standardize = Standardizer(read, row_weights)
         self.device_effect = DeviceEffect(members, x[:, self.identity], config.hidden + 1)
         self.net = QuantileMLP(members, read.shape[-1], hidden=config.hidden, levels=LEVELS)
-        self.parts = SumOfParts(members, inputs.parts) if inputs.parts else None
+        self.parts = ComponentFactors(members, inputs.components) if inputs.components else None
         total = row_weights.sum(-1)
         mean = (row_weights * y).sum(-1) / total
         spread = ((row_weights * (y - mean[:, None]) ** 2).sum(-1) / total).sqrt()
@@ -117,7 +142,7 @@ class ScalarStack(nn.Module):
     y_scale: Tensor
 
     def read(self, x: Tensor) -> Tensor:
-        """(rows, columns of the feature set) -> (rows, inputs of the network)."""
+        """Return the network's inputs (rows, inputs) from all columns (rows, columns)."""
         read = x[:, self.columns]
         if not len(self.by_layout):
             return read
@@ -125,7 +150,7 @@ class ScalarStack(nn.Module):
         return torch.cat([read, torch.where(is_nhwc, x[:, self.by_layout], self.floors)], dim=1)
 
     def forward(self, x: Tensor, jitter: float = 0.0) -> Tensor:
-        """(rows, columns of the feature set) -> learnt quantiles (members, rows, levels)."""
+        """Return quantiles (members, rows, levels) of transformed features (rows, columns)."""
         read = self.standardize(self.read(x).expand(len(self.y_mean), -1, -1))
         if jitter:
             read = read + jitter * torch.randn_like(read)
@@ -138,34 +163,37 @@ def fit_scalar(
     x: Array,
     y: Array,
     row_weights: Array,
-    inputs: Inputs,
+    inputs: NetworkInputs,
     config: FitConfig,
     *,
     start: ScalarStack | None = None,
     progress: Progress | None = None,
 ) -> ScalarStack:
-    """Fit a stack of quantile networks, from nothing or from where others have come.
+    """Fit a stack of quantile networks, from scratch or by fine-tuning others.
 
     Parameters
     ----------
     x : ndarray of shape (rows, columns)
-        Transformed features, all of the set.
+        Transformed features, all columns of the set.
     y : ndarray of shape (rows,)
-        What is learnt.
+        Target.
     row_weights : ndarray of shape (members, rows)
-        0 hides a row from a member: that is what makes a fold.
+        0 hides a row from a member, which defines the folds.
+    inputs : NetworkInputs
+    config : FitConfig
     start : ScalarStack, optional
-        Networks to begin with, to which the decay draws every parameter (L2-SP: Li, Grandvalet,
-        Davoine, ICML 2018); their sizes and their reading of the columns are kept.
+        Networks to fine-tune, whose sizes and inputs are kept. Weight decay pulls every parameter
+        to its initial value (L2-SP: Li, Grandvalet, Davoine, ICML 2018).
+    progress : callable, optional
 
     Raises
     ------
     TrainingError
-        A member that begins from nothing sees fewer than two rows. One that goes on and sees none
-        stays where it began.
+        A member that is trained from scratch has fewer than two rows. A fine-tuned member without
+        rows keeps its initial parameters.
     """
     if start is None:
-        check_rows(row_weights)
+        check_training_rows(row_weights)
     torch.manual_seed(config.seed)
     weights = torch.tensor(row_weights).float()
     xs = torch.tensor(x).float()
@@ -173,19 +201,19 @@ def fit_scalar(
     if start is None:
         model = ScalarStack(xs, ys, weights, inputs, config)
     else:
-        model = copied(start, len(weights)).train()
-        model.device_effect.meet(xs[:, model.identity])
+        model = copy_stack(start, len(weights)).train()
+        model.device_effect.add_devices(xs[:, model.identity])
     levels = torch.tensor(LEVELS)
     order, rows = np.random.default_rng(config.seed), torch.arange(len(y))
 
     def loss() -> Tensor:
-        seen = rows
+        batch = rows
         if len(rows) > config.batch:
-            seen = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
+            batch = torch.from_numpy(order.choice(len(y), config.batch, replace=False))
         # In units of the target's spread, so that one learning rate serves every target.
-        quantiles = model(xs[seen], config.jitter)
-        per_row = pinball_loss(quantiles, ys[:, seen], levels) / model.y_scale[:, :, 0]
-        return mean_of_members(per_row, weights[:, seen])
+        quantiles = model(xs[batch], config.jitter)
+        per_row = pinball_loss(quantiles, ys[:, batch], levels) / model.y_scale[:, :, 0]
+        return sum_of_member_means(per_row, weights[:, batch])
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
@@ -197,16 +225,16 @@ def fit_scalar(
 Stack = TypeVar("Stack", bound=nn.Module)
 
 
-def copied(start: Stack, members: int) -> Stack:
-    """A stack of as many members, each a copy of one of ``start``, in turn."""
+def copy_stack(start: Stack, members: int) -> Stack:
+    """Return a stack of ``members`` copies of the members of ``start``, in turn."""
     model = deepcopy(start)
     count = len(next(iter(model.parameters())))
     take_members(model, torch.arange(members) % count)
     return model
 
 
-def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
-    """What a stack learnt of transformed features (rows, columns): (members, rows, levels)."""
+def predict_quantiles(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> Array:
+    """Return quantiles (members, rows, levels) of transformed features (rows, columns)."""
     with torch.no_grad():
         parts = [
             model(torch.from_numpy(x[start : start + rows_at_once]).float())
@@ -215,8 +243,8 @@ def quantiles_of(model: ScalarStack, x: Array, *, rows_at_once: int = 4096) -> A
     return torch.cat(parts, dim=1).numpy().astype(np.float64)
 
 
-def check_rows(row_weights: Array) -> None:
-    """Refuse a stack of which a member sees fewer than two rows."""
+def check_training_rows(row_weights: Array) -> None:
+    """Raise TrainingError if a member of the stack has fewer than two rows."""
     rows = (row_weights > 0).sum(axis=1)
     if rows.size == 0 or rows.min() < 2:
         raise TrainingError(
@@ -225,10 +253,10 @@ def check_rows(row_weights: Array) -> None:
         )
 
 
-def mean_of_members(per_row: Tensor, weights: Tensor) -> Tensor:
-    """Sum over the stack of each member's own mean: members never touch one another.
+def sum_of_member_means(per_row: Tensor, weights: Tensor) -> Tensor:
+    """Return the sum over members of each member's weighted mean, so members are independent.
 
-    A batch may hold nothing that a member may see.
+    A batch without rows for a member counts 0 for it.
     """
     return ((per_row * weights).sum(-1) / weights.sum(-1).clamp_min(1)).sum()
 
@@ -243,9 +271,10 @@ def minimize(
     to_start: bool = False,
     progress: Progress | None,
 ) -> None:
-    """Adam, warmed up and cooled down, with decoupled decay; ``loss`` is asked every step.
+    """Minimize ``loss`` with Adam, a one-cycle learning rate and decoupled decay.
 
-    Weights decay to 0 and other parameters not at all; or ``to_start``, all to where they began.
+    Weights decay to 0 and other parameters do not decay. With ``to_start``, all parameters decay
+    to their initial values.
     """
     decayed = [p for name, p in model.named_parameters() if to_start or name.endswith("weight")]
     goals = [p.detach().clone() if to_start else torch.zeros_like(p) for p in decayed]

@@ -1,4 +1,4 @@
-"""Training of interference networks: AdamW on pinball loss in batches, all folds side by side."""
+"""Training of interference networks: AdamW on pinball loss in batches, all folds at once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     Progress,
-    check_rows,
-    copied,
-    mean_of_members,
+    check_training_rows,
+    copy_stack,
     minimize,
+    sum_of_member_means,
 )
 from presage.system.arrays import Array
 
 
 class InterferenceStack(nn.Module):
-    """Standardizer and interference network, for every member of a stack."""
+    """Standardizer and interference network, for every member of a stack.
+
+    The names of parameters and buffers are keys of the networks' files.
+    """
 
     def __init__(self, members: Tensor, row_weights: Tensor, config: FitConfig) -> None:
         super().__init__()
@@ -31,7 +34,10 @@ class InterferenceStack(nn.Module):
         self.net = InterferenceMLP(stack, n_in, hidden=config.hidden, levels=LEVELS)
 
     def forward(self, members: Tensor, count: Tensor, jitter: float = 0.0) -> Tensor:
-        """(stack, C, K, G) and count (C, K) -> log-slowdown quantiles (stack, C, K, levels)."""
+        """Return log-slowdown quantiles (stack, C, K, levels).
+
+        ``members`` has the shape (stack, C, K, G) and ``count`` the shape (C, K).
+        """
         stack, colocations, size, n_in = members.shape
         flat = self.standardize(members.reshape(stack, colocations * size, n_in))
         if jitter:
@@ -50,33 +56,37 @@ def fit_interference(
     start: InterferenceStack | None = None,
     progress: Progress | None = None,
 ) -> InterferenceStack:
-    """Fit a stack of interference networks, from nothing or from where others have come.
+    """Fit a stack of interference networks, from scratch or by fine-tuning others.
 
     Parameters
     ----------
     members : ndarray of shape (stack or 1, colocations, size, columns)
-        Transformed features of every member, padded, as each network of the stack sees them.
+        Padded, transformed features of every member, for each network of the stack.
     count : ndarray of shape (colocations, size)
-        How many equal members there are of each: 1 as a rule, 0 for padding.
+        Number of identical members at each place: usually 1, 0 for padding.
     y : ndarray of shape (colocations, size)
-        Measured log slowdowns, anything where there is none.
+        Measured log slowdowns; any number where there is none.
     row_weights : ndarray of shape (stack, colocations, size)
         0 hides a victim from a member of the stack.
+    config : FitConfig
     start : InterferenceStack, optional
-        As of :func:`presage.models.training.fit.fit_scalar`.
+        Networks to fine-tune, as in :func:`presage.models.training.fit.fit_scalar`.
+    progress : callable, optional
 
     Raises
     ------
     TrainingError
-        A member of the stack that begins from nothing sees fewer than two victims.
+        A member of the stack that is trained from scratch has fewer than two victims.
     """
     if start is None:
-        check_rows(row_weights.reshape(len(row_weights), -1))
+        check_training_rows(row_weights.reshape(len(row_weights), -1))
     torch.manual_seed(config.seed)
     weights, counts = torch.tensor(row_weights).float(), torch.tensor(count).float()
     xs = torch.tensor(members).float().expand(len(weights), -1, -1, -1)
     ys = torch.tensor(y).float()
-    model = InterferenceStack(xs, weights, config) if start is None else copied(start, len(weights))
+    model = (
+        InterferenceStack(xs, weights, config) if start is None else copy_stack(start, len(weights))
+    )
     order, batch = np.random.default_rng(config.seed), min(config.batch, len(counts))
     levels = torch.tensor(LEVELS)
 
@@ -85,8 +95,7 @@ def fit_interference(
         quantiles = model(xs[:, chosen], counts[chosen], config.jitter)
         known = ys[chosen].expand(len(weights), -1, -1)
         per_victim = pinball_loss(quantiles, known, levels)
-        seen = weights[:, chosen]
-        return mean_of_members(per_victim.flatten(1), seen.flatten(1))
+        return sum_of_member_means(per_victim.flatten(1), weights[:, chosen].flatten(1))
 
     minimize(
         model, loss, steps=config.steps, learning_rate=config.learning_rate,
@@ -95,10 +104,10 @@ def fit_interference(
     return model
 
 
-def log_slowdowns(
+def predict_log_slowdowns(
     model: InterferenceStack, members: Array, count: Array, *, at_once: int = 256
 ) -> Array:
-    """Quantiles of every member, (stack, colocations, size, levels), for any number of them."""
+    """Return quantiles of every member, (stack, colocations, size, levels), in chunks."""
     stack = int(model.standardize.mean.shape[0])
     xs = torch.tensor(members).float().expand(stack, -1, -1, -1)
     counts = torch.tensor(count).float()

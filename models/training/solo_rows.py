@@ -1,4 +1,4 @@
-"""Which row of the jobs measured alone is a member's of a co-location."""
+"""Match of co-location members to the rows of their solo measurements."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import pandas as pd
 
 from presage.system.arrays import Ints
 
-WHO = ["job_id", "device_kind", "machine", "campaign"]  # what names a solo row, with its share
+SOLO_KEY = ["job_id", "device_kind", "machine", "campaign"]  # with the share: unique
 
 
-def positions_alone(solo: pd.DataFrame, members: pd.DataFrame) -> Ints:
-    """Position in ``solo`` of each member's job alone; -1 of one that nobody measured alone.
+def find_solo_rows(solo: pd.DataFrame, members: pd.DataFrame) -> Ints:
+    """Return the position in ``solo`` of each member's job, -1 without a solo measurement.
 
-    At the member's own share of the device, else at the largest share that was measured.
+    The match is at the member's share of the device, else at the largest measured share.
     """
     shares = solo["share"].to_numpy(np.float64)
-    found = _look_up(solo, members, [*WHO, "share"], np.arange(len(solo)))
+    found = _find_rows(solo, members, [*SOLO_KEY, "share"], np.arange(len(solo)))
     largest_first = np.argsort(-shares, kind="stable")
-    return np.where(found >= 0, found, _look_up(solo, members, WHO, largest_first))
+    return np.where(found >= 0, found, _find_rows(solo, members, SOLO_KEY, largest_first))
 
 
-def _look_up(solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Ints) -> Ints:
+def _find_rows(solo: pd.DataFrame, members: pd.DataFrame, names: list[str], order: Ints) -> Ints:
     keys = pd.MultiIndex.from_frame(solo[names].iloc[order])
     first = ~keys.duplicated()
     at = keys[first].get_indexer(pd.MultiIndex.from_frame(members[names]))
-    return np.append(order[first], -1)[at]  # -1, of nobody, is the last
+    return np.append(order[first], -1)[at]  # position -1 selects the appended -1

@@ -19,7 +19,7 @@ class Additive:
 
     def __init__(self, train: Colocated, seen: Mask) -> None:
         self._jobs = sorted(set(train.members["job"]))
-        x, devices = self._design(train)[seen], train.who["device"].to_numpy()[seen]
+        x, devices = self._design(train)[seen], train.metadata["device"].to_numpy()[seen]
         y = np.log(train.measured[seen])
         self._mean = float(y.mean())
         self._fits: dict[str, tuple[float, Array]] = {}
@@ -33,7 +33,7 @@ class Additive:
         """Return the normalised speed of the victims."""
         x, nothing = self._design(rows), np.zeros(2 * len(self._jobs))
         out = np.empty(len(x))
-        for device, here in rows.who.groupby("device").indices.items():
+        for device, here in rows.metadata.groupby("device").indices.items():
             mean, effects = self._fits.get(str(device), (self._mean, nothing))
             out[here] = mean + x[here] @ effects
         return np.exp(out)

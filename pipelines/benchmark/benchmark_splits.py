@@ -11,7 +11,7 @@ import pandas as pd
 
 from presage.errors import TrainingError
 from presage.models.training.splits import Folds
-from presage.pipelines.benchmark.task import LEAST_ROWS
+from presage.pipelines.benchmark.benchmark_task import LEAST_ROWS
 from presage.system.arrays import Array
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ def make_folds(groups: Sequence[str], *, seed: int, each: bool = False) -> Folds
     return np.array([fold[name] for name in groups], dtype=np.int64)
 
 
-def split_folds(who: pd.DataFrame, split: str, *, seed: int) -> Folds:
+def split_folds(metadata: pd.DataFrame, split: str, *, seed: int) -> Folds:
     """Return the folds of a named split: five of models or families, or one for each device."""
-    return make_folds(list(who[split]), seed=seed, each=split in ("device", "campaign"))
+    return make_folds(list(metadata[split]), seed=seed, each=split in ("device", "campaign"))
 
 
 def novelty(

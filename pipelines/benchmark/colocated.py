@@ -15,13 +15,13 @@ from presage.features.colocation_member import (
     member_matrix,
 )
 from presage.features.columns.schema import matrix
-from presage.features.quantities.registry import QUANTITIES, STEP_TIME
+from presage.features.quantities.quantity_registry import QUANTITIES, STEP_TIME
 from presage.features.tables.campaign import COLOCATION, Campaign
-from presage.models.training.solo_rows import positions_alone
-from presage.pipelines.benchmark.rows import shared_how
+from presage.models.training.solo_rows import find_solo_rows
+from presage.pipelines.benchmark.benchmark_rows import shared_how
 from presage.system.arrays import Array, Ints, Mask
 
-WHO = ["row", "pair", "job", "model", "family", "device", "campaign"]
+METADATA_COLUMNS = ["row", "pair", "job", "model", "family", "device", "campaign"]
 # Columns that are equal for indistinguishable members of a co-location.
 _EQUAL = [*COLOCATION, "job_id", "share", "sharing_mode"]
 
@@ -33,9 +33,9 @@ class Colocated:
     Attributes
     ----------
     members : DataFrame
-        The columns ``WHO``, of which ``pair`` names the co-location's jobs, and: ``colocation``
-        and ``slot``, a line's position in padded arrays; ``count``, the number of members it
-        represents; ``speed``, co-located over solo (the mean of equal members), or NaN.
+        The columns ``METADATA_COLUMNS``, of which ``pair`` names the co-location's jobs, and:
+        ``colocation`` and ``slot``, a line's position in padded arrays; ``count``, the number of
+        members it represents; ``speed``, co-located over solo (the mean of equal members), or NaN.
     columns : ndarray of shape (members, MEMBER_COLUMNS)
     """
 
@@ -48,9 +48,9 @@ class Colocated:
         return self.members["speed"].notna().to_numpy(bool)
 
     @property
-    def who(self) -> pd.DataFrame:
+    def metadata(self) -> pd.DataFrame:
         """The victims."""
-        return self.members.loc[self.is_victim, WHO].reset_index(drop=True)
+        return self.members.loc[self.is_victim, METADATA_COLUMNS].reset_index(drop=True)
 
     @property
     def measured(self) -> Array:
@@ -91,7 +91,7 @@ def colocated(campaigns: Sequence[Campaign]) -> Colocated:
     """Return the co-locations with a measured slowdown of any member."""
     found = [_from_campaign(one) for one in campaigns if one.colocations["slowdown"].notna().any()]
     if not found:
-        nothing = pd.DataFrame(columns=[*WHO, "colocation", "slot", "count", "speed"])
+        nothing = pd.DataFrame(columns=[*METADATA_COLUMNS, "colocation", "slot", "count", "speed"])
         return Colocated(nothing, np.empty((0, len(MEMBER_COLUMNS))))
     members = pd.concat([members for members, _ in found], ignore_index=True)
     # Equal names in two campaigns are different co-locations.
@@ -123,7 +123,7 @@ def _profiles(campaign: Campaign, lines: pd.DataFrame) -> SoloProfile:
     Its solo step time is the one recorded with the co-location, if there is one.
     """
     solo = campaign.executions[campaign.executions["failure"] == ""]
-    positions = positions_alone(solo, lines)
+    positions = find_solo_rows(solo, lines)
     columns = {name: QUANTITIES[name].column for name in SOLO_PROFILE}
     by_run = solo.reindex(columns=list(columns.values())).astype(np.float64)
     measured = {

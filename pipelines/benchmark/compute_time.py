@@ -18,10 +18,10 @@ def compute_seconds(rows: ScaleRows, seen: Mask) -> Array:
     ratio of the training rows.
     """
     is_known = seen & np.isfinite(rows.facts["alone_s"].to_numpy())
-    job = rows.who["job"] + " on " + rows.who["device"]
+    job = rows.metadata["job"] + " on " + rows.metadata["device"]
     jobs = pd.DataFrame(
         {
-            "kind": rows.who["kind"].groupby(job).first(),
+            "kind": rows.metadata["kind"].groupby(job).first(),
             "batch_size": rows.facts["batch_size"].groupby(job).first(),
             "roofline_s": rows.facts["roofline_s"].groupby(job).first(),
             "known_s": rows.facts["alone_s"][is_known].groupby(job[is_known]).median(),

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from presage.errors import TableError
 from presage.features.tables.campaign import Campaign, read_campaign
 from presage.features.tables.schemas import CAMPAIGN_TABLES
+from presage.pipelines.importers.import_run import Summary, import_source
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.pipelines.importers.published_file import UNREADABLE, read_csv
-from presage.pipelines.importers.run import Summary, import_source
 
 log = logging.getLogger(__name__)
 MAX_REASONS = 8  # maximum number of logged reasons for skipped rows
@@ -89,7 +89,7 @@ def read_tables(
             }
             for path, layout in solo:
                 if layout.source == source and layout.name in SOLO_COLUMNS:
-                    _link_alone(path, files, layout)
+                    _link_single(path, files, layout)
             try:
                 summary = import_source(source, files, tables, graphs=graphs)
             except TableError as error:
@@ -148,7 +148,7 @@ def _link(path: Path, folder: Path, layout: Layout) -> Path:
     return link
 
 
-def _link_alone(path: Path, folder: Path, layout: Layout) -> None:
+def _link_single(path: Path, folder: Path, layout: Layout) -> None:
     """Write the solo rows of a file under the name that its importer expects."""
     processes = SOLO_COLUMNS[layout.name]
     if processes is None:

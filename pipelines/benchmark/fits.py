@@ -18,10 +18,10 @@ from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import conformal_margin
 from presage.models.training.fit import LEVELS, Progress
 from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
-from presage.pipelines.benchmark.rows import Rows, solo_rows
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.solo import SoloTask
-from presage.pipelines.benchmark.task import Forecasts
 from presage.system.arrays import Array, Mask
 
 LEVEL = 0.95
@@ -59,12 +59,12 @@ class FitsTask:
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Return successful runs with their memory, and out-of-memory runs without."""
         memory = self.memory
-        return solo_rows(campaigns, memory.quantity, memory.wanted, failures=("out-of-memory",))
+        return solo_rows(campaigns, memory.quantity, memory.required, failures=("out-of-memory",))
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
         """Forecast every row with models not trained on similar rows, and other folds' margins."""
         answers = self.memory.cross_forecast(rows, split, seed=seed, progress=progress)
-        folds = split_folds(rows.who, split, seed=seed)
+        folds = split_folds(rows.metadata, split, seed=seed)
         bounds = {
             name: _bounds_out_of_fold(rows.measured, guess, folds)
             for name, guess in answers.baselines.items()
@@ -75,7 +75,7 @@ class FitsTask:
         """Forecast rows of ``test``; baselines get margins from left-out training rows."""
         answers = self.memory.forecast(train, test, seed=seed, progress=progress)
         ran = train.take(np.isfinite(train.measured))
-        folds = make_folds(list(ran.who[novelty(ran.who, test.who)]), seed=seed)
+        folds = make_folds(list(ran.metadata[novelty(ran.metadata, test.metadata)]), seed=seed)
         known = self.memory.guesses(ran, folds)
         bounds = {
             name: guess * _factor(ran.measured, known[name])

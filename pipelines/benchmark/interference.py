@@ -9,15 +9,15 @@ import numpy as np
 
 from presage.features.tables.campaign import Campaign
 from presage.models.calibration.conformal import cv_plus
-from presage.models.calibration.margins import by_device
+from presage.models.calibration.margins import split_by_device
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import LEVELS, FitConfig, Progress
-from presage.models.training.fit_interference import fit_interference, log_slowdowns
+from presage.models.training.fit_interference import fit_interference, predict_log_slowdowns
 from presage.models.training.splits import Folds
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.colocated import Colocated, colocated
-from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array, Mask, Names
 
@@ -28,7 +28,7 @@ NOISE = 0.05  # measurement noise of log slowdown
 ACQUAINTED = FitConfig(
     hidden=48, steps=1200, learning_rate=0.01, weight_decay=0.2, ensemble=3, seed=0, batch=192
 )
-STRANGERS = FitConfig(
+OUT_OF_DOMAIN = FitConfig(
     hidden=32, steps=500, learning_rate=0.01, weight_decay=2.0, ensemble=2, seed=0, batch=192,
     jitter=1.0,
 )  # fmt: skip
@@ -44,7 +44,7 @@ class InterferenceTask:
     """
 
     acquainted: FitConfig = ACQUAINTED
-    strangers: FitConfig = STRANGERS
+    out_of_domain: FitConfig = OUT_OF_DOMAIN
     unit: str = "normalised speed"
     scale: float = 1.0
     splits: tuple[str, ...] = ("pair", "model", "family", "device", "campaign")
@@ -82,7 +82,7 @@ class InterferenceTask:
         networks = _Networks(train, _folds(train, split, seed), self._config(split, seed), progress)
         quantiles = np.empty((len(test.measured), len(LEVELS)))
         y, left_out, requested = _learnt(train), networks.left_out(), networks.by_fold(test)
-        for rows, by in by_device(_devices(test), _devices(train)):
+        for rows, by in split_by_device(_devices(test), _devices(train)):
             quantiles[rows] = cv_plus(
                 y[by], left_out[by], networks.fold_of_victim[by], requested[:, rows], LEVELS
             )
@@ -93,7 +93,7 @@ class InterferenceTask:
         return Forecasts(_speeds(quantiles), guesses)
 
     def _config(self, split: str, seed: int) -> FitConfig:
-        config = self.acquainted if split == "pair" else self.strangers
+        config = self.acquainted if split == "pair" else self.out_of_domain
         return replace(config, seed=seed)
 
 
@@ -120,7 +120,7 @@ class _Networks:
 
     def by_fold(self, rows: Colocated) -> Array:
         """Return predicted quantiles of victims, (folds, victims, levels)."""
-        out = log_slowdowns(self._stack, rows.padded(rows.columns)[None], rows.count)
+        out = predict_log_slowdowns(self._stack, rows.padded(rows.columns)[None], rows.count)
         where, slot = rows.places
         victims = out[:, where, slot][:, rows.is_victim]
         by_fold = victims.reshape(-1, self._ensemble, *victims.shape[1:])

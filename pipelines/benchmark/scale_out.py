@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.tables.campaign import Campaign
-from presage.models.networks.scale_out_law import fit_law
+from presage.models.networks.scale_out_law import fit_step_times
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import FitConfig, Progress
 from presage.models.training.fit_views import fit_views
@@ -23,9 +23,9 @@ from presage.pipelines.benchmark.benchmark_splits import (
     own_fold,
     split_folds,
 )
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.scale_rows import ScaleRows, scale_rows
-from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 
@@ -63,7 +63,7 @@ class ScaleOutTask:
         self, rows: ScaleRows, split: str, *, seed: int, progress: Progress
     ) -> Forecasts:
         """Forecast every row with models not trained on similar rows, and other folds' margins."""
-        folds, y = split_folds(rows.who, split, seed=seed), np.log(rows.measured)
+        folds, y = split_folds(rows.metadata, split, seed=seed), np.log(rows.measured)
         seen = _seen_rows(folds)
         view = _view(rows, seen)
         raw = own_fold(self._quantiles(view, y, seen, seed, progress), folds)
@@ -74,15 +74,15 @@ class ScaleOutTask:
             )
             for name in BASELINES
         }
-        devices = rows.who["device"].to_numpy(object)
+        devices = rows.metadata["device"].to_numpy(object)
         return Forecasts(np.exp(cv.calibrate_out_of_fold(y, raw, folds, devices)), guesses)
 
     def forecast(
         self, train: ScaleRows, test: ScaleRows, *, seed: int, progress: Progress
     ) -> Forecasts:
         """Forecast rows of ``test`` with the mean of members that each left out a fold (CV+)."""
-        new = novelty(train.who, test.who)
-        groups = train.who["placement" if new == "job" else new]
+        new = novelty(train.metadata, test.metadata)
+        groups = train.metadata["placement" if new == "job" else new]
         folds = make_folds(list(groups), seed=seed)
         both, y = train.followed_by(test), np.log([*train.measured, *test.measured])
         # Baselines are trained on all training rows, as an additional member.
@@ -92,7 +92,7 @@ class ScaleOutTask:
         view = _view(both, seen)
         members = View(view.x[:-1], view.law[:-1])
         raw = self._quantiles(members, y, seen[:-1], seed, progress)
-        on, requested_devices = (rows.who["device"].to_numpy(object) for rows in (train, test))
+        on, requested_devices = (rows.metadata["device"].to_numpy(object) for rows in (train, test))
         calibrated = cv.calibrate_new(
             y[: len(train)], own_fold(raw[:, : len(train)], folds), on,
             raw[:, len(train) :].mean(axis=0), requested_devices,
@@ -118,8 +118,8 @@ def _seen_rows(folds: Folds) -> Array:
 def _view(rows: ScaleRows, seen: Array) -> View:
     compute_s = np.stack([compute_seconds(rows, of_member) for of_member in seen])
     gradients = rows.facts["gradient_bytes"].to_numpy(dtype=np.float64)
-    law_s = fit_law(
-        compute_s, gradients, rows.spreads, list(rows.who["kind"]), rows.measured,
+    law_s = fit_step_times(
+        compute_s, gradients, rows.spreads, list(rows.metadata["kind"]), rows.measured,
         seen.astype(np.float64),
     )  # fmt: skip
     x = [_features(rows, compute, law) for compute, law in zip(compute_s, law_s, strict=True)]

@@ -16,7 +16,7 @@ from presage.features.placement import Placement
 from presage.features.tables.campaign import Campaign
 from presage.system.arrays import Array
 
-WHO = (
+METADATA_COLUMNS = (
     "row", "job", "model", "family", "device", "campaign", "placement", "count", "batch", "kind",
 )  # fmt: skip
 FACTS = ("batch_size", "gradient_bytes", "roofline_s", "flops_per_s", "bytes_per_s")
@@ -29,7 +29,7 @@ class ScaleRows:
 
     Attributes
     ----------
-    who : DataFrame
+    metadata : DataFrame
         Columns row, job, model, family, device, campaign, and further columns for splits:
         placement (devices of each node), count (of devices), batch; and kind, which all batch
         sizes of a job share.
@@ -41,18 +41,18 @@ class ScaleRows:
         Seconds of a step.
     """
 
-    who: pd.DataFrame
+    metadata: pd.DataFrame
     facts: pd.DataFrame
     spreads: Sequence[Spread]
     measured: Array
 
     def __len__(self) -> int:
-        return len(self.who)
+        return len(self.metadata)
 
     def followed_by(self, others: ScaleRows) -> ScaleRows:
         """Return these rows followed by the others."""
         return ScaleRows(
-            pd.concat([self.who, others.who], ignore_index=True),
+            pd.concat([self.metadata, others.metadata], ignore_index=True),
             pd.concat([self.facts, others.facts], ignore_index=True),
             [*self.spreads, *others.spreads],
             np.concatenate([self.measured, others.measured]),
@@ -67,7 +67,7 @@ def scale_rows(campaigns: Sequence[Campaign]) -> ScaleRows:
     TableError
         A row has more nodes than devices, or a placement with another number of devices.
     """
-    who, facts, spreads, measured = [], [], [], []
+    metadata, facts, spreads, measured = [], [], [], []
     for campaign in campaigns:
         known: dict[tuple[Any, ...], dict[str, float]] = {}
         for row in _steps(campaign):
@@ -82,7 +82,7 @@ def scale_rows(campaigns: Sequence[Campaign]) -> ScaleRows:
             if key not in known:
                 known[key] = _facts(campaign.placement(row))
             words = row["placement"] or f"{where.devices} devices of {where.nodes} nodes"
-            who.append(
+            metadata.append(
                 {
                     "row": f"{row['job_id']} on {words} of {row['device_kind']}, {row['campaign']}",
                     "job": row["job_id"],
@@ -96,11 +96,11 @@ def scale_rows(campaigns: Sequence[Campaign]) -> ScaleRows:
                     "kind": f"{job.job.name} in {job.job.precision} on {row['device_kind']}",
                 }
             )
-            facts.append(known[key] | {"alone_s": _alone_s(row, where)})
+            facts.append(known[key] | {"alone_s": _solo_s(row, where)})
             spreads.append(where)
             measured.append(row["step_time_s"])
     return ScaleRows(
-        pd.DataFrame(who, columns=list(WHO)),
+        pd.DataFrame(metadata, columns=list(METADATA_COLUMNS)),
         pd.DataFrame(facts, columns=[*FACTS, "alone_s"]),
         spreads,
         np.array(measured, dtype=np.float64),
@@ -125,7 +125,7 @@ def _steps(campaign: Campaign) -> Iterator[dict[Any, Any]]:
             yield row | one | {"step_time_s": row["step_time_median_s"]}
 
 
-def _alone_s(row: Mapping[Any, Any], where: Spread) -> float:
+def _solo_s(row: Mapping[Any, Any], where: Spread) -> float:
     sync_s = row["sync_time_s"]
     if sync_s is not None and np.isfinite(sync_s):
         return float(max(row["step_time_s"] - sync_s, LEAST_SHARE_OF_STEP * row["step_time_s"]))

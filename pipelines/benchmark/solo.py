@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from presage.features.columns.schema import matrix
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
-from presage.models.networks.ensemble import combined_array
+from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.baselines import BASELINES
 from presage.models.training.fit import (
     FitConfig,
     Progress,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.splits import Folds
+from presage.pipelines.benchmark.benchmark_rows import Rows, solo_rows
 from presage.pipelines.benchmark.benchmark_splits import (
     SPLITS,
     make_folds,
@@ -29,8 +30,7 @@ from presage.pipelines.benchmark.benchmark_splits import (
     own_fold,
     split_folds,
 )
-from presage.pipelines.benchmark.rows import Rows, solo_rows
-from presage.pipelines.benchmark.task import Forecasts
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.system.arrays import Array
 
@@ -51,12 +51,12 @@ class SoloTask:
 
     Attributes
     ----------
-    wanted : callable
+    required : callable
         Whether a job belongs to the task.
     """
 
     quantity: Quantity
-    wanted: Callable[[JobFeatures], bool]
+    required: Callable[[JobFeatures], bool]
     unit: str
     scale: float = 1.0
     splits: tuple[str, ...] = SPLITS
@@ -65,14 +65,14 @@ class SoloTask:
 
     def rows(self, campaigns: Sequence[Campaign]) -> Rows:
         """Return the rows of all campaigns."""
-        return solo_rows(campaigns, self.quantity, self.wanted)
+        return solo_rows(campaigns, self.quantity, self.required)
 
     def cross_forecast(self, rows: Rows, split: str, *, seed: int, progress: Progress) -> Forecasts:
         """Forecast every row with models not trained on similar rows, and other folds' margins.
 
         Rows without a measurement are forecast, but not trained on.
         """
-        folds = split_folds(rows.who, split, seed=seed)
+        folds = split_folds(rows.metadata, split, seed=seed)
         features = matrix(rows.placements, "full")
         y = self.quantity.to_learnt(rows.measured, features)
         raw = own_fold(self._outputs(features, y, folds, features, seed, progress), folds)
@@ -101,7 +101,7 @@ class SoloTask:
         (Barber et al., CV+, 2021).
         """
         train = train.take(np.isfinite(train.measured))
-        folds = make_folds(list(train.who[novelty(train.who, test.who)]), seed=seed)
+        folds = make_folds(list(train.metadata[novelty(train.metadata, test.metadata)]), seed=seed)
         features, requested = matrix(train.placements, "full"), matrix(test.placements, "full")
         y = self.quantity.to_learnt(train.measured, features)
         both = np.concatenate([features, requested])
@@ -131,11 +131,11 @@ class SoloTask:
         seen = np.repeat([folds[ran] != fold for fold in numbers], config.ensemble, axis=0)
         stack = fit_scalar(
             transform_features(features[ran], "full"), y[ran], seen.astype(np.float64),
-            inputs_of(self.quantity.inputs, "full"), config, progress=progress,
+            select_inputs(self.quantity.inputs, "full"), config, progress=progress,
         )  # fmt: skip
-        out = quantiles_of(stack, transform_features(requested, "full"))
+        out = predict_quantiles(stack, transform_features(requested, "full"))
         by_fold = out.reshape(len(numbers), config.ensemble, *out.shape[1:])
-        return np.stack([combined_array(of_fold) for of_fold in by_fold])
+        return np.stack([combine_member_arrays(of_fold) for of_fold in by_fold])
 
     def _baseline(self, name: str, features: Array, measured: Array, requested: Array) -> Array:
         """Return a baseline's forecast, with the network's inputs and target.
@@ -146,10 +146,12 @@ class SoloTask:
         if name == "constant":
             guess: Array = model.fit(features, measured).predict(requested)
             return guess
-        read = inputs_of(self.quantity.inputs, "full")
+        read = select_inputs(self.quantity.inputs, "full")
         positions = [*read.columns, *read.identity]
-        x, x_asked = (transform_features(f, "full")[:, positions] for f in (features, requested))
-        learnt = model.fit(x, self.quantity.to_learnt(measured, features)).predict(x_asked)
+        x, x_requested = (
+            transform_features(f, "full")[:, positions] for f in (features, requested)
+        )
+        learnt = model.fit(x, self.quantity.to_learnt(measured, features)).predict(x_requested)
         # Clip as in a release: linear models extrapolate without bound.
         learnt = learnt.clip(-15.0, 15.0)
         return self.quantity.to_measured(learnt[:, None], requested)[:, 0]

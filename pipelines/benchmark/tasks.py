@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     COMPUTE_UTILIZATION,
     INTERFERENCE,
     MEMORY,
     STEP_TIME,
     solo_quantities,
 )
+from presage.pipelines.benchmark.benchmark_task import Task
 from presage.pipelines.benchmark.fits import FitsTask
 from presage.pipelines.benchmark.interference import InterferenceTask
 from presage.pipelines.benchmark.scale_out import ScaleOutTask
 from presage.pipelines.benchmark.solo import LONGER, SHARP, SoloTask
-from presage.pipelines.benchmark.task import Task
 
 _TRAIN_MEMORY = SoloTask(MEMORY, lambda job: job.trains, "MiB", scale=2**-20)
 # Tasks whose jobs, unit or training settings are their own.

@@ -53,13 +53,13 @@ class Assessment:
         """Return everything but the single rows, as JSON values."""
         return {
             "metrics": self.metrics,
-            "calibration": _known(self.calibration),
+            "calibration": _json_records(self.calibration),
             "error_by": {
-                predictor: {group: _known(table) for group, table in tables.items()}
+                predictor: {group: _json_records(table) for group, table in tables.items()}
                 for predictor, tables in self.error_by.items()
             },
             "worst": {
-                predictor: _known(table[[name for name in WORST_COLUMNS if name in table]])
+                predictor: _json_records(table[[name for name in WORST_COLUMNS if name in table]])
                 for predictor, table in self.worst.items()
             },
         }
@@ -80,7 +80,7 @@ def assess(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame]) -> Assessmen
     )
 
 
-def _known(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _json_records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows as JSON values: unknown values are null."""
     return [
         {name: None if pd.isna(value) else value for name, value in row.items()}

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from presage.models.calibration.conformal import calibrate, conformal_margin
-from presage.models.calibration.margins import LEAST_OF_DEVICE, ByLevel, Margins, by_device
-from presage.models.networks.ensemble import combined_array
+from presage.models.calibration.margins import MIN_DEVICE_ROWS, ByLevel, Margins, split_by_device
+from presage.models.networks.ensemble import combine_member_arrays
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, device_folds
 from presage.system.arrays import Array, Mask, Names
@@ -97,18 +97,18 @@ def out_of_fold(outputs: Array, members: Members, split: str, folds: Folds) -> A
     forecast = np.empty(outputs.shape[1:])
     for fold in np.unique(folds):
         rows = folds == fold
-        forecast[rows] = combined_array(outputs[members.ensemble(split, int(fold))][:, rows])
+        forecast[rows] = combine_member_arrays(outputs[members.ensemble(split, int(fold))][:, rows])
     return forecast
 
 
-def margins(y: Array, quantiles: Array, *, few_margins: ByLevel | None = None) -> ByLevel:
+def margins(y: Array, quantiles: Array, *, fallback_margins: ByLevel | None = None) -> ByLevel:
     """Return the conformal margin of each interval, from the rows with a value.
 
-    ``few_margins`` are the margins to use if there are few rows.
+    ``fallback_margins`` are the margins to use if there are few rows.
     """
     use = np.isfinite(y)
-    if few_margins is not None and use.sum() < MIN_SIMILAR:
-        return few_margins
+    if fallback_margins is not None and use.sum() < MIN_SIMILAR:
+        return fallback_margins
     out = {}
     for level, coverage in COVERAGES.items():
         low, high = LEVELS.index(level), len(LEVELS) - 1 - LEVELS.index(level)
@@ -135,7 +135,7 @@ def calibrate_new(
     requested: Array,
     requested_devices: Names,
     *,
-    few_margins: ByLevel | None = None,
+    fallback_margins: ByLevel | None = None,
 ) -> Array:
     """Calibrate rows with margins from other rows, which were left out in turn.
 
@@ -148,8 +148,8 @@ def calibrate_new(
     requested_devices : ndarray of str, shape (rows to calibrate,)
     """
     out = np.empty_like(requested)
-    for rows, by in by_device(requested_devices, devices):
-        found = margins(y[by], left_out[by], few_margins=few_margins)
+    for rows, by in split_by_device(requested_devices, devices):
+        found = margins(y[by], left_out[by], fallback_margins=fallback_margins)
         out[rows] = calibrate(requested[rows], found, LEVELS)
     return out
 
@@ -161,7 +161,7 @@ def calibrate_by_domain(
     devices: Names,
     by_family: ByDomain,
     *,
-    few_margins: ByLevel | None = None,
+    fallback_margins: ByLevel | None = None,
 ) -> Array:
     """Calibrate each fold with margins from rows of the other folds, by domain.
 
@@ -180,7 +180,7 @@ def calibrate_by_domain(
                 source, similar = raw, others
             out[rows] = calibrate_new(
                 y[similar], source.quantiles[similar], devices[similar],
-                raw.quantiles[rows], devices[rows], few_margins=few_margins,
+                raw.quantiles[rows], devices[rows], fallback_margins=fallback_margins,
             )  # fmt: skip
     return out
 
@@ -203,19 +203,20 @@ def release_margins(
     """
     use = (job_folds != HELD_OUT_FOLD) & np.isfinite(y)
     if start is not None and use.sum() < MIN_SIMILAR:
-        return Margins(start.of_strangers, dict.fromkeys(start.strangers, 0.0))
-    everywhere = margins(y[use], of_job.quantiles[use])
-    further = dict.fromkeys(everywhere, 0.0)
+        return Margins(start.total_out_of_domain, dict.fromkeys(start.out_of_domain, 0.0))
+    default = margins(y[use], of_job.quantiles[use])
+    further = dict.fromkeys(default, 0.0)
     for split in unseen:
         similar = split.out_of_domain & use
         if similar.sum() < MIN_SIMILAR:
             similar = use
         found = margins(y[similar], split.quantiles[similar])
-        further = {k: max(more, found[k] - everywhere[k]) for k, more in further.items()}
+        further = {k: max(more, found[k] - default[k]) for k, more in further.items()}
     own = []
     for device in np.unique(devices[use]):
         here = use & (devices == device)
-        if here.sum() >= LEAST_OF_DEVICE:
+        if here.sum() >= MIN_DEVICE_ROWS:
             found = margins(y[here], of_job.quantiles[here])
-            own += [(tuple(who), found) for who in np.unique(identity[here], axis=0).tolist()]
-    return Margins(everywhere, further, tuple(own))
+            rows = np.unique(identity[here], axis=0).tolist()
+            own += [(tuple(row), found) for row in rows]
+    return Margins(default, further, tuple(own))

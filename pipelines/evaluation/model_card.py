@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.release.release import Release
 from presage.pipelines.evaluation.evaluation_tables import error_by, judged, records
-from presage.pipelines.importers.run import Summary
+from presage.pipelines.importers.import_run import Summary
 
 
 def model_card(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 
 GROUPS = ("family", "device")
 MOST_BARS = 40  # per picture: the groups with the largest error
@@ -27,7 +27,7 @@ def pictures(plots: Path) -> Iterator[Path | None]:
     with TemporaryDirectory() as folder:
         target = Path(folder) / "plots"
         shutil.copytree(plots, target)
-        for name in _drawn(plots):
+        for name in _plotted_quantities(plots):
             _draw_predictor(plots, name, target / f"{name}.png")
         _draw_calibration(pd.read_csv(plots / "calibration.csv"), target / "calibration.png")
         yield target
@@ -66,7 +66,7 @@ def _draw_calibration(rows: pd.DataFrame, target: Path) -> None:
     figure.savefig(target)
 
 
-def _drawn(plots: Path) -> list[str]:
+def _plotted_quantities(plots: Path) -> list[str]:
     """Return the quantities that have a table: an evaluation may be older than the newest."""
     return [name for name in QUANTITIES if (plots / f"{name}.csv").is_file()]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.quantities.registry import COMPUTE_UTILIZATION, QUANTITIES, STEP_TIME
+from presage.features.quantities.quantity_registry import COMPUTE_UTILIZATION, QUANTITIES, STEP_TIME
 from presage.pipelines.evaluation.evaluation_tables import OUT_OF_DOMAIN
 from presage.system.text.units import quantity
 

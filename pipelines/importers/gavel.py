@@ -46,7 +46,7 @@ def _add(measured: Iterable[SoloRun | Pair], imported: Imported, graphs: GraphCa
         if isinstance(one, Pair):
             _add_pair(one, job_ids, device, imported)
         else:
-            _add_alone(one, job_ids[0], device, imported)
+            _add_solo(one, job_ids[0], device, imported)
 
 
 def _parse(name: str) -> tuple[str, int] | None:
@@ -65,7 +65,7 @@ def _describe(name: str, imported: Imported, graphs: GraphCache) -> str:
     return job_id
 
 
-def _add_alone(one: SoloRun, job_id: str, device: str, imported: Imported) -> None:
+def _add_solo(one: SoloRun, job_id: str, device: str, imported: Imported) -> None:
     campaign = one.campaign
     if one.steps_per_s <= 0 and one.devices > 1:
         imported.skip("did not run on several devices (0 steps/s)")

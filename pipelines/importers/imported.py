@@ -13,7 +13,11 @@ import pyarrow as pa
 from presage.features.device.device import Device, device_kind, find_device
 from presage.features.graph.op_graph import OpGraph
 from presage.features.tables import schemas as tables
-from presage.pipelines.profiling.running.rows import device_columns, graph_columns, node_rows
+from presage.pipelines.profiling.running.profile_rows import (
+    device_columns,
+    graph_columns,
+    node_rows,
+)
 from presage.pipelines.profiling.running.work import Row
 
 ADD_DEVICE = "add its data sheet there, with this name among its `names`"

@@ -76,13 +76,13 @@ def _column(values: pd.Series, name: str, kind: type, path: Path) -> pd.Series:
     if not good.all():
         line = int(np.flatnonzero(~good)[0]) + 2
         raise TableError(
-            f"{path}: line {line}, column {name!r} is not {_WANTED[kind]}; "
+            f"{path}: line {line}, column {name!r} is not {_EXPECTED[kind]}; "
             f"the file is damaged: {DOCS}"
         )
     return values if kind is str else values.astype(kind)
 
 
-_WANTED = {str: "filled", int: "a whole number", float: "a finite number"}
+_EXPECTED = {str: "filled", int: "a whole number", float: "a finite number"}
 
 
 def read_json(path: Path, expected: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES, solo_quantities
 from presage.pipelines.evaluation.model_card import model_card
-from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
+from presage.pipelines.importers.import_run import DEFAULT_FOLDER, import_source, shown_graphs
 from presage.pipelines.pretraining.pretrained_networks import NETWORKS, RELEASE, STARTS
 from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, train, train_interference
@@ -37,7 +37,7 @@ def pretrain(datasets: Path, target: Path, work: Path) -> None:
         A source's files are missing or invalid.
     """
     folders, sources = [], []
-    with shown_graphs(wanted=True) as graphs:
+    with shown_graphs(enabled=True) as graphs:
         for source in SOURCES:
             folders.append(DEFAULT_FOLDER / source)
             sources.append(import_source(source, datasets / source, folders[-1], graphs=graphs))

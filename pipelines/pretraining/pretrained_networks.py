@@ -12,7 +12,7 @@ from pathlib import Path
 from presage.errors import ReleaseError
 from presage.features.device.device import Device
 from presage.features.device.device_class import GPU
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.training_domain import Domain
 from presage.models.release.release import Release, load_release
 
@@ -36,7 +36,7 @@ class Pretrained:
     def devices(self, predictor: str) -> set[str]:
         """Return the device kinds in the training data of the networks to start from."""
         found = self.release.trained_devices.get(predictor, ())
-        return {kind for kind in found if self.release.class_of(kind) in STARTS}
+        return {kind for kind in found if self.release.find_device_class(kind) in STARTS}
 
     @property
     def calibrated(self) -> dict[str, Device]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from presage.pipelines.profiling.campaign.campaign_tables import CampaignTables, lock_folder
-from presage.pipelines.profiling.running import rows
-from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.graph_tracing import trace
+from presage.pipelines.profiling.running import profile_rows
 from presage.pipelines.profiling.zoo import parse
 
 
@@ -23,8 +23,10 @@ def retrace(folder: Path) -> int:
         present = tables.values("nodes", "graph_digest")
         for digest, graph in distinct.items():
             if digest not in present:
-                tables.add("nodes", rows.node_rows(graph))
-        tables.replace("jobs", [rows.job_row(parse(job), graph) for job, graph in graphs.items()])
-        nodes = [row for graph in distinct.values() for row in rows.node_rows(graph)]
+                tables.add("nodes", profile_rows.node_rows(graph))
+        tables.replace(
+            "jobs", [profile_rows.job_row(parse(job), graph) for job, graph in graphs.items()]
+        )
+        nodes = [row for graph in distinct.values() for row in profile_rows.node_rows(graph)]
         tables.replace("nodes", nodes)
     return len(old)

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from presage.features.device.device import Device
-from presage.features.quantities.registry import RUNTIME, STEP_TIME, solo_columns
+from presage.features.quantities.quantity_registry import RUNTIME, STEP_TIME, solo_columns
 from presage.features.tables import schemas as tables
 from presage.features.tables.schemas import REPORTED_LICENCE, REPORTED_SOURCE
 from presage.pipelines.reported.recency import Recency, current_medians
@@ -49,12 +49,12 @@ def outcome_tables(
 
     ``rows`` are of :attr:`presage.pipelines.reported.reported_outcomes.Reported.rows`.
     """
-    said = _most_reported(rows, jobs)
-    runs, members = _runs(rows, jobs, said, devices)
+    reported = _most_reported(rows, jobs)
+    runs, members = _runs(rows, jobs, reported, devices)
     solo = runs[runs["colocation_id"] == ""]
     found = {
-        "jobs": [_job_row(job) for job in said.values()],
-        "op_stats": _op_stats_rows(said),
+        "jobs": [_job_row(job) for job in reported.values()],
+        "op_stats": _op_stats_rows(reported),
         "devices": _device_rows(runs, devices),
         "executions": _execution_rows(solo, devices, recency),
         "colocations": _colocation_rows(runs, members, recency),
@@ -83,7 +83,7 @@ def _most_reported(rows: pd.DataFrame, jobs: Sequence[ReportedJob]) -> dict[str,
 def _runs(
     rows: pd.DataFrame,
     jobs: Sequence[ReportedJob],
-    said: Mapping[str, ReportedJob],
+    reported: Mapping[str, ReportedJob],
     devices: Mapping[str, Device],
 ) -> tuple[pd.DataFrame, dict[str, list[Member]]]:
     """Return rows of ``outcomes``, and the members of every co-location."""
@@ -96,7 +96,7 @@ def _runs(
         together = sorted([(job_id, row["share"], row["sharing_mode"]), *neighbours])
         colocation_id = _colocation_id(together, kind) if neighbours else ""
         members[colocation_id] = together
-        family = said[job_id].features.job.family
+        family = reported[job_id].features.job.family
         more.append((job_id, family, kind, colocation_id, len(together)))
     names = ["job_id", "family", "device_kind", "colocation_id", "members"]
     runs = rows.join(pd.DataFrame(more, columns=names, index=rows.index))
@@ -189,8 +189,8 @@ def _colocation_rows(
     return out
 
 
-def _job_row(said: ReportedJob) -> Row:
-    features, job = said.features, asdict(said.features.job)
+def _job_row(reported: ReportedJob) -> Row:
+    features, job = reported.features, asdict(reported.features.job)
     del job["framework_version"]  # differs between runs
     return (
         job
@@ -203,8 +203,8 @@ def _job_row(said: ReportedJob) -> Row:
     )
 
 
-def _op_stats_rows(said: Mapping[str, ReportedJob]) -> list[Row]:
-    graphs = {job.features.job.graph_digest: job.features.op_stats for job in said.values()}
+def _op_stats_rows(reported: Mapping[str, ReportedJob]) -> list[Row]:
+    graphs = {job.features.job.graph_digest: job.features.op_stats for job in reported.values()}
     return [
         {"graph_digest": digest} | asdict(op)
         for digest, ops in sorted(graphs.items())

@@ -22,10 +22,10 @@ from presage.features.device.device import Device, Share
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import Job, JobFeatures
-from presage.features.quantities.registry import job_quantities
-from presage.serving.codec.wire import read_device, read_job, read_share
+from presage.features.job.job_description import Job, JobFeatures
+from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.codec.wire_outcomes import check_outcome, measured_values
+from presage.serving.codec.wire_values import read_device, read_job, read_share
 from presage.serving.outcomes import outcome_log
 from presage.serving.outcomes.outcome_log import ReportedOutcome
 from presage.serving.v1 import prediction_pb2 as pb
@@ -204,8 +204,8 @@ class _Reading:
         share = _share(outcome, of_device, "outcome")
         reported_job_id, iterations = outcome.job.job_id, outcome.job.iterations
         neighbours = []
-        for i, row in enumerate(outcome.neighbours):
-            where = f"outcome.neighbours[{i}]"
+        for i, row in enumerate(outcome.colocated_jobs):
+            where = f"outcome.colocated_jobs[{i}]"
             its = _share(row, of_device, where)
             neighbours.append((self._job(row.job, where), its.fraction, its.mode))
         job = self._job(outcome.job, "outcome")
@@ -285,7 +285,7 @@ def sheet_digest(device: Device) -> str:
     return "sheet " + hashlib.sha256(json.dumps(sheet).encode()).hexdigest()[:12]
 
 
-def _share(row: pb.Outcome | pb.Outcome.Neighbour, of_device: Share, where: str) -> Share:
+def _share(row: pb.Outcome | pb.Outcome.ColocatedJob, of_device: Share, where: str) -> Share:
     return read_share(row, where) if row.HasField("share") else of_device
 
 

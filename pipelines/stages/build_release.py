@@ -16,41 +16,41 @@ import pandas as pd
 from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES, solo_quantities
-from presage.models.release.make_probes import probe
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES, solo_quantities
+from presage.models.release.make_probes import make_probes
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
 from presage.models.release.training_data import (
-    Beginning,
+    BaseRelease,
     CampaignFolder,
     CampaignRows,
-    LearntFrom,
-    learnt_from,
-    read_folders,
+    TrainingData,
+    parse_folders,
+    read_training_data,
 )
-from presage.models.training.fine_tuning import read_jobs
+from presage.models.training.fine_tuning import read_training_jobs
 from presage.models.training.fit import LEVELS
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained, read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
-from presage.pipelines.stages.featurize import domains_of
+from presage.pipelines.stages.featurize import fit_domains
 from presage.pipelines.stages.stage import read_table, run_stage
 
 VERSIONS = ("torch", "onnx", "numpy", "presage")
 
 
 def training_rows(solo: pd.DataFrame) -> pd.DataFrame:
-    """Rows that every shipped network has seen: what the release vouches for."""
+    """Return the training rows of the released networks: those of the other folds."""
     rows: pd.DataFrame = solo[job_folds(list(solo["job_id"])) != HELD_OUT_FOLD]
     if rows.empty:
         raise ReleaseError(
-            f"all of {len(solo)} rows are held out; add a campaign of `presage profile`"
+            f"all {len(solo)} rows are held out; add a campaign with `presage profile`"
         )
     return rows
 
 
 def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
-    """Members of the co-locations that the shipped networks have seen: no member held out."""
+    """Return the members of the training co-locations, which have no held-out member."""
     held_out = job_folds(list(interference["job_id"])) == HELD_OUT_FOLD
     hidden = interference["colocation"].isin(interference.loc[held_out, "colocation"])
     rows: pd.DataFrame = interference[~hidden]
@@ -58,41 +58,42 @@ def training_colocations(interference: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_campaigns(path: Path) -> tuple[CampaignFolder, ...]:
-    """Folders of tables that featurize has read.
+    """Return the folders of tables that featurize has read.
 
     Raises
     ------
     TableError
-        The file is missing or damaged.
+        The file is missing or corrupt.
     """
     try:
-        return read_folders(json.loads(path.read_text()))
+        return parse_folders(json.loads(path.read_text()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise TableError(
-            f"{path}: does not say which tables there were ({one_line(error)}); run featurize again"
+            f"{path}: not a list of tables ({one_line(error)}); run featurize again"
         ) from error
 
 
 def campaign_rows(
     solo: pd.DataFrame, interference: pd.DataFrame, classes: Mapping[str, Collection[str]]
 ) -> tuple[CampaignRows, ...]:
-    """How many rows of each campaign, machine and class of devices taught a predictor.
+    """Return the numbers of training rows of each campaign, machine and device class.
 
-    Of a class that a predictor had too few rows of, none did.
+    ``classes`` are, by predictor, the device classes with enough rows for training; rows of other
+    classes do not count.
     """
     use = solo["setup_s"].notna()
     for name, quantity in solo_quantities().items():
         use |= solo[quantity.column].notna() & solo["device_class"].isin(classes[name])
-    use_together = interference["slowdown"].notna()
-    use_together &= interference["device_class"].isin(classes[INTERFERENCE.name])
+    use_colocated = interference["slowdown"].notna()
+    use_colocated &= interference["device_class"].isin(classes[INTERFERENCE.name])
     counts: dict[tuple[str, str, str], Counter[str]] = {}
-    for table, rows, taught in (
+    for table, rows, training in (
         ("executions", solo[use], training_rows(solo)),
-        ("colocations", interference[use_together], training_colocations(interference)),
+        ("colocations", interference[use_colocated], training_colocations(interference)),
     ):
         where = zip(rows["campaign"], rows["machine"], rows["device_class"], strict=True)
-        for key, is_taught in zip(where, rows.index.isin(taught.index), strict=True):
-            counts.setdefault(key, Counter())[table if is_taught else f"held_out_{table}"] += 1
+        for key, is_training in zip(where, rows.index.isin(training.index), strict=True):
+            counts.setdefault(key, Counter())[table if is_training else f"held_out_{table}"] += 1
     return tuple(
         CampaignRows(
             *key,
@@ -105,70 +106,73 @@ def campaign_rows(
     )
 
 
-def beginning(start: Pretrained | None) -> Beginning | None:
-    """The release whose networks were gone on from, and what had taught these."""
+def describe_base_release(start: Pretrained | None) -> BaseRelease | None:
+    """Return the release whose networks were fine-tuned, with their training data."""
     if start is None:
         return None
     files = sorted(path for name in QUANTITIES for path in start.networks(name).values())
-    before = learnt_from(start.release.manifest, str(start.release.folder))
-    return Beginning(
+    data = read_training_data(start.release.manifest, str(start.release.folder))
+    return BaseRelease(
         start.release.release_id,
         {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-        None if before is None else before.of_classes(STARTS),
+        None if data is None else data.restrict_to(STARTS),
     )
 
 
-def trained_on(
+def read_job_digests(
     models: Path, classes: Mapping[str, Collection[str]], start: Pretrained | None
 ) -> set[str]:
-    """Digests of the jobs that taught any network, as the networks themselves say."""
-    files = [models / name / f"{one}.npz" for name in QUANTITIES for one in classes[name]]
+    """Return the digests of the training jobs of all networks, read from their files."""
+    files = [models / name / f"{cls}.npz" for name in QUANTITIES for cls in classes[name]]
     if start is not None:
         files += [path for name in QUANTITIES for path in start.networks(name).values()]
-    return set().union(*map(read_jobs, files))
+    return set().union(*map(read_training_jobs, files))
 
 
 def read_margins(path: Path) -> dict[str, dict[float, float]]:
-    """Margins by class of devices and level, as a training stage wrote them."""
+    """Read margins by device class and level, as a training stage wrote them."""
     return {
-        name: {float(level): margin for level, margin in of_class.items()}
-        for name, of_class in json.loads(path.read_text()).items()
+        name: {float(level): margin for level, margin in margins.items()}
+        for name, margins in json.loads(path.read_text()).items()
     }
 
 
-def learnt_classes(models: Path) -> dict[str, list[str]]:
-    """Of each predictor, classes of devices that had enough rows to be learnt here."""
+def trained_classes(models: Path) -> dict[str, list[str]]:
+    """Return, for each predictor, the device classes that had enough rows for training."""
     return {
-        name: [one for one in DEVICE_CLASSES if (models / name / f"{one}.npz").is_file()]
+        name: [cls for cls in DEVICE_CLASSES if (models / name / f"{cls}.npz").is_file()]
         for name in QUANTITIES
     }
 
 
 def trained_devices(
-    seen: pd.DataFrame,
-    together: pd.DataFrame,
+    solo: pd.DataFrame,
+    colocated: pd.DataFrame,
     classes: Mapping[str, Collection[str]],
     start: Pretrained | None,
 ) -> dict[str, set[str]]:
-    """Kinds that each predictor has learnt, here or where its networks began."""
-    told = {
-        name: seen[seen[quantity.column].notna()] for name, quantity in solo_quantities().items()
+    """Return the device kinds in the training of each predictor, or of the fine-tuned networks.
+
+    ``solo`` and ``colocated`` are the training rows.
+    """
+    measured = {
+        name: solo[solo[quantity.column].notna()] for name, quantity in solo_quantities().items()
     }
-    told[INTERFERENCE.name] = together
+    measured[INTERFERENCE.name] = colocated
     found = {
         name: set(rows.loc[rows["device_class"].isin(classes[name]), "device_kind"])
-        for name, rows in told.items()
+        for name, rows in measured.items()
     }
     before = {name: set() if start is None else start.devices(name) for name in found}
     return {name: kinds | before[name] for name, kinds in found.items()}
 
 
-def most_members(
-    together: pd.DataFrame, classes: Collection[str], start: Pretrained | None
+def largest_colocations(
+    colocated: pd.DataFrame, classes: Collection[str], start: Pretrained | None
 ) -> dict[str, int]:
-    """Of each class of devices, members of the largest co-location that was learnt."""
+    """Return the members of the largest training co-location, by device class."""
     largest = (
-        together[together["device_class"].isin(classes)].groupby("device_class")["members"].max()
+        colocated[colocated["device_class"].isin(classes)].groupby("device_class")["members"].max()
     )
     return {
         name: max(int(largest.get(name, 1)), 1 if start is None else start.most_members(name))
@@ -177,78 +181,86 @@ def most_members(
 
 
 def setup_quantiles(solo: pd.DataFrame) -> dict[str, list[float]]:
-    """Start-up seconds at each level, per device kind and over all of them ("").
+    """Return start-up seconds at each level, per device kind and over all kinds ("").
 
     Raises
     ------
     TrainingError
-        No row tells how long a job takes to start.
+        No row has a start-up time.
     """
-    told = solo[solo["setup_s"].notna()]
-    if told.empty:
+    measured = solo[solo["setup_s"].notna()]
+    if measured.empty:
         raise TrainingError(
-            f"none of {len(solo)} jobs tells its setup_s, which imported sources do not; "
-            "add a campaign that `presage profile` measured"
+            f"none of {len(solo)} jobs has setup_s, which imported sources do not measure; "
+            "add a campaign with `presage profile`"
         )
-    groups = {"": told, **dict(iter(told.groupby("device_kind")))}
+    groups = {"": measured, **dict(iter(measured.groupby("device_kind")))}
     return {
         str(kind): [float(q) for q in np.quantile(rows["setup_s"], LEVELS)]
         for kind, rows in groups.items()
     }
 
 
-def assemble_release(
-    features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
-) -> Release:
-    """Write the release folder from the outputs of the stages, and of the networks begun with."""
-    start, classes = read_pretrained(pretrained), learnt_classes(models)
-    solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
-    solo, interference = read_table(solo_file), read_table(interference_file)
-    seen, together = training_rows(solo), training_colocations(interference)
+def read_devices(features: Path, start: Pretrained | None) -> list[Device]:
+    """Return the calibrated devices by kind; those of featurize replace pretrained ones."""
     devices = {} if start is None else start.calibrated
     for row in json.loads((features / "devices.json").read_text()):
         devices[row["kind"]] = Device(**row)
+    return [devices[kind] for kind in sorted(devices)]
+
+
+def assemble_release(
+    features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
+) -> Release:
+    """Write the release folder from the outputs of the stages and the fine-tuned networks."""
+    start, classes = read_pretrained(pretrained), trained_classes(models)
+    solo_file, interference_file = features / "solo.parquet", features / "interference.parquet"
+    solo, interference = read_table(solo_file), read_table(interference_file)
+    training, colocated = training_rows(solo), training_colocations(interference)
     onnx_files = {name: (models / name / "model.onnx").read_bytes() for name in QUANTITIES}
-    digest = hashlib.sha256(solo_file.read_bytes() + interference_file.read_bytes()).hexdigest()
     content = ReleaseContent(
         models=onnx_files,
         levels=LEVELS,
-        devices=[devices[kind] for kind in sorted(devices)],
-        trained_devices=trained_devices(seen, together, classes, start),
-        max_members=most_members(together, classes[INTERFERENCE.name], start),
-        domains=domains_of(seen, {} if start is None else start.domains),
-        stranger_margins={
+        devices=read_devices(features, start),
+        trained_devices=trained_devices(training, colocated, classes, start),
+        max_members=largest_colocations(colocated, classes[INTERFERENCE.name], start),
+        domains=fit_domains(training, {} if start is None else start.domains),
+        out_of_domain_margins={
             name: read_margins(models / name / "strangers.json") for name in QUANTITIES
         },
-        setup_s=setup_quantiles(seen),
-        probes=probe(
+        setup_s=setup_quantiles(training),
+        probes=make_probes(
             onnx_files,
-            feature_matrix(seen, "full").astype(np.float32),
-            list(seen["device_kind"]),
+            feature_matrix(training, "full").astype(np.float32),
+            list(training["device_kind"]),
             median=LEVELS.index(0.5),
         ),
         metrics=json.loads((evaluation / "metrics.json").read_text()),
-        promises=json.loads((evaluation / "promises.json").read_text()),
-        data_digest=digest,
+        guarantees=json.loads((evaluation / "promises.json").read_text()),
+        data_digest=_digest(solo_file, interference_file),
         versions={name: version(name) for name in VERSIONS},
-        trained_on=trained_on(models, classes, start),
-        learnt_from=LearntFrom(
+        trained_on=read_job_digests(models, classes, start),
+        training_data=TrainingData(
             read_campaigns(features / "campaigns.json"),
             campaign_rows(solo, interference, classes),
-            beginning(start),
+            describe_base_release(start),
         ).as_json(),
     )
     return write_release(target, content)
 
 
+def _digest(*files: Path) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: predictors -> release folder")
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
     parser.add_argument("--evaluation", type=Path, required=True, help="folder of evaluate")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
-    parser.add_argument("--pretrained", type=Path, help="folder of networks gone on from")
+    parser.add_argument("--pretrained", type=Path, help="folder of the fine-tuned networks")
     args = parser.parse_args(argv)
     release = assemble_release(
         args.features, args.models, args.evaluation, args.target, args.pretrained

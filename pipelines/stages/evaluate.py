@@ -1,4 +1,4 @@
-"""DVC stage: out-of-fold forecasts -> metrics beside the baselines, and plots."""
+"""DVC stage: out-of-fold forecasts -> metrics, with those of baselines, and plots."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from presage.errors import TableError
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
-from presage.models.training.fit import inputs_of, transform_features
+from presage.models.training.fit import select_inputs, transform_features
 from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.evaluation.evaluation_tables import (
@@ -26,12 +26,12 @@ from presage.pipelines.evaluation.evaluation_tables import (
     judged,
 )
 from presage.pipelines.stages.feature_table import feature_matrix
-from presage.pipelines.stages.fit_solo import QUANTILES, WHO
+from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
 from presage.pipelines.stages.train_interference import (
     Colocations,
-    assemble,
     member_features,
+    pad_colocations,
     victim_folds,
 )
 from presage.system.files.atomic_file import write_atomically
@@ -43,16 +43,16 @@ Metrics = dict[str, dict[str, dict[str, Scores]]]
 Summary = dict[str, dict[str, Scores]]  # predictor -> split -> figures
 
 SUMMARY = ("mape", "median_ape", "coverage_90%")
-FORECAST_COLUMNS = (*WHO, "split", "features", "fold", "measured", *QUANTILES)
+FORECAST_COLUMNS = (*FORECAST_KEY, "split", "features", "fold", "measured", *QUANTILES)
 
 
 def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
-    """What each predictor's stage forecast of rows that it had not seen.
+    """Read the out-of-fold forecasts of each predictor's stage.
 
     Raises
     ------
     TableError
-        A table is missing or not parquet, lacks a column, or holds no number where one must be.
+        A table is missing or not parquet, lacks a column, or has a column that is not numeric.
     """
     forecasts = {}
     for predictor in QUANTITIES:
@@ -62,13 +62,13 @@ def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
         if missing:
             raise TableError(
                 f"{path}: no column {missing[0]!r} ({len(missing)} of {len(FORECAST_COLUMNS)} "
-                "missing); delete it and `dvc repro`"
+                "missing); delete the file and run `dvc repro`"
             )
         for name in ("measured", *QUANTILES):
             if not pd.api.types.is_numeric_dtype(table[name]):
                 raise TableError(
-                    f"{path}: column {name!r} is {table[name].dtype}, must hold numbers; "
-                    "delete it and `dvc repro`"
+                    f"{path}: column {name!r} has type {table[name].dtype}, must be numeric; "
+                    "delete the file and run `dvc repro`"
                 )
         _check_rows(table, path)
         forecasts[predictor] = table
@@ -76,23 +76,23 @@ def read_forecasts(models: Path) -> dict[str, pd.DataFrame]:
 
 
 def _check_rows(table: pd.DataFrame, path: Path) -> None:
-    known = np.isfinite(table[QUANTILES].to_numpy(dtype=np.float64)).all(axis=1)
-    if not known.all():
+    is_finite = np.isfinite(table[QUANTILES].to_numpy(dtype=np.float64)).all(axis=1)
+    if not is_finite.all():
         raise TableError(
-            f"{path}: row {int(np.argmin(known))} has a quantile that is no number; "
-            "delete it and `dvc repro`"
+            f"{path}: row {int(np.argmin(is_finite))} has a quantile that is not finite; "
+            "delete the file and run `dvc repro`"
         )
-    ours = table[(table["features"] == "full") & table["measured"].notna()]
+    measured = table[(table["features"] == "full") & table["measured"].notna()]
     for split in cv.SPLITS:
-        if not (ours["split"] == split).any():
+        if not (measured["split"] == split).any():
             raise TableError(
-                f"{path}: no measured row of split {split!r} has a forecast by the full features; "
-                "measure more jobs (`presage profile --budget ...`) and `dvc repro`"
+                f"{path}: no measured row of split {split!r} has a forecast from the full "
+                "features; measure more jobs (`presage profile --budget ...`) and run `dvc repro`"
             )
 
 
 def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
-    """Metrics of a predictor's forecasts: split -> "mlp" or "mlp_published" -> figures."""
+    """Return the metrics of forecasts: split -> "mlp" or "mlp_published" -> figures."""
     scores: dict[str, dict[str, Scores]] = {}
     table = table[table["measured"].notna()]
     for (split, features), rows in table.groupby(["split", "features"], sort=True):
@@ -102,25 +102,25 @@ def score_forecasts(table: pd.DataFrame) -> dict[str, dict[str, Scores]]:
 
 
 def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Scores]]:
-    """Baselines on the same features, folds and learnt target: split -> name -> figures.
+    """Return the metrics of baselines on the same features, folds and target, by split and name.
 
-    The constant is the exception: it is the median of the measured values.
+    The constant baseline is the exception: it predicts the median of the measured values.
     """
     quantity = QUANTITIES[predictor]
     solo = solo[solo[quantity.column].notna()]
     features = feature_matrix(solo, "full")
     measured = solo[quantity.column].to_numpy(np.float64)
     learnt = quantity.to_learnt(measured, features)
-    read = inputs_of(quantity.inputs, "full")
+    read = select_inputs(quantity.inputs, "full")
     x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
     folds = folds_by_split(solo)
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
     fits = len(baselines.BASELINES) * sum(len(np.unique(of_row)) for of_row in folds.values())
-    with counted_progress(f"baselines beside {predictor}", fits) as step:
+    with counted_progress(f"baselines of {predictor}", fits) as step:
         for split, of_row in folds.items():
             for name in baselines.BASELINES:
                 y = measured if name == "constant" else learnt
-                forecast = baselines.out_of_fold(name, x, y, of_row, on_fold=step)
+                forecast = baselines.predict_out_of_fold(name, x, y, of_row, on_fold=step)
                 if name != "constant":
                     forecast = quantity.to_measured(forecast[:, None], features)[:, 0]
                 scores[split][name] = point_metrics(measured, forecast)
@@ -130,30 +130,32 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
 def interference_baselines(
     solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
 ) -> dict[str, dict[str, Scores]]:
-    """Baselines on the victim's features beside the sums of its co-runners' features."""
+    """Return the metrics of baselines on the victim's features and the sum of its co-runners'."""
     return {
         split: _victim_baselines(
-            assemble(interference, member_features(solo, forecasts, split)), split
+            pad_colocations(interference, member_features(solo, forecasts, split)), split
         )
         for split in cv.SPLITS
     }
 
 
 def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
-    real = data.known > 0
+    is_victim = data.known > 0
     x = data.members * data.mask[:, :, None]
     others = x.sum(axis=1, keepdims=True) - x
-    rows = np.concatenate([x, others], axis=-1)[real]
-    y = data.log_slowdown[real]
+    rows = np.concatenate([x, others], axis=-1)[is_victim]
+    y = data.log_slowdown[is_victim]
     folds = victim_folds(data)[split]
     hidden = np.stack([(folds == f).any(axis=1) for f in range(folds.max() + 1)], axis=-1)
-    per_victim = np.repeat(hidden[:, None], folds.shape[1], axis=1)[real]
-    of_victim = folds[real]
-    fits = len(baselines.BASELINES) * len(np.unique(of_victim))
+    per_victim = np.repeat(hidden[:, None], folds.shape[1], axis=1)[is_victim]
+    victim_fold = folds[is_victim]
+    fits = len(baselines.BASELINES) * len(np.unique(victim_fold))
     scores = {}
-    with counted_progress(f"baselines beside interference, unseen {split}", fits) as step:
+    with counted_progress(f"baselines of interference, unseen {split}", fits) as step:
         for name in baselines.BASELINES:
-            found = baselines.out_of_fold(name, rows, y, of_victim, per_victim, on_fold=step)
+            found = baselines.predict_out_of_fold(
+                name, rows, y, victim_fold, per_victim, on_fold=step
+            )
             scores[name] = point_metrics(np.exp(y), np.exp(found))
     return scores
 
@@ -161,53 +163,54 @@ def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
 def evaluate(
     solo: pd.DataFrame, interference: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame]
 ) -> Metrics:
-    """Figures of the networks and of the baselines, which are fitted here: that takes minutes."""
+    """Return the metrics of the networks, and of baselines, whose fits take minutes."""
     metrics = {}
     for predictor, quantity in QUANTITIES.items():
         scores = score_forecasts(forecasts[predictor])
         if quantity.scope == "co-location":
-            beside = interference_baselines(solo, interference, forecasts)
+            baseline_scores = interference_baselines(solo, interference, forecasts)
         else:
-            beside = solo_baselines(solo, predictor)
-        metrics[predictor] = {split: scores[split] | beside[split] for split in scores}
+            baseline_scores = solo_baselines(solo, predictor)
+        metrics[predictor] = {split: scores[split] | baseline_scores[split] for split in scores}
     return metrics
 
 
-def metrics_left(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics | None:
-    """What the stage left in a folder, if it is of these very forecasts; else None.
+def read_previous_metrics(folder: Path, forecasts: Mapping[str, pd.DataFrame]) -> Metrics | None:
+    """Return the metrics in a folder if they are of these forecasts; else None.
 
-    It is when the networks' figures are equal to the last digit: the baselines beside them are of
-    the same rows, and need not be fitted again.
+    They are if the metrics of the networks are equal to the last digit. Then the baselines, of the
+    same rows, need not be fitted again.
     """
     try:
-        left: Metrics = json.loads((folder / "metrics.json").read_text())
+        previous: Metrics = json.loads((folder / "metrics.json").read_text())
         for predictor in QUANTITIES:
             for split, models in score_forecasts(forecasts[predictor]).items():
-                if {name: left[predictor][split][name] for name in models} != models:
+                if {name: previous[predictor][split][name] for name in models} != models:
                     return None
-                if not baselines.BASELINES.keys() <= left[predictor][split].keys():
+                if not baselines.BASELINES.keys() <= previous[predictor][split].keys():
                     return None
-    except (OSError, ValueError, KeyError, TypeError):  # none, or not of this layout
+    except (OSError, ValueError, KeyError, TypeError):  # missing, or with another layout
         return None
-    return left
+    return previous
 
 
 def write_evaluation(metrics: Metrics, forecasts: Mapping[str, pd.DataFrame], target: Path) -> None:
-    """``metrics.json``, ``summary.json``, ``promises.json``; ``plots``, which `dvc plots` draws.
+    """Write ``metrics.json``, ``summary.json``, ``promises.json`` and the tables of `dvc plots`.
 
-    ``metrics.json`` goes first and comes last: where it is, all is of the same forecasts.
+    ``metrics.json`` is deleted first and written last: if it exists, all files are of the same
+    forecasts.
     """
     (target / "metrics.json").unlink(missing_ok=True)
-    replace_folder(target / "plots", _plots(), lambda folder: _write_plots(forecasts, folder))
-    promised = {
+    replace_folder(target / "plots", _plot_names(), lambda folder: _write_plots(forecasts, folder))
+    guarantees = {
         predictor: calibration_guarantee(judged(table)) for predictor, table in forecasts.items()
     }
-    _write_json(promised, target / "promises.json")
+    _write_json(guarantees, target / "promises.json")
     _write_json(summary(metrics), target / "summary.json")
     _write_json(metrics, target / "metrics.json")
 
 
-def _plots() -> tuple[str, ...]:
+def _plot_names() -> tuple[str, ...]:
     tables = (f"{name}.csv" for name in ("calibration", *QUANTITIES))
     return (*tables, *(f"error_by_{group}" for group in GROUPS))
 
@@ -218,13 +221,13 @@ def _write_json(content: Metrics | Summary, path: Path) -> None:
 
 
 def summary(metrics: Metrics) -> Summary:
-    """What a person compares two trainings by, of the networks that are served: DVC's metrics."""
+    """Return the metrics of the served networks that DVC shows to compare trainings."""
     return {
         predictor: {
             split: {name: float(f"{models['mlp'][name]:.5g}") for name in SUMMARY}
-            for split, models in of_split.items()
+            for split, models in by_split.items()
         }
-        for predictor, of_split in metrics.items()
+        for predictor, by_split in metrics.items()
     }
 
 
@@ -239,7 +242,7 @@ def _write_plots(forecasts: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: forecasts -> metrics and plots")
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--models", type=Path, required=True, help="folder of the predictors")
@@ -250,12 +253,12 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def read_features(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows alone and rows of co-locations, as featurize left them."""
+    """Read the solo rows and the co-location rows that featurize wrote."""
     return read_table(folder / "solo.parquet"), read_table(folder / "interference.parquet")
 
 
 def write_csv(rows: pd.DataFrame, path: Path) -> None:
-    """Rows as `dvc plots` reads them."""
+    """Write rows as CSV for `dvc plots`."""
     write_atomically(path, lambda partial: rows.to_csv(partial, index=False, float_format="%.6g"))
 
 

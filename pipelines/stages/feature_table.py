@@ -1,4 +1,4 @@
-"""The features of solo.parquet as a matrix."""
+"""Features of solo.parquet as a matrix."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from presage.system.arrays import Matrix
 
 
 def feature_matrix(solo: pd.DataFrame, feature_set: str) -> Matrix:
-    """Raw features of one set, shape (rows, columns)."""
+    """Return the raw features of one set, shape (rows, columns)."""
     names = [f"{feature_set}.{name}" for name in columns(feature_set)]
     return solo[names].to_numpy(dtype=np.float64)

@@ -1,4 +1,4 @@
-"""DVC stage: campaigns -> one row per measured job, and one per victim of a co-location."""
+"""DVC stage: campaigns -> one row per solo measurement, and one per co-location member."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from presage.errors import TrainingError
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device_class import DEVICE_CLASSES, device_class
 from presage.features.job.job_table import precision_codes
-from presage.features.quantities.registry import solo_columns
+from presage.features.quantities.quantity_registry import solo_columns
 from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
-from presage.models.calibration.training_domain import Domain, learn_domain
-from presage.models.calibration.training_domain import reasons as why_strange
+from presage.models.calibration.training_domain import Domain, explain_out_of_domain, fit_domain
 from presage.models.release.training_data import CampaignFolder, TableFile
-from presage.models.training.solo_rows import WHO
+from presage.models.training.solo_rows import SOLO_KEY
 from presage.models.training.splits import Folds, folds_by_split
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.reported.recency import Recency, read_recency
@@ -35,11 +34,11 @@ from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.arrays import Mask
 from presage.system.files.atomic_file import write_atomically
 
-OURS = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
-SAME = ["job_id", "device_kind", "share"]  # measured again, it is the same thing
-EVEN = Recency(
+OUTPUT_NAMES = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
+MEASUREMENT_KEY = ["job_id", "device_kind", "share"]  # identifies repeated measurements
+EQUAL_WEIGHTS = Recency(
     half_life_days=sys.float_info.max, most_weight=1.0, newest_runs=sys.maxsize
-)  # all count alike
+)  # all rows have equal weight
 
 
 def measured_columns() -> list[str]:
@@ -48,16 +47,16 @@ def measured_columns() -> list[str]:
 
 
 def featurize_solo(campaign: Campaign) -> pd.DataFrame:
-    """One row per job that ran alone: who it is, what was measured, features of both sets.
+    """Return one row per solo run: keys, measurements, and features of both sets.
 
-    What a source did not measure is NaN; all is of a job that only ran beside others, whose row
-    is there for what it does to them.
+    Quantities that a source did not measure are NaN. A job that only ran co-located has a row
+    without measurements, because its features matter for its co-runners.
     """
     ran = campaign.executions[campaign.executions["failure"] == ""]
-    ran = pd.concat([ran, _never_alone(campaign, ran)], ignore_index=True)
+    ran = pd.concat([ran, _rows_without_solo_run(campaign, ran)], ignore_index=True)
     placements = [campaign.placement(row) for row in ran.to_dict("records")]
     jobs = [placement.job.job for placement in placements]
-    who = pd.DataFrame(
+    keys = pd.DataFrame(
         {
             "job_id": [job.job_id for job in jobs],
             "model": [job.name for job in jobs],
@@ -80,104 +79,104 @@ def featurize_solo(campaign: Campaign) -> pd.DataFrame:
         )
         for feature_set in ("published", "full")
     ]
-    return pd.concat([who, ran.reindex(columns=measured_columns()), *features], axis=1)
+    return pd.concat([keys, ran.reindex(columns=measured_columns()), *features], axis=1)
 
 
-def _never_alone(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
-    """A row without measurements for each member of a co-location that did not run alone there."""
-    members = campaign.colocations.drop_duplicates(WHO)
-    known = pd.MultiIndex.from_frame(ran[WHO])
-    missing = members[~pd.MultiIndex.from_frame(members[WHO]).isin(known)]
+def _rows_without_solo_run(campaign: Campaign, ran: pd.DataFrame) -> pd.DataFrame:
+    """Return a row without measurements for each co-location member without a solo run there."""
+    members = campaign.colocations.drop_duplicates(SOLO_KEY)
+    known = pd.MultiIndex.from_frame(ran[SOLO_KEY])
+    missing = members[~pd.MultiIndex.from_frame(members[SOLO_KEY]).isin(known)]
     return missing.reindex(columns=ran.columns).assign(**dict.fromkeys(measured_columns(), np.nan))
 
 
-def is_told(solo: pd.DataFrame) -> Mask:
-    """Rows of which anything was measured."""
+def is_measured(solo: pd.DataFrame) -> Mask:
+    """Return whether any quantity of each row was measured."""
     return solo[measured_columns()].notna().any(axis=1).to_numpy(bool)
 
 
-def weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """What each row counts in learning: 1, or by its age if it was reported."""
+def row_weights(rows: pd.DataFrame, recency: Recency) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the training weight of each row: 1, or by age if the row was reported."""
     reported = (rows["source"] == REPORTED_SOURCE).to_numpy(bool)
     at_s = rows["measured_at_s"].to_numpy(np.float64)
     age_s = np.maximum(at_s[reported].max(initial=0.0) - at_s, 0)
     return np.where(reported, recency.most_weight * recency.decay(age_s), 1.0)
 
 
-def superseded(solo: pd.DataFrame) -> pd.DataFrame:
-    """The rows, without what was reported anew since: of a job on a device one thing is true.
+def drop_superseded(solo: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows without measurements that newer reports of the same job replace.
 
-    A campaign's measurement of a device that has changed would be learnt from, calibrated by and
-    judged by beside what is so now.
+    Otherwise outdated measurements of a device that has changed would be used in training,
+    calibration and evaluation together with the current ones.
     """
     reported = (solo["source"] == REPORTED_SOURCE).to_numpy(bool)
     out = solo.copy()
     for name in solo_columns():
-        newest = solo[reported & solo[name].notna()].groupby(SAME)["measured_at_s"].max()
-        since = newest.reindex(pd.MultiIndex.from_frame(solo[SAME])).to_numpy(np.float64)
+        newest = solo[reported & solo[name].notna()].groupby(MEASUREMENT_KEY)["measured_at_s"].max()
+        since = newest.reindex(pd.MultiIndex.from_frame(solo[MEASUREMENT_KEY])).to_numpy(np.float64)
         out.loc[~reported & (since > solo["measured_at_s"].to_numpy()), name] = np.nan
     return out
 
 
-def domains_of(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
-    """Domain of every class of devices among the rows, joined to what is known of it already."""
+def fit_domains(solo: pd.DataFrame, known: Mapping[str, Domain]) -> dict[str, Domain]:
+    """Return the domain of every device class among the rows, united with the ``known`` one."""
     found = dict(known)
-    told = is_told(solo)
+    measured = is_measured(solo)
     for name in DEVICE_CLASSES:
-        rows = solo[(solo["device_class"] == name) & told]
+        rows = solo[(solo["device_class"] == name) & measured]
         if rows.empty:
             continue
-        domain = learn_domain(
+        domain = fit_domain(
             feature_matrix(rows, "full"), list(rows["model"]), list(rows["precision"])
         )
-        found[name] = known[name].joined(domain) if name in known else domain
+        found[name] = known[name].union(domain) if name in known else domain
     return found
 
 
 def add_reasons(solo: pd.DataFrame, known: Mapping[str, Domain]) -> pd.DataFrame:
-    """Add why each row is a stranger to those of the other folds, by split; "" where it is none.
+    """Add, for each split, why a row is outside the domain of the other folds, else "".
 
-    Folds are those that networks are fitted by: each class of devices has its own.
+    Folds are those of the networks: each device class has its own.
     """
     out = []
     for _, rows in solo.groupby("device_class", sort=False):
-        why = {
-            f"reason.{split}": reasons(rows, folds, known)
+        reasons = {
+            f"reason.{split}": explain_rows(rows, folds, known)
             for split, folds in folds_by_split(rows).items()
         }
-        out.append(rows.assign(**why))
+        out.append(rows.assign(**reasons))
     return pd.concat(out).sort_index()
 
 
-def reasons(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
-    """Why each row is a stranger to those of the other folds, "" where it is none."""
+def explain_rows(solo: pd.DataFrame, folds: Folds, known: Mapping[str, Domain]) -> list[str]:
+    """Return why each row is outside the domain of the other folds, "" for rows in domain."""
     features = feature_matrix(solo, "full")
     devices, precisions = solo["device_kind"].to_numpy(), precision_codes(solo["precision"])
     out = np.full(len(solo), "", dtype=object)
-    told = is_told(solo)
+    measured = is_measured(solo)
     for fold in np.unique(folds):
-        seen, asked = (folds != fold) & told, folds == fold
-        if not seen.any():
-            out[asked] = "no other job was measured"
+        train, test = (folds != fold) & measured, folds == fold
+        if not train.any():
+            out[test] = "no other job was measured"
             continue
-        domains = domains_of(solo[seen], known)
-        out[asked] = why_strange(domains, features[asked], precisions[asked])
-        for row in np.flatnonzero(asked & ~np.isin(devices, devices[seen])):
+        domains = fit_domains(solo[train], known)
+        out[test] = explain_out_of_domain(domains, features[test], precisions[test])
+        for row in np.flatnonzero(test & ~np.isin(devices, devices[train])):
             out[row] = f"no job was measured on {devices[row]}"
     return list(out)
 
 
 def featurize_interference(campaign: Campaign) -> pd.DataFrame:
-    """One row per member of every co-location of which any slowdown is known.
+    """Return one row per member of every co-location with at least one known slowdown.
 
-    A member whose own is not known is there for what it does to the others. One below 1 (noise,
-    or a neighbour that keeps the cores awake) is learnt and judged as 1: nobody slows down by
-    less than nothing, and no forecast says so.
+    A member without a known slowdown is included for its effect on the others. A slowdown below 1
+    (noise, or a co-located job that keeps the cores out of power saving) counts as 1, the minimum
+    of any forecast.
     """
-    every = campaign.colocations
-    # A member that failed leaves the others without a slowdown.
-    known = every["slowdown"].notna().groupby([every[name] for name in COLOCATION])
-    ran = every[known.transform("any")].reset_index(drop=True)
+    colocations = campaign.colocations
+    # If a member failed, the slowdowns of the others are unknown.
+    known = colocations["slowdown"].notna().groupby([colocations[name] for name in COLOCATION])
+    ran = colocations[known.transform("any")].reset_index(drop=True)
     key = ran["colocation_id"] + " in " + ran["campaign"] + " on " + ran["machine"]
     return pd.DataFrame(
         {
@@ -203,15 +202,15 @@ def featurize_interference(campaign: Campaign) -> pd.DataFrame:
 
 
 def device_rows(campaigns: Sequence[Campaign]) -> list[dict[str, object]]:
-    """Calibrated devices, the last campaign's where a kind was measured more than once."""
+    """Return the calibrated devices; of a kind in several campaigns, the last one."""
     latest = {d.kind: d for c in campaigns for d in c.devices.values()}
     return [asdict(latest[kind]) for kind in sorted(latest)]
 
 
-def folder_of_tables(campaign: Campaign) -> CampaignFolder:
-    """Which tables a campaign is, so that others can tell later whether they still are."""
+def describe_folder(campaign: Campaign) -> CampaignFolder:
+    """Return the tables of a campaign with their digests, to detect changes later."""
     return CampaignFolder(
-        folder=_named(campaign.folder),
+        folder=_portable_name(campaign.folder),
         campaigns=tuple(sorted({name for _, _, name in campaign.devices})),
         tables={
             path.stem: TableFile(
@@ -224,10 +223,10 @@ def folder_of_tables(campaign: Campaign) -> CampaignFolder:
     )
 
 
-def _named(folder: Path) -> str:
-    """A folder as every checkout calls it: what lies outside of this one by its name alone."""
+def _portable_name(folder: Path) -> str:
+    """Return a folder's path relative to the checkout; outside of it, only its name."""
     here = Path.cwd()
-    path = Path(os.path.normpath(here / folder))  # links as they are: a disk is no name
+    path = Path(os.path.normpath(here / folder))  # without resolving links
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
 
 
@@ -235,33 +234,42 @@ def featurize(
     folders: Sequence[Path],
     target: Path,
     pretrained: Path | None = None,
-    recency: Recency = EVEN,
+    recency: Recency = EQUAL_WEIGHTS,
 ) -> None:
     """Write solo.parquet, interference.parquet, devices.json and campaigns.json of all campaigns.
 
-    What ``pretrained`` networks know is no stranger to those that go on from them.
+    Parameters
+    ----------
+    folders : sequence of Path
+        Folders of the campaigns' tables.
+    target : Path
+        Folder to write.
+    pretrained : Path, optional
+        Folder of networks to fine-tune, whose domains count as known.
+    recency : Recency
+        Weights of reported rows.
 
     Raises
     ------
     TableError
-        A campaign's tables are damaged.
+        A campaign's tables are corrupt.
     TrainingError
-        No campaign holds a job that ran.
+        No campaign has a job that ran.
     """
-    campaigns = [c for c in map(read_campaign, folders) if c.devices]  # nobody reported: none
+    campaigns = [c for c in map(read_campaign, folders) if c.devices]  # without reports: none
     if not any((c.executions["failure"] == "").any() for c in campaigns):
         raise TrainingError(
             f"no job ran in {', '.join(map(str, folders))}; measure some with `presage profile`"
         )
     solo = pd.concat([featurize_solo(c) for c in campaigns], ignore_index=True)
     interference = pd.concat([featurize_interference(c) for c in campaigns], ignore_index=True)
-    solo["weight"] = weights(solo, recency)
-    interference["weight"] = weights(interference, recency)
-    solo = superseded(solo)
+    solo["weight"] = row_weights(solo, recency)
+    interference["weight"] = row_weights(interference, recency)
+    solo = drop_superseded(solo)
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
-    tables = [asdict(folder_of_tables(campaign)) for campaign in campaigns]
+    tables = [asdict(describe_folder(campaign)) for campaign in campaigns]
 
     def write(folder: Path) -> None:
         write_atomically(folder / "solo.parquet", solo.to_parquet)
@@ -269,7 +277,7 @@ def featurize(
         _write_json(folder / "devices.json", device_rows(campaigns))
         _write_json(folder / "campaigns.json", tables)
 
-    replace_folder(target, OURS, write)
+    replace_folder(target, OUTPUT_NAMES, write)
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -278,11 +286,11 @@ def _write_json(path: Path, content: object) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: campaigns -> features")
     parser.add_argument("campaigns", type=Path, nargs="+", help="folders of measured tables")
     parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")
     args = parser.parse_args(argv)
     featurize(args.campaigns, args.target, args.pretrained, read_recency())
 

@@ -1,26 +1,30 @@
-"""How a predictor's networks are fitted: by how many rows there are, and what they go on from."""
+"""Hyperparameters of a predictor, by the number of rows and whether it is fine-tuned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.training.fit import FitConfig
 from presage.pipelines.stages.stage import read_params
 
 
 @dataclass(frozen=True, slots=True)
 class FineTuning:
-    """How networks that other rows have taught are taught further by hundreds of rows.
+    """Hyperparameters to fine-tune networks on hundreds of rows.
 
-    Thousands teach as they would from nothing, but for the pull and without jitter.
+    Thousands of rows use the hyperparameters of training from scratch, with ``pull`` and without
+    jitter.
 
     Attributes
     ----------
     steps : int
-        At least; one for each row where there are more rows.
+        Least number of steps; one per row if there are more rows.
+    learning_rate : float
     pull : float
-        Weight decay towards where they began, times rows: many rows outweigh it.
+        Weight decay towards the initial parameters, times the number of rows.
+    batch : int
+        Rows per step.
     """
 
     steps: int
@@ -30,30 +34,38 @@ class FineTuning:
 
 
 @dataclass(frozen=True, slots=True)
-class Thousands:
-    """From how many rows on a network is larger, and learns for longer."""
+class LargeTableSettings:
+    """Number of rows from which a network is larger and is trained for longer."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The section ``train`` of params.yaml, for one predictor."""
+    """Section ``train`` of params.yaml for one predictor.
 
-    hundreds: FitConfig
-    thousands: FitConfig
-    least_of_thousands: int
+    Attributes
+    ----------
+    small_tables, large_tables : FitConfig
+        Hyperparameters below and from ``large_table_rows`` rows.
+    large_table_rows : int
+    fine_tuning : FineTuning
+    """
+
+    small_tables: FitConfig
+    large_tables: FitConfig
+    large_table_rows: int
     fine_tuning: FineTuning
 
-    def of(self, rows: int, *, goes_on: bool) -> FitConfig:
-        """Those for so many rows, or to go on from networks that are there."""
-        many = rows >= self.least_of_thousands
-        config = self.thousands if many else self.hundreds
-        if not goes_on:
+    def select(self, rows: int, *, is_fine_tuning: bool) -> FitConfig:
+        """Return the hyperparameters for this number of rows."""
+        is_large = rows >= self.large_table_rows
+        config = self.large_tables if is_large else self.small_tables
+        if not is_fine_tuning:
             return config
         fine = self.fine_tuning
         config = replace(config, weight_decay=fine.pull / rows, jitter=0.0)
-        if many:
+        if is_large:
             return config
         return replace(
             config, learning_rate=fine.learning_rate, batch=fine.batch, steps=max(fine.steps, rows)
@@ -61,16 +73,16 @@ class Settings:
 
 
 def read_settings(predictor: str) -> Settings:
-    """Of the predictor that one stage of dvc.yaml trains.
+    """Read the settings of a predictor.
 
     Raises
     ------
     ConfigError
-        A section or a key is missing, unknown, or of no use.
+        A section or a key is missing, unknown or invalid.
     """
     return Settings(
         read_params(f"train.{predictor}", FitConfig),
         read_params(f"train.thousands.{predictor}", FitConfig),
-        read_params("train.thousands", Thousands, besides=QUANTITIES).rows,
+        read_params("train.thousands", LargeTableSettings, besides=QUANTITIES).rows,
         read_params("train.fine_tuning", FineTuning),
     )

@@ -1,7 +1,7 @@
-"""The gate's decision as the file, the registry and a person read it.
+"""Documents of the gate's decision: for the decision file, the registry and the terminal.
 
-The file holds no time, no run id and no microseconds: equal releases, tables and policy give equal
-bytes. The microseconds, and the slices on which nothing changed, are in MLflow's copy.
+The file has no time, no run id and no microseconds, so equal releases, tables and policies give
+equal bytes. The microseconds, and the slices without a change, are in MLflow's copy.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from presage.models.gate.release_gate import Decision, Row
 
 PROMOTED, NOT_PROMOTED = "promoted", "not promoted"
 WOULD_BE_PROMOTED = "would be promoted"  # an experiment
-MOST_SLICES = 40  # rows of slices that the file holds, and the tag that MLflow bounds
+MAX_SLICES = 40  # rows of slices in the file, and in the tag, whose size MLflow limits
 
 Document = dict[str, Any]
 
 
-def document(challenger: str, champion: str | None, decision: Decision, asked: str) -> Document:
-    """A decision as the file and the registry keep it; numbers by name are DVC's metrics.
+def make_document(
+    challenger: str, champion: str | None, decision: Decision, input_digest: str
+) -> Document:
+    """Return the document of a decision; named numbers are DVC's metrics.
 
     Parameters
     ----------
     challenger, champion : str
         Release ids.
-    asked : str
-        Digest of all that the decision rests on.
+    decision : Decision
+    input_digest : str
+        Digest of everything that the decision depends on; the key ``asked``.
     """
     rows = [row for row in decision.rows if not row.slice_name]
     notable = [row for row in decision.rows if row.slice_name and row.verdict != gate.WITHIN]
@@ -42,35 +45,35 @@ def document(challenger: str, champion: str | None, decision: Decision, asked: s
     return {
         "challenger": challenger,
         "champion": champion,
-        "asked": asked,
+        "asked": input_digest,
         "outcome": PROMOTED if decision.promote else NOT_PROMOTED,
         "reason": decision.reason,
         "figures": figures,
         "verdicts": {
             verdict.replace(" ", "_"): sum(row.verdict == verdict for row in decision.rows)
-            for verdict in (gate.BETTER, gate.WITHIN, gate.NOT_COMPARED, *gate.REFUSING)
+            for verdict in (gate.BETTER, gate.WITHIN, gate.NOT_COMPARED, *gate.REJECTING_VERDICTS)
         },
-        "rows": [_stable(asdict(row)) for row in (*rows, *notable[:MOST_SLICES])],
+        "rows": [_reproducible(asdict(row)) for row in (*rows, *notable[:MAX_SLICES])],
     }
 
 
-def table(decision: Decision) -> list[dict[str, Any]]:
-    """Every row, also of the slices on which nothing changed, with the microseconds."""
+def decision_rows(decision: Decision) -> list[dict[str, Any]]:
+    """Return all rows of a decision, with slices without a change and with microseconds."""
     return [asdict(row) for row in decision.rows]
 
 
-def of_experiment(decided: Document, name: str) -> Document:
-    """What the gate would do with a release that is no champion; an experiment's stays that."""
+def mark_experiment(decided: Document, name: str) -> Document:
+    """Return the document of an experiment, which the gate may accept but does not promote."""
     if decided["outcome"] != PROMOTED:
         return decided
     reason = f"{decided['reason']}; `dvc exp apply {name}`, then `dvc repro` promotes it"
     return decided | {"outcome": WOULD_BE_PROMOTED, "reason": reason}
 
 
-def verdict(decided: Document) -> dict[str, Any]:
-    """A decision in three values, which DVC shows as metrics: how many figures are how."""
+def summarize_verdict(decided: Document) -> dict[str, Any]:
+    """Return outcome and numbers of better and worse figures, which DVC shows as metrics."""
     found = decided["verdicts"]
-    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REFUSING)
+    refusing = sum(found.get(name.replace(" ", "_"), 0) for name in gate.REJECTING_VERDICTS)
     return {
         "outcome": decided["outcome"],
         "better": found.get(gate.BETTER, 0),
@@ -78,8 +81,8 @@ def verdict(decided: Document) -> dict[str, Any]:
     }
 
 
-def read_about(target: Path, release_id: str) -> Document | None:
-    """The decision file, if there is one and it is about this release, and of no experiment."""
+def read_decision(target: Path, release_id: str) -> Document | None:
+    """Return the decision file if it is about this release and not of an experiment."""
     try:
         found: Document = json.loads(target.read_text())
     except (OSError, ValueError):
@@ -89,9 +92,9 @@ def read_about(target: Path, release_id: str) -> Document | None:
 
 
 def print_table(decision: Decision) -> None:
-    """The table that was decided by, within 80 columns: DVC gives a stage no more.
+    """Print the table of figures, within the 80 columns that DVC gives a stage.
 
-    Of the slices only those that differ are shown.
+    Of the slices, only those with a change are shown.
     """
     from presage.system.text.terminal import Console, Table
 
@@ -99,7 +102,7 @@ def print_table(decision: Decision) -> None:
     for title in ("metric", "champion", "challenger", "change or limit", "verdict"):
         justify: Any = "left" if title in ("metric", "verdict") else "right"
         shown.add_column(title, justify=justify, no_wrap=True)
-    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REFUSING, "red")
+    styles = {gate.BETTER: "green"} | dict.fromkeys(gate.REJECTING_VERDICTS, "red")
     section = ""
     for row in decision.rows:
         if row.slice_name and row.verdict == gate.WITHIN:
@@ -110,17 +113,19 @@ def print_table(decision: Decision) -> None:
             shown.add_section()
             shown.add_row(name, style="bold")
         before = "-" if row.champion is None else f"{row.champion:.4g}"
-        cells = (row.metric, before, f"{row.challenger:.4g}", _held_to(row), row.verdict)
+        cells = (row.metric, before, f"{row.challenger:.4g}", _format_limits(row), row.verdict)
         shown.add_row(*cells, style=styles.get(row.verdict))
     console = Console()
     console.print(shown)
     slices = {(r.predictor, r.slice_name): r.verdict for r in decision.rows if r.slice_name}
     if slices:
-        console.print(f"{len(slices)} slices by family and device; those not shown are within")
+        console.print(
+            f"{len(slices)} slices by family and device; those not shown are within tolerance"
+        )
 
 
-def _held_to(row: Row) -> str:
-    """Interval of the change, where the champion's figure is the measure; else the limits."""
+def _format_limits(row: Row) -> str:
+    """Return the interval of the change if there is one, else the bounds."""
     if row.change_low is not None and row.change_high is not None:
         return f"{100 * row.change_low:+.0f} to {100 * row.change_high:+.0f} %"
     if row.at_least is not None and row.at_most is not None:
@@ -129,8 +134,8 @@ def _held_to(row: Row) -> str:
     return low if row.at_most is None else f"<= {row.at_most:.4g}"
 
 
-def _stable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what differs from run to run: microseconds, the last digits."""
+def _reproducible(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without what differs between runs: microseconds and last digits."""
     is_time = row["metric"] == "latency_us"
     return {
         name: (None if is_time else _rounded(value)) if isinstance(value, float) else value

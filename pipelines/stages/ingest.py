@@ -1,7 +1,7 @@
-"""DVC stage: logs of reported outcomes -> a campaign folder, and what could not be used.
+"""DVC stage: logs of reported outcomes -> a campaign folder, and quarantined rows.
 
-The folder is a function of the logs, of what campaigns call their jobs and devices, and of
-params.yaml: reading them again, or in another order, gives the same bytes.
+The folder is a function of the logs, the jobs and devices of campaigns, and params.yaml: reading
+them again, or in another order, gives the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from presage.features.device.device import Device, known_device
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
 from presage.pipelines.experiment import workspace
@@ -37,34 +37,36 @@ from presage.system.text.progress import training_progress
 
 LOGS, FOLDER = Path("data/outcomes"), Path("data/outcomes/tables")
 PROFILES, PRETRAINED = Path("data/profiles"), Path("data/pretrained")
-_WHO = ["log", "position", "idempotency_key", "reported_by"]
+_ROW_KEY = ["log", "position", "idempotency_key", "reported_by"]
 QUARANTINE = "quarantine.jsonl"
-OURS = (QUARANTINE, *(f"{name}.parquet" for name in TABLES))
+OUTPUT_NAMES = (QUARANTINE, *(f"{name}.parquet" for name in TABLES))
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """What became of the rows of the logs.
+class IngestResult:
+    """Numbers of ingested rows.
 
     Attributes
     ----------
     outcomes : int
-        Rows of the logs; ``duplicates`` of them repeat another, ``quarantined`` cannot be used.
+        Rows of the logs.
+    duplicates : int
+        Rows that repeat another one.
     failed : int
-        Accepted ones of jobs that did not come to their end.
-    untaught : int
-        Accepted ones of which nothing is learnt: they tell a runtime alone, or, of a job with
-        neighbours, no step time. Drift can be seen in them all the same.
+        Accepted rows of jobs that failed.
+    unused : int
+        Accepted rows that are not used in training, because they have only a runtime, or no step
+        time of a co-located job. They count in drift detection.
     rows : mapping of str to int
-        Of each table.
+        Rows of each written table.
     quarantined : mapping of str to int
-        By the rule that they break.
+        Unusable rows, by the rule that they violate.
     """
 
     outcomes: int
     duplicates: int
     failed: int
-    untaught: int
+    unused: int
     rows: dict[str, int]
     quarantined: dict[str, int]
 
@@ -77,62 +79,70 @@ def ingest(
     withdrawals: Sequence[Withdrawal] = (),
     profiles: Path = PROFILES,
     pretrained: Path | None = PRETRAINED,
-) -> Ingested:
-    """Let ``target`` hold the tables of all outcomes in the logs, and nothing else.
+) -> IngestResult:
+    """Write the tables of all outcomes in the logs to ``target``, replacing its content.
 
     Parameters
     ----------
     paths : sequence of Path
-        Logs that servers may be appending to, and folders of them (``*.db``; perhaps none).
+        Logs, to which servers may be appending, and folders of logs (``*.db``).
+    target : Path
+        Folder to write.
+    recency : Recency
+        Weights by age.
+    withdrawals : sequence of Withdrawal
+        Outcomes to exclude.
     profiles, pretrained : Path
-        Campaign folders and pretrained networks: their devices are known without a data sheet,
-        and a job that a campaign has measured keeps its name.
+        Campaign folders and pretrained networks, whose devices are known without a data sheet. A
+        job that a campaign has measured keeps its name.
 
     Raises
     ------
     OutcomeLogError
-        A log that is named is not there, or one cannot be read.
+        A log does not exist or cannot be read.
     TableError
-        ``target`` holds other files, or cannot be written; a campaign is damaged.
+        ``target`` has other files or cannot be written, or a campaign is corrupt.
     """
     logs = find_logs(paths)
-    devices, jobs = _known(profiles, pretrained) if logs else ({}, {})
-    with training_progress("outcomes"):  # how many there are, nobody knows before the end
+    devices, jobs = _read_known(profiles, pretrained) if logs else ({}, {})
+    with training_progress("outcomes"):  # without a total, which is unknown in advance
         reported = read_logs(logs, lambda kind: known_device(kind, devices), jobs)
-        refused = withdrawn(reported.rows, withdrawals)
-        broken = implausible(reported.rows, reported.jobs, reported.devices)
-        faults = [by_hand or fault for by_hand, fault in zip(refused, broken, strict=True)]
-        quarantined = sorted(reported.quarantined + _refused(reported, faults), key=_place)
-        can_be = np.array([fault is None for fault in faults], dtype=bool)
-        good = reported.rows[can_be].reset_index(drop=True)
+        excluded = withdrawn(reported.rows, withdrawals)
+        invalid = implausible(reported.rows, reported.jobs, reported.devices)
+        faults = [first or second for first, second in zip(excluded, invalid, strict=True)]
+        quarantined = sorted(
+            reported.quarantined + _quarantine(reported, faults), key=_log_position
+        )
+        is_valid = np.array([fault is None for fault in faults], dtype=bool)
+        good = reported.rows[is_valid].reset_index(drop=True)
         data = outcome_tables(good, reported.jobs, reported.devices, recency)
-        replace_folder(target, OURS, partial(_write, data, quarantined))
+        replace_folder(target, OUTPUT_NAMES, partial(_write, data, quarantined))
     failure = data["outcomes"].column("failure").to_pandas()
-    return Ingested(
+    return IngestResult(
         outcomes=len(reported.rows) + len(reported.quarantined) + reported.duplicates,
         duplicates=reported.duplicates,
         failed=int((failure != "").sum()),
-        untaught=_untaught(data["outcomes"]),
+        unused=_count_unused(data["outcomes"]),
         rows={name: table.num_rows for name, table in data.items()},
         quarantined=dict(sorted(Counter(row.rule for row in quarantined).items())),
     )
 
 
-def _refused(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarantined]:
+def _quarantine(reported: Reported, faults: Sequence[Fault | None]) -> list[Quarantined]:
     out = []
     for position, fault in enumerate(faults):
         if fault is not None:
-            log, at, key, by = reported.rows.iloc[position][_WHO]
+            log, at, key, by = reported.rows.iloc[position][_ROW_KEY]
             out.append(Quarantined(log, int(at), key, by, *fault))
     return out
 
 
-def _place(row: Quarantined) -> tuple[str, int]:
+def _log_position(row: Quarantined) -> tuple[str, int]:
     return row.log, row.position
 
 
 def find_logs(paths: Sequence[Path]) -> list[Path]:
-    """Logs that are named, and those in folders; the default folder may not exist."""
+    """Return the given logs, and the logs in folders; the default folder may not exist."""
     out: list[Path] = []
     for path in paths:
         if path.is_dir() or path in {LOGS, data_folder() / "outcomes"}:
@@ -142,10 +152,10 @@ def find_logs(paths: Sequence[Path]) -> list[Path]:
     return out
 
 
-def _known(
+def _read_known(
     profiles: Path, pretrained: Path | None
 ) -> tuple[dict[str, Device], dict[str, JobFeatures]]:
-    """Devices by kind and jobs by digest, of all campaigns and of what networks go on from."""
+    """Return devices by kind and jobs by digest, of all campaigns and the pretrained networks."""
     start = read_pretrained(pretrained)
     devices = {} if start is None else start.calibrated
     jobs: dict[str, JobFeatures] = {}
@@ -160,11 +170,11 @@ def _known(
     return devices, jobs
 
 
-def _untaught(outcomes: pa.Table) -> int:
+def _count_unused(outcomes: pa.Table) -> int:
     rows = outcomes.to_pandas()
-    alone = rows["members"] == 1
-    told = rows[STEP].notna() | (alone & rows[learnt_columns()].notna().any(axis=1))
-    return int((~told & (rows["failure"] == "")).sum())
+    is_solo = rows["members"] == 1
+    is_used = rows[STEP].notna() | (is_solo & rows[learnt_columns()].notna().any(axis=1))
+    return int((~is_used & (rows["failure"] == "")).sum())
 
 
 def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], folder: Path) -> None:
@@ -175,15 +185,15 @@ def _write(data: Mapping[str, pa.Table], quarantined: Sequence[Quarantined], fol
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: reported outcomes -> a campaign")
     parser.add_argument("logs", type=Path, nargs="*", default=[LOGS], help="*.db, or their folder")
     parser.add_argument("--to", type=Path, default=FOLDER, help="folder to write")
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
-    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")
     args = parser.parse_args(argv)
     recency, withdrawals, here = read_recency(), read_withdrawals(), Path.cwd()
-    with contextlib.chdir(workspace()):  # where the logs are, under the names that rows keep
+    with contextlib.chdir(workspace()):  # the logs are there, by the names in the rows
         done = ingest(
             args.logs,
             here / args.to,
@@ -193,7 +203,7 @@ def main(argv: list[str] | None = None) -> None:
             pretrained=args.pretrained and here / args.pretrained,
         )
     print(  # noqa: T201
-        f"{done.outcomes} outcomes: {done.rows['executions']} jobs alone and "
+        f"{done.outcomes} outcomes: {done.rows['executions']} solo jobs and "
         f"{done.rows['colocations']} members of co-locations in {args.to}, "
         f"{sum(done.quarantined.values())} quarantined"
     )

@@ -1,6 +1,6 @@
-"""Where a release is registered from: commit, what was not committed, DVC's lock, parameters.
+"""Provenance of a registration: commit, uncommitted files, DVC's lock and parameters.
 
-What is not there is left out: a checkout without git or DVC registers all the same.
+Missing facts are omitted, so a checkout without git or DVC can register a release too.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from presage.models.registry.mlflow_run import DVC_LOCK, Origin
-from presage.models.registry.promotion_journal import whoami
+from presage.models.registry.promotion_journal import current_user
 from presage.pipelines.stages.stage import PARAMS
 
-MOST_CHANGED = 50  # files that are named
-_WHERE = "registry"  # an address may hold a password, and makes no release
-_PATIENCE_S = 20
+MAX_CHANGED_FILES = 50  # in the record
+_REGISTRY_KEY = (
+    "registry"  # omitted: the URI may contain a password, and has no effect on the release
+)
+_GIT_TIMEOUT_S = 20
 
 
-def origin_of(release: Path, plots: Path | None = None) -> Origin:
-    """What this checkout, the working folder, knows of the release folder."""
-    tracked = _git("ls-files", "--", str(PARAMS))  # else the repository is another one's
+def read_origin(release: Path, plots: Path | None = None) -> Origin:
+    """Return the provenance of a release folder in this checkout, the working folder."""
+    tracked = _git("ls-files", "--", str(PARAMS))  # else the repository is not this project's
     commit = _git("rev-parse", "HEAD").strip() if tracked else ""
     changed = _git("status", "--porcelain", "--", ".", f":!{DVC_LOCK}") if commit else ""
     lock = Path(DVC_LOCK).read_text() if Path(DVC_LOCK).is_file() else ""
     return Origin(
-        by=whoami(),
+        by=current_user(),
         git_commit=commit,
-        git_changed=tuple(line[3:] for line in changed.splitlines()[:MOST_CHANGED]),
+        git_changed=tuple(line[3:] for line in changed.splitlines()[:MAX_CHANGED_FILES]),
         dvc_lock=lock if dvc_digest(release) in lock else "",
         params=_params(),
         plots=plots,
@@ -37,7 +39,7 @@ def origin_of(release: Path, plots: Path | None = None) -> Origin:
 
 
 def dvc_digest(folder: Path) -> str:
-    """What ``dvc.lock`` calls a folder's content: the MD5 of its files' names and MD5s."""
+    """Return the digest of a folder in ``dvc.lock``: the MD5 of its files' names and MD5s."""
     files = [
         {"md5": _md5(path.read_bytes()), "relpath": path.relative_to(folder).as_posix()}
         for path in folder.rglob("*")
@@ -55,14 +57,14 @@ def _params() -> dict[str, Any]:
     import yaml
 
     content = yaml.safe_load(PARAMS.read_text()) if PARAMS.is_file() else {}
-    return {section: values for section, values in content.items() if section != _WHERE}
+    return {section: values for section, values in content.items() if section != _REGISTRY_KEY}
 
 
 def _git(*arguments: str) -> str:
-    """What git prints; nothing where there is no git or no repository."""
+    """Return the output of git; "" without git or a repository."""
     try:
         done = subprocess.run(
-            ["git", *arguments], check=False, capture_output=True, text=True, timeout=_PATIENCE_S
+            ["git", *arguments], check=False, capture_output=True, text=True, timeout=_GIT_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -1,6 +1,6 @@
-"""DVC stage: this machine -> measured tables of jobs alone and co-located.
+"""DVC stage that measures jobs on this machine, solo and co-located.
 
-``python -m presage.pipelines.stages.profile OUT_DIR``; the same as the command ``presage profile``.
+``python -m presage.pipelines.stages.profile OUT_DIR`` is the same as ``presage profile``.
 """
 
 from __future__ import annotations
@@ -21,50 +21,59 @@ if TYPE_CHECKING:
     from presage.pipelines.profiling.campaign.campaign_progress import Progress, Report
     from presage.pipelines.profiling.running.runner import OpenRunner
 
-BUDGET_S = 150.0  # unless params.yaml, a campaign file or a flag says otherwise
+BUDGET_S = 150.0  # default; params.yaml, a campaign file or a flag overrides it
 
 
 def run_profile(
     folder: Path, settings: Mapping[str, Any], *, ray_address: str | None = None
 ) -> Progress:
-    """Measure this machine, or a Ray cluster, into the tables of ``folder``; progress on stderr.
+    """Measure jobs on this machine, or on a Ray cluster, into the tables of ``folder``.
 
-    ``settings`` are those of ``CampaignSettings`` in ``profiling/campaign_settings.py``. Ctrl-C
-    leaves every table whole and no process behind; a later call goes on from there.
+    Progress is written to stderr. Ctrl-C leaves complete tables and no process; a later call
+    continues from there.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the tables.
+    settings : mapping
+        Fields of ``CampaignSettings`` (``profiling/campaign/campaign_settings.py``).
+    ray_address : str, optional
+        Address of a Ray cluster.
 
     Raises
     ------
     ProfilingError
-        What was asked for cannot be measured here.
+        The settings cannot be measured here.
     """
     from presage.pipelines.profiling.campaign.campaign import run_campaign
     from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
     from presage.pipelines.profiling.running.runner import local_runner
 
     defaults: dict[str, Any] = {"campaign": "local", "budget_s": BUDGET_S}
-    wanted = CampaignSettings(**(defaults | dict(settings)))
+    campaign_settings = CampaignSettings(**(defaults | dict(settings)))
     open_runner: OpenRunner = local_runner
     if ray_address is not None:
         from presage.pipelines.profiling.running.ray_runner import ray_runner
 
         open_runner = ray_runner(ray_address)
     with _reporter() as report:
-        return run_campaign(folder, wanted, report, open_runner=open_runner)
+        return run_campaign(folder, campaign_settings, report, open_runner=open_runner)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     args = _parser().parse_args(argv)
-    given = {key: value for key, value in vars(args).items() if value is not None}
-    folder, params = given.pop("folder"), given.pop("params")
-    campaign_file, ray_address = given.pop("campaign_file", None), given.pop("ray", None)
-    if given.pop("retrace"):
+    options = {key: value for key, value in vars(args).items() if value is not None}
+    folder, params = options.pop("folder"), options.pop("params")
+    campaign_file, ray_address = options.pop("campaign_file", None), options.pop("ray", None)
+    if options.pop("retrace"):
         from presage.pipelines.profiling.retrace import retrace
 
         sys.stderr.write(f"traced {retrace(folder)} jobs again: {folder}\n")
         return
     settings = _read_file(campaign_file) if campaign_file else _read_params(params)
-    end = run_profile(folder, settings | given, ray_address=ray_address)
+    end = run_profile(folder, settings | options, ray_address=ray_address)
     sys.stderr.write(
         f"measured {end.solo} jobs solo and {end.colocated} co-locations "
         f"({end.failed} failed) in {end.elapsed_s:.0f} s: {folder}\n"
@@ -82,9 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--retrace",
         action="store_true",
-        help="measure nothing; rewrite the graphs of the jobs that are there",
+        help="measure nothing; rewrite the graphs of the measured jobs",
     )
-    over = parser.add_argument_group("instead of the file's")
+    over = parser.add_argument_group("overrides of the file")
     over.add_argument("--campaign", help="name recorded in every row")
     over.add_argument("--budget-s", type=float)
     over.add_argument("--jobs", type=int)
@@ -104,7 +113,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _read_params(path: Path) -> dict[str, Any]:
-    """Section ``profile``; empty without the file, since every key can be a flag."""
+    """Return the section ``profile``; empty without the file, since every key has a flag."""
     if not path.exists():
         return {}
     from presage.pipelines.profiling.campaign.campaign_file import parse_settings
@@ -114,7 +123,7 @@ def _read_params(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reporter() -> Iterator[Report]:
-    """A bar on a terminal, log lines elsewhere."""
+    """Yield a progress callback: a bar on a terminal, log lines elsewhere."""
     if not sys.stderr.isatty():
         logging.basicConfig(format="%(asctime)s %(message)s")
         logging.getLogger("presage").setLevel(logging.INFO)
@@ -130,7 +139,7 @@ def _reporter() -> Iterator[Report]:
         BarColumn(),
         TextColumn("{task.fields[counts]}  {task.fields[left]}  {task.description}", markup=False),
     )
-    # No refresh thread: it would be a load beside the jobs.
+    # Without a refresh thread, which would disturb the measured jobs.
     with Bar(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
         task = bar.add_task("", total=1.0, phase="", counts="", left="")
 

@@ -17,11 +17,19 @@ from torch import nn
 from presage.errors import TrainingError
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import ByLevel
-from presage.models.networks.predictors import AsMeasured, ScalarPredictor, of_device_class
+from presage.models.networks.predictors import (
+    MeasuredDeviceRouter,
+    ScalarPredictor,
+    route_by_device_class,
+)
 from presage.models.onnx_export.export import export
-from presage.models.training.fine_tuning import Learnt, read_scalar, write_learnt
+from presage.models.training.fine_tuning import (
+    TrainedNetworks,
+    read_scalar_networks,
+    write_networks,
+)
 from presage.models.training.fit import ScalarStack
 from presage.models.training.splits import folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
@@ -29,72 +37,72 @@ from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
 from presage.pipelines.stages.fit_solo import (
+    FORECAST_KEY,
     IDENTITY_COLUMNS,
     QUANTILES,
-    WHO,
-    identities,
-    learn,
+    device_identities,
+    fit_device_class,
 )
 from presage.pipelines.stages.stage import read_table, replace_folder, run_stage
 from presage.system.files.atomic_file import write_atomically
 
-OURS = (
+OUTPUT_NAMES = (
     "model.onnx", "strangers.json", "forecasts.parquet", *(f"{name}.npz" for name in DEVICE_CLASSES)
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a predictor's stage leaves.
+class TrainedPredictor:
+    """Output of a predictor's stage.
 
     Attributes
     ----------
     forecasts : DataFrame
-        Out-of-fold, of every row, by both splits and feature sets.
+        Out-of-fold forecasts of every row, by both splits and feature sets.
     onnx : bytes
-        The predictor to ship.
-    learnt : mapping of str to Learnt
-        By class of devices, what was learnt here.
-    stranger_margins : mapping of str to mapping of float to float
-        By class of devices and level, what an interval's ends are moved further where a job is
-        out of domain: in logarithms of a scale, in log-odds of a fraction.
+        Predictor to release.
+    learnt : mapping of str to TrainedNetworks
+        Networks trained here, by device class.
+    out_of_domain_margins : mapping of str to mapping of float to float
+        Further widening of intervals of out-of-domain jobs, by device class and level: in
+        logarithms of a scale, or log-odds of a fraction.
     """
 
     forecasts: pd.DataFrame
     onnx: bytes
-    learnt: Mapping[str, Learnt[Any]]
-    stranger_margins: Mapping[str, ByLevel]
+    learnt: Mapping[str, TrainedNetworks[Any]]
+    out_of_domain_margins: Mapping[str, ByLevel]
 
     def write(self, target: Path) -> None:
-        """Write what later stages read, as one folder: what it says hangs together."""
-        replace_folder(target, OURS, self._write)
+        """Write the files that later stages read, as one folder, so they are consistent."""
+        replace_folder(target, OUTPUT_NAMES, self._write)
 
     def _write(self, folder: Path) -> None:
         margins = {
-            name: {f"{level:g}": margin for level, margin in of_class.items()}
-            for name, of_class in self.stranger_margins.items()
+            name: {f"{level:g}": margin for level, margin in by_level.items()}
+            for name, by_level in self.out_of_domain_margins.items()
         }
         text = json.dumps(margins, indent=2) + "\n"
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
         write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
         write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
         for name, learnt in self.learnt.items():
-            write_atomically(folder / f"{name}.npz", partial(write_learnt, learnt))
+            write_atomically(folder / f"{name}.npz", partial(write_networks, learnt))
 
 
-def settle_torch() -> None:
-    """One thread, and equal seeds give equal bytes."""
+def make_torch_deterministic() -> None:
+    """Use one thread and deterministic algorithms, so equal seeds give equal bytes."""
     torch.set_num_threads(1)
-    torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, but at once
+    torch.set_deterministic_debug_mode("error")  # faster than use_deterministic_algorithms
 
 
-def stranger_margins(*known: Mapping[str, Learnt[Any]]) -> dict[str, ByLevel]:
-    """Of every class of devices: the widest of those that are known of it."""
+def max_out_of_domain_margins(*known: Mapping[str, TrainedNetworks[Any]]) -> dict[str, ByLevel]:
+    """Return the largest known out-of-domain margins of every device class."""
     out = {}
     for name in DEVICE_CLASSES:
-        of_class = [learnt[name].margins.strangers for learnt in known if name in learnt]
+        margins = [networks[name].margins.out_of_domain for networks in known if name in networks]
         out[name] = {
-            level: max(margins[level] for margins in of_class or [cv.ASSUMED_MARGINS])
+            level: max(by_level[level] for by_level in margins or [cv.ASSUMED_MARGINS])
             for level in cv.ASSUMED_MARGINS
         }
     return out
@@ -104,65 +112,90 @@ def train(
     solo: pd.DataFrame,
     quantity: Quantity,
     settings: Settings,
-    starts: Mapping[str, Learnt[ScalarStack]],
-) -> Trained:
-    """Fit, judge and export a predictor: networks for each class of devices.
+    starts: Mapping[str, TrainedNetworks[ScalarStack]],
+) -> TrainedPredictor:
+    """Train, cross-validate and export a predictor, with networks for each device class.
 
-    A class that nobody measured, and a card that nobody did, keep the networks that it ``starts``
-    with. None has seen the held-out fold: what the gate measures is what is served.
+    Unmeasured device classes and devices keep the networks of ``starts``. The held-out fold is not
+    in training, so the gate evaluates the networks that are served.
+
+    Parameters
+    ----------
+    solo : DataFrame
+        Rows of solo.parquet.
+    quantity : Quantity
+    settings : Settings
+    starts : mapping of str to TrainedNetworks
+        Networks to fine-tune, by device class.
 
     Raises
     ------
     TrainingError
-        Too few rows of any class measure the quantity, and there are no networks to start with.
+        Too few rows of every class have a measurement, and ``starts`` is empty.
     """
-    settle_torch()
+    make_torch_deterministic()
     learnt, tables = {}, []
     predictors: dict[str, nn.Module] = {
-        name: ScalarPredictor(one.stack, quantity, one.margins) for name, one in starts.items()
+        name: ScalarPredictor(start.stack, quantity, start.margins)
+        for name, start in starts.items()
     }
     for name in DEVICE_CLASSES:
         rows, start = solo[solo["device_class"] == name], starts.get(name)
-        if not teaches(rows, quantity, start):
+        if not can_train(rows, quantity, start):
             continue
-        learnt[name], table = learn(rows, quantity, settings, start)
+        learnt[name], table = fit_device_class(rows, quantity, settings, start)
         tables.append(table)
-        here: nn.Module = ScalarPredictor(learnt[name].stack, quantity, learnt[name].margins)
+        trained: nn.Module = ScalarPredictor(learnt[name].stack, quantity, learnt[name].margins)
         if name in starts:
-            known = identities(rows[rows[quantity.column].notna()])
-            here = AsMeasured(here, predictors[name], known, IDENTITY_COLUMNS, raw=True)
-        predictors[name] = here
+            known = device_identities(rows[rows[quantity.column].notna()])
+            trained = MeasuredDeviceRouter(
+                trained, predictors[name], known, IDENTITY_COLUMNS, raw=True
+            )
+        predictors[name] = trained
     if not predictors:
-        measured = int(solo[quantity.column].notna().sum())
-        raise TrainingError(
-            f"{measured} of {len(solo)} rows hold {quantity.column}, "
-            "too few to learn from: whichever job or family is left out, "
-            f"{cv.MIN_CALIBRATION_ROWS} must remain; "
-            "measure more jobs (`presage profile --budget ...`)"
-        )
-    predictor = of_device_class(predictors, scale=quantity.is_scale, column=COMPUTE_CAPABILITY)
-    tables.append(_guesses(solo[~solo["device_class"].isin(learnt)], quantity, predictor))
+        raise _too_few_rows(solo, quantity)
+    predictor = route_by_device_class(
+        predictors, scale=quantity.is_scale, column=COMPUTE_CAPABILITY
+    )
+    tables.append(
+        _forecast_unmeasured(solo[~solo["device_class"].isin(learnt)], quantity, predictor)
+    )
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     onnx = export(predictor, {"features": (example, ("rows",))})
-    forecasts = _in_order(solo, pd.concat(tables))
-    return Trained(forecasts, onnx, learnt, stranger_margins(starts, learnt))
+    forecasts = _sort_forecasts(solo, pd.concat(tables))
+    return TrainedPredictor(forecasts, onnx, learnt, max_out_of_domain_margins(starts, learnt))
 
 
-def teaches(rows: pd.DataFrame, quantity: Quantity, start: Learnt[ScalarStack] | None) -> bool:
-    """Whether these rows of a class of devices are enough: to go on, one that was measured is."""
+def _too_few_rows(solo: pd.DataFrame, quantity: Quantity) -> TrainingError:
+    measured = int(solo[quantity.column].notna().sum())
+    return TrainingError(
+        f"{measured} of {len(solo)} rows have {quantity.column}, too few for training: "
+        f"without any one job or family, {cv.MIN_CALIBRATION_ROWS} must remain; "
+        "measure more jobs (`presage profile --budget ...`)"
+    )
+
+
+def can_train(
+    rows: pd.DataFrame, quantity: Quantity, start: TrainedNetworks[ScalarStack] | None
+) -> bool:
+    """Return whether the rows of a device class suffice; to fine-tune, one measurement does."""
     measured = rows[quantity.column].notna().to_numpy(bool)
     if start is not None:
         return bool(measured.any())
     return len(rows) > 0 and cv.leaves_enough(folds_by_split(rows), measured)
 
 
-def _guesses(solo: pd.DataFrame, quantity: Quantity, predictor: torch.nn.Module) -> pd.DataFrame:
-    """Return forecasts of rows on a class of devices without measurements of the quantity."""
+def _forecast_unmeasured(
+    solo: pd.DataFrame, quantity: Quantity, predictor: torch.nn.Module
+) -> pd.DataFrame:
+    """Return forecasts of rows on a device class without measurements of the quantity."""
     with torch.no_grad():
         quantiles = predictor(torch.tensor(feature_matrix(solo, "full")).float()).double().numpy()
     parts = []
     for split, folds in folds_by_split(solo).items():
-        part = solo[WHO].assign(split=split, features="full", fold=folds, measured=float("nan"))
+        part = solo[FORECAST_KEY].assign(
+            split=split, features="full", fold=folds, measured=float("nan")
+        )
         part[QUANTILES] = quantiles
         part["in_domain"] = False
         part["reason"] = f"{quantity.name} was never measured on such a device"
@@ -170,8 +203,8 @@ def _guesses(solo: pd.DataFrame, quantity: Quantity, predictor: torch.nn.Module)
     return pd.concat(parts)
 
 
-def _in_order(solo: pd.DataFrame, forecasts: pd.DataFrame) -> pd.DataFrame:
-    """Split by split and set by set, each in the order of ``solo``'s rows."""
+def _sort_forecasts(solo: pd.DataFrame, forecasts: pd.DataFrame) -> pd.DataFrame:
+    """Sort forecasts by feature set and split, then in the order of the rows of ``solo``."""
     position = pd.Series(range(len(solo)), index=solo.index)
     rows = forecasts.assign(row=position[forecasts.index].to_numpy())
     rows = rows.sort_values(["features", "split", "row"], ascending=[False, False, True])
@@ -179,18 +212,18 @@ def _in_order(solo: pd.DataFrame, forecasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: features -> one solo predictor")
     parser.add_argument("predictor", choices=sorted(solo_quantities()))
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
-    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")
     args = parser.parse_args(argv)
     settings = read_settings(args.predictor)
     solo = read_table(args.features / "solo.parquet")
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(args.predictor)
-    starts = {name: read_scalar(path) for name, path in files.items()}
+    starts = {name: read_scalar_networks(path) for name, path in files.items()}
     train(solo, QUANTITIES[args.predictor], settings, starts).write(args.target)
 
 

@@ -21,91 +21,97 @@ from presage.features.colocation_member import (
     member_matrix,
 )
 from presage.features.device.device_class import DEVICE_CLASSES
-from presage.features.quantities.registry import INTERFERENCE, QUANTITIES
-from presage.models.networks.predictors import AsMeasured, InterferencePredictor, of_device_class
+from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
+from presage.models.calibration.margins import ByLevel
+from presage.models.networks.predictors import (
+    InterferencePredictor,
+    MeasuredDeviceRouter,
+    route_by_device_class,
+)
 from presage.models.networks.stacked import take_members
 from presage.models.onnx_export.export import export
 from presage.models.release.manifest import job_digest
-from presage.models.training import solo_rows as alone
-from presage.models.training.fine_tuning import Learnt, read_interference
+from presage.models.training.fine_tuning import TrainedNetworks, read_interference_networks
 from presage.models.training.fit import FitConfig
 from presage.models.training.fit_interference import (
     InterferenceStack,
     fit_interference,
-    log_slowdowns,
+    predict_log_slowdowns,
 )
+from presage.models.training.solo_rows import SOLO_KEY, find_solo_rows
 from presage.models.training.splits import HELD_OUT_FOLD, Folds, folds_by_split
 from presage.pipelines.evaluation import cross_validation as cv
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
 from presage.pipelines.stages.fit_settings import Settings, read_settings
-from presage.pipelines.stages.fit_solo import QUANTILES, WHO
+from presage.pipelines.stages.fit_solo import FORECAST_KEY, QUANTILES
 from presage.pipelines.stages.stage import read_table, run_stage
-from presage.pipelines.stages.train import Trained, settle_torch, stranger_margins
+from presage.pipelines.stages.train import (
+    TrainedPredictor,
+    make_torch_deterministic,
+    max_out_of_domain_margins,
+)
 from presage.system.arrays import Array, Mask
 from presage.system.text.progress import training_progress
 
 COMPUTE_CAPABILITY = MEMBER_COLUMNS.index("compute capability")
-REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is a stranger
+REASONS = [f"reason.{split}" for split in cv.SPLITS]  # why a member is out of domain
 
 
 @dataclass(frozen=True)
 class Colocations:
-    """Co-locations as padded arrays: C of them, of at most K members, G columns each.
-
-    ``rows`` holds, at [colocation, member], the row of the victim table, -1 where there is none.
-    """
+    """Co-locations as padded arrays: C of them, at most K members, G columns each."""
 
     victims: pd.DataFrame
     members: Array  # (C, K, G)
-    mask: Array  # (C, K)
-    known: Array  # (C, K), 1 where there is a member and its slowdown was measured
-    weight: Array  # (C, K), what a member counts in learning
-    log_slowdown: Array  # (C, K), 0 where it was not
-    rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K)
+    mask: Array  # (C, K), 1 for members, 0 for padding
+    known: Array  # (C, K), 1 for members with a measured slowdown
+    weight: Array  # (C, K), training weight
+    log_slowdown: Array  # (C, K), 0 if it was not measured
+    rows: np.ndarray[Any, np.dtype[np.int64]]  # (C, K), position in victims, -1 for padding
 
     @property
     def identity(self) -> Array:
-        """What networks see of the device of each known victim, (victims, MEMBER_IDENTITY)."""
-        found: Array = self.members[self.known > 0][:, MEMBER_IDENTITY]
-        return found
+        """Transformed device identity of each known victim, (victims, MEMBER_IDENTITY)."""
+        identity: Array = self.members[self.known > 0][:, MEMBER_IDENTITY]
+        return identity
 
 
 def member_features(
     solo: pd.DataFrame, forecasts: Mapping[str, pd.DataFrame], split: str
 ) -> pd.DataFrame:
-    """Each row of ``solo`` as a member, by out-of-fold solo medians, and who it is.
+    """Return each row of ``solo`` as a member: keys, and features with out-of-fold solo medians.
 
-    Out of fold, because at serving time a member's solo profile is a forecast too; of the split
-    that is to be judged, or an unseen family's profile would come from networks that know it.
+    Medians are out-of-fold, because in serving they are forecasts too, and of the given ``split``,
+    because otherwise the medians of an unseen family would come from networks trained on it.
     """
     medians = {}
     for predictor in SOLO_PROFILE:
         table = forecasts[predictor]
         out_of_fold = table[(table["split"] == split) & (table["features"] == "full")]
         measured = solo[QUANTITIES[predictor].column].notna().groupby(solo["device_class"])
-        # Of a class of devices that it was never measured on, serving knows nothing either.
+        # Serving has no forecast on a device class without measurements either.
         known = measured.transform("any").to_numpy(bool)
         medians[predictor] = np.where(known, out_of_fold["q0.5"].to_numpy(), np.nan)
     values = member_matrix(feature_matrix(solo, "full"), medians)
     members = pd.DataFrame(values, columns=MEMBER_COLUMNS, index=solo.index)
-    return members.join(solo[[*alone.WHO, "share", *REASONS]])
+    return members.join(solo[[*SOLO_KEY, "share", *REASONS]])
 
 
-def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
-    """Pad co-locations to the largest.
+def pad_colocations(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
+    """Pad co-locations to the size of the largest.
 
     Raises
     ------
     TrainingError
-        A member was never measured alone.
+        A member has no solo measurement.
     """
     victims = interference.sort_values(["colocation", "member"]).reset_index(drop=True)
-    positions = alone.positions_alone(members, victims)
+    positions = find_solo_rows(members, victims)
     if (positions < 0).any():
         first = victims.iloc[int(np.argmax(positions < 0))]
         raise TrainingError(
-            f"co-location member {tuple(first[alone.WHO])} was never measured alone; "
+            f"co-location member {tuple(first[SOLO_KEY])} has no solo measurement; "
             "run `presage profile` on that campaign again"
         )
     victims[REASONS] = members[REASONS].to_numpy()[positions]
@@ -113,8 +119,8 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
     groups = victims.groupby("colocation", sort=True).indices
     size = max(map(len, groups.values()))
     rows = np.full((len(groups), size), -1, dtype=np.int64)
-    for c, of_group in enumerate(groups.values()):
-        rows[c, : len(of_group)] = of_group
+    for c, group in enumerate(groups.values()):
+        rows[c, : len(group)] = group
     mask = (rows >= 0).astype(np.float64)
     log_slowdown = np.log(victims["slowdown"].to_numpy(np.float64))
     padded = features[np.maximum(rows, 0)] * mask[:, :, None]
@@ -125,85 +131,127 @@ def assemble(interference: pd.DataFrame, members: pd.DataFrame) -> Colocations:
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
-    """Fold of each victim of shape (C, K), by its job, its family, its device; -1 for padding."""
+    """Return the fold of each victim, (C, K), by job, family and device; -1 for padding."""
     victims = colocations.victims
     kinds = victims["device_kind"].to_numpy(object)
-    by_row = cv.with_devices(folds_by_split(victims), kinds, told(victims))
-    real = colocations.mask > 0
+    by_row = cv.with_devices(folds_by_split(victims), kinds, is_measured(victims))
+    is_member = colocations.mask > 0
     return {
-        split: np.where(real, folds[np.maximum(colocations.rows, 0)], -1)
+        split: np.where(is_member, folds[np.maximum(colocations.rows, 0)], -1)
         for split, folds in by_row.items()
     }
 
 
 def colocation_weights(members: cv.Members, folds: dict[str, Folds], weight: Array) -> Array:
-    """Row weights (stack, C, K) of ``weight`` (C, K), 0 where nothing is known.
+    """Return the training weights (stack, C, K), from weights (C, K) that are 0 if unmeasured.
 
-    A co-location is hidden when any member is of the fold.
+    A co-location is hidden from a fold that has any of its members.
     """
-    seen = [
+    weights = [
         (folds[split] != fold).all(axis=1, keepdims=True) * weight
         for split, fold in zip(members.split, members.fold, strict=True)
     ]
-    return np.array(seen)
+    return np.array(weights)
 
 
-def learn(
+def fit_device_class(
     data: Mapping[str, Colocations],
     config: FitConfig,
-    start: Learnt[InterferenceStack] | None,
-) -> tuple[Learnt[InterferenceStack], pd.DataFrame]:
-    """Networks of one class of devices, and out-of-fold forecasts of every victim, by both splits.
+    start: TrainedNetworks[InterferenceStack] | None,
+) -> tuple[TrainedNetworks[InterferenceStack], pd.DataFrame]:
+    """Train networks of one device class; also return out-of-fold forecasts of every victim.
 
-    ``data`` are the co-locations by split; but for their members' solo medians they are equal.
+    Parameters
+    ----------
+    data : mapping of str to Colocations
+        Co-locations by split, which differ only in the solo medians of their members.
+    config : FitConfig
+    start : TrainedNetworks, optional
+        Networks to fine-tune.
     """
-    of_job, real = data["job"], data["job"].known > 0
-    folds = victim_folds(of_job)
+    colocations = data["job"]
+    is_victim = colocations.known > 0
+    folds = victim_folds(colocations)
     plan = cv.plan_members(config.ensemble, folds)
-    weights = colocation_weights(plan, folds, of_job.known * of_job.weight)
-    # Nobody forecasts members alone with their device left out: family by family is near enough.
+    weights = colocation_weights(plan, folds, colocations.known * colocations.weight)
+    # There are no solo medians without the device's fold; those of the family split are similar.
     inputs = np.stack([data.get(split, data["family"]).members for split in plan.split])
     before, known = (None, None) if start is None else (start.stack, start.margins)
-    few = None if known is None else known.of_strangers
     with training_progress(INTERFERENCE.name) as progress:
         stack = fit_interference(
-            inputs, of_job.mask, of_job.log_slowdown, weights, config,
+            inputs, colocations.mask, colocations.log_slowdown, weights, config,
             start=before, progress=progress,
         )  # fmt: skip
-    per_victim = log_slowdowns(stack, inputs, of_job.mask)[:, real]  # (stack, victims, levels)
-    y, order = of_job.log_slowdown[real], of_job.rows[real]
-    reasons = of_job.victims.loc[order, REASONS]
-    everybody = pd.Series("on a device never seen", index=order)
-    of_victim = {split: of_row[real] for split, of_row in folds.items()}
-    raw = {
+    per_victim = predict_log_slowdowns(stack, inputs, colocations.mask)[:, is_victim]
+    victim_fold = {split: fold[is_victim] for split, fold in folds.items()}
+    raw = _by_domain(colocations, per_victim, plan, victim_fold)
+    forecasts = _forecasts(
+        colocations, raw, victim_fold, None if known is None else known.total_out_of_domain
+    )
+    order = colocations.rows[is_victim]
+    margins = cv.release_margins(
+        colocations.log_slowdown[is_victim],
+        raw["job"],
+        victim_fold["job"],
+        colocations.victims.loc[order, "device_kind"].to_numpy(object),
+        colocations.identity,
+        [raw[split] for split in folds if split != "job"],
+        known,
+    )
+    released = plan.ensemble("job", HELD_OUT_FOLD)
+    training_rows = colocations.rows[weights[released].any(axis=0)]
+    jobs = frozenset(map(job_digest, colocations.victims.loc[training_rows, "job_id"]))
+    if start is not None:
+        jobs |= start.jobs
+    take_members(stack, torch.from_numpy(released))
+    return TrainedNetworks(stack, margins, jobs), forecasts
+
+
+def _by_domain(
+    colocations: Colocations, per_victim: Array, plan: cv.Members, folds: Mapping[str, Folds]
+) -> dict[str, cv.ByDomain]:
+    """Return out-of-fold quantiles by split, and which victims are out of domain.
+
+    ``per_victim`` are the quantiles (stack, victims, levels) of all networks. All victims are out
+    of domain in the split by device, which has no reasons.
+    """
+    order = colocations.rows[colocations.known > 0]
+    reasons = colocations.victims.loc[order, REASONS]
+    without_reasons = pd.Series("on an unseen device", index=order)
+    return {
         split: cv.ByDomain(
-            cv.out_of_fold(per_victim, plan, split, of_victim[split]),
-            (reasons.get(f"reason.{split}", everybody) != "").to_numpy(bool),
+            cv.out_of_fold(per_victim, plan, split, folds[split]),
+            (reasons.get(f"reason.{split}", without_reasons) != "").to_numpy(bool),
         )
         for split in folds
     }
-    devices = of_job.victims.loc[order, "device_kind"].to_numpy(object)
+
+
+def _forecasts(
+    colocations: Colocations,
+    raw: Mapping[str, cv.ByDomain],
+    folds: Mapping[str, Folds],
+    fallback: ByLevel | None,
+) -> pd.DataFrame:
+    """Return calibrated out-of-fold slowdowns and measurements of every victim, by split.
+
+    ``fallback`` are the margins to use if there are few rows.
+    """
+    is_victim = colocations.known > 0
+    y, order = colocations.log_slowdown[is_victim], colocations.rows[is_victim]
+    victims = colocations.victims.loc[order]
+    devices = victims["device_kind"].to_numpy(object)
     parts = []
     for split in cv.SPLITS:
         calibrated = cv.calibrate_by_domain(
-            y, raw[split], of_victim[split], devices, raw["family"], few_margins=few
+            y, raw[split], folds[split], devices, raw["family"], fallback_margins=fallback
         )
-        part = of_job.victims.loc[order, ["colocation", "member", "members", *WHO]]
-        part = part.assign(split=split, features="full", fold=of_victim[split], measured=np.exp(y))
+        part = victims[["colocation", "member", "members", *FORECAST_KEY]]
+        part = part.assign(split=split, features="full", fold=folds[split], measured=np.exp(y))
         part[QUANTILES] = np.exp(np.maximum(calibrated, 0))
-        part["in_domain"], part["reason"] = ~raw[split].out_of_domain, reasons[f"reason.{split}"]
+        part["in_domain"], part["reason"] = ~raw[split].out_of_domain, victims[f"reason.{split}"]
         parts.append(part)
-    unseen = [raw[split] for split in folds if split != "job"]
-    margins = cv.release_margins(
-        y, raw["job"], of_victim["job"], devices, of_job.identity, unseen, known
-    )
-    shipped = plan.ensemble("job", HELD_OUT_FOLD)
-    taught = of_job.rows[weights[shipped].any(axis=0)]
-    jobs = frozenset(map(job_digest, of_job.victims.loc[taught, "job_id"]))
-    if start is not None:
-        jobs |= start.jobs
-    take_members(stack, torch.from_numpy(shipped))
-    return Learnt(stack, margins, jobs), pd.concat(parts, ignore_index=True)
+    return pd.concat(parts, ignore_index=True)
 
 
 def train(
@@ -211,53 +259,77 @@ def train(
     interference: pd.DataFrame,
     forecasts: Mapping[str, pd.DataFrame],
     settings: Settings,
-    starts: Mapping[str, Learnt[InterferenceStack]],
-) -> Trained:
-    """Fit, judge and export the predictor, as :func:`presage.pipelines.stages.train.train` does."""
-    settle_torch()
+    starts: Mapping[str, TrainedNetworks[InterferenceStack]],
+) -> TrainedPredictor:
+    """Train, cross-validate and export the interference predictor.
+
+    It is the counterpart of :func:`presage.pipelines.stages.train.train`; ``forecasts`` are the
+    out-of-fold forecasts of the solo predictors.
+
+    Raises
+    ------
+    TrainingError
+        Too few co-locations have a measured slowdown.
+    """
+    make_torch_deterministic()
     members = {split: member_features(solo, forecasts, split) for split in cv.SPLITS}
     learnt, tables = {}, []
     predictors: dict[str, nn.Module] = {
-        name: InterferencePredictor(one.stack, one.margins) for name, one in starts.items()
+        name: InterferencePredictor(start.stack, start.margins) for name, start in starts.items()
     }
     for name in DEVICE_CLASSES:
         rows, start = interference[interference["device_class"] == name], starts.get(name)
-        if rows.empty or (start is None and not cv.leaves_enough(folds_by_split(rows), told(rows))):
+        if not can_train(rows, start):
             continue
-        config = settings.of(int(told(rows).sum()), goes_on=start is not None)
-        data = {split: assemble(rows, members[split]) for split in cv.SPLITS}
-        learnt[name], table = learn(data, config, start)
+        config = settings.select(int(is_measured(rows).sum()), is_fine_tuning=start is not None)
+        data = {split: pad_colocations(rows, members[split]) for split in cv.SPLITS}
+        learnt[name], table = fit_device_class(data, config, start)
         tables.append(table)
-        here: nn.Module = InterferencePredictor(learnt[name].stack, learnt[name].margins)
+        trained: nn.Module = InterferencePredictor(learnt[name].stack, learnt[name].margins)
         if name in starts:
             known = data["job"].identity
-            here = AsMeasured(here, predictors[name], known, MEMBER_IDENTITY, raw=False)
-        predictors[name] = here
+            trained = MeasuredDeviceRouter(
+                trained, predictors[name], known, MEMBER_IDENTITY, raw=False
+            )
+        predictors[name] = trained
     if not learnt:
         raise TrainingError(
-            "no co-location ran to its end; measure some with `presage profile --budget ...`"
+            "no co-location was measured completely; measure more with "
+            "`presage profile --budget ...`"
         )
-    predictor = of_device_class(predictors, scale=True, column=COMPUTE_CAPABILITY)
-    leading = ("colocations", "members")
-    example = torch.zeros(2, 2, len(MEMBER_COLUMNS))
-    onnx = export(predictor, {"members": (example, leading), "mask": (torch.ones(2, 2), leading)})
-    return Trained(
-        pd.concat(tables, ignore_index=True), onnx, learnt, stranger_margins(starts, learnt)
+    margins = max_out_of_domain_margins(starts, learnt)
+    return TrainedPredictor(
+        pd.concat(tables, ignore_index=True), _export(predictors), learnt, margins
     )
 
 
-def told(interference: pd.DataFrame) -> Mask:
-    """Rows of victims whose slowdown is known."""
+def can_train(rows: pd.DataFrame, start: TrainedNetworks[InterferenceStack] | None) -> bool:
+    """Return whether the rows of a device class suffice; to fine-tune, one row does."""
+    if rows.empty:
+        return False
+    return start is not None or cv.leaves_enough(folds_by_split(rows), is_measured(rows))
+
+
+def _export(predictors: Mapping[str, nn.Module]) -> bytes:
+    """Return the ONNX bytes of the predictors of all device classes."""
+    predictor = route_by_device_class(predictors, scale=True, column=COMPUTE_CAPABILITY)
+    leading = ("colocations", "members")
+    example = torch.zeros(2, 2, len(MEMBER_COLUMNS))
+    return export(predictor, {"members": (example, leading), "mask": (torch.ones(2, 2), leading)})
+
+
+def is_measured(interference: pd.DataFrame) -> Mask:
+    """Return whether the slowdown of each victim was measured."""
     return interference["slowdown"].notna().to_numpy(bool)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Command line of the stage."""
+    """Run the stage from the command line."""
     parser = argparse.ArgumentParser(description="DVC stage: features -> interference predictor")
     parser.add_argument("--features", type=Path, required=True, help="folder of featurize")
     parser.add_argument("--models", type=Path, required=True, help="folder of the solo predictors")
     parser.add_argument("--target", type=Path, required=True, help="folder to write")
-    parser.add_argument("--pretrained", type=Path, help="folder of networks to go on from")
+    parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")
     args = parser.parse_args(argv)
     settings = read_settings(INTERFERENCE.name)
     solo = read_table(args.features / "solo.parquet")
@@ -267,7 +339,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     pretrained = read_pretrained(args.pretrained)
     files = {} if pretrained is None else pretrained.networks(INTERFERENCE.name)
-    starts = {name: read_interference(path) for name, path in files.items()}
+    starts = {name: read_interference_networks(path) for name, path in files.items()}
     trained = train(solo, interference, forecasts, settings, starts)
     trained.write(args.target)
 

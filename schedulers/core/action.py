@@ -1,4 +1,4 @@
-"""What a policy can want done."""
+"""Actions that a policy can decide."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from presage.schedulers.core.allocation import Allocation
 
 
 class Reserve(NamedTuple):
-    """Keep devices for a waiting job's gang, or for some of its members, until a time.
+    """Hold devices for a waiting job's gang, or for some of its members, until a time.
 
-    Then it is pending as before, unless it was started or reserved anew.
+    Then the job is pending again, unless it was started or its reservation was renewed.
     """
 
     job_id: str
@@ -19,56 +19,56 @@ class Reserve(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Run a waiting job; one grant a member. What it had reserved is free again."""
+    """Start a waiting job, with one allocation for each member; its reservation is released."""
 
     job_id: str
     allocations: tuple[Allocation, ...]
 
 
 class Preempt(NamedTuple):
-    """Let a running or paused job write a checkpoint and go back into the queue.
+    """Checkpoint a running or paused job and return it to the queue.
 
-    One that is reserved gives up what it reserved.
+    A reserved job loses its reservation.
     """
 
     job_id: str
 
 
 class Resize(NamedTuple):
-    """Give a running job other shares or more or fewer members; it keeps running."""
+    """Change the shares or the number of members of a running job; it keeps running."""
 
     job_id: str
     allocations: tuple[Allocation, ...]
 
 
 class Migrate(NamedTuple):
-    """Let a running job write a checkpoint and go on elsewhere at once."""
+    """Checkpoint a running job and continue it on other devices at once."""
 
     job_id: str
     allocations: tuple[Allocation, ...]
 
 
 class Pause(NamedTuple):
-    """Stop a running job where it is: it keeps its memory, others may have its compute."""
+    """Stop a running job in place: it keeps its memory and frees its compute."""
 
     job_id: str
 
 
 class Resume(NamedTuple):
-    """Let a paused job go on, with the compute that it had."""
+    """Continue a paused job with the compute that it had."""
 
     job_id: str
 
 
 class Reject(NamedTuple):
-    """Refuse a pending job for good, and say why."""
+    """Reject a pending job for good, with a reason."""
 
     job_id: str
     why: str
 
 
 class Wake(NamedTuple):
-    """Decide again at a time, also if nothing happens until then."""
+    """Request another decision at a time, even if no event occurs until then."""
 
     at_s: float
 

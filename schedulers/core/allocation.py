@@ -1,25 +1,24 @@
-"""What of a device a member of a job is given."""
+"""Allocation: the share of one device that a member of a job holds."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-FULL_DEVICE_MILLI = (
-    1000  # thousandths: shares are integers, so that what is left of a device is exact
-)
+# Shares are integers, in thousandths of a device, so that free capacity is exact.
+FULL_DEVICE_MILLI = 1000
 
 
 class Allocation(NamedTuple):
-    """A share of a device.
+    """Share of one device.
 
     Attributes
     ----------
     device : int
-        Its number in the cluster.
+        Number of the device in the cluster.
     compute_milli : int
-        Thousandths of its compute; ``FULL_DEVICE_MILLI`` for all of it.
+        Thousandths of the device's compute; ``FULL_DEVICE_MILLI`` for all of it.
     memory_bytes : int
-        Of its memory.
+        Bytes of the device's memory.
     """
 
     device: int

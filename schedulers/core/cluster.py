@@ -1,6 +1,6 @@
-"""A cluster: nodes with devices of one kind each.
+"""Cluster: nodes, each with devices of one kind.
 
-Devices are numbered from 0, node by node: whatever is kept for every device is an array.
+Devices are numbered from 0, node by node, so that properties of devices are arrays.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from numpy.typing import NDArray
 
 from presage.errors import ConfigError
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
-from presage.schedulers.core.topology import Topology, Vertex, of_nodes
+from presage.schedulers.core.topology import Topology, Vertex, flat_topology
 
-MOST_DEVICES = 1_000_000  # of a cluster: each is a few objects
-_TOO_MANY = f"at most {MOST_DEVICES:,} are simulated; leave some out"
+MOST_DEVICES = 1_000_000  # of a cluster: each device costs a few objects
+_LIMIT = f"the limit is {MOST_DEVICES:,}"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine and its devices, all of one kind.
+    """Machine with devices of one kind.
 
     Attributes
     ----------
+    devices : int
+        Number of devices.
     kind : str
-        As in the catalogue of :mod:`presage.features.device.device`, such as "v100".
+        Kind of the devices, as in the catalogue of :mod:`presage.features.device.device`, such as
+        "v100".
     memory_bytes : int
-        Of each device.
+        Memory of each device.
     """
 
     name: str
@@ -47,20 +50,21 @@ class Node:
                     "leave out nodes without devices"
                 )
         if self.devices > MOST_DEVICES:
-            raise ConfigError(f"node {self.name!r}: devices={self.devices}, {_TOO_MANY}")
+            raise ConfigError(f"node {self.name!r}: devices={self.devices}, {_LIMIT}")
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceColumns:
-    """Devices side by side: arrays of shape (devices,).
+    """Properties of all devices as arrays of shape (devices,).
 
     Attributes
     ----------
     node : ndarray of int
-        The node that each is in.
+        Number of each device's node.
     memory_bytes : ndarray of int
+        Memory of each device.
     kind : ndarray of int
-        Positions in ``kinds``.
+        Kind of each device, as a position in ``kinds``.
     """
 
     node: NDArray[np.int64]
@@ -68,20 +72,20 @@ class DeviceColumns:
     kind: NDArray[np.int64]
     kinds: tuple[str, ...]
 
-    def of_kinds(self, kinds: Collection[str]) -> NDArray[np.bool_]:
-        """Which devices are of any of these."""
+    def has_kind(self, kinds: Collection[str]) -> NDArray[np.bool_]:
+        """Return a mask of the devices that are of any of these kinds."""
         return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
 
 
-class Nodes(NamedTuple):
-    """Some nodes of a cluster.
+class NodeSet(NamedTuple):
+    """Set of nodes of a cluster.
 
     Attributes
     ----------
     bits : int
-        Of their numbers.
+        Bit set of their numbers.
     largest, devices : int
-        Devices that the largest of them has, and all of them.
+        Number of devices of the largest node, and of all nodes.
     """
 
     bits: int
@@ -91,12 +95,12 @@ class Nodes(NamedTuple):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes, in an order that policies break ties by.
+    """Nodes of a cluster; policies break ties by their order.
 
     Attributes
     ----------
     wiring : Topology or None
-        How they hang together, and the devices in them; None where nobody said.
+        Links between nodes and between devices; None if unknown.
     """
 
     nodes: tuple[Node, ...]
@@ -104,10 +108,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not self.nodes:
-            raise ConfigError("a cluster of no nodes; name one under `nodes`")
+            raise ConfigError("a cluster needs at least one node; add one under `nodes`")
         devices = sum(node.devices for node in self.nodes)
         if devices > MOST_DEVICES:
-            raise ConfigError(f"a cluster of {devices:,} devices, {_TOO_MANY}")
+            raise ConfigError(f"the cluster has {devices:,} devices, {_LIMIT}")
         names: set[str] = set()
         memory: dict[str, Node] = {}
         for node in self.nodes:
@@ -119,12 +123,12 @@ class Cluster:
                 raise ConfigError(
                     f"node {node.name!r}: its devices of kind {node.kind!r} have "
                     f"{node.memory_bytes} bytes, those of {other.name!r} {other.memory_bytes}; "
-                    "name them as two kinds"
+                    "give them different kinds"
                 )
         if self.wiring is not None and self.wiring.devices != self.devices:
             raise ConfigError(
-                f"a topology of {self.wiring.devices} devices for a cluster of {self.devices}; "
-                "make it of the same nodes"
+                f"the topology has {self.wiring.devices} devices and the cluster {self.devices}; "
+                "describe the same nodes in both"
             )
 
     @cached_property
@@ -142,8 +146,8 @@ class Cluster:
         return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.devices))
 
     @cached_property
-    def whole(self) -> tuple[Allocation, ...]:
-        """Each device, all of it."""
+    def full_allocations(self) -> tuple[Allocation, ...]:
+        """Allocation of each full device."""
         return tuple(
             Allocation(device, FULL_DEVICE_MILLI, self.nodes[node].memory_bytes)
             for device, node in enumerate(self.node_of)
@@ -151,21 +155,21 @@ class Cluster:
 
     @cached_property
     def topology(self) -> Topology:
-        """How near devices are to each other; of what nobody said, as far as can be."""
+        """Distances between devices; all nodes are equally far apart if links are unknown."""
         if self.wiring is not None:
             return self.wiring
-        return of_nodes(
+        return flat_topology(
             Vertex(node.name, "node", tuple(self.devices_of(i)))
             for i, node in enumerate(self.nodes)
         )
 
     @cached_property
     def columns(self) -> DeviceColumns:
-        """The devices as arrays; not to be changed."""
+        """Properties of the devices as read-only arrays."""
         kinds = tuple(self.kinds)
         of_node = np.array([kinds.index(node.kind) for node in self.nodes])
         node = np.array(self.node_of)
-        memory = np.array([allocation.memory_bytes for allocation in self.whole])
+        memory = np.array([allocation.memory_bytes for allocation in self.full_allocations])
         columns = DeviceColumns(node, memory, of_node[node], kinds)
         for array in (columns.node, columns.memory_bytes, columns.kind):
             array.setflags(write=False)
@@ -173,31 +177,31 @@ class Cluster:
 
     @cached_property
     def devices(self) -> int:
-        """How many there are."""
+        """Number of devices."""
         return len(self.node_of)
 
     @cached_property
     def node_sizes(self) -> tuple[int, ...]:
-        """How many devices nodes have, the largest first."""
+        """Distinct numbers of devices of nodes, the largest first."""
         return tuple(sorted({node.devices for node in self.nodes}, reverse=True))
 
-    def nodes_of(self, kinds: tuple[str, ...]) -> Nodes:
-        """The nodes of some kinds; all of them if there are no kinds."""
+    def nodes_of(self, kinds: tuple[str, ...]) -> NodeSet:
+        """Return the nodes with devices of some kinds; all nodes if ``kinds`` is empty."""
         found = self._nodes_of.get(kinds)
         if found is None:
-            there = [i for i, node in enumerate(self.nodes) if not kinds or node.kind in kinds]
-            sizes = [self.nodes[i].devices for i in there]
-            bits = sum(1 << i for i in there)
-            found = self._nodes_of[kinds] = Nodes(bits, max(sizes, default=0), sum(sizes))
+            numbers = [i for i, node in enumerate(self.nodes) if not kinds or node.kind in kinds]
+            sizes = [self.nodes[i].devices for i in numbers]
+            bits = sum(1 << i for i in numbers)
+            found = self._nodes_of[kinds] = NodeSet(bits, max(sizes, default=0), sum(sizes))
         return found
 
     @cached_property
-    def _nodes_of(self) -> dict[tuple[str, ...], Nodes]:
+    def _nodes_of(self) -> dict[tuple[str, ...], NodeSet]:
         return {}
 
     @cached_property
     def kinds(self) -> Mapping[str, int]:
-        """How many devices there are of each kind."""
+        """Number of devices of each kind."""
         found: dict[str, int] = {}
         for node in self.nodes:
             found[node.kind] = found.get(node.kind, 0) + node.devices
@@ -205,11 +209,11 @@ class Cluster:
 
     @cached_property
     def memory_of(self) -> Mapping[str, int]:
-        """Bytes that a device of each kind has."""
+        """Memory of a device of each kind, in bytes."""
         return MappingProxyType({node.kind: node.memory_bytes for node in reversed(self.nodes)})
 
     def kind_of(self, device: int) -> str:
-        """Kind of a device."""
+        """Return the kind of a device."""
         return self._kind_of[device]
 
     @cached_property
@@ -217,11 +221,11 @@ class Cluster:
         return tuple(self.nodes[node].kind for node in self.node_of)
 
     def devices_of(self, node: int) -> range:
-        """Numbers of a node's devices."""
+        """Return the numbers of a node's devices."""
         first = self.first_device[node]
         return range(first, first + self.nodes[node].devices)
 
     def name_of(self, device: int) -> str:
-        """Such as "n0/3": the fourth device of node n0."""
+        """Return the name of a device, such as "n0/3" for the fourth device of node n0."""
         node = self.node_of[device]
         return f"{self.nodes[node].name}/{device - self.first_device[node]}"

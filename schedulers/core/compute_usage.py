@@ -1,7 +1,7 @@
-"""How busy jobs keep their devices, as it was measured: a mean over the last while.
+"""Recent mean of the measured compute usage of jobs.
 
-A mean, not the latest reading: a job that was just paused reads 0, and would be resumed at once
-(requirement N7).
+It is a mean, not the latest reading: a job that was just paused reads 0, and would be resumed at
+once (requirement N7).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ WINDOW_S = 60.0
 
 
 class Usage:
-    """Of each job a step function of time, as far back as a window goes.
+    """Compute usage of jobs: for each a step function of time over a sliding window.
 
     Parameters
     ----------
     window_s : float
-        What means are taken over; of a job that is younger, over its life.
+        Length of the window over which means are taken; a younger job's mean covers its life.
     """
 
     __slots__ = ("_steps", "_window_s")
@@ -27,20 +27,20 @@ class Usage:
         self._steps: dict[str, deque[tuple[float, float]]] = {}
 
     def report(self, job_id: str, since_s: float, milli: float) -> None:
-        """From ``since_s`` on a job keeps so many thousandths of each of its devices busy."""
+        """Record a job's usage from ``since_s`` on, in thousandths of each of its devices."""
         steps = self._steps.setdefault(job_id, deque())
         while len(steps) > 1 and steps[1][0] <= since_s - self._window_s:
             steps.popleft()
-        if steps and steps[-1][0] >= since_s:  # two of one moment: the second holds
+        if steps and steps[-1][0] >= since_s:  # of two reports at one time the second counts
             steps.pop()
         steps.append((since_s, milli))
 
     def forget(self, job_id: str) -> None:
-        """Of a job that is over."""
+        """Drop the usage of a job that has ended."""
         self._steps.pop(job_id, None)
 
     def at(self, job_id: str, now_s: float) -> float:
-        """Mean over the window that ends now; 0 of a job that nobody measured."""
+        """Return the mean over the window that ends now; 0 for a job without measurements."""
         busy, end_s, begin_s = 0.0, now_s, now_s - self._window_s
         for since_s, milli in reversed(self._steps.get(job_id, ())):
             start_s = max(since_s, begin_s)

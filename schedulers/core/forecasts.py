@@ -11,15 +11,15 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
-MOST_TOGETHER = 500_000  # cached predictions of co-locations
-MOST_FAILURES = 3  # in a row; each may take as long as a service's deadline
+MAX_CACHED_COLOCATIONS = 500_000  # cached predictions of co-locations
+MAX_FAILURES = 3  # in a row; each may take as long as a service's deadline
 
-Asked = TypeVar("Asked")
-Told = TypeVar("Told")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 class RuntimePrediction(NamedTuple):
-    """Prediction of a job that runs alone on a kind of device.
+    """Prediction for a job that runs on its own on a kind of device.
 
     Attributes
     ----------
@@ -65,14 +65,16 @@ class RuntimePrediction(NamedTuple):
 class Forecaster(Protocol):
     """Source of predictions: a service, a release in this process, a table or an oracle."""
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> Sequence[RuntimePrediction | None]:
+    def predictions(
+        self, requests: Sequence[tuple[Job, str]]
+    ) -> Sequence[RuntimePrediction | None]:
         """Return the prediction of each job on a kind of device, in order; None if unknown."""
         ...
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> Sequence[Sequence[float] | None]:
-        """Return, for co-located jobs, each one's step time over its step time alone."""
+        """Return the slowdowns of co-located jobs: step time over solo step time of each."""
         ...
 
 
@@ -84,9 +86,9 @@ class Forecasts:
 
     Parameters
     ----------
-    otherwise : Forecaster, optional
+    fallback : Forecaster, optional
         Forecaster to use while the first one fails; it must not fail itself.
-    earlier : str
+    initial_failure : str
         Value of :attr:`failure` until the forecaster has answered.
 
     Attributes
@@ -103,18 +105,18 @@ class Forecasts:
         self,
         forecaster: Forecaster,
         cluster: Cluster,
-        otherwise: Forecaster | None = None,
+        fallback: Forecaster | None = None,
         *,
-        earlier: str = "",
+        initial_failure: str = "",
     ) -> None:
-        self._forecaster, self._otherwise = forecaster, otherwise
+        self._forecaster, self._fallback = forecaster, fallback
         self._failed = 0  # in a row
-        self._answered, self._earlier = False, earlier
+        self._answered, self._initial_failure = False, initial_failure
         self._expected: dict[str, Job] = {}
         self._known: dict[str, dict[str, RuntimePrediction]] = {}
         self._too_small: dict[str, tuple[str, ...]] = {}
         self._runtime_s: dict[str, float] = {}  # shortest of each job: the most frequent look-up
-        self._together: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
+        self._slowdowns: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
         self._memory = cluster.memory_of
         self.failures: dict[str, int] = {}
         self.missing: dict[str, int] = {}
@@ -123,43 +125,47 @@ class Forecasts:
     @property
     def failure(self) -> str:
         """Reason why no forecasts are available; "" once the forecaster answers."""
-        return next(iter(self.failures), "" if self._answered else self._earlier)
+        return next(iter(self.failures), "" if self._answered else self._initial_failure)
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Announce jobs; all are requested in one batch when the first of them is looked up."""
         self._expected.update((job.job_id, job) for job in jobs)
 
-    def knows(self, job: Job) -> bool:
+    def has_requested(self, job: Job) -> bool:
         """Return whether a job was requested already."""
         return job.job_id in self._known
 
-    def _learn(self, job: Job) -> None:
+    def _request_predictions(self, job: Job) -> None:
         """Request a job and all announced jobs, on every kind that they allow."""
         expected, self._expected = self._expected, {}
         jobs = expected if job.job_id in expected else {**expected, job.job_id: job}
-        asked: list[tuple[Job, str]] = []
-        for job_id, one in jobs.items():
+        requests: list[tuple[Job, str]] = []
+        for job_id, pending in jobs.items():
             self._known[job_id], self._runtime_s[job_id] = {}, math.inf
-            asked += [(one, kind) for kind in self._memory if not one.kinds or kind in one.kinds]
-        told = self._asked(self._forecaster.predictions, asked)
-        if told is None:
-            told = self._otherwise.predictions(asked) if self._otherwise else [None] * len(asked)
-        for (of, kind), prediction in zip(asked, told, strict=True):
-            self._known[of.job_id][kind] = sound = self._sound(prediction, kind)
-            self._runtime_s[of.job_id] = min(self._runtime_s[of.job_id], sound.runtime_s)
-            if of.job_id not in expected:  # an ended job that stands for others like it
+            kinds = pending.kinds or self._memory
+            requests += [(pending, kind) for kind in self._memory if kind in kinds]
+        answers = self._request(self._forecaster.predictions, requests)
+        if answers is None:
+            answers = (
+                self._fallback.predictions(requests) if self._fallback else [None] * len(requests)
+            )
+        for (requested, kind), prediction in zip(requests, answers, strict=True):
+            job_id, clean = requested.job_id, self._clean(prediction, kind)
+            self._known[job_id][kind] = clean
+            self._runtime_s[job_id] = min(self._runtime_s[job_id], clean.runtime_s)
+            if job_id not in expected:  # an ended job that stands for its equivalence class
                 continue
             if prediction is None:
                 self.missing[kind] = self.missing.get(kind, 0) + 1
             elif not prediction.in_domain:
                 self.out_of_domain[kind] = self.out_of_domain.get(kind, 0) + 1
-        for job_id, of_kinds in _by_job(asked, told).items():
-            if small := self._small_of(of_kinds):
+        for job_id, bounds in _memory_bounds(requests, answers).items():
+            if small := self._kinds_too_small(bounds):
                 self._too_small[job_id] = small
             else:
                 self._too_small.pop(job_id, None)
 
-    def _small_of(self, bounds: Mapping[str, float]) -> tuple[str, ...]:
+    def _kinds_too_small(self, bounds: Mapping[str, float]) -> tuple[str, ...]:
         """Return the kinds whose memory is below the predicted bound; none if all are."""
         small = tuple(
             kind for kind, most_bytes in bounds.items() if most_bytes > self._memory[kind]
@@ -175,64 +181,68 @@ class Forecasts:
 
     def prediction(self, job: Job, kind: str) -> RuntimePrediction:
         """Return the prediction of a job on a kind of device."""
-        return self._of(job).get(kind) or self._sound(None, kind)
+        return self._predictions_of(job).get(kind) or self._clean(None, kind)
 
     def too_small(self, job: Job) -> tuple[str, ...]:
         """Return kinds with too little memory for a job, if another kind has enough."""
-        self._of(job)
+        self._predictions_of(job)
         return self._too_small.get(job.job_id, ())
 
     def runtime_s(self, job: Job) -> float:
         """Return the run time of a job on its fastest kind; infinite if unknown."""
         if job.job_id not in self._runtime_s:
-            self._learn(job)
+            self._request_predictions(job)
         return self._runtime_s[job.job_id]
 
-    def slowdowns(self, asked: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
+    def slowdowns(self, requests: Sequence[tuple[str, tuple[Job, ...]]]) -> list[tuple[float, ...]]:
         """Return the slowdowns of co-located jobs, at least 1; infinite if unknown.
 
         All co-locations that are not cached are requested in one batch, jobs of one equivalence
         class once.
         """
-        keys = [(kind, tuple(job.equivalence_class for job in jobs)) for kind, jobs in asked]
+        keys = [(kind, tuple(job.equivalence_class for job in jobs)) for kind, jobs in requests]
         new = {
             key: (kind, jobs)
-            for key, (kind, jobs) in zip(keys, asked, strict=True)
-            if key not in self._together
+            for key, (kind, jobs) in zip(keys, requests, strict=True)
+            if key not in self._slowdowns
         }
         if new:
-            if len(self._together) > MOST_TOGETHER:
-                self._together = {key: self._together[key] for key in keys if key in self._together}
-            told = self._asked(self._forecaster.slowdowns, list(new.values()))
-            if told is None:
-                told = [None] * len(new)
-            for (key, (_, jobs)), factors in zip(new.items(), told, strict=True):
-                self._together[key] = _sound_factors(factors, len(jobs))
-        return [self._together[key] for key in keys]
+            if len(self._slowdowns) > MAX_CACHED_COLOCATIONS:
+                self._slowdowns = {
+                    key: self._slowdowns[key] for key in keys if key in self._slowdowns
+                }
+            answers = self._request(self._forecaster.slowdowns, list(new.values()))
+            if answers is None:
+                answers = [None] * len(new)
+            for (key, (_, jobs)), factors in zip(new.items(), answers, strict=True):
+                self._slowdowns[key] = _clean_slowdowns(factors, len(jobs))
+        return [self._slowdowns[key] for key in keys]
 
-    def _of(self, job: Job) -> Mapping[str, RuntimePrediction]:
+    def _predictions_of(self, job: Job) -> Mapping[str, RuntimePrediction]:
         """Return the predictions of a job by kind."""
         if job.job_id not in self._known:
-            self._learn(job)
+            self._request_predictions(job)
         return self._known[job.job_id]
 
-    def _asked(
-        self, ask: Callable[[Sequence[Asked]], Sequence[Told | None]], asked: Sequence[Asked]
-    ) -> Sequence[Told | None] | None:
-        """Return the forecaster's answer; None if it fails, or failed too often in a row."""
-        if self._failed < MOST_FAILURES:
+    def _request(
+        self,
+        ask: Callable[[Sequence[Request]], Sequence[Response | None]],
+        requests: Sequence[Request],
+    ) -> Sequence[Response | None] | None:
+        """Return the forecaster's response; None if it fails, or failed too often in a row."""
+        if self._failed < MAX_FAILURES:
             try:
-                told = ask(asked)
-            except (PresageError, ValueError, ArithmeticError) as error:  # or what is no number
+                answers = ask(requests)
+            except (PresageError, ValueError, ArithmeticError) as error:
                 self._failed += 1
                 self.failures[str(error)] = self.failures.get(str(error), 0) + 1
             else:
                 self._failed = 0
-                self._answered = self._answered or bool(asked)
-                return told
+                self._answered = self._answered or bool(requests)
+                return answers
         return None
 
-    def _sound(self, prediction: RuntimePrediction | None, kind: str) -> RuntimePrediction:
+    def _clean(self, prediction: RuntimePrediction | None, kind: str) -> RuntimePrediction:
         all_bytes = self._memory[kind]
         if prediction is None:
             return RuntimePrediction(math.inf, FULL_DEVICE_MILLI, all_bytes)
@@ -253,18 +263,18 @@ class Forecasts:
         )
 
 
-def _by_job(
-    asked: Sequence[tuple[Job, str]], told: Sequence[RuntimePrediction | None]
+def _memory_bounds(
+    requests: Sequence[tuple[Job, str]], answers: Sequence[RuntimePrediction | None]
 ) -> dict[str, dict[str, float]]:
     """Return the predicted memory bounds, by job and kind."""
     found: dict[str, dict[str, float]] = {}
-    for (job, kind), prediction in zip(asked, told, strict=True):
+    for (job, kind), prediction in zip(requests, answers, strict=True):
         if prediction is not None and 0 < prediction.memory_bytes < math.inf:
             found.setdefault(job.job_id, {})[kind] = prediction.memory_bytes
     return found
 
 
-def _sound_factors(factors: Sequence[float] | None, jobs: int) -> tuple[float, ...]:
+def _clean_slowdowns(factors: Sequence[float] | None, jobs: int) -> tuple[float, ...]:
     if factors is None or len(factors) != jobs:
         return (math.inf,) * jobs
     return tuple(max(1.0, float(s)) if math.isfinite(s) else math.inf for s in factors)

@@ -1,4 +1,4 @@
-"""A job as a scheduler sees it; how long it really takes only the world knows."""
+"""Training job as schedulers see it: its request, without its true run time."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """How a job keeps what it has done.
+    """Checkpoint interval and costs of a job.
 
     Attributes
     ----------
     interval_s : float
-        Running time from one checkpoint to the next; what was done since the last one is lost when
-        a device fails. Infinite for a job that keeps nothing by itself.
+        Run time between two checkpoints; work since the last one is lost if a device fails.
+        Infinite for a job that writes no periodic checkpoints.
     cost_s : float
-        To write one, as before a preemption.
+        Time to write a checkpoint, as before a preemption.
     restart_s : float
-        From a start with earlier progress to the first new step.
+        Time from a restart to the first new step.
     """
 
     interval_s: float = math.inf
@@ -32,7 +32,7 @@ class Checkpointing:
 
     def __post_init__(self) -> None:
         if not self.interval_s > 0:
-            raise InvalidJobError(f"checkpoint interval of {self.interval_s} s, must be > 0")
+            raise InvalidJobError(f"checkpoint interval_s={self.interval_s}, must be > 0")
         for field in ("cost_s", "restart_s"):
             if not (math.isfinite(getattr(self, field)) and getattr(self, field) >= 0):
                 raise InvalidJobError(
@@ -45,36 +45,36 @@ NO_COST = Checkpointing()
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Job:
-    """A training job, as its user submits it.
+    """Training job as its user submits it.
 
     Attributes
     ----------
     submit_s : float
         Seconds since the beginning of the trace, or of the cluster.
     gpus : int
-        Gang size: so many devices at once, each with the same share.
+        Gang size: number of devices that the job needs at once, each with the same share.
     min_gpus : int
-        It can run on as few; ``gpus`` unless it is elastic.
+        Smallest number of devices of an elastic job; 0 if the job is not elastic.
     gpus_per_task : int
-        Devices that each of its tasks has on one node, as a pod does; only ``gang`` heeds it.
+        Devices that each task has on one node, like a pod; only the policy ``gang`` applies it.
     node_limits : tuple of (str, int, int), or None
-        Nodes that can take its tasks, how many at most now, and how many if they were empty, for
-        what is not a matter of devices: CPUs, taints; None if all can. Only ``gang`` heeds it.
+        Nodes that can run its tasks, with the largest number of tasks now and on an empty node, by
+        resources other than devices (CPUs, taints). None for no limits. Only the policy ``gang``
+        applies it.
     model : str
-        What it trains, "" where nobody said.
+        Name of the trained model; "" if unknown.
     iterations : int
-        Steps that its user asks for; 0 where nobody said.
+        Number of training steps; 0 if unknown.
     kinds : tuple of str
-        Kinds of devices that will do; any, if there are none.
+        Allowed kinds of devices; empty for all kinds.
     features : JobFeatures or None
-        What its forecasts are made of; None where there is no graph of the model.
+        Input of forecasts; None if there is no graph of the model.
     compute_milli, memory_bytes : int
-        What its user requests of each device; 0 bytes for as large a part of its memory as of its
-        compute.
+        Request on each device; 0 bytes for the same fraction of its memory as of its compute.
     latency_sensitive : bool
-        Whether it goes before best-effort jobs.
+        Whether the job precedes best-effort jobs.
     priority : int
-        Higher goes first, within a class.
+        Priority within the class; higher values precede.
     """
 
     job_id: str
@@ -108,7 +108,7 @@ class Job:
         if not 0 <= self.min_gpus <= self.gpus:
             raise InvalidJobError(
                 f"job {self.job_id!r}: min_gpus={self.min_gpus}, must be within 0 and gpus="
-                f"{self.gpus}; 0 says that it is not elastic"
+                f"{self.gpus}; 0 if the job is not elastic"
             )
         if (
             self.gpus_per_task < 1
@@ -116,8 +116,8 @@ class Job:
             or (self.min_gpus % self.gpus_per_task)
         ):
             raise InvalidJobError(
-                f"job {self.job_id!r}: gpus_per_task={self.gpus_per_task}, of which gpus="
-                f"{self.gpus} and min_gpus={self.min_gpus} must be multiples"
+                f"job {self.job_id!r}: gpus_per_task={self.gpus_per_task}, must divide gpus="
+                f"{self.gpus} and min_gpus={self.min_gpus}"
             )
         if not 0 < self.compute_milli <= FULL_DEVICE_MILLI:
             raise InvalidJobError(
@@ -128,19 +128,19 @@ class Job:
             if getattr(self, field) < 0:
                 raise InvalidJobError(
                     f"job {self.job_id!r}: {field}={getattr(self, field)}, must be >= 0; "
-                    "0 says that it is not known"
+                    "0 if unknown"
                 )
 
     @property
     def equivalence_class(self) -> Hashable:
-        """Equal for jobs that do the same to a device and their neighbours there, step by step."""
+        """Key that is equal for jobs with the same load on a device and on co-located jobs."""
         if self.features is not None:
             return self.features.job.job_id
         return self.model or (self.job_id,)
 
     @property
     def request(self) -> tuple[Hashable, ...]:
-        """Equal for jobs such that where one of them has what it asks for, so has the other."""
+        """Key that is equal for jobs whose resource requests and class are the same."""
         return (
             self.gpus, self.min_gpus, self.gpus_per_task, self.node_limits, self.kinds,
             self.compute_milli, self.memory_bytes, self.latency_sensitive,
@@ -148,17 +148,17 @@ class Job:
 
     @property
     def workload_key(self) -> Hashable:
-        """Equal for jobs such that where one of them fits, so does the other, also by forecasts."""
+        """Key that is equal for jobs that fit on the same devices, by requests and by forecasts."""
         return (*self.request, self.features and self.features.job.job_id, self.model)
 
-    def requested(self, of: Allocation) -> Allocation:
-        """What its user requests of a whole device."""
+    def requested(self, full: Allocation) -> Allocation:
+        """Return the requested share of a device, given the allocation of the full device."""
         memory_bytes = (
-            self.memory_bytes or of.memory_bytes * self.compute_milli // FULL_DEVICE_MILLI
+            self.memory_bytes or full.memory_bytes * self.compute_milli // FULL_DEVICE_MILLI
         )
-        return Allocation(of.device, self.compute_milli, memory_bytes)
+        return Allocation(full.device, self.compute_milli, memory_bytes)
 
     @property
     def fewest_gpus(self) -> int:
-        """Devices below which it does not run."""
+        """Smallest number of devices on which the job runs."""
         return self.min_gpus or self.gpus

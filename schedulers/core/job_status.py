@@ -1,4 +1,4 @@
-"""How a job stands: what it holds, what it has had."""
+"""Status of a submitted job: its phase, its allocations and its counters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from presage.schedulers.core.allocation import Allocation
 
 
 class Phase(StrEnum):
-    """The one state that a submitted job is in."""
+    """Phase of a submitted job; every job is in exactly one."""
 
     PENDING = "pending"
-    RESERVED = "reserved"  # waits, and keeps what it reserved from others until that expires
+    RESERVED = "reserved"  # waits, and holds its reserved devices until the reservation expires
     RUNNING = "running"
-    PAUSED = "paused"  # keeps its memory, and none of its compute
+    PAUSED = "paused"  # holds its memory, but none of its compute
     FINISHED = "finished"
     FAILED = "failed"
     REJECTED = "rejected"
@@ -26,32 +26,32 @@ ENDED = frozenset({Phase.FINISHED, Phase.FAILED, Phase.REJECTED})
 
 
 class JobStatus(NamedTuple):
-    """Of a job, from one change to the next.
+    """Status of a job from one change to the next.
 
     Attributes
     ----------
     since_s : float
-        When it came to stand so.
-    allocations : tuple of Grant
-        One a member, perhaps of only some if it is reserved; none of a job that holds nothing.
+        Time of the change that led to this status.
+    allocations : tuple of Allocation
+        One for each member of the gang; a reserved job may have fewer, a waiting job has none.
     attained_s : float
-        Device-seconds that it ran before ``since_s``.
+        Device-seconds that the job ran before ``since_s``.
     starts, overflows : int
-        How often it was started, and ran out of a device's memory.
+        Number of starts, and of times that the job ran out of device memory.
     waited_s : float
-        Seconds that it was pending or reserved before ``since_s``.
+        Seconds that the job was pending or reserved before ``since_s``.
     until_s : float
-        When its reservation expires; infinite if it has none.
+        Time at which the reservation expires; infinite if there is none.
     rollbacks : int
-        How many reservations it had that came to nothing.
+        Number of reservations that ended without a start.
     rolled_back_s : float
-        When the last of them did; 0 if none.
+        Time at which the last of them ended; 0 if there was none.
     first_start_s : float
-        When it was first started; infinite if it never was.
-    kept_s : float
-        Of ``attained_s``, what it had when it was last started: that is in its checkpoint, or lost.
-    was_on : tuple of int
-        Devices that it last held, of a job that waits.
+        Time of the first start; infinite if the job has never run.
+    attained_at_start_s : float
+        Value of ``attained_s`` at the last start: that work is checkpointed, or lost already.
+    previous_devices : tuple of int
+        Devices that a waiting job held last.
     """
 
     phase: Phase
@@ -65,18 +65,18 @@ class JobStatus(NamedTuple):
     rollbacks: int = 0
     rolled_back_s: float = 0.0
     first_start_s: float = math.inf
-    was_on: tuple[int, ...] = ()
-    kept_s: float = 0.0
+    previous_devices: tuple[int, ...] = ()
+    attained_at_start_s: float = 0.0
 
-    def at_stake_s(self, now_s: float) -> float:
-        """Seconds that it ran since it was last started: what it has to lose, if it saves nothing.
+    def seconds_since_start(self, now_s: float) -> float:
+        """Return the run time since the last start of a job that holds devices, in seconds.
 
-        Of a job that holds devices.
+        It is the work that a preemption costs at most, if the job has saved no checkpoint since.
         """
-        return (self.attained_at(now_s) - self.kept_s) / len(self.allocations)
+        return (self.attained_at(now_s) - self.attained_at_start_s) / len(self.allocations)
 
     def attained_at(self, now_s: float) -> float:
-        """Device-seconds that it ran before ``now_s``."""
+        """Return the device-seconds that the job ran before ``now_s``."""
         if self.phase is not Phase.RUNNING:
             return self.attained_s
         return self.attained_s + len(self.allocations) * (now_s - self.since_s)

@@ -7,18 +7,47 @@ since free devices count wherever they are. The builder refuses such a start.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Protocol
 
 from presage.schedulers.core.action import Action, Preempt, Start
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.capacity.consolidation import consolidated
-from presage.schedulers.core.capacity.requests import covers, members, suitable
+from presage.schedulers.core.capacity.consolidation import place_consolidated
+from presage.schedulers.core.capacity.free_capacity import FreeCapacity
+from presage.schedulers.core.capacity.idle_devices import IdleDevices
+from presage.schedulers.core.capacity.resource_requests import (
+    fitting_devices,
+    gang_size,
+    satisfies_request,
+)
+from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
 
-if TYPE_CHECKING:
-    from presage.schedulers.core.state import State
+
+class PlannedState(Protocol):
+    """Part of the cluster state that a plan reads."""
+
+    now_s: float
+
+    @property
+    def cluster(self) -> Cluster: ...  # noqa: D102
+
+    @property
+    def ageing_s(self) -> float: ...  # noqa: D102
+
+    @property
+    def latency_sensitive(self) -> Mapping[str, Job]: ...  # noqa: D102
+
+    def job(self, job_id: str) -> Job: ...  # noqa: D102
+
+    def status(self, job_id: str) -> JobStatus: ...  # noqa: D102
+
+    def jobs_on(self, device: int) -> tuple[str, ...]: ...  # noqa: D102
+
+    def idle(self) -> IdleDevices: ...  # noqa: D102
+
+    def capacity(self) -> FreeCapacity: ...  # noqa: D102
 
 
 class Plan:
@@ -29,21 +58,21 @@ class Plan:
     actions : list of Action
         What ``decide`` returns. Append others, such as ``Wake``, as they are.
     capacity : FreeCapacity
-        What is left of every device after the actions; to be read.
+        Free capacity of every device after the actions; read-only.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PlannedState) -> None:
         self._state, self._cluster = state, state.cluster
         self._idle, self.capacity = state.idle(), state.capacity()
         self.actions: list[Action] = []
         self._preempted: set[str] = set()
         self._started: set[str] = set()
         self._holders: dict[int, set[str]] = {}  # of the devices that the plan has touched
-        self._urgent = dict(state.latency_sensitive)  # jobs that wait, and are not started yet
-        # Free capacity as if this plan had started no best-effort job: what urgent jobs could have.
+        self._urgent = dict(state.latency_sensitive)  # still waiting after the actions
+        # Free capacity as if this plan had started no best-effort job.
         self._contended = self.capacity.copy()
         self._overtaking: list[Allocation] = []  # of best-effort jobs that the plan starts
-        self._fitting: list[Job] | None = None  # urgent jobs that the contended capacity holds
+        self._fitting: list[Job] | None = None  # urgent jobs that fit into that capacity
 
     @property
     def idle_count(self) -> int:
@@ -65,7 +94,7 @@ class Plan:
             return False
         held = () if job.job_id in self._preempted else status.allocations  # by a reservation
         self._free(job.job_id, held)
-        chosen = allocations or consolidated(job, self._cluster, self._idle)
+        chosen = allocations or place_consolidated(job, self._cluster, self._idle)
         if chosen is None or not self._fits(chosen) or self._overtakes(job, chosen):
             if chosen is not None and allocations is None:
                 self._idle.give([allocation.device for allocation in chosen])
@@ -79,10 +108,10 @@ class Plan:
         return True
 
     def preempt(self, job_id: str) -> bool:
-        """Evict a job that holds devices, back into the queue; return whether that is possible.
+        """Evict a job that holds devices back into the queue; return whether that is possible.
 
-        It is not if the devices would be enough, with those of a best-effort job that the plan has
-        started, for a latency-sensitive job that still waits.
+        It is impossible if a waiting latency-sensitive job would then fit on these devices together
+        with those of a best-effort job that the plan has started.
         """
         status, job = self._state.status(job_id), self._state.job(job_id)
         if status.phase in (Phase.PENDING, *_ENDED) or job_id in self._preempted | self._started:
@@ -122,13 +151,13 @@ class Plan:
     def _hold(self, job_id: str, allocations: tuple[Allocation, ...]) -> None:
         self.capacity.take(allocations)
         for device in {allocation.device for allocation in allocations}:
-            if self._idle.has(device):
+            if self._idle.is_idle(device):
                 self._idle.take([device])
             self._on(device).add(job_id)
 
     def _on(self, device: int) -> set[str]:
         if device not in self._holders:
-            self._holders[device] = set(self._state.on(device))
+            self._holders[device] = set(self._state.jobs_on(device))
         return self._holders[device]
 
     # Latency-sensitive jobs first -----------------------------------------------------------
@@ -146,7 +175,7 @@ class Plan:
         self._fitting = None if allocations else self._fitting
 
     def _may_overtake(self, job: Job, status: JobStatus) -> bool:
-        """Whether a job is latency-sensitive, or has waited longer than the policy's ageing."""
+        """Return whether a job is latency-sensitive or has waited longer than the ageing time."""
         aged = self._state.now_s >= status.since_s + self._state.ageing_s
         return job.latency_sensitive or (aged and job.job_id not in self._preempted)
 
@@ -156,22 +185,24 @@ class Plan:
         return self._is_overtaken(allocations)
 
     def _is_overtaken(self, allocations: Iterable[Allocation]) -> bool:
-        """Whether one of the allocations is what a waiting latency-sensitive job could have."""
+        """Return whether an allocation is one that a waiting latency-sensitive job could have."""
         if self._fitting is None:
-            distinct: dict[Hashable, Job] = {one.request: one for one in self._urgent.values()}
+            distinct: dict[Hashable, Job] = {job.request: job for job in self._urgent.values()}
             self._fitting = [
-                one
-                for one in distinct.values()
-                if suitable(one, self._cluster, self._contended).sum()
-                >= members(one, self._cluster)
+                job
+                for job in distinct.values()
+                if fitting_devices(job, self._cluster, self._contended).sum()
+                >= gang_size(job, self._cluster)
             ]
         return any(
-            covers(held, one, self._cluster) for held in allocations for one in self._fitting
+            satisfies_request(held, one, self._cluster)
+            for held in allocations
+            for one in self._fitting
         )
 
 
 def _unpaused(status: JobStatus) -> Iterable[Allocation]:
-    """What a job holds: a paused job none of its compute."""
+    """Yield the allocations of a job; those of a paused job have no compute."""
     for held in status.allocations:
         yield held._replace(compute_milli=0) if status.phase is Phase.PAUSED else held
 

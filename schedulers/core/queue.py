@@ -57,15 +57,15 @@ class Queue:
         """Return the job at the head of the queue; None if the queue is empty."""
         return self._in_order[0][2] if self._in_order else None
 
-    def of_at_most(self, gpus: int) -> Iterator[Job]:
+    def jobs_up_to(self, gpus: int) -> Iterator[Job]:
         """Return the jobs that need at most ``gpus`` devices, in order."""
         if self._by_gpus is None:
             self._by_gpus = _Index(_gpus, self._in_order)
         fitting = [entries for size, entries in self._by_gpus.groups.items() if size <= gpus]
         return (entry[2] for entry in heapq.merge(*fitting))
 
-    def turns(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
-        """Return a cursor over all jobs, or over those of some workload keys, in order."""
+    def cursor(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
+        """Return a cursor over all jobs, or over the jobs of some workload keys, in order."""
         groups = self._workload_keys().groups
         if workload_keys is None and groups and len(groups) == len(self._in_order):
             return QueueCursor([self._in_order], alike=False)
@@ -74,9 +74,11 @@ class Queue:
         )
 
     def workload_keys(self, most: int) -> Collection[Hashable]:
-        """Return workload keys of single-device jobs; of more than ``most`` the first served."""
+        """Return the workload keys of single-device jobs, at most ``most``: the first in order."""
         index = self._workload_keys()
-        found = [workload_key for workload_key, job in index.one_of.items() if job.gpus == 1]
+        found = [
+            workload_key for workload_key, job in index.representative.items() if job.gpus == 1
+        ]
         if len(found) <= most:
             return found
         return heapq.nsmallest(most, found, key=lambda workload_key: index.groups[workload_key][0])
@@ -85,13 +87,13 @@ class Queue:
         """Return the workload keys of latency-sensitive jobs."""
         return [
             workload_key
-            for workload_key, job in self._workload_keys().one_of.items()
+            for workload_key, job in self._workload_keys().representative.items()
             if job.latency_sensitive
         ]
 
-    def one_of(self, workload_key: Hashable) -> Job:
+    def representative(self, workload_key: Hashable) -> Job:
         """Return a job that has a workload key."""
-        return self._workload_keys().one_of[workload_key]
+        return self._workload_keys().representative[workload_key]
 
     def add(self, job: Job, status: JobStatus) -> None:
         """Add a job."""
@@ -130,30 +132,30 @@ class _Index:
     ----------
     groups : dict
         Entries by the attribute's value; no group is empty.
-    one_of : dict
+    representative : dict
         A job of each group.
     """
 
     def __init__(self, attribute: Callable[[Job], Any], entries: Iterable[Entry]) -> None:
         self._attribute = attribute
         self.groups: dict[Any, SortedList[Entry]] = {}
-        self.one_of: dict[Any, Job] = {}
+        self.representative: dict[Any, Job] = {}
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
         group = self._attribute(entry[2])
         if group not in self.groups:
-            self.groups[group], self.one_of[group] = SortedList(), entry[2]
+            self.groups[group], self.representative[group] = SortedList(), entry[2]
         self.groups[group].add(entry)
 
     def remove(self, entry: Entry) -> None:
         group = self._attribute(entry[2])
         self.groups[group].remove(entry)
         if not self.groups[group]:
-            del self.groups[group], self.one_of[group]
-        elif self.one_of[group] is entry[2]:
-            self.one_of[group] = self.groups[group][0][2]
+            del self.groups[group], self.representative[group]
+        elif self.representative[group] is entry[2]:
+            self.representative[group] = self.groups[group][0][2]
 
 
 _gpus, _workload_key = attrgetter("gpus"), attrgetter("workload_key")

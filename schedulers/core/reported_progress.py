@@ -1,14 +1,14 @@
-"""How far jobs are, as they report it: all that a policy learns of how fast they run."""
+"""Progress that jobs report: the only source of their speed for a policy."""
 
 from __future__ import annotations
 
 import math
 
-_NONE = (0.0, math.inf, 0.0, 0.0, 0.0)  # of a job that never reported
+_NO_REPORT = (0.0, math.inf, 0.0, 0.0, 0.0)
 
 
 class Progress:
-    """Of each job the part that was done when it last reported, and how fast it then went on."""
+    """Last reported progress of each job, and the speed at which it continues since."""
 
     __slots__ = ("_known_per_s", "_reports")
 
@@ -25,37 +25,45 @@ class Progress:
         saved: float = 0.0,
         most_per_s: float = 0.0,
     ) -> None:
-        """From ``since_s`` on a job does ``per_s`` of the whole each second; 0 if it stands.
+        """Record that a job completes a fraction ``per_s`` each second from ``since_s`` on.
 
-        ``saved`` is the part that its last checkpoint holds, where it says that; ``most_per_s`` the
-        fastest that it may be, where what it does was measured and is not sure.
+        Parameters
+        ----------
+        done : float
+            Fraction that is done at ``since_s``.
+        per_s : float
+            Fraction of the whole job that is done each second; 0 if the job is stopped.
+        saved : float
+            Fraction that the last checkpoint holds; 0 if the job does not report it.
+        most_per_s : float
+            Upper bound of ``per_s`` if that is a measurement with an error.
         """
         self._reports[job_id] = done, since_s, per_s, saved, max(per_s, most_per_s)
         if per_s > 0:
             self._known_per_s[job_id] = per_s
 
     def forget(self, job_id: str) -> None:
-        """Of a job that is over."""
+        """Drop the progress of a job that has ended."""
         self._reports.pop(job_id, None)
         self._known_per_s.pop(job_id, None)
 
     def pace_s(self, job_id: str) -> float:
-        """Seconds that all of a job would take as it runs now; 0 if it stands, or nobody says."""
-        _, _, per_s, _, _ = self._reports.get(job_id, _NONE)
+        """Return the run time of the whole job at its present speed; 0 if stopped or unknown."""
+        _, _, per_s, _, _ = self._reports.get(job_id, _NO_REPORT)
         return 1.0 / per_s if per_s > 0 else 0.0
 
     def least_pace_s(self, job_id: str) -> float:
-        """As ``pace_s``, of a job that is as fast as what was measured may mean."""
-        _, _, per_s, _, most_per_s = self._reports.get(job_id, _NONE)
+        """Return the shortest run time of the whole job that its measured speed allows."""
+        _, _, per_s, _, most_per_s = self._reports.get(job_id, _NO_REPORT)
         return 1.0 / most_per_s if per_s > 0 else 0.0
 
     def unsaved_s(self, job_id: str, now_s: float) -> float:
-        """Seconds that what is done and not saved has taken; infinite where nobody can tell.
+        """Return the seconds of work since a job's last checkpoint; infinite if unknown.
 
-        By the last pace that was known: while a job stands, or is measured anew, what it has saved
-        is not less.
+        They follow from the last known speed: while a job is stopped or measured again, its unsaved
+        work remains.
         """
-        _, _, _, saved, _ = self._reports.get(job_id, _NONE)
+        _, _, _, saved, _ = self._reports.get(job_id, _NO_REPORT)
         unsaved = self.at(job_id, now_s) - saved
         per_s = self._known_per_s.get(job_id, 0.0)
         if not saved:
@@ -63,6 +71,6 @@ class Progress:
         return 0.0 if unsaved <= 0 else unsaved / per_s if per_s else math.inf
 
     def at(self, job_id: str, now_s: float) -> float:
-        """Part that is done by now, within [0, 1]; 0 of a job that never reported."""
-        done, since_s, per_s, _, _ = self._reports.get(job_id, _NONE)
+        """Return the fraction that is done by now, within [0, 1]; 0 without a report."""
+        done, since_s, per_s, _, _ = self._reports.get(job_id, _NO_REPORT)
         return min(1.0, done + max(0.0, now_s - since_s) * per_s)

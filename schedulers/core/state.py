@@ -29,23 +29,23 @@ class Pending(Protocol):
         """Return the job at the head of the queue; None if the queue is empty."""
         ...
 
-    def of_at_most(self, gpus: int) -> Iterator[Job]:
+    def jobs_up_to(self, gpus: int) -> Iterator[Job]:
         """Return the jobs that need at most ``gpus`` devices, in order."""
         ...
 
-    def turns(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
-        """Return a cursor over all jobs, or over those of some workload keys, in order."""
+    def cursor(self, workload_keys: Collection[Hashable] | None = None) -> QueueCursor:
+        """Return a cursor over all jobs, or over the jobs of some workload keys, in order."""
         ...
 
     def workload_keys(self, most: int) -> Collection[Hashable]:
-        """Return workload keys of single-device jobs; of more than ``most`` the first served."""
+        """Return the workload keys of single-device jobs, at most ``most``: the first in order."""
         ...
 
     def latency_sensitive_keys(self) -> Collection[Hashable]:
         """Return the workload keys of latency-sensitive jobs."""
         ...
 
-    def one_of(self, workload_key: Hashable) -> Job:
+    def representative(self, workload_key: Hashable) -> Job:
         """Return a job that has a workload key."""
         ...
 
@@ -54,7 +54,7 @@ class Shared(Protocol):
     """Read-only view of devices with jobs and free capacity, grouped by occupancy."""
 
     @property
-    def known(self) -> Sequence[Occupancy]:
+    def occupancies(self) -> Sequence[Occupancy]:
         """All occupancies so far, in order of appearance; reset once there are too many."""
         ...
 
@@ -152,9 +152,9 @@ class State:
         """Return the status of a job."""
         return self._ledger.status(job_id)
 
-    def on(self, device: int) -> tuple[str, ...]:
+    def jobs_on(self, device: int) -> tuple[str, ...]:
         """Return the ids of the jobs that hold a part of a device."""
-        return self._ledger.on(device)
+        return self._ledger.jobs_on(device)
 
     def progress(self, job_id: str) -> float:
         """Return the fraction of its iterations that a job reports as done, within [0, 1]."""

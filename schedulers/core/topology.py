@@ -1,10 +1,9 @@
-"""How near devices are to each other: a tree over their numbers, and what each level of it costs.
+"""Topology of a cluster: a tree over its devices, with a communication cost for each level.
 
-Two devices communicate through the innermost vertex that both are below, their lowest common
-ancestor. Its level says what the slowest link between them is, and a table what that costs,
-relative to NVLink (requirements C1 and C3). So costs are at the vertices; put on the links, that
-from a vertex up to its parent would weigh half of what their costs differ by, and a path would
-weigh what its uppermost vertex costs.
+Two devices communicate through their lowest common ancestor in the tree. Its level stands for the
+slowest link between them, and a table gives the cost of that link relative to NVLink (requirements
+C1 and C3). Costs belong to vertices. The equivalent weight of the link from a vertex to its parent
+is half of the difference of their costs; a path then weighs as much as its uppermost vertex.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from presage.errors import ConfigError
 
-# What communication costs by level, innermost first, relative to NVLink (requirement C3).
+# Communication cost by level, innermost first, relative to NVLink (requirement C3).
 COSTS: Mapping[str, float] = MappingProxyType(
     {
         "nvlink": 1.0,
         "pix": 2.0,  # at most one PCIe bridge
         "pxb": 3.0,  # several PCIe bridges, and no host bridge
         "phb": 4.0,  # a PCIe host bridge
-        "numa": 4.0,  # several host bridges of one NUMA node: "NODE" in nvidia-smi's words
-        "node": 5.0,  # the links between sockets, "SYS"; also where nothing is known of a node
+        "numa": 4.0,  # several host bridges of one NUMA node: "NODE" in nvidia-smi
+        "node": 5.0,  # links between sockets: "SYS"; also the default within a node
         "rack": 10.0,
         "spine": 20.0,
         "cluster": 40.0,
@@ -39,16 +38,16 @@ COSTS: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """What joins devices: a switch, a socket, a node, a rack.
+    """Inner vertex of the tree, which connects devices: a switch, a socket, a node, a rack.
 
     Attributes
     ----------
     name : str
-        Unlike that of any other vertex of its level.
+        Name that is unique within the level.
     level : str
-        As in the table of costs.
+        Level, as in the table of costs.
     below : tuple of Vertex and int
-        What it joins: vertices of levels further in, and devices by their numbers.
+        Children: vertices of inner levels, and devices by their numbers.
     """
 
     name: str
@@ -56,8 +55,8 @@ class Vertex:
     below: tuple[Vertex | int, ...]
 
 
-class _Found(NamedTuple):
-    """A vertex, its number in depth-first order, and the devices below it."""
+class _IndexedVertex(NamedTuple):
+    """Vertex with its number in depth-first order and the devices below it."""
 
     vertex: Vertex
     number: int
@@ -66,15 +65,15 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """A tree over the devices 0, 1, ... of a cluster.
+    """Tree over the devices 0, 1, ... of a cluster.
 
     Attributes
     ----------
     root : Vertex
-        Above all devices.
+        Ancestor of all devices.
     costs : Mapping of str to float
-        Of each level, innermost first; relative, at least 0, and never less further out, so that
-        costs are an ultrametric.
+        Relative cost of each level, innermost first. Costs are at least 0 and do not fall from one
+        level to the next outer one, so that they are an ultrametric.
     """
 
     root: Vertex
@@ -87,7 +86,7 @@ class Topology:
         for vertex, _, below in self._vertices:
             if (vertex.level, vertex.name) in named:
                 raise ConfigError(
-                    f"two of level {vertex.level!r} are called {vertex.name!r}; rename one"
+                    f"two vertices of level {vertex.level!r} are called {vertex.name!r}; rename one"
                 )
             named.add((vertex.level, vertex.name))
             if not below:
@@ -99,48 +98,48 @@ class Topology:
         if wrong is not None:
             twice = devices[wrong] < wrong
             raise ConfigError(
-                f"device {devices[wrong] if twice else wrong} is in the tree "
-                f"{'twice' if twice else 'nowhere'}; name each once, from 0 on"
+                f"device {devices[wrong] if twice else wrong} is "
+                f"{'twice' if twice else 'not'} in the tree; list each device once, from 0 on"
             )
 
     def _check_levels(self, vertex: Vertex) -> None:
         inwards = list(self.costs)
-        for one in (vertex, *vertex.below):
-            if not isinstance(one, int) and one.level not in inwards:
+        for child in (vertex, *vertex.below):
+            if not isinstance(child, int) and child.level not in inwards:
                 raise ConfigError(
-                    f"{one.name!r} is of level {one.level!r}, which costs nothing; "
-                    f"known are {', '.join(inwards)}"
+                    f"{child.name!r} is of level {child.level!r}, which has no cost; "
+                    f"levels with a cost are {', '.join(inwards)}"
                 )
-        for one in vertex.below:
-            if isinstance(one, int):
+        for child in vertex.below:
+            if isinstance(child, int):
                 continue
-            if inwards.index(one.level) >= inwards.index(vertex.level):
+            if inwards.index(child.level) >= inwards.index(vertex.level):
                 raise ConfigError(
-                    f"{one.level} {one.name!r} is below {vertex.level} {vertex.name!r}; levels "
-                    f"are, from the innermost, {', '.join(inwards)}"
+                    f"{child.level} {child.name!r} is below {vertex.level} {vertex.name!r}; the "
+                    f"order of levels, from the innermost, is {', '.join(inwards)}"
                 )
-            self._check_levels(one)
+            self._check_levels(child)
 
-    # What is where --------------------------------------------------------------------------
+    # Vertices and devices -------------------------------------------------------------------
 
     @property
     def devices(self) -> int:
-        """How many there are."""
+        """Number of devices."""
         return len(self._vertices[0].devices)
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
-        """Those that have a vertex, innermost first."""
-        there = {one.vertex.level for one in self._vertices}
-        return tuple(level for level in self.costs if level in there)
+        """Levels that have a vertex, innermost first."""
+        present = {indexed.vertex.level for indexed in self._vertices}
+        return tuple(level for level in self.costs if level in present)
 
     @cached_property
     def vertices(self) -> tuple[Vertex, ...]:
-        """By their numbers, which are their places in depth-first order."""
-        return tuple(one.vertex for one in self._vertices)
+        """Vertices by number, which is the position in depth-first order."""
+        return tuple(indexed.vertex for indexed in self._vertices)
 
     def ancestor(self, level: str) -> NDArray[np.int64]:
-        """Number of the vertex of a level that each device is below; -1 where there is none.
+        """Return the number of each device's ancestor of a level; -1 where there is none.
 
         Returns
         -------
@@ -149,18 +148,18 @@ class Topology:
         Raises
         ------
         ValueError
-            No vertex is of that level.
+            If no vertex is of that level.
         """
-        above: NDArray[np.int64] = np.maximum(self._above[self._level(level)], -1)
+        above: NDArray[np.int64] = np.maximum(self._ancestors[self._level(level)], -1)
         return above
 
     def below(self, level: str, name: str) -> NDArray[np.int64]:
-        """Numbers of the devices below a vertex, ascending.
+        """Return the numbers of the devices below a vertex, ascending.
 
         Raises
         ------
         ValueError
-            There is no such vertex.
+            If there is no such vertex.
         """
         for vertex, _, devices in self._vertices:
             if vertex.level == level and vertex.name == name:
@@ -169,75 +168,75 @@ class Topology:
 
     @cached_property
     def depth_first(self) -> NDArray[np.int64]:
-        """The devices so that those below a vertex are next to each other."""
+        """Devices in depth-first order: the devices below a vertex are adjacent."""
         return np.array(self._vertices[0].devices, np.int64)
 
-    # What it costs --------------------------------------------------------------------------
+    # Costs ----------------------------------------------------------------------------------
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-        """Cost of communication between devices: their lowest common ancestor's, 0 within one.
+        """Return the communication cost between devices: 0 for a device and itself.
 
         Parameters
         ----------
         a, b : int or array of int
-            Devices, of shapes that broadcast; ``distance(ring, np.roll(ring, -1))`` are the costs
-            of a ring's edges.
+            Devices, of shapes that broadcast. ``distance(ring, np.roll(ring, -1))`` returns the
+            costs of a ring's edges.
 
         Returns
         -------
         ndarray of the broadcast shape
         """
         costs = np.array([self.costs[level] for level in self.levels])
-        return np.where(np.equal(a, b), 0.0, costs[self.meeting(a, b)])
+        return np.where(np.equal(a, b), 0.0, costs[self.common_level(a, b)])
 
-    def meeting(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.int64]:
-        """Place in ``levels`` of the level at which devices meet: their lowest common ancestor's.
+    def common_level(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.int64]:
+        """Return the position in ``levels`` of the level of the devices' lowest common ancestor.
 
-        Of shapes that broadcast, as for :meth:`distance`.
+        Shapes broadcast as in :meth:`distance`.
         """
         a, b = np.asarray(a), np.asarray(b)
         found = np.zeros(np.broadcast_shapes(a.shape, b.shape), np.int64)
         for level in reversed(range(len(self.levels))):
-            above = self._above[level]
+            above = self._ancestors[level]
             np.copyto(found, level, where=above[a] == above[b])
         return found
 
     def distances(self, devices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Cost of communication between each two of some devices (msc of requirement C1).
+        """Return the communication cost between each pair of devices (msc of requirement C1).
 
         Returns
         -------
         ndarray of shape (len(devices), len(devices))
-            Nothing larger is kept: the tree itself is an array of shape (levels, devices).
+            It is not stored: the tree itself is an array of shape (levels, devices).
         """
-        some = np.asarray(devices)
-        return self.distance(some[:, None], some[None, :])
+        subset = np.asarray(devices)
+        return self.distance(subset[:, None], subset[None, :])
 
-    # How it is kept -------------------------------------------------------------------------
+    # Index of vertices ----------------------------------------------------------------------
 
     @cached_property
-    def _vertices(self) -> list[_Found]:
-        """All of them, depth first."""
-        found: list[_Found] = []
+    def _vertices(self) -> list[_IndexedVertex]:
+        """All vertices in depth-first order."""
+        found: list[_IndexedVertex] = []
 
         def walk(vertex: Vertex) -> list[int]:
             devices: list[int] = []
-            found.append(_Found(vertex, len(found), devices))
-            for one in vertex.below:
-                devices += [one] if isinstance(one, int) else walk(one)
+            found.append(_IndexedVertex(vertex, len(found), devices))
+            for child in vertex.below:
+                devices += [child] if isinstance(child, int) else walk(child)
             return devices
 
         walk(self.root)
         return found
 
     @cached_property
-    def _above(self) -> NDArray[np.int64]:
-        """By level and device, the vertex's number; where there is none, one that is like no other.
+    def _ancestors(self) -> NDArray[np.int64]:
+        """Number of each device's ancestor by level, of shape (levels, devices).
 
-        Shape (levels, devices).
+        A device without an ancestor of a level has a negative number that no other device has.
         """
-        alone = -1 - np.arange(self.devices)
-        above = np.tile(alone, (len(self.levels), 1))
+        without_ancestor = -1 - np.arange(self.devices)
+        above = np.tile(without_ancestor, (len(self.levels), 1))
         for vertex, number, devices in self._vertices:
             above[self._level(vertex.level), devices] = number
         return above
@@ -248,23 +247,24 @@ class Topology:
         return self.levels.index(level)
 
 
-def of_nodes(nodes: Iterable[Vertex]) -> Topology:
-    """Nodes of which nobody said how they hang together: as far from each other as can be."""
+def flat_topology(nodes: Iterable[Vertex]) -> Topology:
+    """Return the topology of nodes without known links: all nodes are equally far apart."""
     return Topology(Vertex("cluster", "cluster", tuple(nodes)))
 
 
 def check_costs(costs: Mapping[str, float]) -> None:
-    """Costs by level, innermost first, are numbers that never fall.
+    """Check that costs by level, innermost first, are finite and do not fall.
 
     Raises
     ------
     ConfigError
-        Names the level.
+        If they are invalid; the message names the level.
     """
     inner, least = "a device", 0.0
     for level, cost in costs.items():
         if not (math.isfinite(cost) and cost >= least):
             raise ConfigError(
-                f"{level} costs {cost:g}, must be a finite number >= {least:g}, the cost of {inner}"
+                f"cost of {level} is {cost:g}, must be a finite number >= {least:g}, the cost of "
+                f"{inner}"
             )
         inner, least = level, cost

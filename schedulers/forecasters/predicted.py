@@ -9,12 +9,12 @@ from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
+from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 
 DEFAULT_RISK = 0.1
 _TIME_SLICE = Share(1.0, "time-slice")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
@@ -46,7 +46,7 @@ class PredictionCache:
             failed = self._forecasts is not None and self._forecasts.failures
             self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) if failed else RETRY_S
             self._forecasts = Forecasts(
-                self._make_forecaster(), cluster, self._fallback, earlier=self.failure
+                self._make_forecaster(), cluster, self._fallback, initial_failure=self.failure
             )
             self._since_s, self._kinds = now_s, kinds
             self._features = {}

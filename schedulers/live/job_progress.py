@@ -15,13 +15,13 @@ Outside Presage these calls do nothing: ``first`` is 0 and ``checkpoint_folder``
 A job in another language keeps its checkpoints, and a record of their iterations, in the folder
 ``PRESAGE_CHECKPOINT``, and replaces the file ``PRESAGE_PROGRESS`` atomically: it writes another
 file in the same folder and renames it. The file contains one JSON object, such as
-``{"iterations": 1000, "done": 250, "saved": 200, "at": 5123.4, "saved_at": 5101.9}``:
+``{"iterations": 1000, "done": 250, "saved": 200, "done_at_s": 5123.4, "saved_at_s": 5101.9}``:
 
 - ``iterations``, ``done``, ``saved``: of the whole job, not of this attempt; ``saved`` is the
   number in the checkpoint on disk, 0 or left out if there is none;
-- ``at``, ``saved_at``: when ``done`` was reached and when that checkpoint was complete, in seconds
-  of ``CLOCK_BOOTTIME`` (the first number in ``/proc/uptime``). ``saved_at`` may be left out; then
-  only a larger ``saved`` indicates a new checkpoint;
+- ``done_at_s``, ``saved_at_s``: when ``done`` was reached and when that checkpoint was complete, in
+  seconds of ``CLOCK_BOOTTIME`` (the first number in ``/proc/uptime``). ``saved_at_s`` may be left
+  out; then only a larger ``saved`` indicates a new checkpoint;
 - ``out_of_memory``: true once the job fails because its device is out of memory. In Python it is
   set for an uncaught ``OutOfMemoryError``, as raised by torch.
 
@@ -64,7 +64,7 @@ class Report(NamedTuple):
     iterations: int
     done: int
     saved: int
-    at_s: float
+    done_at_s: float
     saved_at_s: float  # 0 if the job does not report it
     out_of_memory: bool = False  # the job failed for lack of device memory
 
@@ -137,8 +137,8 @@ class Run:
             "iterations": self.iterations,
             "done": self._done,
             "saved": self._saved,
-            "at": time.clock_gettime(_CLOCK),
-            "saved_at": self._saved_at_s,
+            "done_at_s": time.clock_gettime(_CLOCK),
+            "saved_at_s": self._saved_at_s,
             "out_of_memory": self._out_of_memory,
         }
         with suppress(OSError):  # full disk: a later report may succeed
@@ -200,7 +200,8 @@ def read_progress(path: Path) -> Report | None:
     try:
         iterations, done = _count(row["iterations"]), _count(row["done"])
         saved = _count(row.get("saved", 0))
-        at_s, saved_at_s = _second(row["at"]), _second(row.get("saved_at", 0.0))
+        done_at_s = _second(row["done_at_s"])
+        saved_at_s = _second(row.get("saved_at_s", 0.0))
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     if iterations < 1:
@@ -208,7 +209,7 @@ def read_progress(path: Path) -> Report | None:
     # Some jobs overshoot; saved iterations are done.
     done = min(iterations, max(done, saved))
     full = row.get("out_of_memory") is True
-    return Report(iterations, done, min(done, saved), at_s, saved_at_s, full)
+    return Report(iterations, done, min(done, saved), done_at_s, saved_at_s, full)
 
 
 def _read(path: Path) -> dict[str, object]:

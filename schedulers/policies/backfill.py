@@ -9,9 +9,9 @@ from random import Random
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
-from presage.schedulers.core.capacity.requests import members
+from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import Phase
@@ -25,7 +25,7 @@ DEPTH = 100  # jobs behind the first that does not fit which are considered
 class Backfill(Fifo):
     """Policy that starts jobs by arrival and backfills behind the first job that does not fit.
 
-    The forecasts of the running jobs tell when and where the blocked job can start. A later job may
+    The forecasts of the running jobs say when and where the blocked job can start. A later job may
     start now if it is predicted to end by then, or if it runs on other devices. If that time cannot
     be predicted, no job is backfilled.
 
@@ -39,7 +39,7 @@ class Backfill(Fifo):
         actions: list[Start] = []
         idle, head = state.idle(), None
         for job in state.pending:
-            allocations = consolidated(job, state.cluster, idle)
+            allocations = place_consolidated(job, state.cluster, idle)
             if allocations is None:
                 head = job
                 break
@@ -50,7 +50,7 @@ class Backfill(Fifo):
         if at_s == math.inf:
             return actions
         gaps = _Gaps(state, forecasts, idle, reserved, at_s)
-        return actions + gaps.filled(head, {start.job_id for start in actions})
+        return actions + gaps.fill(head, {start.job_id for start in actions})
 
     def _reservation(
         self,
@@ -70,13 +70,15 @@ class Backfill(Fifo):
         free = idle.copy()
         heapq.heapify(ends)
         size, node_of = state.cluster.nodes_of(head.kinds).largest, state.cluster.node_of
-        gang = members(head, state.cluster)
+        gang = gang_size(head, state.cluster)
         least = gang if gang <= size else 1  # idle devices of a node that can make a difference
         while ends and ends[0][0] < math.inf:
             ends_s, _, allocations = heapq.heappop(ends)
             free.give([allocation.device for allocation in allocations])
-            if free.count >= gang and any(free.on(node_of[g.device]) >= least for g in allocations):
-                found = consolidated(head, state.cluster, free)
+            if free.count >= gang and any(
+                free.count_on(node_of[g.device]) >= least for g in allocations
+            ):
+                found = place_consolidated(head, state.cluster, free)
                 if found is not None:
                     return ends_s, frozenset(allocation.device for allocation in found)
         return math.inf, frozenset()
@@ -90,7 +92,7 @@ class _Gaps:
     reserved : frozenset of int
         Devices that the head is predicted to get.
     until_s : float
-        When it is predicted to start.
+        Predicted start of the head.
     """
 
     def __init__(
@@ -104,15 +106,15 @@ class _Gaps:
         self._state, self._forecasts = state, forecasts
         self._idle, self._until_s = idle, until_s
         self._elsewhere = idle.copy()  # devices that the head will not get
-        self._elsewhere.take([device for device in reserved if self._elsewhere.has(device)])
+        self._elsewhere.take([device for device in reserved if self._elsewhere.is_idle(device)])
         self._guard = PriorityGuard(state)
 
-    def filled(self, head: Job, started: set[str]) -> list[Start]:
+    def fill(self, head: Job, started: set[str]) -> list[Start]:
         """Return starts of jobs behind the head, in order."""
         actions: list[Start] = []
         considered = 0
         self._guard.add(head)
-        for job in self._state.pending.of_at_most(self._idle.count):
+        for job in self._state.pending.jobs_up_to(self._idle.count):
             if job is head or job.job_id in started:
                 continue
             considered += 1
@@ -128,20 +130,20 @@ class _Gaps:
     def _allocations(self, job: Job) -> tuple[Allocation, ...] | None:
         """Take devices for a job that delays no earlier job; None if there are none."""
         cluster, free, other = self._state.cluster, self._idle, self._elsewhere
-        allocations = consolidated(job, cluster, free)
+        allocations = place_consolidated(job, cluster, free)
         if allocations is None:
             return None
         if end_s(job, allocations, self._state, self._forecasts) > self._until_s:
-            # It would end too late where it fits best: it may only use devices the head won't get.
+            # It would end too late where it fits best: it may only use other devices than the head.
             free.give(_devices(allocations))
             free, other = other, free
-            allocations = consolidated(job, cluster, free)
+            allocations = place_consolidated(job, cluster, free)
         if allocations is None:
             return None
         if self._guard.blocks(job, allocations):
             free.give(_devices(allocations))
             return None
-        other.take([device for device in _devices(allocations) if other.has(device)])
+        other.take([device for device in _devices(allocations) if other.is_idle(device)])
         return allocations
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from random import Random
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.fifo import Fifo
@@ -24,19 +24,19 @@ class BestFit(Fifo):
         actions: list[Start] = []
         if not state.idle_count or not len(state.pending):
             return actions
-        idle, turns, guard = state.idle(), state.pending.turns(), PriorityGuard(state)
+        idle, cursor, guard = state.idle(), state.pending.cursor(), PriorityGuard(state)
         unfit: set[Hashable] = set()
-        for job in turns:
+        for job in cursor:
             if job.request in unfit:
-                turns.skip()
+                cursor.skip()
                 continue
-            allocations = consolidated(job, state.cluster, idle)
+            allocations = place_consolidated(job, state.cluster, idle)
             if allocations is not None and guard.blocks(job, allocations):
                 idle.give([allocation.device for allocation in allocations])
                 allocations = None
             if allocations is None:
                 guard.add(job)
-                turns.skip()
+                cursor.skip()
                 unfit.add(job.request)
                 continue
             actions.append(Start(job.job_id, allocations))

@@ -10,9 +10,9 @@ import numpy as np
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
-from presage.schedulers.core.capacity.requests import members, suitable
+from presage.schedulers.core.capacity.resource_requests import fitting_devices, gang_size
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -46,26 +46,26 @@ class BinPacking(Fifo):
         actions: list[Start] = []
         if not len(state.pending):
             return actions
-        capacity, idle, turns = state.capacity(), state.idle(), state.pending.turns()
+        capacity, idle, cursor = state.capacity(), state.idle(), state.pending.cursor()
         guard = PriorityGuard(state)
         unfit: set[Hashable] = set()
-        for job in turns:
+        for job in cursor:
             overflowed = state.status(job.job_id).overflows > 0
             if job.request in unfit and not overflowed:
-                turns.skip()
+                cursor.skip()
                 continue
             if overflowed or (job.compute_milli == FULL_DEVICE_MILLI and not job.memory_bytes):
-                allocations = consolidated(job, state.cluster, idle.copy())
+                allocations = place_consolidated(job, state.cluster, idle.copy())
             else:
                 allocations = fullest(job, state.cluster, capacity, spread=self._spread)
             if allocations is None or guard.blocks(job, allocations):
                 guard.add(job)
                 if not overflowed:  # others with its request have not, and may still fit
-                    turns.skip()
+                    cursor.skip()
                     unfit.add(job.request)
                 continue
             idle.take(
-                [allocation.device for allocation in allocations if idle.has(allocation.device)]
+                [allocation.device for allocation in allocations if idle.is_idle(allocation.device)]
             )
             capacity.take(allocations)
             actions.append(Start(job.job_id, allocations))
@@ -80,7 +80,11 @@ def fullest(
     A gang is placed on the node with the fewest devices that fit, among nodes with enough of them.
     If there is no such node, it gets the fullest devices of the cluster if ``spread``, else none.
     """
-    devices, fits, gang = cluster.columns, suitable(job, cluster, capacity), members(job, cluster)
+    devices, fits, gang = (
+        cluster.columns,
+        fitting_devices(job, cluster, capacity),
+        gang_size(job, cluster),
+    )
     chosen = np.flatnonzero(fits)
     if len(chosen) < gang:
         return None
@@ -93,4 +97,6 @@ def fullest(
         elif not spread:
             return None
     order = np.argsort(capacity.compute_milli[chosen], kind="stable")[:gang]
-    return tuple(job.requested(cluster.whole[device]) for device in chosen[order].tolist())
+    return tuple(
+        job.requested(cluster.full_allocations[device]) for device in chosen[order].tolist()
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.capacity.consolidation import consolidated
-from presage.schedulers.core.capacity.requests import members
+from presage.schedulers.core.capacity.consolidation import place_consolidated
+from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.state import State
@@ -26,11 +26,11 @@ def start_in_order(state: State) -> list[Start]:
     if state.idle_count == 0 or (first := state.pending.first()) is None:
         return actions
     cluster = state.cluster
-    if members(first, cluster) > state.idle_count:
+    if gang_size(first, cluster) > state.idle_count:
         return actions
     idle = state.idle()
     for job in state.pending:
-        allocations = consolidated(job, cluster, idle)
+        allocations = place_consolidated(job, cluster, idle)
         if allocations is None:
             break
         actions.append(Start(job.job_id, allocations))

@@ -17,23 +17,23 @@ _VALUE_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def read_parameters(
-    name: str, made_by: Callable[..., object], settings: Sequence[str]
+    name: str, factory: Callable[..., object], settings: Sequence[str]
 ) -> dict[str, object]:
     """Return the values of ``PARAMETER=VALUE`` texts, as the constructor annotates them.
 
     Parameters
     ----------
     name : str
-        Of the policy, for errors.
-    made_by : callable
-        Class or function that makes the policy.
+        Name of the policy, for error messages.
+    factory : callable
+        Class or function that creates the policy.
 
     Raises
     ------
     ConfigError
-        A parameter is unknown, missing or given twice, or its value is not of its type.
+        If a parameter is unknown, missing or given twice, or its value is not of its type.
     """
-    known = _parameters(made_by)
+    known = _parameters(factory)
     values: dict[str, object] = {}
     for setting in settings:
         parameter, equals, text = setting.partition("=")
@@ -55,20 +55,23 @@ def read_parameters(
     return values
 
 
-def _parameters(made_by: Callable[..., object]) -> Mapping[str, tuple[Any, bool]]:
+def _parameters(factory: Callable[..., object]) -> Mapping[str, tuple[Any, bool]]:
     """Return the type of each parameter, and whether it is required."""
     try:
-        found = inspect.signature(made_by).parameters.values()
+        found = inspect.signature(factory).parameters.values()
     except ValueError:  # some builtins have none
         return {}
     try:
-        hints = get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
-    except (NameError, TypeError):  # an annotation that is only known to a type checker
+        hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    except (NameError, TypeError):  # an annotation that only a type checker can resolve
         hints = {}
     return {
-        one.name: (hints.get(one.name, _type_of(one.default)), one.default is one.empty)
-        for one in found
-        if one.kind in _VALUE_KINDS
+        parameter.name: (
+            hints.get(parameter.name, _type_of(parameter.default)),
+            parameter.default is parameter.empty,
+        )
+        for parameter in found
+        if parameter.kind in _VALUE_KINDS
     }
 
 
@@ -83,7 +86,7 @@ def read_value(text: str, kind: Any) -> object:
     Raises
     ------
     ValueError
-        The text is no value of that type; says what it must be.
+        If the text is not a value of that type; the message says what it must be.
     """
     if kind in _READERS:
         return _READERS[kind](text)
@@ -111,7 +114,7 @@ def _boolean(text: str) -> bool:
     return _BOOLEANS[text]
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text) or len(text) > 18:
         raise ValueError("must be an int: a whole number of at most 18 digits")
     return int(text)
@@ -122,19 +125,19 @@ def _finite(text: str) -> float:
         number = float(text)
     except ValueError:
         raise ValueError("must be a float: a finite number") from None
-    if not math.isfinite(number):  # also of a whole number that no float can hold
+    if not math.isfinite(number):  # also for a number that does not fit into a float
         raise ValueError("must be a finite number (float)")
     return number
 
 
 def _first_of(text: str, kinds: Sequence[Any]) -> object:
-    said = []
+    errors = []
     for kind in sorted(kinds, key=lambda kind: kind is str):
         try:
             return read_value(text, kind)
         except ValueError as error:
-            said.append(str(error))
-    raise ValueError("; or ".join(said))
+            errors.append(str(error))
+    raise ValueError("; or ".join(errors))
 
 
 def _name(kind: Any) -> str:
@@ -144,6 +147,6 @@ def _name(kind: Any) -> str:
 _READERS: Mapping[Any, Callable[[str], object]] = {
     str: str,
     bool: _boolean,
-    int: _whole,
+    int: _integer,
     float: _finite,
 }

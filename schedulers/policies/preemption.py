@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from presage.schedulers.core.action import Preempt, Start
 from presage.schedulers.core.allocation import Allocation
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
@@ -27,57 +27,59 @@ def start_by_rank(state: State, rank: Rank) -> list[Preempt | Start]:
     """
     actions: list[Preempt | Start] = []
     worst: list[tuple[Key, str]] | None = None  # running jobs behind the first that does not fit
-    again: list[tuple[Key, str]] = []  # heap of preempted jobs
+    evicted: list[tuple[Key, str]] = []  # heap of preempted jobs
     idle, pending = state.idle(), iter(state.pending)
     next_pending = next(pending, None)
-    while again or next_pending is not None:
+    while evicted or next_pending is not None:
         job = next_pending
-        if job is None or (again and again[0][0] < rank(job, state.status(job.job_id))):
-            job = state.job(heapq.heappop(again)[1])
+        if job is None or (evicted and evicted[0][0] < rank(job, state.status(job.job_id))):
+            job = state.job(heapq.heappop(evicted)[1])
         else:
             next_pending = next(pending, None)
-        allocations = consolidated(job, state.cluster, idle)
+        allocations = place_consolidated(job, state.cluster, idle)
         if allocations is None:
-            mine = rank(job, state.status(job.job_id))
+            own_rank = rank(job, state.status(job.job_id))
             if worst is None:
-                worst = sorted(_behind(mine, state, rank), reverse=True)
-            allocations, out = _in_place_of(worst, mine, job, state, idle)
+                worst = sorted(_behind(own_rank, state, rank), reverse=True)
+            allocations, victims = _in_place_of(worst, own_rank, job, state, idle)
             if allocations is None:
                 break
-            actions += [Preempt(victim) for _, victim in out]
-            worst = [one for one in worst if one not in out]
-            for one in out:
-                heapq.heappush(again, one)
+            actions += [Preempt(victim) for _, victim in victims]
+            worst = [ranked for ranked in worst if ranked not in victims]
+            for ranked in victims:
+                heapq.heappush(evicted, ranked)
         actions.append(Start(job.job_id, allocations))
     return actions
 
 
-def _behind(mine: Key, state: State, rank: Rank) -> Iterator[tuple[Key, str]]:
+def _behind(own_rank: Key, state: State, rank: Rank) -> Iterator[tuple[Key, str]]:
     for job_id, status in state.running.items():
-        theirs = rank(state.job(job_id), status)
-        if theirs > mine:
-            yield theirs, job_id
+        other_rank = rank(state.job(job_id), status)
+        if other_rank > own_rank:
+            yield other_rank, job_id
 
 
 def _in_place_of(
-    worst: Sequence[tuple[Key, str]], mine: Key, job: Job, state: State, idle: IdleDevices
+    worst: Sequence[tuple[Key, str]], own_rank: Key, job: Job, state: State, idle: IdleDevices
 ) -> tuple[tuple[Allocation, ...] | None, list[tuple[Key, str]]]:
     """Return a job's allocations, taken from ``idle`` and from jobs behind it, and these jobs."""
-    freed, out = idle.copy(), []
-    for one in worst:
-        if one[0] <= mine:
+    freed, victims = idle.copy(), []
+    for ranked in worst:
+        if ranked[0] <= own_rank:
             break
-        out.append(one)
-        freed.give(_devices(one, state))
-        allocations = consolidated(job, state.cluster, freed)
+        victims.append(ranked)
+        freed.give(_devices(ranked, state))
+        allocations = place_consolidated(job, state.cluster, freed)
         if allocations is not None:
-            got = {allocation.device for allocation in allocations}
-            out = [one for one in out if not got.isdisjoint(_devices(one, state))]
-            idle.give([device for one in out for device in _devices(one, state)])
-            idle.take(sorted(got))
-            return allocations, out
+            devices = {allocation.device for allocation in allocations}
+            victims = [
+                ranked for ranked in victims if not devices.isdisjoint(_devices(ranked, state))
+            ]
+            idle.give([device for ranked in victims for device in _devices(ranked, state)])
+            idle.take(sorted(devices))
+            return allocations, victims
     return None, []
 
 
-def _devices(one: tuple[Key, str], state: State) -> list[int]:
-    return [allocation.device for allocation in state.status(one[1]).allocations]
+def _devices(ranked: tuple[Key, str], state: State) -> list[int]:
+    return [allocation.device for allocation in state.status(ranked[1]).allocations]

@@ -1,6 +1,6 @@
 """Priority guard: keeps best-effort jobs from overtaking latency-sensitive ones.
 
-It serves policies that write their actions by hand; ``state.plan()`` has a guard of its own.
+It serves policies that build actions themselves; ``state.plan()`` includes such a check.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from functools import cached_property
 
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
-from presage.schedulers.core.capacity.requests import covers, members, suitable
+from presage.schedulers.core.capacity.resource_requests import (
+    fitting_devices,
+    gang_size,
+    satisfies_request,
+)
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
@@ -36,7 +40,7 @@ class PriorityGuard:
 
     def _fits(self, job: Job, capacity: FreeCapacity) -> bool:
         cluster = self._state.cluster
-        return bool(suitable(job, cluster, capacity).sum() >= members(job, cluster))
+        return bool(fitting_devices(job, cluster, capacity).sum() >= gang_size(job, cluster))
 
     @cached_property
     def _capacity(self) -> FreeCapacity:
@@ -58,5 +62,9 @@ class PriorityGuard:
         if given_back:
             capacity = self._capacity.copy()
             capacity.give(given_back)
-            jobs = [one for one in self._waiting.values() if self._fits(one, capacity)]
-        return any(covers(g, one, self._state.cluster) for g in allocations for one in jobs)
+            jobs = [other for other in self._waiting.values() if self._fits(other, capacity)]
+        return any(
+            satisfies_request(allocation, other, self._state.cluster)
+            for allocation in allocations
+            for other in jobs
+        )

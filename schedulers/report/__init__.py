@@ -1,1 +1,1 @@
-"""A page that shows what became of a trace under each policy."""
+"""HTML report that compares simulations of one trace under several policies."""

@@ -34,48 +34,48 @@ class Bars:
     paused: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def bars_of(held: Intervals) -> Bars:
+def make_bars(intervals: Intervals) -> Bars:
     """Return the smallest set of bars that shows all intervals."""
-    above = _above(held)
-    apart = np.ones(len(held.job), dtype=bool)
-    apart[1:] = held.device[1:] != held.device[:-1] + 1
-    for column in (held.job, held.start_s, held.compute_milli, above):
-        apart[1:] |= column[1:] != column[:-1]
-    first = np.flatnonzero(apart)
-    devices = np.diff(first, append=len(held.job))
-    order = np.argsort(held.start_s[first], kind="stable")
+    above = _free_height_above(intervals)
+    is_first = np.ones(len(intervals.job), dtype=bool)
+    is_first[1:] = intervals.device[1:] != intervals.device[:-1] + 1
+    for column in (intervals.job, intervals.start_s, intervals.compute_milli, above):
+        is_first[1:] |= column[1:] != column[:-1]
+    first = np.flatnonzero(is_first)
+    devices = np.diff(first, append=len(intervals.job))
+    order = np.argsort(intervals.start_s[first], kind="stable")
     first = first[order]
     return Bars(
-        job=held.job[first],
-        start_s=held.start_s[first],
-        end_s=held.end_s[first],
-        device=held.device[first],
+        job=intervals.job[first],
+        start_s=intervals.start_s[first],
+        end_s=intervals.end_s[first],
+        device=intervals.device[first],
         devices=devices[order].astype(np.int32),
-        share_milli=held.compute_milli[first],
+        share_milli=intervals.compute_milli[first],
         above_milli=above[first],
-        ended_by=held.ended_by[first],
-        paused=held.paused[first],
+        ended_by=intervals.ended_by[first],
+        paused=intervals.paused[first],
     )
 
 
-def _above(held: Intervals) -> Int32s:
+def _free_height_above(intervals: Intervals) -> Int32s:
     """Return the vertical position of each interval on a shared device: the first free one.
 
     Bars overlap where free height is fragmented, and where a paused job lies under another one.
     """
-    above = np.zeros(len(held.job), dtype=np.int32)
-    shared = np.flatnonzero(held.compute_milli < FULL_DEVICE_MILLI)
-    shared = shared[np.argsort(held.start_s[shared], kind="stable")]
-    there: dict[int, list[tuple[float, int, int]]] = {}  # end, top, bottom
-    columns = (held.device, held.start_s, held.end_s, held.compute_milli)
+    above = np.zeros(len(intervals.job), dtype=np.int32)
+    shared = np.flatnonzero(intervals.compute_milli < FULL_DEVICE_MILLI)
+    shared = shared[np.argsort(intervals.start_s[shared], kind="stable")]
+    placed: dict[int, list[tuple[float, int, int]]] = {}  # by device: end, top, bottom
+    columns = (intervals.device, intervals.start_s, intervals.end_s, intervals.compute_milli)
     rows = zip(*(column[shared].tolist() for column in columns), strict=True)
-    for place, (device, start_s, end_s, share) in zip(shared.tolist(), rows, strict=True):
-        lasting = [one for one in there.get(device, ()) if one[0] > start_s]
+    for index, (device, start_s, end_s, share) in zip(shared.tolist(), rows, strict=True):
+        overlapping = [bar for bar in placed.get(device, ()) if bar[0] > start_s]
         top = 0
-        for _, taken, bottom in sorted(lasting, key=lambda one: one[1]):
-            if taken - top >= share:
+        for _, next_top, bottom in sorted(overlapping, key=lambda bar: bar[1]):
+            if next_top - top >= share:
                 break
             top = max(top, bottom)
-        above[place] = top = top if top + share <= FULL_DEVICE_MILLI else 0
-        there[device] = [*lasting, (end_s, top, top + share)]
+        above[index] = top = top if top + share <= FULL_DEVICE_MILLI else 0
+        placed[device] = [*overlapping, (end_s, top, top + share)]
     return above

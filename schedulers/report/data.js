@@ -1,10 +1,10 @@
-// What the page was written with: see packing.py and drawn.py.
+// Decodes the data of the page: see packing.py and page_data.py.
 
 async function unpack(text) {
-  const letters = atob(text.trim());
-  const zipped = new Uint8Array(letters.length);
-  for (let i = 0; i < letters.length; i++) zipped[i] = letters.charCodeAt(i);
-  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const decoded = atob(text.trim());
+  const compressed = new Uint8Array(decoded.length);
+  for (let i = 0; i < decoded.length; i++) compressed[i] = decoded.charCodeAt(i);
+  const stream = new Blob([compressed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const bytes = await new Response(stream).arrayBuffer();
   const headerLength = new DataView(bytes).getUint32(0, true);
   const about = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, headerLength)));
@@ -19,8 +19,8 @@ async function unpack(text) {
   return [about, arrays];
 }
 
-// Numbers of which the differences were kept, times a factor.
-function summed(steps, factor) {
+// Decodes delta-encoded numbers, times a factor.
+function cumulativeSum(steps, factor) {
   const values = new Float64Array(steps.length);
   let sum = 0;
   for (let i = 0; i < steps.length; i++) {
@@ -30,7 +30,7 @@ function summed(steps, factor) {
   return values;
 }
 
-// A step function, with its area up to each step: means over any span are two look-ups.
+// Step function with cumulative areas, so that a mean over an interval needs two look-ups.
 class Steps {
   constructor(at, value, end) {
     Object.assign(this, { at, value, end });
@@ -40,7 +40,8 @@ class Steps {
     }
   }
 
-  place(time) {  // of the last step that is not after it, or -1
+  // Index of the last step at or before a time, or -1.
+  indexAt(time) {
     let low = 0, high = this.at.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -50,7 +51,7 @@ class Steps {
   }
 
   integral(time) {
-    const i = this.place(time);
+    const i = this.indexAt(time);
     return i < 0 ? 0 : this.area[i] + this.value[i] * (Math.min(time, this.end) - this.at[i]);
   }
 
@@ -60,31 +61,31 @@ class Steps {
 }
 
 function readPolicy(about, arrays, number, jobs) {
-  const of = (name) => arrays[`${number}.${name}`];
+  const column = (name) => arrays[`${number}.${name}`];
   const tick = about.tick_s;
-  const start = summed(of("start"), tick);
-  const end = start.map((s, i) => s + of("length")[i] * tick);
+  const start = cumulativeSum(column("start"), tick);
+  const end = start.map((s, i) => s + column("length")[i] * tick);
   const run = {
     name: about.policies[number], number, logEnd: about.ends_s[number], start, end,
-    job: of("job"), device: of("device"), devices: of("devices"), share: of("share"),
-    above: of("above"), endedBy: of("end"), phase: of("phase"),
+    job: column("job"), device: column("device"), devices: column("devices"), share: column("share"),
+    above: column("above"), endedBy: column("end"), phase: column("phase"),
     down: {
-      node: of("down.node"), start: Float64Array.from(of("down.start"), (t) => t * tick),
-      end: Float64Array.from(of("down.end"), (t) => t * tick),
+      node: column("down.node"), start: Float64Array.from(column("down.start"), (t) => t * tick),
+      end: Float64Array.from(column("down.end"), (t) => t * tick),
     },
-    jct: { at: of("jct.at_s"), value: of("jct.value") },
-    wait: { at: of("wait.at_s"), value: of("wait.value") },
+    jct: { at: column("jct.at_s"), value: column("jct.value") },
+    wait: { at: column("wait.at_s"), value: column("wait.value") },
   };
-  for (const name of ["busy", "held", "up", "pending"]) {
-    run[name] = new Steps(of(`${name}.at_s`), of(`${name}.value`), run.logEnd);
+  for (const name of ["busy", "allocated", "up", "pending"]) {
+    run[name] = new Steps(column(`${name}.at_s`), column(`${name}.value`), run.logEnd);
   }
-  // What each job held, in time: bars lie by their start, so a gang's bars of one stay are together
-  // in the order in which one meets them.
+  // Allocated time of each job. Bars are sorted by start, so the bars of one run of a gang are
+  // consecutive for that job.
   const count = jobs.submit.length;
   run.firstStart = new Float64Array(count).fill(NaN);
   run.lastEnd = new Float64Array(count).fill(NaN);
-  run.heldFor = new Float64Array(count);
-  run.stays = new Uint16Array(count);
+  run.allocatedTime = new Float64Array(count);
+  run.runCount = new Uint16Array(count);
   const lastStart = new Float64Array(count).fill(-1);
   for (let i = 0; i < start.length; i++) {
     const j = run.job[i];
@@ -92,20 +93,20 @@ function readPolicy(about, arrays, number, jobs) {
     if (lastStart[j] < 0) run.firstStart[j] = start[i];
     lastStart[j] = start[i];
     run.lastEnd[j] = end[i];
-    run.heldFor[j] += end[i] - start[i];
-    run.stays[j]++;
+    run.allocatedTime[j] += end[i] - start[i];
+    run.runCount[j]++;
   }
   return run;
 }
 
-// Time that a job waited until it was over, or until the log's end.
-function waited(run, jobs, j) {
+// Waiting time of a job, until its end or the end of the log.
+function waitingTime(run, jobs, j) {
   const phase = run.phase[j];
   if (phase === REJECTED) return 0;
-  return Math.max(0, (phase === STARVED ? run.logEnd : run.lastEnd[j]) - jobs.submit[j] - run.heldFor[j]);
+  return Math.max(0, (phase === STARVED ? run.logEnd : run.lastEnd[j]) - jobs.submit[j] - run.allocatedTime[j]);
 }
 
-const STARVED = 0, FINISHED = 1, FAILED = 2, REJECTED = 3;  // places in about.phases
+const STARVED = 0, FINISHED = 1, FAILED = 2, REJECTED = 3;  // indices in about.phases
 
 function readJobs(about, arrays) {
   const ids = about.names.split("\n");
@@ -113,10 +114,10 @@ function readJobs(about, arrays) {
   for (const id of ids) {
     while (!id.startsWith(shared)) shared = shared.slice(0, -1);
   }
-  shared = shared.replace(/[^_\-./:]*$/, "");  // whole words alone
+  shared = shared.replace(/[^_\-./:]*$/, "");  // up to a separator
   return {
     ids, short: (j) => ids[j].slice(shared.length) || ids[j],
-    submit: summed(arrays.submit, about.tick_s), gpus: arrays.gpus, gang: arrays.gang,
+    submit: cumulativeSum(arrays.submit, about.tick_s), gpus: arrays.gpus, gang: arrays.gang,
     model: arrays.model, user: arrays.user,
   };
 }

@@ -1,27 +1,27 @@
-// Times and numbers as a person reads them, and round values for axes.
+// Formats times and numbers, and selects round values for axes.
 
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
-// How long: in two units at most.
-function span(seconds) {
+// Formats a duration in at most two units.
+function formatSpan(seconds) {
   if (!Number.isFinite(seconds)) return "-";
   if (seconds === 0) return "0 s";
   if (seconds < 0.9995) return `${+(seconds * 1000).toPrecision(3)} ms`;
   if (seconds < MINUTE) return `${+seconds.toPrecision(3)} s`;
-  const two = (big, small, a, b) => {
+  const twoUnits = (big, small, a, b) => {
     const units = Math.round(seconds / small);
-    const [whole, rest] = [Math.floor(units / (big / small)), units % (big / small)];
-    return rest ? `${whole.toLocaleString("en")} ${a} ${rest} ${b}` : `${whole.toLocaleString("en")} ${a}`;
+    const [count, rest] = [Math.floor(units / (big / small)), units % (big / small)];
+    return rest ? `${count.toLocaleString("en")} ${a} ${rest} ${b}` : `${count.toLocaleString("en")} ${a}`;
   };
-  if (seconds < HOUR) return two(MINUTE, 1, "min", "s");
-  if (seconds < DAY) return two(HOUR, MINUTE, "h", "min");
-  return two(DAY, HOUR, "d", "h");
+  if (seconds < HOUR) return twoUnits(MINUTE, 1, "min", "s");
+  if (seconds < DAY) return twoUnits(HOUR, MINUTE, "h", "min");
+  return twoUnits(DAY, HOUR, "d", "h");
 }
 
 const pad = (n) => String(n).padStart(2, "0");
 
-// When: as a clock of days, as fine as `step` asks for.
-function moment(seconds, step = 1) {
+// Formats a time as days and clock time, with the precision of `step`.
+function formatTime(seconds, step = 1) {
   const fine = step < 1 ? Math.min(3, Math.ceil(-Math.log10(step))) : 0;
   const rounded = Math.round(seconds * 10 ** fine) / 10 ** fine;
   const day = Math.floor(rounded / DAY), rest = rounded - day * DAY;
@@ -39,18 +39,18 @@ const TIME_STEPS = [
   365 * DAY, 1000 * DAY, 1e4 * DAY,
 ];
 
-function timeTicks(from, until, most) {
-  const step = TIME_STEPS.find((s) => (until - from) / s <= most) ?? (until - from);
+function timeTicks(from, until, maxTicks) {
+  const step = TIME_STEPS.find((s) => (until - from) / s <= maxTicks) ?? (until - from);
   const ticks = [];
   for (let i = Math.ceil(from / step); i * step <= until; i++) ticks.push(i * step);
   return [ticks, step];
 }
 
-function numberTicks(most) {
-  const power = 10 ** Math.floor(Math.log10(most));
-  const step = [power / 5, power / 2, power, 2 * power].find((s) => most / s <= 5);
+function numberTicks(limit) {
+  const power = 10 ** Math.floor(Math.log10(limit));
+  const step = [power / 5, power / 2, power, 2 * power].find((s) => limit / s <= 5);
   const ticks = [];
-  for (let i = 0; i * step <= most * 1.0001; i++) ticks.push(i * step);
+  for (let i = 0; i * step <= limit * 1.0001; i++) ticks.push(i * step);
   return ticks;
 }
 
@@ -64,12 +64,12 @@ const MORE_LOG_MARKS = [
   [3 * DAY, "3 d"],
 ];
 
-// On a short axis also those between.
+// Marks of a logarithmic axis; a short axis has additional ones.
 function logMarks(low, high) {
   if (high - low > Math.log(300)) return LOG_MARKS;
   return [...LOG_MARKS, ...MORE_LOG_MARKS].sort(([a], [b]) => a - b);
 }
 
-const escaped = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
-const counted = (n) => Math.round(n).toLocaleString("en");
+const escapeHtml = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+const formatCount = (n) => Math.round(n).toLocaleString("en");
 const rows = (pairs) => `<dl>${pairs.map(([a, b]) => `<dt>${a}</dt><dd>${b}</dd>`).join("")}</dl>`;

@@ -1,31 +1,31 @@
-// Devices over time under one policy. Where bars are too many to be told apart they are mixed: each
-// pixel is as strong in each colour as the part of its device time that jobs of it held.
+// Timeline of the devices under one policy. Too many bars are blended: each pixel has the mean
+// colour of its jobs, with the fraction of allocated device time as opacity.
 
-const MOST_BARS = 8000;  // to be drawn one by one
+const MAX_SINGLE_BARS = 8000;  // drawn separately
 const ROW = 12, BOTTOM = 26, TOP = 3;  // pixels
-const PAUSED = 0.3;  // how strongly it is drawn
+const PAUSED = 0.3;  // opacity
 
 class Gantt {
   constructor(parent, page, run) {
     Object.assign(this, { page, run });
     this.element = document.createElement("div");
     this.element.className = "gantt";
-    this.element.innerHTML = `<h3 hidden>${escaped(run.name)}</h3><div class="layers">
-      <canvas tabindex="0" role="application" aria-label="Timeline of the devices under ${escaped(run.name)}; arrows move it, + and - zoom"></canvas>
-      <canvas aria-hidden="true"></canvas><div class="hint"><span>click here first, or hold Ctrl, to zoom with the wheel</span></div></div>`;
+    this.element.innerHTML = `<h3 hidden>${escapeHtml(run.name)}</h3><div class="layers">
+      <canvas tabindex="0" role="application" aria-label="Timeline of the devices under ${escapeHtml(run.name)}; arrow keys pan, + and - zoom"></canvas>
+      <canvas aria-hidden="true"></canvas><div class="hint"><span>click here or hold Ctrl to zoom with the wheel</span></div></div>`;
     parent.append(this.element);
     this.title = this.element.querySelector("h3");
     [this.canvas, this.over] = this.element.querySelectorAll("canvas");
     const hint = this.element.querySelector(".hint");
     let hiding;
-    const refused = () => {
+    const onIgnoredWheel = () => {
       hint.classList.add("shown");
       clearTimeout(hiding);
       hiding = setTimeout(() => hint.classList.remove("shown"), 1300);
     };
-    navigate(this.canvas, page.view, { withDevices: true, refused });
+    navigate(this.canvas, page.view, { withDevices: true, onIgnoredWheel });
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("pointerleave", () => page.untold());
+    this.canvas.addEventListener("pointerleave", () => page.hideTip());
   }
 
   height(pixels) {
@@ -39,7 +39,7 @@ class Gantt {
     };
   }
 
-  // Pixels of a time and of a device, within the inside.
+  // Pixels of a second and of a device.
   scales() {
     const { view } = this.page, { width, height } = this.inside;
     return [width / (view.t1 - view.t0), height / (view.d1 - view.d0)];
@@ -50,13 +50,13 @@ class Gantt {
     for (let i = 0; i < run.start.length && run.start[i] < view.t1; i++) {
       if (run.end[i] > view.t0 && run.device[i] < view.d1 && run.device[i] + run.devices[i] > view.d0) found.push(i);
     }
-    const paused = (i) => run.endedBy[i] & 1;  // they lie under who runs in their place
+    const paused = (i) => run.endedBy[i] & 1;  // drawn below the jobs that run in their place
     return [...found.filter(paused), ...found.filter((i) => !paused(i))];
   }
 
   draw() {
     const { page } = this, { theme, view } = page;
-    const [context, width, height] = fitted(this.canvas);
+    const [context, width, height] = fitCanvas(this.canvas);
     const inside = this.inside;
     if (inside.width < 10) return;
     context.fillStyle = theme.idle;
@@ -68,15 +68,15 @@ class Gantt {
     context.rect(MARGIN.left, TOP, inside.width, inside.height);
     context.clip();
     const found = this.visible();
-    this.mixed = found.length > MOST_BARS;
-    if (this.mixed) this.drawMixed(context, found); else this.drawBars(context, found);
+    this.isBlended = found.length > MAX_SINGLE_BARS;
+    if (this.isBlended) this.drawBlended(context, found); else this.drawBars(context, found);
     this.drawDown(context);
     context.restore();
     this.drawNodes(context, inside);
     this.mark(null);
   }
 
-  drawMixed(context, found) {
+  drawBlended(context, found) {
     const { run, page } = this, { view, theme } = page, { width, height } = this.inside;
     const columns = Math.round(width), lines = Math.round(height);
     const [perTime, perDevice] = [columns / (view.t1 - view.t0), lines / (view.d1 - view.d0)];
@@ -89,7 +89,7 @@ class Gantt {
       const part = run.share[i] / 1000;
       const [r, g, b] = rgb[classes[run.job[i]]];
       const strength = run.endedBy[i] & 1 ? PAUSED : 1;
-      const parts = part < 1 ? run.devices[i] : 1;  // of shared devices each has its own piece
+      const parts = part < 1 ? run.devices[i] : 1;  // on shared devices, one piece on each
       const tall = part < 1 ? part : run.devices[i];
       for (let k = 0; k < parts; k++) {
         const from = (run.device[i] + k + run.above[i] / 1000 - view.d0) * perDevice;
@@ -160,11 +160,11 @@ class Gantt {
       const model = page.about.models[jobs.model[run.job[i]]];
       const lines = [jobs.short(run.job[i])];
       if (model && tall >= 2.4 * ROW) lines.push(model);
-      lines[0] = cut(context, lines[0], right - left - 9);
+      lines[0] = truncate(context, lines[0], right - left - 9);
       if (!lines[0]) continue;
       lines.forEach((line, k) => {
         const middle = top + tall / 2 + (k - (lines.length - 1) / 2) * (ROW + 1);
-        context.fillText(k ? cut(context, line, right - left - 9, true) : line, left + 4, middle);
+        context.fillText(k ? truncate(context, line, right - left - 9, true) : line, left + 4, middle);
       });
     }
   }
@@ -183,7 +183,7 @@ class Gantt {
     }
   }
 
-  // Between nodes, under the bars: a gang on several nodes is one bar.
+  // Draws lines between nodes, below the bars: a gang on several nodes is one bar.
   drawSeparators(context, inside) {
     const { view, theme, about } = this.page, row = inside.height / (view.d1 - view.d0);
     if ((view.devices / about.nodes.length) * row < 5) return;
@@ -195,7 +195,7 @@ class Gantt {
     }
   }
 
-  // Names of nodes, as many as there is room for, and of devices where each has a line's height.
+  // Draws names of as many nodes as fit, and of devices if rows are high enough.
   drawNodes(context, inside) {
     const { page } = this, { view, theme, about } = page;
     const row = inside.height / (view.d1 - view.d0);
@@ -214,13 +214,13 @@ class Gantt {
         for (let d = 0; d < devices; d++) {
           const middle = y + (d + 0.5) * row;
           if (middle > TOP + 4 && middle < TOP + inside.height - 3) {
-            context.fillText(tail(context, `${name}/${d}`), MARGIN.left - 7, middle);
+            context.fillText(truncateStart(context, `${name}/${d}`), MARGIN.left - 7, middle);
           }
         }
       } else if (n % each === 0) {
         const top = Math.max(y, TOP), bottom = Math.min(y + devices * row, TOP + inside.height);
         const middle = Math.max((top + bottom) / 2, TOP + 5);
-        if (bottom - top >= Math.min(9, 0.99 * devices * row)) context.fillText(tail(context, name), MARGIN.left - 7, middle);
+        if (bottom - top >= Math.min(9, 0.99 * devices * row)) context.fillText(truncateStart(context, name), MARGIN.left - 7, middle);
       }
     }
   }
@@ -237,9 +237,9 @@ class Gantt {
     ];
   }
 
-  // Outlines of all that a job held, and a line for the time that it waited before.
+  // Draws outlines around all bars of a job, and a line for its waiting time before them.
   mark(job) {
-    const [context] = fitted(this.over);
+    const [context] = fitCanvas(this.over);
     if (job === null) return;
     const { run, page: { theme, jobs, view } } = this, { width, height } = this.inside;
     const [perTime, row] = this.scales();
@@ -279,9 +279,9 @@ class Gantt {
     const time = view.t0 + (event.offsetX - MARGIN.left) / perTime;
     const place = view.d0 + (event.offsetY - TOP) / row;
     if (event.buttons || time < view.t0 || time > view.t1 || place < view.d0 || place >= view.d1 ||
-        event.offsetY > TOP + inside.height) return page.untold();
+        event.offsetY > TOP + inside.height) return page.hideTip();
     const device = Math.floor(place), near = 1.5 / perTime;
-    const onDevice = `${page.deviceName(device)} <span class="muted">${escaped(page.about.nodes[page.nodeOf[device]][2])}</span>`;
+    const onDevice = `${page.deviceName(device)} <span class="muted">${escapeHtml(page.about.nodes[page.nodeOf[device]][2])}</span>`;
     const here = new Set();
     let best = null;
     for (let i = 0; i < run.start.length && run.start[i] <= time + near; i++) {
@@ -295,22 +295,22 @@ class Gantt {
     for (let i = 0; i < down.node.length; i++) {
       if (down.node[i] === page.nodeOf[device] && down.start[i] <= time && time < down.end[i]) {
         this.mark(null);
-        return page.tell(event, `<b>${escaped(page.about.nodes[down.node[i]][0])} is down</b>${rows([
-          ["from", moment(down.start[i])], ["until", moment(down.end[i])], ["for", span(down.end[i] - down.start[i])]])}`);
+        return page.showTip(event, `<b>${escapeHtml(page.about.nodes[down.node[i]][0])} is down</b>${rows([
+          ["from", formatTime(down.start[i])], ["until", formatTime(down.end[i])], ["for", formatSpan(down.end[i] - down.start[i])]])}`);
       }
     }
     if (best === null) {
       this.mark(null);
-      return page.tell(event, `<b>idle</b>${rows([["device", onDevice], ["at", moment(time, 1 / perTime)]])}`);
+      return page.showTip(event, `<b>idle</b>${rows([["device", onDevice], ["at", formatTime(time, 1 / perTime)]])}`);
     }
     if (here.size > 3) {
       this.mark(null);
-      return page.tell(event, `<b>${counted(here.size)} jobs here</b>${rows([
-        ["device", onDevice], ["within", span(2 * near)], ["around", moment(time, 1 / perTime)]])}<span class="muted">zoom in to see each</span>`);
+      return page.showTip(event, `<b>${formatCount(here.size)} jobs</b>${rows([
+        ["device", onDevice], ["within", formatSpan(2 * near)], ["around", formatTime(time, 1 / perTime)]])}<span class="muted">zoom in to see each job</span>`);
     }
     const job = run.job[best.i];
     this.mark(job);
-    return page.tell(event, this.about(job, best.i, onDevice));
+    return page.showTip(event, this.about(job, best.i, onDevice));
   }
 
   about(job, i, onDevice) {
@@ -318,26 +318,26 @@ class Gantt {
     const model = about.models[jobs.model[job]], user = about.users[jobs.user[job]];
     const phase = about.phases[run.phase[job]];
     const ends = {
-      preempt: "preempted", resize: "resized", migrate: "moved elsewhere", pause: "paused", resume: "resumed",
-      overflow: "ran out of memory", lost: "its node failed", log: "still there when the log ends",
+      preempt: "preempted", resize: "resized", migrate: "migrated", pause: "paused", resume: "resumed",
+      overflow: "out of memory", lost: "node failed", log: "running at the end of the log",
     };
-    const facts = [["policy", escaped(run.name)]];
-    if (model) facts.push(["model", escaped(model)]);
-    if (user) facts.push(["user", escaped(user)]);
+    const facts = [["policy", escapeHtml(run.name)]];
+    if (model) facts.push(["model", escapeHtml(model)]);
+    if (user) facts.push(["user", escapeHtml(user)]);
     facts.push(["devices", `${jobs.gpus[job]}${run.share[i] < 1000 ? `, ${run.share[i] / 10} % of each` : ""}`]);
-    facts.push(["on", onDevice], ["submitted", moment(jobs.submit[job])], ["started", moment(run.firstStart[job])]);
-    facts.push(["waited", span(waited(run, jobs, job))]);
-    facts.push([run.endedBy[i] & 1 ? "this pause" : "this run", span(run.end[i] - run.start[i])]);
-    if (run.stays[job] > 1) facts.push(["in all", `${span(run.heldFor[job])}, ${run.stays[job]} times`]);
+    facts.push(["on", onDevice], ["submitted", formatTime(jobs.submit[job])], ["started", formatTime(run.firstStart[job])]);
+    facts.push(["waited", formatSpan(waitingTime(run, jobs, job))]);
+    facts.push([run.endedBy[i] & 1 ? "this pause" : "this run", formatSpan(run.end[i] - run.start[i])]);
+    if (run.runCount[job] > 1) facts.push(["in total", `${formatSpan(run.allocatedTime[job])}, ${run.runCount[job]} times`]);
     const why = about.ends[run.endedBy[i] >> 1];
-    if (why in ends) facts.push(["then", ends[why]]);
-    if (run.phase[job] === FINISHED) facts.push(["finished", moment(run.lastEnd[job])], ["JCT", span(run.lastEnd[job] - jobs.submit[job])]);
-    else facts.push(["in the end", phase]);
-    return `<b>${escaped(jobs.ids[job])}</b>${rows(facts)}`;
+    if (why in ends) facts.push(["ended by", ends[why]]);
+    if (run.phase[job] === FINISHED) facts.push(["finished", formatTime(run.lastEnd[job])], ["JCT", formatSpan(run.lastEnd[job] - jobs.submit[job])]);
+    else facts.push(["final state", phase]);
+    return `<b>${escapeHtml(jobs.ids[job])}</b>${rows(facts)}`;
   }
 }
 
-// How a bar's right edge is marked, by what ended it: colours of the theme.
+// Theme colours of a bar's right edge, by the reason for its end.
 const EDGES = { preempt: "ink", migrate: "ink", pause: "ink", overflow: "lost", lost: "lost" };
 
 function hatching(context, theme) {
@@ -355,16 +355,16 @@ function hatching(context, theme) {
   return context.createPattern(tile, "repeat");
 }
 
-// As much of a text as there is room for: its end, which tells names apart, or its beginning.
-function cut(context, text, width, beginning = false) {
+// Shortens a text to a width: keeps its end, which distinguishes names, or its beginning.
+function truncate(context, text, width, beginning = false) {
   if (context.measureText(text).width <= width) return text;
   for (let length = Math.min(text.length - 1, Math.floor(width / 4)); length >= 3; length--) {
-    const shown = beginning ? `${text.slice(0, length)}…` : `…${text.slice(-length)}`;
-    if (context.measureText(shown).width <= width) return shown;
+    const candidate = beginning ? `${text.slice(0, length)}…` : `…${text.slice(-length)}`;
+    if (context.measureText(candidate).width <= width) return candidate;
   }
   return "";
 }
 
-function tail(context, text) {
-  return cut(context, text, MARGIN.left - 10);
+function truncateStart(context, text) {
+  return truncate(context, text, MARGIN.left - 10);
 }

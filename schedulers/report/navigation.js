@@ -1,28 +1,28 @@
-// The part of time and of the devices that is shown, and how pointers and keys move it.
+// The visible range of times and devices, and its control by pointer and keys.
 
-const MARGIN = { left: 84, right: 14 };  // of every chart over time: one moment, one place
-const FEWEST_DEVICES = 2;
+const MARGIN = { left: 84, right: 14 };  // the same for every chart over time, so that their times are aligned
+const MIN_DEVICES = 2;
 
 class View {
-  constructor(end, devices, changed) {
-    Object.assign(this, { end, devices, changed });
+  constructor(end, devices, onChange) {
+    Object.assign(this, { end, devices, onChange });
     this.all = { t0: 0, t1: end, d0: 0, d1: devices };
     this.shortest = Math.min(1, end);
     Object.assign(this, this.all);
   }
 
-  // Moves to a range, held within what there is.
+  // Shows a range, clipped to the data.
   show({ t0 = this.t0, t1 = this.t1, d0 = this.d0, d1 = this.d1 }) {
     const time = Math.min(Math.max(t1 - t0, this.shortest), this.end);
-    const count = Math.min(Math.max(d1 - d0, Math.min(FEWEST_DEVICES, this.devices)), this.devices);
+    const count = Math.min(Math.max(d1 - d0, Math.min(MIN_DEVICES, this.devices)), this.devices);
     this.t0 = Math.min(Math.max(t0 + (t1 - t0 - time) / 2, 0), this.end - time);
     this.d0 = Math.min(Math.max(d0 + (d1 - d0 - count) / 2, 0), this.devices - count);
     this.t1 = this.t0 + time;
     this.d1 = this.d0 + count;
-    this.changed();
+    this.onChange();
   }
 
-  // `part`: where the fixed point lies in the range, from 0 to 1.
+  // `part`: position of the fixed point in the range, from 0 to 1.
   zoomTime(factor, part = 0.5) {
     const length = Math.min(Math.max((this.t1 - this.t0) * factor, this.shortest), this.end);
     const fixed = this.t0 + (this.t1 - this.t0) * part;
@@ -30,8 +30,8 @@ class View {
   }
 
   zoomDevices(factor, part = 0.5) {
-    const fewest = Math.min(FEWEST_DEVICES, this.devices);
-    const count = Math.min(Math.max((this.d1 - this.d0) * factor, fewest), this.devices);
+    const minimum = Math.min(MIN_DEVICES, this.devices);
+    const count = Math.min(Math.max((this.d1 - this.d0) * factor, minimum), this.devices);
     const fixed = this.d0 + (this.d1 - this.d0) * part;
     this.show({ d0: fixed - count * part, d1: fixed + count * (1 - part) });
   }
@@ -55,17 +55,17 @@ const KEYS = {
   Home: (v) => v.show(v.all),
 };
 
-// Lets a canvas (that can be focused) move the view. A wheel that only passes by scrolls the page.
-function navigate(canvas, view, { withDevices, refused = () => {} }) {
+// Lets a focusable canvas control the view. Without focus or Ctrl, the wheel scrolls the page.
+function navigate(canvas, view, { withDevices, onIgnoredWheel = () => {} }) {
   const inside = () => canvas.clientWidth - MARGIN.left - MARGIN.right;
   canvas.addEventListener("wheel", (event) => {
-    if (document.activeElement !== canvas && !event.ctrlKey && !event.metaKey) return refused();
+    if (document.activeElement !== canvas && !event.ctrlKey && !event.metaKey) return onIgnoredWheel();
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 30 : 1;  // lines, or pixels
     const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) && !event.shiftKey;
     if (sideways) return view.pan((event.deltaX * unit / inside()) * (view.t1 - view.t0), 0);
-    const turned = (event.deltaY || event.deltaX) * unit;
-    const factor = Math.exp(Math.min(Math.max(turned, -300), 300) * 0.0025);
+    const delta = (event.deltaY || event.deltaX) * unit;
+    const factor = Math.exp(Math.min(Math.max(delta, -300), 300) * 0.0025);
     if (event.shiftKey && withDevices) return view.zoomDevices(factor, event.offsetY / canvas.clientHeight);
     const part = (event.offsetX - MARGIN.left) / inside();
     view.zoomTime(factor, Math.min(Math.max(part, 0), 1));
@@ -101,8 +101,8 @@ function navigate(canvas, view, { withDevices, refused = () => {} }) {
   canvas.addEventListener("pointercancel", stop);
 }
 
-// A canvas as large as it is shown, in its own pixels; its context draws in CSS pixels.
-function fitted(canvas) {
+// Fits the pixels of a canvas to its size on the screen; returns a context in CSS pixels.
+function fitCanvas(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -130,7 +130,7 @@ function timeAxis(context, theme, view, width, top, bottom) {
     context.lineTo(x, bottom + 4);
     context.stroke();
     context.fillStyle = theme.muted;
-    const text = moment(tick, step);
+    const text = formatTime(tick, step);
     const half = context.measureText(text).width / 2;
     context.fillText(text, Math.min(x, width - half - 1), bottom + 7);
   }
@@ -138,14 +138,14 @@ function timeAxis(context, theme, view, width, top, bottom) {
 
 const FONT = '11.5px system-ui, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif';
 
-// Draws soon, and once, however often it is asked to before.
-function soon(draw) {
-  let asked = false;
+// Returns a function that draws in the next frame, once for all calls before it.
+function onNextFrame(draw) {
+  let isScheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
+    if (isScheduled) return;
+    isScheduled = true;
     requestAnimationFrame(() => {
-      asked = false;
+      isScheduled = false;
       draw();
     });
   };

@@ -1,13 +1,13 @@
-// Puts the page together.
+// Builds the page and handles its controls.
 
 const PALETTE = {
-  // From small to large, told apart in light and dark, and dark text is read on each.
+  // From small to large; distinguishable in both themes, with legible dark text.
   ordered: ["#5aa9e6", "#3fc1b0", "#8cc152", "#f0b429", "#f27f3d", "#e0608a"],
   users: ["#5aa9e6", "#f0b429", "#3fc1b0", "#e0608a", "#8cc152", "#f27f3d", "#a78bfa", "#9aa5b1"],
 };
 const WAITS = [[MINUTE, "< 1 min"], [10 * MINUTE, "< 10 min"], [HOUR, "< 1 h"], [6 * HOUR, "< 6 h"], [DAY, "< 1 d"], [Infinity, "1 d or more"]];
 
-function themeNow() {
+function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const theme = {};
   for (const name of ["paper", "ink", "muted", "line", "down", "lost", "idle", "accent"]) theme[name] = style.getPropertyValue(`--${name}`).trim();
@@ -27,12 +27,12 @@ class Page {
       this.firstDevice.push(this.nodeOf.length);
       for (let d = 0; d < devices; d++) this.nodeOf.push(node);
     });
-    this.theme = themeNow();
-    this.draw = soon(() => this.drawNow());
+    this.theme = readTheme();
+    this.draw = onNextFrame(() => this.drawNow());
     this.view = new View(Math.max(about.end_s, 1), this.nodeOf.length, this.draw);
     this.tip = document.getElementById("tip");
     this.chosen = 0;
-    this.kept = {};  // colourings
+    this.colourings = {};  // cache of colouring()
     const parent = document.getElementById("gantts");
     this.gantts = this.runs.map((run) => new Gantt(parent, this, run));
     const lines = (name) => this.runs.map((run) => ({ name: run.name, steps: run[name], colour: `policy${run.number % 8}` }));
@@ -43,14 +43,14 @@ class Page {
     const longest = this.runs.reduce((a, b) => (b.up.end > a.up.end ? b : a));
     const up = { name: "up", steps: longest.up, colour: "muted", dashed: true };
     this.curves = [
-      new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), most: all, ticks: quarters, shown: percent }),
-      new Curves("pending", this, { lines: lines("pending"), shown: (v, fine) => (fine && v < 100 ? v.toFixed(1) : counted(v)) }),
+      new Curves("busy", this, { lines: down ? [...lines("busy"), up] : lines("busy"), limit: all, ticks: quarters, format: percent }),
+      new Curves("pending", this, { lines: lines("pending"), format: (v, fine) => (fine && v < 100 ? v.toFixed(1) : formatCount(v)) }),
     ];
-    if (about.shared) this.curves.push(new Curves("held", this, { lines: lines("held"), most: all, ticks: quarters, shown: percent }));
+    if (about.shared) this.curves.push(new Curves("allocated", this, { lines: lines("allocated"), limit: all, ticks: quarters, format: percent }));
     const spread = (name) => this.runs.map((run) => ({ name: run.name, curve: run[name], colour: `policy${run.number % 8}` }));
     this.distributions = [new Distribution("jcts", this, spread("jct")), new Distribution("waits", this, spread("wait"))];
     const has = { down, shared: about.shared };
-    for (const one of document.querySelectorAll("[data-when]")) one.hidden = !has[one.dataset.when];
+    for (const element of document.querySelectorAll("[data-when]")) element.hidden = !has[element.dataset.when];
     this.listen();
     this.choose(0);
   }
@@ -81,7 +81,7 @@ class Page {
     this.listenToOverview();
     new ResizeObserver(this.draw).observe(document.querySelector("main"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      this.theme = themeNow();
+      this.theme = readTheme();
       this.draw();
     });
   }
@@ -128,27 +128,27 @@ class Page {
     this.draw();
   }
 
-  // Of each job its class under a policy, and the classes' colours and names.
+  // Returns the colour class of each job under a policy, with the colours and names of classes.
   colouring(run) {
     const by = document.getElementById("colour").value, key = `${by} ${by === "wait" ? run.number : ""}`;
-    return (this.kept[key] ??= this.coloured(by, run));
+    return (this.colourings[key] ??= this.computeColouring(by, run));
   }
 
-  coloured(by, run) {
+  computeColouring(by, run) {
     const { jobs, about } = this, count = jobs.submit.length;
     if (by === "gang") return { classes: jobs.gang, colours: PALETTE.ordered, names: about.gangs.map((g) => `${g} device${g === "1" ? "" : "s"}`) };
     const classes = new Uint8Array(count);
     if (by === "wait") {
       for (let j = 0; j < count; j++) {
-        const seconds = waited(run, jobs, j);
-        classes[j] = WAITS.findIndex(([most]) => seconds < most);
+        const seconds = waitingTime(run, jobs, j);
+        classes[j] = WAITS.findIndex(([limit]) => seconds < limit);
       }
       return { classes, colours: PALETTE.ordered, names: WAITS.map(([, name]) => `waited ${name}`) };
     }
-    const place = new Map(about.many_jobs.map((user, i) => [user, i]));
-    for (let j = 0; j < count; j++) classes[j] = place.get(jobs.user[j]) ?? PALETTE.users.length - 1;
-    const names = about.many_jobs.map((user) => about.users[user] || "no user");
-    if (about.users.length > names.length) names[PALETTE.users.length - 1] = "others";
+    const classOf = new Map(about.top_users.map((user, i) => [user, i]));
+    for (let j = 0; j < count; j++) classes[j] = classOf.get(jobs.user[j]) ?? PALETTE.users.length - 1;
+    const names = about.top_users.map((user) => about.users[user] || "no user");
+    if (about.users.length > names.length) names[PALETTE.users.length - 1] = "other users";
     return { classes, colours: PALETTE.users, names };
   }
 
@@ -161,7 +161,7 @@ class Page {
     this.drawLegend();
     const step = (view.t1 - view.t0) / 1000;
     const range = document.getElementById("range");
-    range.textContent = `${moment(view.t0, step)} to ${moment(view.t1, step)} (${span(view.t1 - view.t0)}), ` +
+    range.textContent = `${formatTime(view.t0, step)} to ${formatTime(view.t1, step)} (${formatSpan(view.t1 - view.t0)}), ` +
       `${Math.round(view.d1 - view.d0).toLocaleString("en")} of ${view.devices.toLocaleString("en")} devices`;
     Object.assign(range.dataset, { from: view.t0, until: view.t1, first: view.d0, last: view.d1 });
     document.body.dataset.drawn = Number(document.body.dataset.drawn ?? 0) + 1;
@@ -169,7 +169,7 @@ class Page {
 
   drawOverview() {
     const { theme, view } = this, run = this.runs[this.chosen];
-    const [context, width, height] = fitted(document.getElementById("overview"));
+    const [context, width, height] = fitCanvas(document.getElementById("overview"));
     const inside = width - MARGIN.left - MARGIN.right, all = this.nodeOf.length;
     context.fillStyle = theme.idle;
     context.fillRect(MARGIN.left, 0, inside, height);
@@ -199,10 +199,10 @@ class Page {
     const { colours, names, classes } = this.colouring(run);
     const used = new Set(classes), edges = new Set();
     for (const end of run.endedBy) edges.add(about.ends[end >> 1]);
-    const items = names.map((name, i) => (used.has(i) ? `<li><span class="swatch" style="background:${colours[i]}"></span>${escaped(name)}</li>` : ""));
+    const items = names.map((name, i) => (used.has(i) ? `<li><span class="swatch" style="background:${colours[i]}"></span>${escapeHtml(name)}</li>` : ""));
     items.push(`<li><span class="swatch" style="background:${theme.idle};border:1px solid ${theme.line}"></span>idle</li>`);
     if (run.down.node.length) items.push('<li><span class="swatch hatched"></span>node is down</li>');
-    const preempted = [["preempt", "preempted"], ["migrate", "moved"], ["pause", "paused"]].filter(([end]) => edges.has(end));
+    const preempted = [["preempt", "preempted"], ["migrate", "migrated"], ["pause", "paused"]].filter(([end]) => edges.has(end));
     if (preempted.length) items.push(`<li><span class="swatch edge" style="background:${theme.ink}"></span>${preempted.map(([, name]) => name).join(", ")}</li>`);
     if (run.endedBy.some((end) => end & 1)) items.push(`<li><span class="swatch" style="background:${colours[0]};opacity:${PAUSED}"></span>pale: paused</li>`);
     const lost = [["lost", "node failed"], ["overflow", "out of memory"]].filter(([end]) => edges.has(end));
@@ -210,16 +210,16 @@ class Page {
     document.getElementById("colours").innerHTML = items.join("");
   }
 
-  // Shows a job of an id, or of the end of one.
+  // Shows the job with an id, or whose id has that ending.
   find(text) {
-    const { jobs, view } = this, run = this.runs[this.chosen], said = document.getElementById("said");
+    const { jobs, view } = this, run = this.runs[this.chosen], message = document.getElementById("message");
     let job = jobs.ids.indexOf(text);
     if (job < 0 && text) job = jobs.ids.findIndex((id) => id.endsWith(text));
     if (job < 0 || Number.isNaN(run.firstStart[job])) {
-      said.textContent = job < 0 ? `no job ${text}` : `${jobs.ids[job]} was never started`;
+      message.textContent = job < 0 ? `no job has the id ${text}` : `${jobs.ids[job]} never started`;
       return;
     }
-    said.textContent = "";
+    message.textContent = "";
     const from = run.firstStart[job], until = run.lastEnd[job], around = Math.max((until - from) * 0.3, 1);
     let [d0, d1] = [Infinity, 0];
     for (let i = 0; i < run.job.length; i++) {
@@ -232,24 +232,24 @@ class Page {
     requestAnimationFrame(() => requestAnimationFrame(() => this.gantts[this.chosen].mark(job)));
   }
 
-  tell(event, html) {
+  showTip(event, html) {
     const { tip } = this;
     tip.innerHTML = html;
     tip.hidden = false;
     const { width, height } = tip.getBoundingClientRect();
-    const beside = event.clientX + 16 + width > innerWidth ? event.clientX - width - 12 : event.clientX + 16;
-    tip.style.left = `${Math.max(beside, 4)}px`;
+    const left = event.clientX + 16 + width > innerWidth ? event.clientX - width - 12 : event.clientX + 16;
+    tip.style.left = `${Math.max(left, 4)}px`;
     tip.style.top = `${Math.max(Math.min(event.clientY + 14, innerHeight - height - 6), 4)}px`;
   }
 
-  untold() {
+  hideTip() {
     this.tip.hidden = true;
     for (const gantt of this.gantts) if (!gantt.element.hidden) gantt.mark(null);
   }
 
   deviceName(device) {
     const node = this.nodeOf[device];
-    return `${escaped(this.about.nodes[node][0])}/${device - this.firstDevice[node]}`;
+    return `${escapeHtml(this.about.nodes[node][0])}/${device - this.firstDevice[node]}`;
   }
 }
 

@@ -18,10 +18,10 @@ _DEVICE, _NODE_GAP, _GROUP_GAP, _ROW = 0.5, 0.22, 0.25, 0.62
 _BOX_WIDTH, _BOX_HEIGHT = 0.42, 1.15
 _LEFT, _RIGHT, _TOP, _RING, _BOTTOM = 1.45, 0.45, 0.8, 1.45, 1.1
 _MEMBER, _CLOSED = "#123f8c", "#d8d8d8"
-_NEAR_TO_FAR = ("#00703c", "#7a9a01", "#c98a00", "#d1471b", "#7d0025")  # of levels
-_SLOW = "YlOrBr"  # of devices
-_STRONGEST = 0.6  # of which text is legible
-_LONGEST = 10  # characters of a job's name
+_LEVEL_COLOURS = ("#00703c", "#7a9a01", "#c98a00", "#d1471b", "#7d0025")  # innermost first
+_SLOWDOWN_COLOURS = "YlOrBr"  # colour map of devices
+_MAX_SHADE = 0.6  # the darkest shade on which text is legible
+_MAX_NAME = 10  # characters of a job's name
 
 
 def draw_plan(
@@ -38,7 +38,7 @@ def draw_plan(
     Parameters
     ----------
     path : Path
-        A .svg or a .png.
+        File name ending in .svg or .png.
     tenants : sequence of sequence of str
         Names of the other jobs on each device, by device number.
     slowdowns : ndarray of shape (devices,)
@@ -52,15 +52,17 @@ def draw_plan(
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
 
-    tree, x = cluster.topology, _places(cluster)
+    tree, x = cluster.topology, _device_positions(cluster)
     y = {level: 0.45 + _ROW * i for i, level in enumerate(tree.levels)}
-    far = LinearSegmentedColormap.from_list("far", _NEAR_TO_FAR)
-    colours = dict(zip(tree.levels, far(np.linspace(0.0, 1.0, len(tree.levels))), strict=True))
-    pale = LinearSegmentedColormap.from_list(
-        "pale", colormaps[_SLOW](np.linspace(0.0, _STRONGEST, 16))
+    level_colours = LinearSegmentedColormap.from_list("levels", _LEVEL_COLOURS)
+    colours = dict(
+        zip(tree.levels, level_colours(np.linspace(0.0, 1.0, len(tree.levels))), strict=True)
     )
-    most = max(slowdowns[np.isfinite(slowdowns)].max(initial=1.0), 1.05)
-    shades = ScalarMappable(Normalize(1.0, most), pale)
+    pale = LinearSegmentedColormap.from_list(
+        "pale", colormaps[_SLOWDOWN_COLOURS](np.linspace(0.0, _MAX_SHADE, 16))
+    )
+    max_slowdown = max(slowdowns[np.isfinite(slowdowns)].max(initial=1.0), 1.05)
+    shades = ScalarMappable(Normalize(1.0, max_slowdown), pale)
 
     left, right = -_LEFT, float(x.max()) + _RIGHT
     bottom, top = -_BOX_HEIGHT - _RING - _BOTTOM, max(y.values()) + _TOP
@@ -69,8 +71,8 @@ def draw_plan(
     panel.axis("off")
     panel.text((left + right) / 2, top - 0.25, title, ha="center", va="center", fontsize=13)
     for level in tree.levels:
-        words = f"{level}: {tree.costs[level]:g}"
-        panel.text(left + 0.2, y[level], words, va="center", fontsize=12, color=colours[level])
+        label = f"{level}: {tree.costs[level]:g}"
+        panel.text(left + 0.2, y[level], label, va="center", fontsize=12, color=colours[level])
     _draw_tree(panel, tree, x, y, colours)
     for device in range(cluster.devices):
         shade = shades.to_rgba(slowdowns[device]) if np.isfinite(slowdowns[device]) else None
@@ -80,21 +82,21 @@ def draw_plan(
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _places(cluster: Cluster) -> NDArray[np.float64]:
+def _device_positions(cluster: Cluster) -> NDArray[np.float64]:
     """Return the horizontal position of each device: depth-first, with gaps between nodes."""
     tree, node_of = cluster.topology, cluster.node_of
-    neighbours = list(pairwise(tree.depth_first.tolist()))
-    meets = {
-        device: int(tree.meeting(before, device))
-        for before, device in neighbours
+    adjacent = list(pairwise(tree.depth_first.tolist()))
+    crossed_level = {
+        device: int(tree.common_level(before, device))
+        for before, device in adjacent
         if node_of[before] != node_of[device]
     }
-    outer = sorted(set(meets.values()))
+    outer = sorted(set(crossed_level.values()))
     x = np.zeros(cluster.devices)
-    for before, device in neighbours:
+    for before, device in adjacent:
         x[device] = x[before] + _DEVICE
-        if device in meets:
-            x[device] += _NODE_GAP + _GROUP_GAP * outer.index(meets[device])
+        if device in crossed_level:
+            x[device] += _NODE_GAP + _GROUP_GAP * outer.index(crossed_level[device])
     return x
 
 
@@ -109,8 +111,8 @@ def _draw_tree(
         """Draw a vertex and return its horizontal position."""
         level = y[vertex.level]
         ends = []
-        for one in vertex.below:
-            at, low = (x[one], 0.0) if isinstance(one, int) else (walk(one), y[one.level])
+        for child in vertex.below:
+            at, low = (x[child], 0.0) if isinstance(child, int) else (walk(child), y[child.level])
             panel.plot([at, at], [low, level], color=colours[vertex.level], linewidth=2, zorder=1)
             ends.append(at)
         panel.plot(
@@ -119,7 +121,7 @@ def _draw_tree(
         )  # fmt: skip
         middle = (min(ends) + max(ends)) / 2
         panel.text(
-            middle, level + 0.06, _called(vertex), ha="center", va="bottom", fontsize=10, zorder=4,
+            middle, level + 0.06, _label(vertex), ha="center", va="bottom", fontsize=10, zorder=4,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
         )  # fmt: skip
         return float(middle)
@@ -127,7 +129,7 @@ def _draw_tree(
     walk(tree.root)
 
 
-def _called(vertex: Vertex) -> str:
+def _label(vertex: Vertex) -> str:
     """Return the label: a node's name, the level inside a node, level and name above nodes."""
     if vertex.level == "node" or vertex.name.startswith(vertex.level):
         return vertex.name
@@ -147,7 +149,7 @@ def _draw_device(
             hatch="///" if shade is None else None, zorder=3,
         )
     )  # fmt: skip
-    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in tenants]
+    names = [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…" for name in tenants]
     number = cluster.name_of(device).rpartition("/")[2]
     panel.text(x, -0.05, number, ha="center", va="top", fontsize=9, color="#505050", zorder=5)
     panel.text(
@@ -184,9 +186,9 @@ def _draw_ring(
     widest = float(x.max() - x.min())
     for i, here in enumerate(ring):
         following = (i + 1) % len(ring)
-        level = tree.levels[int(tree.meeting(here, ring[following]))]
+        level = tree.levels[int(tree.common_level(here, ring[following]))]
         depth = 0.25 + 1.05 * abs(x[following] - x[i]) / widest
-        low = -_BOX_HEIGHT - 4 / 3 * depth  # the curve comes three quarters of the way
+        low = -_BOX_HEIGHT - 4 / 3 * depth  # the curve reaches three quarters of this depth
         points = [(x[i], -_BOX_HEIGHT), (x[i], low), (x[following], low),
                   (x[following], -_BOX_HEIGHT)]  # fmt: skip
         curve = Curve(points, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4])
@@ -205,16 +207,16 @@ def _draw_legend(
     bar = figure.add_axes((0.35 / width, 0.62 / height, 3.0 / width, 0.16 / height))
     figure.colorbar(shades, cax=bar, orientation="horizontal")
     bar.set_title("largest slowdown co-located with a member, x", fontsize=10, loc="left")
-    crossed = tree.meeting(np.array(ring), np.roll(ring, -1)).tolist() if len(ring) > 1 else []
+    crossed = tree.common_level(np.array(ring), np.roll(ring, -1)).tolist() if len(ring) > 1 else []
     edges = [
         Line2D([], [], color=colours[level], linewidth=3,
                label=f"{crossed.count(i)} of the ring's edges over {level}")
         for i, level in enumerate(tree.levels) if i in crossed
     ]  # fmt: skip
     boxes = [
-        Patch(facecolor="none", edgecolor=_MEMBER, linewidth=3, label="a member of the gang"),
+        Patch(facecolor="none", edgecolor=_MEMBER, linewidth=3, label="member of the gang"),
         Patch(facecolor=_CLOSED, edgecolor="#606060", hatch="///",
-              label="no capacity, or too slow co-located"),
+              label="no capacity, or slowdown too large"),
     ]  # fmt: skip
     for handles, place in ((boxes, 3.7), (edges, 7.2)):
         figure.legend(

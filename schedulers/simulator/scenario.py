@@ -88,7 +88,7 @@ class Scenario:
     keep_going: bool = False
 
     def __post_init__(self) -> None:
-        from presage.schedulers.policies.registry import policy_of
+        from presage.schedulers.policies.policy_registry import policy_of
         from presage.schedulers.simulator.ground_truth.measured_truth import SHARES
 
         policy_of(self.policy)
@@ -135,7 +135,7 @@ def make_simulation(
     PresageError
         A file, a model name or the forecaster is missing or invalid, or a service is down.
     """
-    from presage.schedulers.policies.registry import policy_of
+    from presage.schedulers.policies.policy_registry import policy_of
     from presage.schedulers.simulator.simulation import Simulation
 
     cluster = cluster or load_cluster(scenario)

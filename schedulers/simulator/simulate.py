@@ -11,7 +11,7 @@ from presage.errors import ConfigError
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.policies.registry import as_policy, policy_label
+from presage.schedulers.policies.policy_registry import as_policy, policy_label
 from presage.schedulers.simulator.results.result_tables import intervals_table, jobs_table
 from presage.schedulers.simulator.results.schedule_metrics import Metrics, compute_metrics
 from presage.schedulers.simulator.scenario import Scenario, make_simulation

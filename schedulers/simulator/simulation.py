@@ -323,7 +323,7 @@ class Simulation(Backend):
             change = self.ledger.end(job.job_id, Phase.FAILED, self._now_s)
             self._end_job(job, Phase.FAILED)
             return change
-        return self.ledger.give_up(job.job_id, self._now_s, overflow=True)
+        return self.ledger.requeue(job.job_id, self._now_s, overflow=True)
 
     def _too_large(self, job: Job, status: JobStatus) -> bool:
         """Return whether a job that ran out of memory does not fit any device that it may use.
@@ -331,7 +331,8 @@ class Simulation(Backend):
         If it had no co-located jobs, devices with as little memory are excluded for it.
         """
         if any(
-            self.ledger.on(allocation.device) != (job.job_id,) for allocation in status.allocations
+            self.ledger.jobs_on(allocation.device) != (job.job_id,)
+            for allocation in status.allocations
         ):
             return False
         kinds = {self._cluster.kind_of(allocation.device) for allocation in status.allocations}
@@ -357,7 +358,7 @@ class Simulation(Backend):
         for rejection in reconcile(self, self._policy, self._rng, self._now_s).rejections:
             # The reason alone: the action may be anything, also what no line can hold.
             self.log.entries.append((self._now_s, "decide", "", self._decisions))
-            self.log.entries.append((self._now_s, "refused", "", {"why": rejection.why}))
+            self.log.entries.append((self._now_s, "refused", "", {"reason": rejection.why}))
             if self._stop:
                 raise ImpossibleActionError(rejection.why)
 
@@ -424,7 +425,7 @@ class Simulation(Backend):
         neighbors: dict[str, None] = {}
         for _, before, after in changes:
             for allocation in (*before.allocations, *after.allocations):
-                colocated = self.ledger.on(allocation.device)
+                colocated = self.ledger.jobs_on(allocation.device)
                 neighbors.update((job_id, None) for job_id in colocated if job_id not in changed)
         for job_id in neighbors:
             status = self.ledger.status(job_id)
@@ -435,7 +436,7 @@ class Simulation(Backend):
 
     def _count_memory_excess(self, job: Job, allocation: Allocation) -> None:
         """Count a job that is allocated a part of a device's memory, and one that takes more."""
-        whole = self._cluster.whole[allocation.device]
+        whole = self._cluster.full_allocations[allocation.device]
         if allocation.memory_bytes < whole.memory_bytes:
             peak_bytes = self._ground_truth.memory_bytes(
                 job, self._cluster.kind_of(allocation.device)
@@ -478,7 +479,7 @@ class Simulation(Backend):
         )
         for allocation in status.allocations:
             kind = self._cluster.kind_of(allocation.device)
-            colocated = self.ledger.on(allocation.device)
+            colocated = self.ledger.jobs_on(allocation.device)
             if len(colocated) == 1 and allocation.compute_milli == FULL_DEVICE_MILLI:
                 if kind in timed_kinds:
                     continue
@@ -508,7 +509,7 @@ class Simulation(Backend):
         fitting_kinds: set[str] = set()  # kinds on which it fits without co-located jobs
         for allocation in status.allocations:
             node = self._cluster.nodes[self._cluster.node_of[allocation.device]]
-            colocated = self.ledger.on(allocation.device)
+            colocated = self.ledger.jobs_on(allocation.device)
             if len(colocated) == 1 and node.kind in fitting_kinds:
                 continue
             runs = (

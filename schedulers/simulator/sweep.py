@@ -29,7 +29,7 @@ from typing import Any, get_type_hints
 
 import presage
 from presage.errors import ConfigError, PresageError
-from presage.schedulers.policies.registry import policy_source
+from presage.schedulers.policies.policy_registry import policy_source
 from presage.schedulers.simulator.scenario import (
     NO_RELEASE,
     Scenario,

@@ -48,7 +48,9 @@ def bytes_by_level(gang_runs: Iterable[GangRun], topology: Topology) -> dict[str
     devices = devices[np.lexsort((rank[devices], ring))]
     following, last = np.roll(devices, -1), members.cumsum() - 1
     following[last] = devices[last - members + 1]
-    totals = np.bincount(topology.meeting(devices, following), edge_bytes, len(topology.levels))
+    totals = np.bincount(
+        topology.common_level(devices, following), edge_bytes, len(topology.levels)
+    )
     return dict(zip(topology.levels, totals.tolist(), strict=True))
 
 

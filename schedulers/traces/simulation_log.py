@@ -75,14 +75,14 @@ def entries(path: Path, lines: Iterable[str]) -> Iterator[Entry | str]:
 def _parse_event(line: str, where: str) -> tuple[float, str, str, Any]:
     try:
         entry = json.loads(line)
-        now_s, event, job_id = float(entry["s"]), entry["what"], entry.get("job", "")
+        now_s, event, job_id = float(entry["time_s"]), entry["event"], entry.get("job_id", "")
         if abs(now_s) <= MOST_S and isinstance(event, str) and isinstance(job_id, str):
-            return now_s, event, job_id, entry.get("more")
+            return now_s, event, job_id, entry.get("details")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         pass
     raise TableError(
         f"{where}: is not an event; a line of a log of `presage simulate` looks like "
-        '{"s": 0.0, "what": "start", "job": "a"}, at most 1e12 seconds after 0'
+        '{"time_s": 0.0, "event": "start", "job_id": "a"}, at most 1e12 seconds after 0'
     )
 
 

@@ -47,7 +47,7 @@ TASK_ENDING: TaskPhase
 TASK_ENDED: TaskPhase
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_every_s", "grace_s", "retries")
+    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,7 +69,7 @@ class Job(_message.Message):
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
     job_id: str
@@ -86,10 +86,10 @@ class Job(_message.Message):
     features: _prediction_pb2.Job
     compute_milli: int
     memory_bytes: int
-    checkpoint_every_s: float
+    checkpoint_interval_s: float
     grace_s: float
     retries: int
-    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_every_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ...) -> None: ...
 
 class Allocation(_message.Message):
     __slots__ = ("device", "compute_milli", "memory_bytes")
@@ -101,33 +101,33 @@ class Allocation(_message.Message):
     memory_bytes: int
     def __init__(self, device: _Optional[int] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
-class Told(_message.Message):
-    __slots__ = ("kind", "compute_milli", "memory_bytes", "runtime_s", "promised_s", "setup_s", "in_domain", "foretold", "release_id")
+class Prediction(_message.Message):
+    __slots__ = ("kind", "compute_milli", "memory_bytes", "runtime_s", "slo_s", "setup_s", "in_domain", "is_predicted", "release_id")
     KIND_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
-    PROMISED_S_FIELD_NUMBER: _ClassVar[int]
+    SLO_S_FIELD_NUMBER: _ClassVar[int]
     SETUP_S_FIELD_NUMBER: _ClassVar[int]
     IN_DOMAIN_FIELD_NUMBER: _ClassVar[int]
-    FORETOLD_FIELD_NUMBER: _ClassVar[int]
+    IS_PREDICTED_FIELD_NUMBER: _ClassVar[int]
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     kind: str
     compute_milli: int
     memory_bytes: int
     runtime_s: float
-    promised_s: float
+    slo_s: float
     setup_s: float
     in_domain: bool
-    foretold: bool
+    is_predicted: bool
     release_id: str
-    def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., promised_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., foretold: _Optional[bool] = ..., release_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., slo_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., is_predicted: _Optional[bool] = ..., release_id: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "why", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "elapsed_s", "remaining_s", "told", "waited_s", "place_in_queue", "done_guessed")
+    __slots__ = ("job", "phase", "reason", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "slo_violated", "elapsed_s", "remaining_s", "predictions", "waited_s", "queue_position", "done_estimated")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -138,16 +138,16 @@ class JobStatus(_message.Message):
     USAGE_MILLI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    LATE_FIELD_NUMBER: _ClassVar[int]
+    SLO_VIOLATED_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
-    PLACE_IN_QUEUE_FIELD_NUMBER: _ClassVar[int]
-    DONE_GUESSED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    DONE_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     job: Job
     phase: Phase
-    why: str
+    reason: str
     attempt: int
     node: str
     allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
@@ -158,14 +158,14 @@ class JobStatus(_message.Message):
     usage_milli: float
     memory_bytes: int
     peak_memory_bytes: int
-    late: bool
+    slo_violated: bool
     elapsed_s: float
     remaining_s: float
-    told: _containers.RepeatedCompositeFieldContainer[Told]
+    predictions: _containers.RepeatedCompositeFieldContainer[Prediction]
     waited_s: float
-    place_in_queue: int
-    done_guessed: bool
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., why: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., waited_s: _Optional[float] = ..., place_in_queue: _Optional[int] = ..., done_guessed: _Optional[bool] = ...) -> None: ...
+    queue_position: int
+    done_estimated: bool
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., done_estimated: _Optional[bool] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -174,10 +174,10 @@ class SubmitRequest(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class SubmitResponse(_message.Message):
-    __slots__ = ("known",)
-    KNOWN_FIELD_NUMBER: _ClassVar[int]
-    known: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, known: _Optional[_Iterable[str]] = ...) -> None: ...
+    __slots__ = ("existing_job_ids",)
+    EXISTING_JOB_IDS_FIELD_NUMBER: _ClassVar[int]
+    existing_job_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, existing_job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
     __slots__ = ("job_ids",)
@@ -190,90 +190,90 @@ class CancelResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("ended", "job_ids", "most", "failed_s")
-    ENDED_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("include_ended", "job_ids", "limit", "failed_within_s")
+    INCLUDE_ENDED_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
-    MOST_FIELD_NUMBER: _ClassVar[int]
-    FAILED_S_FIELD_NUMBER: _ClassVar[int]
-    ended: bool
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    include_ended: bool
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    most: int
-    failed_s: float
-    def __init__(self, ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., most: _Optional[int] = ..., failed_s: _Optional[float] = ...) -> None: ...
+    limit: int
+    failed_within_s: float
+    def __init__(self, include_ended: _Optional[bool] = ..., job_ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., failed_within_s: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("kind", "memory_bytes", "left_compute_milli", "left_memory_bytes", "job_ids")
+    __slots__ = ("kind", "memory_bytes", "free_compute_milli", "free_memory_bytes", "job_ids")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    LEFT_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
-    LEFT_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
+    FREE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     memory_bytes: int
-    left_compute_milli: int
-    left_memory_bytes: int
+    free_compute_milli: int
+    free_memory_bytes: int
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., left_compute_milli: _Optional[int] = ..., left_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("name", "devices", "connected", "drained", "heard_s", "why")
+    __slots__ = ("name", "devices", "connected", "drained", "last_report_age_s", "reason")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
-    HEARD_S_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
+    LAST_REPORT_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     name: str
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
     connected: bool
     drained: bool
-    heard_s: float
-    why: str
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., heard_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
+    last_report_age_s: float
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., connected: _Optional[bool] = ..., drained: _Optional[bool] = ..., last_report_age_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
-    __slots__ = ("jobs", "nodes", "policy", "forecaster", "last_entry", "left_out", "failed")
+    __slots__ = ("jobs", "nodes", "policy", "forecaster_error", "last_entry", "remaining_job_count", "failed_jobs")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
-    FORECASTER_FIELD_NUMBER: _ClassVar[int]
+    FORECASTER_ERROR_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_JOB_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_JOBS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     policy: str
-    forecaster: str
+    forecaster_error: str
     last_entry: int
-    left_out: int
-    failed: _containers.RepeatedCompositeFieldContainer[JobStatus]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster: _Optional[str] = ..., last_entry: _Optional[int] = ..., left_out: _Optional[int] = ..., failed: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
+    remaining_job_count: int
+    failed_jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., forecaster_error: _Optional[str] = ..., last_entry: _Optional[int] = ..., remaining_job_count: _Optional[int] = ..., failed_jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("after", "job_ids")
-    AFTER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("after_entry", "job_ids")
+    AFTER_ENTRY_FIELD_NUMBER: _ClassVar[int]
     JOB_IDS_FIELD_NUMBER: _ClassVar[int]
-    after: int
+    after_entry: int
     job_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, after: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, after_entry: _Optional[int] = ..., job_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("entry", "at_unix_s", "what", "job_id", "node", "detail", "by")
+    __slots__ = ("entry", "time_unix_s", "type", "job_id", "node", "details", "principal")
     ENTRY_FIELD_NUMBER: _ClassVar[int]
-    AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
-    WHAT_FIELD_NUMBER: _ClassVar[int]
+    TIME_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
-    DETAIL_FIELD_NUMBER: _ClassVar[int]
-    BY_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     entry: int
-    at_unix_s: float
-    what: str
+    time_unix_s: float
+    type: str
     job_id: str
     node: str
-    detail: str
-    by: str
-    def __init__(self, entry: _Optional[int] = ..., at_unix_s: _Optional[float] = ..., what: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., detail: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+    details: str
+    principal: str
+    def __init__(self, entry: _Optional[int] = ..., time_unix_s: _Optional[float] = ..., type: _Optional[str] = ..., job_id: _Optional[str] = ..., node: _Optional[str] = ..., details: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node", "undo", "evict")
@@ -298,38 +298,38 @@ class ExplainRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class Candidate(_message.Message):
-    __slots__ = ("node", "device", "kind", "left_compute_milli", "left_memory_bytes", "need_compute_milli", "need_memory_bytes", "runtime_s", "verdict")
+    __slots__ = ("node", "device", "kind", "free_compute_milli", "free_memory_bytes", "required_compute_milli", "required_memory_bytes", "runtime_s", "verdict")
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
-    LEFT_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
-    LEFT_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    NEED_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
-    NEED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
+    FREE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_COMPUTE_MILLI_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     node: str
     device: int
     kind: str
-    left_compute_milli: int
-    left_memory_bytes: int
-    need_compute_milli: int
-    need_memory_bytes: int
+    free_compute_milli: int
+    free_memory_bytes: int
+    required_compute_milli: int
+    required_memory_bytes: int
     runtime_s: float
     verdict: str
-    def __init__(self, node: _Optional[str] = ..., device: _Optional[int] = ..., kind: _Optional[str] = ..., left_compute_milli: _Optional[int] = ..., left_memory_bytes: _Optional[int] = ..., need_compute_milli: _Optional[int] = ..., need_memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., verdict: _Optional[str] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., device: _Optional[int] = ..., kind: _Optional[str] = ..., free_compute_milli: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., required_compute_milli: _Optional[int] = ..., required_memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., verdict: _Optional[str] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("status", "sentence", "candidates", "history")
+    __slots__ = ("status", "summary", "candidates", "history")
     STATUS_FIELD_NUMBER: _ClassVar[int]
-    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     status: JobStatus
-    sentence: str
+    summary: str
     candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
     history: _containers.RepeatedCompositeFieldContainer[Event]
-    def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., sentence: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., history: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[JobStatus, _Mapping]] = ..., summary: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., history: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("job_id", "offset", "follow")
@@ -356,21 +356,21 @@ class Device(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Exit(_message.Message):
-    __slots__ = ("finished", "out_of_memory", "asked", "how", "lost")
+    __slots__ = ("finished", "out_of_memory", "requested", "description", "lost")
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     OUT_OF_MEMORY_FIELD_NUMBER: _ClassVar[int]
-    ASKED_FIELD_NUMBER: _ClassVar[int]
-    HOW_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     finished: bool
     out_of_memory: bool
-    asked: bool
-    how: str
+    requested: bool
+    description: str
     lost: bool
-    def __init__(self, finished: _Optional[bool] = ..., out_of_memory: _Optional[bool] = ..., asked: _Optional[bool] = ..., how: _Optional[str] = ..., lost: _Optional[bool] = ...) -> None: ...
+    def __init__(self, finished: _Optional[bool] = ..., out_of_memory: _Optional[bool] = ..., requested: _Optional[bool] = ..., description: _Optional[str] = ..., lost: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("job_id", "attempt", "phase", "allocations", "done", "saved", "usage_milli", "memory_bytes", "peak_memory_bytes", "late", "ran_s", "exit", "why", "done_guessed", "rest_s")
+    __slots__ = ("job_id", "attempt", "phase", "allocations", "done", "saved", "usage_milli", "memory_bytes", "peak_memory_bytes", "slo_violated", "ran_s", "exit", "reason", "done_estimated", "remaining_s")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -380,12 +380,12 @@ class Task(_message.Message):
     USAGE_MILLI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    LATE_FIELD_NUMBER: _ClassVar[int]
+    SLO_VIOLATED_FIELD_NUMBER: _ClassVar[int]
     RAN_S_FIELD_NUMBER: _ClassVar[int]
     EXIT_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    DONE_GUESSED_FIELD_NUMBER: _ClassVar[int]
-    REST_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DONE_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: int
     phase: TaskPhase
@@ -395,85 +395,85 @@ class Task(_message.Message):
     usage_milli: float
     memory_bytes: int
     peak_memory_bytes: int
-    late: bool
+    slo_violated: bool
     ran_s: float
     exit: Exit
-    why: str
-    done_guessed: bool
-    rest_s: float
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., late: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., why: _Optional[str] = ..., done_guessed: _Optional[bool] = ..., rest_s: _Optional[float] = ...) -> None: ...
+    reason: str
+    done_estimated: bool
+    remaining_s: float
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., phase: _Optional[_Union[TaskPhase, str]] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., done: _Optional[float] = ..., saved: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., ran_s: _Optional[float] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ..., reason: _Optional[str] = ..., done_estimated: _Optional[bool] = ..., remaining_s: _Optional[float] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "orders", "problem", "cluster_id", "takes_pieces")
+    __slots__ = ("node", "agent_id", "number", "devices", "tasks", "commands_version", "problem", "cluster_id", "supports_chunks")
     NODE_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
-    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    COMMANDS_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
-    TAKES_PIECES_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     node: str
     agent_id: str
     number: int
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
-    orders: int
+    commands_version: int
     problem: str
     cluster_id: str
-    takes_pieces: bool
-    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., orders: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., takes_pieces: _Optional[bool] = ...) -> None: ...
+    supports_chunks: bool
+    def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., commands_version: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., supports_chunks: _Optional[bool] = ...) -> None: ...
 
-class TaskOrder(_message.Message):
-    __slots__ = ("job", "attempt", "allocations", "told", "elapsed_s", "done", "end", "discard", "alone", "submission", "run_as")
+class TaskCommand(_message.Message):
+    __slots__ = ("job", "attempt", "allocations", "predictions", "elapsed_s", "done", "end_reason", "discard", "exclusive", "submission_id", "run_as")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
-    END_FIELD_NUMBER: _ClassVar[int]
+    END_REASON_FIELD_NUMBER: _ClassVar[int]
     DISCARD_FIELD_NUMBER: _ClassVar[int]
-    ALONE_FIELD_NUMBER: _ClassVar[int]
-    SUBMISSION_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
     job: Job
     attempt: int
     allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
-    told: _containers.RepeatedCompositeFieldContainer[Told]
+    predictions: _containers.RepeatedCompositeFieldContainer[Prediction]
     elapsed_s: float
     done: float
-    end: str
+    end_reason: str
     discard: bool
-    alone: bool
-    submission: str
+    exclusive: bool
+    submission_id: str
     run_as: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., told: _Optional[_Iterable[_Union[Told, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end: _Optional[str] = ..., discard: _Optional[bool] = ..., alone: _Optional[bool] = ..., submission: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end_reason: _Optional[str] = ..., discard: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., submission_id: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
 
-class NodeOrders(_message.Message):
-    __slots__ = ("answers", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "logs", "cluster_id", "more")
-    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+class NodeCommands(_message.Message):
+    __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more")
+    REPORT_NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     SHARING_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
-    LOGS_FIELD_NUMBER: _ClassVar[int]
+    LOG_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
-    MORE_FIELD_NUMBER: _ClassVar[int]
-    answers: int
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    report_number: int
     version: int
     unchanged: bool
-    tasks: _containers.RepeatedCompositeFieldContainer[TaskOrder]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskCommand]
     forget: _containers.RepeatedCompositeFieldContainer[TaskName]
     sharing: Sharing
     lease_s: float
-    logs: _containers.RepeatedCompositeFieldContainer[LogWanted]
+    log_requests: _containers.RepeatedCompositeFieldContainer[LogRequest]
     cluster_id: str
-    more: bool
-    def __init__(self, answers: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskOrder, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., logs: _Optional[_Iterable[_Union[LogWanted, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., more: _Optional[bool] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, report_number: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ..., tasks: _Optional[_Iterable[_Union[TaskCommand, _Mapping]]] = ..., forget: _Optional[_Iterable[_Union[TaskName, _Mapping]]] = ..., sharing: _Optional[_Union[Sharing, _Mapping]] = ..., lease_s: _Optional[float] = ..., log_requests: _Optional[_Iterable[_Union[LogRequest, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class TaskName(_message.Message):
     __slots__ = ("job_id", "attempt")
@@ -497,7 +497,7 @@ class Sharing(_message.Message):
     reserve: float
     def __init__(self, step_milli: _Optional[int] = ..., least_milli: _Optional[int] = ..., check_s: _Optional[float] = ..., overcommit: _Optional[float] = ..., reserve: _Optional[float] = ...) -> None: ...
 
-class LogWanted(_message.Message):
+class LogRequest(_message.Message):
     __slots__ = ("request_id", "task", "offset")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -519,6 +519,6 @@ class LogPart(_message.Message):
     ended: bool
     def __init__(self, request_id: _Optional[str] = ..., content: _Optional[bytes] = ..., offset: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...
 
-class LogTaken(_message.Message):
+class SendLogResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

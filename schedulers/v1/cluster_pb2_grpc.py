@@ -77,52 +77,52 @@ class ClusterServiceServicer:
     """
 
     def Submit(self, request, context):
-        """Takes jobs in, all of a call or none. Once this answers they are on the controller's disk. A job
-        whose id is known is taken once: the same again by its submitter changes nothing, any other of
-        that id is refused (INVALID_ARGUMENT).
+        """Submits all jobs of a request, or none. They are on the controller's disk when the call
+        returns. Submitting a job again changes nothing; another job with the same id, or the id of
+        another submitter's job, is rejected (INVALID_ARGUMENT).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Ends jobs for good, wherever they are; of one that is over nothing changes.
+        """Ends jobs for good; has no effect on jobs that have ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Jobs and nodes, as they are now. NOT_FOUND if one of the jobs asked for is not known.
+        """Returns the current status of jobs and nodes. NOT_FOUND if a requested job is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """What happens, from now on or after an entry of the journal, as it happens. Entries are kept for
-        a week, and until they are in a snapshot; those that are gone are passed over.
+        """Streams events, from now on or after a journal entry. Entries are retained for a week, and
+        until a snapshot contains them; removed entries are skipped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """No new jobs for a node, or some again; those that run there may be sent away.
+        """Stops the assignment of jobs to a node, or allows it again; can evict the running jobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Why a job is where it is, with the forecasts used.
+        """Explains the state of a job, with the forecasts used.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Logs(self, request, context):
-        """What a job wrote to its standard output and error, from the node where it ran last.
+        """Streams the standard output and error of a job, from the node where it ran last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -381,12 +381,12 @@ class NodeServiceStub:
         self.Attach = channel.stream_stream(
                 '/presage.cluster.v1.NodeService/Attach',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeReport.SerializeToString,
-                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeOrders.FromString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeCommands.FromString,
                 _registered_method=True)
         self.SendLog = channel.unary_unary(
                 '/presage.cluster.v1.NodeService/SendLog',
                 request_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogPart.SerializeToString,
-                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogTaken.FromString,
+                response_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SendLogResponse.FromString,
                 _registered_method=True)
 
 
@@ -395,16 +395,17 @@ class NodeServiceServicer:
     """
 
     def Attach(self, request_iterator, context):
-        """An agent says all that its node has, after each change and with each heartbeat; the controller
-        answers with all that it is to have. Either may be lost or repeated. A stream ends when another
-        of the same agent begins; a second agent of a name is refused (ALREADY_EXISTS).
+        """The agent reports the complete state of its node after each change and with each heartbeat; the
+        controller responds with the complete desired state. Messages may be lost or repeated. A stream
+        ends when the same agent opens another; a second agent with the same node name is rejected
+        (ALREADY_EXISTS).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendLog(self, request, context):
-        """A part of a log that the controller asked for.
+        """Sends a part of a log that the controller requested.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -416,12 +417,12 @@ def add_NodeServiceServicer_to_server(servicer, server):
             'Attach': grpc.stream_stream_rpc_method_handler(
                     servicer.Attach,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeReport.FromString,
-                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeOrders.SerializeToString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeCommands.SerializeToString,
             ),
             'SendLog': grpc.unary_unary_rpc_method_handler(
                     servicer.SendLog,
                     request_deserializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogPart.FromString,
-                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogTaken.SerializeToString,
+                    response_serializer=presage_dot_schedulers_dot_v1_dot_cluster__pb2.SendLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -451,7 +452,7 @@ class NodeService:
             target,
             '/presage.cluster.v1.NodeService/Attach',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeReport.SerializeToString,
-            presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeOrders.FromString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.NodeCommands.FromString,
             options,
             channel_credentials,
             insecure,
@@ -478,7 +479,7 @@ class NodeService:
             target,
             '/presage.cluster.v1.NodeService/SendLog',
             presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogPart.SerializeToString,
-            presage_dot_schedulers_dot_v1_dot_cluster__pb2.LogTaken.FromString,
+            presage_dot_schedulers_dot_v1_dot_cluster__pb2.SendLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

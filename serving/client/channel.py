@@ -51,7 +51,7 @@ OPTIONS = (
 )
 RETRY_AFTER = "grpc-retry-pushback-ms"
 # Metadata that marks a status as set by a Presage server and not by gRPC itself.
-SERVER_STATUS_KEY = "x-presage-said"
+SERVER_STATUS_KEY = "x-presage-error"
 
 
 def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "") -> NoReturn:

@@ -26,7 +26,7 @@ from presage.serving.client.credentials import Credentials
 from presage.serving.client.job_features import make_job_features
 from presage.serving.client.requests import ServiceCall
 from presage.serving.outcomes.outcome import Outcome, Reported
-from presage.serving.predictor.forecasts import (
+from presage.serving.predictor.prediction_backend import (
     DEFAULT_COVERAGE,
     ColocationForecast,
     JobForecast,

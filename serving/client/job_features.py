@@ -14,7 +14,7 @@ from presage.errors import GraphError, InvalidJobError, one_line
 from presage.features.graph.op_graph import OpGraph
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures, public_version
+from presage.features.job.job_description import Job, JobFeatures, public_version
 from presage.system.files.user_file import read_regular
 from presage.system.text.known_names import did_you_mean
 
@@ -248,7 +248,7 @@ def to_json(features: JobFeatures) -> str:
     """
     from google.protobuf.json_format import MessageToDict
 
-    from presage.serving.codec.wire import write_job
+    from presage.serving.codec.wire_values import write_job
 
     message = MessageToDict(write_job(features), preserving_proto_field_name=True)
     return json.dumps(message, indent=2) + "\n"
@@ -307,7 +307,7 @@ def _from_message(content: dict[str, Any], source: str) -> JobFeatures:
     """Return features from protobuf JSON."""
     from google.protobuf.json_format import ParseDict, ParseError
 
-    from presage.serving.codec.wire import read_job
+    from presage.serving.codec.wire_values import read_job
     from presage.serving.v1 import prediction_pb2 as pb
 
     try:

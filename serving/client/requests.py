@@ -13,12 +13,16 @@ from typing import Any, Generic, TypeVar
 from presage.errors import PresageError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import schema_hash
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.serving.codec import wire, wire_matrix, wire_outcomes, wire_requests
+from presage.serving.codec import wire_matrix, wire_outcomes, wire_requests, wire_values
 from presage.serving.codec.wire_requests import MAX_MESSAGE_BYTES, MAX_OP_ROW_VISITS, MAX_ROWS
 from presage.serving.outcomes.outcome import Outcome, Reported
-from presage.serving.predictor.forecasts import ColocationForecast, JobForecast, ReleaseInfo
+from presage.serving.predictor.prediction_backend import (
+    ColocationForecast,
+    JobForecast,
+    ReleaseInfo,
+)
 from presage.serving.v1 import prediction_pb2 as pb
 
 # Approximate sizes of a job and of an operator row in a request; half of the limit is used.
@@ -44,7 +48,9 @@ def predict(
     """Yield calls for placements, in order."""
     for part in _parts(placements, lambda placement: [placement.job]):
         yield ServiceCall(
-            "Predict", wire_requests.write_predict(part, coverage, levels), wire.read_job_forecasts
+            "Predict",
+            wire_requests.write_predict(part, coverage, levels),
+            wire_values.read_job_forecasts,
         )
 
 
@@ -56,13 +62,15 @@ def predict_interference(
         yield ServiceCall(
             "PredictInterference",
             wire_requests.write_predict_interference(part, coverage, levels),
-            wire.read_colocation_forecasts,
+            wire_values.read_colocation_forecasts,
         )
 
 
 def release(kinds: Sequence[str] = ()) -> ServiceCall[ReleaseInfo]:
     """Return the call for the served release with devices of those kinds, all kinds by default."""
-    return ServiceCall("GetRelease", pb.GetReleaseRequest(device_kinds=kinds), wire.read_release)
+    return ServiceCall(
+        "GetRelease", pb.GetReleaseRequest(device_kinds=kinds), wire_values.read_release
+    )
 
 
 def report(outcomes: Sequence[Outcome]) -> ServiceCall[Reported]:
@@ -91,7 +99,7 @@ def predict_matrix(
 
 def reload() -> ServiceCall[ReleaseInfo]:
     """Return the call that makes the server check for a newer release."""
-    return ServiceCall("Reload", pb.ReloadRequest(), wire.read_release)
+    return ServiceCall("Reload", pb.ReloadRequest(), wire_values.read_release)
 
 
 def _parts(

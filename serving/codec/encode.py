@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from presage.features.quantities.registry import INTERFERENCE, job_quantities
+from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,
     JobQuantiles,

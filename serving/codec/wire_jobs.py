@@ -1,7 +1,7 @@
 """Conversion of many job messages at once to a table, without an object per operator.
 
-The rules are those of :mod:`presage.serving.codec.wire`. Operators are compared with their bounds
-as arrays; only the operators of a job with a value out of bounds are read one at a time.
+The rules are those of :mod:`presage.serving.codec.wire_values`. Operators are compared with their
+bounds as arrays; only the operators of a job with a value out of bounds are read one at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from presage.features.job.job_table import (
     op_class_key,
     precision_codes,
 )
-from presage.serving.codec.wire import check_job, read_op_stats
+from presage.serving.codec.wire_values import check_job, read_op_stats
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Ints, Mask, Matrix
 

@@ -11,18 +11,18 @@ from presage.errors import InvalidJobError, StaleSchemaError
 from presage.features.columns.placement_table import placement_table
 from presage.features.columns.schema import columns
 from presage.features.forecast import Forecast
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.features.placement import Placement
-from presage.features.quantities.registry import job_quantities
-from presage.serving.codec.wire import KnownDevice, check_text
+from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.codec.wire_requests import MAX_ROWS
+from presage.serving.codec.wire_values import KnownDevice, check_text
 from presage.serving.predictor.feature_rows import (
     FeatureRows,
     compute_features,
     feature_rows,
     find_invalid_rows,
 )
-from presage.serving.predictor.forecasts import JobForecast, job_forecasts
+from presage.serving.predictor.prediction_backend import JobForecast, job_forecasts
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Array, Ints
 

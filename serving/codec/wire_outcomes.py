@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from presage.errors import InvalidJobError, PresageError, without_frames
-from presage.features.quantities.registry import additional_quantities, job_quantities
-from presage.serving.codec.wire import (
+from presage.features.quantities.quantity_registry import additional_quantities, job_quantities
+from presage.serving.codec.wire_jobs import read_jobs
+from presage.serving.codec.wire_values import (
     KnownDevice,
     check_text,
     read_device,
@@ -17,12 +18,11 @@ from presage.serving.codec.wire import (
     write_job,
     write_share,
 )
-from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.outcomes.outcome import Outcome, Reported
 from presage.serving.v1 import prediction_pb2 as pb
 
 MAX_OUTCOMES = 1024  # per report
-MAX_NEIGHBOURS = 63
+MAX_COLOCATED_JOBS = 63
 FAILURES = ("", "out-of-memory", "crash", "timeout")
 
 
@@ -59,10 +59,11 @@ def read_outcomes(
         except PresageError as error:
             errors[i] = without_frames(error)
             continue
-        jobs += [outcome.job, *(neighbour.job for neighbour in outcome.neighbours)]
+        jobs += [outcome.job, *(row.job for row in outcome.colocated_jobs)]
         places.append((i, f"outcomes[{i}].job"))
         places += [
-            (i, f"outcomes[{i}].neighbours[{j}].job") for j in range(len(outcome.neighbours))
+            (i, f"outcomes[{i}].colocated_jobs[{j}].job")
+            for j in range(len(outcome.colocated_jobs))
         ]
     for position, job_error in read_jobs(jobs, lambda position: places[position][1]).errors.items():
         errors.setdefault(places[position][0], job_error)
@@ -87,14 +88,14 @@ def check_outcome(outcome: pb.Outcome, known: KnownDevice, where: str) -> None:
     read_device(outcome.device, known, f"{where}.device")
     if outcome.HasField("share"):
         read_share(outcome, where)
-    if len(outcome.neighbours) > MAX_NEIGHBOURS:
+    if len(outcome.colocated_jobs) > MAX_COLOCATED_JOBS:
         raise InvalidJobError(
-            f"{where}.neighbours has {len(outcome.neighbours)} entries, at most {MAX_NEIGHBOURS} "
-            "are taken"
+            f"{where}.colocated_jobs has {len(outcome.colocated_jobs)} entries, at most "
+            f"{MAX_COLOCATED_JOBS} are allowed"
         )
-    for i, neighbour in enumerate(outcome.neighbours):
-        if neighbour.HasField("share"):
-            read_share(neighbour, f"{where}.neighbours[{i}]")
+    for i, row in enumerate(outcome.colocated_jobs):
+        if row.HasField("share"):
+            read_share(row, f"{where}.colocated_jobs[{i}]")
     if outcome.failure not in FAILURES:
         raise InvalidJobError(
             f"{where}.failure is not known; use '' for none, or one of {', '.join(FAILURES[1:])}"
@@ -109,7 +110,7 @@ def write_report(outcomes: Sequence[Outcome]) -> pb.ReportOutcomesRequest:
 
 def read_reported(response: pb.ReportOutcomesResponse) -> Reported:
     """Return the result of a report."""
-    refused = {row.index: read_error(row.error) for row in response.refused}
+    refused = {row.index: read_error(row.error) for row in response.rejected}
     return Reported(response.accepted, response.duplicates, refused)
 
 
@@ -128,8 +129,8 @@ def _write(outcome: Outcome) -> pb.Outcome:
         },
         failure=outcome.failure,
         idempotency_key=outcome.idempotency_key,
-        neighbours=[
-            pb.Outcome.Neighbour(job=write_job(job), share=write_share(share))
+        colocated_jobs=[
+            pb.Outcome.ColocatedJob(job=write_job(job), share=write_share(share))
             for job, share in outcome.neighbours
         ],
     )

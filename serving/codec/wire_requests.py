@@ -1,8 +1,8 @@
 """Conversion of whole requests in both directions.
 
 Each job and device is sent once and referenced by position. An error of a job, device or share
-affects only the rows that use it. The limits here and in :mod:`presage.serving.codec.wire` bound
-the cost of one request.
+affects only the rows that use it. The limits here and in :mod:`presage.serving.codec.wire_values`
+bound the cost of one request.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from presage.features.colocation import Colocation
 from presage.features.columns.placement_table import PlacementTable
 from presage.features.device.device import Device, Share
 from presage.features.device.device_table import DEVICE_VALUES, GIB, device_table
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.serving.codec.wire import (
+from presage.serving.codec.wire_jobs import read_jobs
+from presage.serving.codec.wire_values import (
     check_text,
     read_device,
     read_share,
@@ -28,8 +29,7 @@ from presage.serving.codec.wire import (
     write_job,
     write_share,
 )
-from presage.serving.codec.wire_jobs import read_jobs
-from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
+from presage.serving.predictor.prediction_backend import DEFAULT_COVERAGE
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.system.arrays import Array, Ints, Mask
 
@@ -115,8 +115,8 @@ def write_predict(
     devices: Positions[Device] = Positions()
     rows = [
         pb.Placement(
-            job_index=jobs.of(placement.job),
-            device_index=devices.of(placement.device),
+            job_index=jobs.position(placement.job),
+            device_index=devices.position(placement.device),
             share=write_share(placement.share),
         )
         for placement in placements
@@ -187,9 +187,9 @@ def write_predict_interference(
     devices: Positions[Device] = Positions()
     rows = [
         pb.Colocation(
-            device_index=devices.of(colocation.device),
+            device_index=devices.position(colocation.device),
             members=[
-                pb.Colocation.Member(job_index=jobs.of(job), share=write_share(share))
+                pb.Colocation.Member(job_index=jobs.position(job), share=write_share(share))
                 for job, share in zip(colocation.members, colocation.shares, strict=True)
             ],
         )
@@ -373,7 +373,7 @@ class Positions(Generic[T]):
         # keeps the objects alive, so ids stay unique.
         self._positions: dict[int, int] = {}
 
-    def of(self, value: T) -> int:
+    def position(self, value: T) -> int:
         """Return the position of ``value``; add it if it is new."""
         position = self._positions.setdefault(id(value), len(self.values))
         if position == len(self.values):

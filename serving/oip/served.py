@@ -22,7 +22,7 @@ class ServedModels:
     headers: Headers = field(default_factory=Headers)
 
     @classmethod
-    def of(cls, release: Release, models: Mapping[str, OnnxModel]) -> ServedModels:
+    def from_release(cls, release: Release, models: Mapping[str, OnnxModel]) -> ServedModels:
         """Return the models of a release from its loaded ONNX models by predictor."""
         return cls(
             release.release_id,

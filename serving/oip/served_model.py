@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from presage.features.colocation_member import MEMBER_COLUMNS
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.release.release import Release
 from presage.serving.oip.messages import InferParameter, ModelInferResponse
 from presage.serving.predictor.onnx_model import OUTPUT, OnnxModel

@@ -40,7 +40,7 @@ def read_inputs(request: Any, model: ServedModel) -> dict[str, Float32s]:
     raw = request.raw_input_contents
     if not raw:
         return {name: _typed(tensor, name, shapes[name]) for name, tensor in tensors.items()}
-    _check_raw_alone(raw, tensors, model)
+    _check_only_raw(raw, tensors, model)
     return {
         name: _raw(content, name, shapes[name]) for name, content in zip(tensors, raw, strict=True)
     }
@@ -85,7 +85,8 @@ def _shape(tensor: Any, spec: TensorSpec) -> tuple[int, ...]:
     free = shape[: len(spec.axes)]
     if len(shape) != len(expected) or min(free) < 1 or shape[len(free) :] != expected[len(free) :]:
         raise InvalidTensorError(
-            f"{spec.name}: shape is {_shown(shape)}, must be {spec.layout} with at least 1 of each"
+            f"{spec.name}: shape is {_shape_text(shape)}, must be {spec.layout} with at least 1 of "
+            "each"
         )
     _check_size(free, spec)
     return shape
@@ -114,13 +115,13 @@ def _check_size(free: tuple[int, ...], spec: TensorSpec) -> None:
         )
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     if len(shape) > _MAX_SHOWN_AXES:
         return f"one of {len(shape)} axes"
     return str(list(shape))
 
 
-def _check_raw_alone(raw: Sequence[bytes], tensors: Mapping[str, Any], model: ServedModel) -> None:
+def _check_only_raw(raw: Sequence[bytes], tensors: Mapping[str, Any], model: ServedModel) -> None:
     for name, tensor in tensors.items():
         if tensor.HasField("contents") and tensor.contents.ListFields():
             raise InvalidTensorError(

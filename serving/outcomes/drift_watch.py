@@ -16,7 +16,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from presage.errors import PresageError
-from presage.models.drift.drift_test import NO_DRIFT, Drift, DriftPolicy, Row
+from presage.models.drift.drift_test import NO_DRIFT, DriftMonitor, DriftPolicy, Row
 from presage.serving.outcomes.judged import Judge
 from presage.serving.outcomes.outcome_log import ReportedOutcome, last_position, read_outcomes
 from presage.serving.predictor.predictor import Predictor
@@ -45,7 +45,7 @@ class ReleaseOutcomes:
 
     def __init__(self, predictor: Predictor, policy: DriftPolicy) -> None:
         self.predictor = predictor
-        self.drift = Drift(predictor.promises, policy)
+        self.drift = DriftMonitor(predictor.guarantees, policy)
         self.outcomes = self.other_releases = self.without_release = self._unreadable = 0
         self._judge = Judge(predictor)
 

@@ -15,13 +15,13 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
 from presage.features.job.identity import graph_digest, job_digest, merge_op_stats
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import INTERFERENCE, RUNTIME, STEP_TIME
-from presage.models.drift.drift_test import Judged
-from presage.serving.codec.wire import read_device, read_job, read_share
+from presage.features.quantities.quantity_registry import INTERFERENCE, RUNTIME, STEP_TIME
+from presage.models.drift.drift_test import JudgedQuantity
 from presage.serving.codec.wire_outcomes import check_outcome, measured_values
-from presage.serving.predictor.forecasts import JobForecast
+from presage.serving.codec.wire_values import read_device, read_job, read_share
+from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -78,7 +78,7 @@ class Judge:
         self.missing = self.refused = 0
         self._solo_steps_s: dict[tuple[str, str, Share], deque[float]] = {}
 
-    def judge(self, outcomes: Iterable[pb.Outcome]) -> list[list[Judged]]:
+    def judge(self, outcomes: Iterable[pb.Outcome]) -> list[list[JudgedQuantity]]:
         """Return the comparisons of each outcome that can be evaluated; skip the others."""
         runs = [run for outcome in outcomes if (run := self._run(outcome)) is not None]
         solo = [run.placement for run in runs if run.slowdown is None]
@@ -134,7 +134,7 @@ class Judge:
         return replace(run, slowdown=step_s / median(solo_s))
 
 
-def _judge_solo(run: _Run, forecast: JobForecast) -> list[Judged]:
+def _judge_solo(run: _Run, forecast: JobForecast) -> list[JudgedQuantity]:
     measured = measured_values(run.outcome)
     if STEP_TIME.forecast_field in measured:
         # The run time is evaluated only if the step time was not measured.
@@ -152,11 +152,13 @@ def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
     device = read_device(outcome.device, predictor.known_device, "outcome.device")
     default_share = read_share(outcome.device, "outcome.device")
     job = read_job(outcome.job, "outcome.job")
-    rows: Sequence[pb.Outcome | pb.Outcome.Neighbour] = (outcome, *outcome.neighbours)
+    rows: Sequence[pb.Outcome | pb.Outcome.ColocatedJob] = (outcome, *outcome.colocated_jobs)
     shares = tuple(
         read_share(row, "outcome") if row.HasField("share") else default_share for row in rows
     )
-    neighbours = tuple(read_job(row.job, "outcome.neighbours") for row in outcome.neighbours)
+    neighbours = tuple(
+        read_job(row.job, "outcome.colocated_jobs") for row in outcome.colocated_jobs
+    )
     return _Run(
         outcome,
         Placement(job, device, shares[0]),
@@ -170,8 +172,8 @@ def _digest(features: JobFeatures) -> str:
     return job_digest(features, graph_digest(merge_op_stats(features.op_stats)))
 
 
-def _judge(run: _Run, quantity: str, measured: float, forecast: Forecast) -> Judged:
-    return Judged(
+def _judge(run: _Run, quantity: str, measured: float, forecast: Forecast) -> JudgedQuantity:
+    return JudgedQuantity(
         key=run.outcome.idempotency_key,
         quantity=quantity,
         device_kind=run.placement.device.kind,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from presage.errors import PresageError
 from presage.features.device.device import Device, Share
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 
 
 @dataclass(frozen=True, slots=True)

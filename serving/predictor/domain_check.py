@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from presage.features.quantities.registry import INTERFERENCE
+from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.release.release import Release
 from presage.serving.predictor.feature_rows import FeatureRows
 from presage.system.arrays import Ints, Mask
@@ -33,6 +33,6 @@ def are_colocations_in_domain(release: Release, kinds: Sequence[str], sizes: Int
         Members of each co-location.
     """
     trained = release.trained_devices[INTERFERENCE.name]
-    most = {kind: release.max_members[release.class_of(kind)] if kind in trained else 1
+    most = {kind: release.max_members[release.find_device_class(kind)] if kind in trained else 1
             for kind in set(kinds)}  # fmt: skip
     return sizes <= np.array([most[kind] for kind in kinds])

@@ -15,8 +15,8 @@ from presage.features.device.device import Device
 from presage.features.forecast import Forecast
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import INTERFERENCE, job_quantities
-from presage.serving.predictor.forecasts import (
+from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
+from presage.serving.predictor.prediction_backend import (
     DEFAULT_COVERAGE,
     ColocationForecast,
     JobForecast,

@@ -17,12 +17,12 @@ from presage.errors import InvalidJobError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import INTERFERENCE
+from presage.features.quantities.quantity_registry import INTERFERENCE
 from presage.models.release.release import load_release
 from presage.serving.client import job_features
-from presage.serving.predictor.forecasts import DEFAULT_COVERAGE
+from presage.serving.predictor.prediction_backend import DEFAULT_COVERAGE
 from presage.serving.predictor.predictor import Predictor
 
 SHARING_MODE = "time-slice"  # of co-located jobs

@@ -26,9 +26,9 @@ from presage.features.device.device import (
 from presage.features.device.device_class import COMPUTE_CAPABILITY, DEVICE_CLASSES, device_classes
 from presage.features.forecast import Forecast
 from presage.features.graph.op_stats import OpStats
-from presage.features.job.job import Job, JobFeatures, memory_from_peak
+from presage.features.job.job_description import Job, JobFeatures, memory_from_peak
 from presage.features.placement import Placement
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     MEMORY,
     QUANTITIES,
@@ -36,21 +36,21 @@ from presage.features.quantities.registry import (
     STEP_TIME,
     job_quantities,
 )
-from presage.models.drift.drift_test import Promises
-from presage.models.release.probes import Probes, answers
+from presage.models.drift.drift_test import Guarantees
+from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.domain_check import are_colocations_in_domain, contains
 from presage.serving.predictor.feature_rows import FeatureRows, compute_features, feature_rows
-from presage.serving.predictor.forecasts import (
+from presage.serving.predictor.memory_fit import fit_probability
+from presage.serving.predictor.onnx_model import OnnxModel
+from presage.serving.predictor.prediction_backend import (
     DEFAULT_COVERAGE,
     ColocationForecast,
     JobForecast,
     ReleaseInfo,
     job_forecasts,
 )
-from presage.serving.predictor.memory_fit import fit_probability
-from presage.serving.predictor.onnx_model import OnnxModel
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,
     JobQuantiles,
@@ -60,7 +60,7 @@ from presage.serving.predictor.quantiles import (
 )
 from presage.serving.predictor.widening import widen, widening_factors
 from presage.system.arrays import Array, FloatMatrix, Ints, Mask
-from presage.system.weak_cache import OnceEach
+from presage.system.weak_cache import WeakCache
 
 # Relative and absolute tolerance for the arithmetic of another machine.
 _RTOL, _ATOL = 1e-3, 1e-6
@@ -93,9 +93,9 @@ class Predictor:
                 [widening_factors(margins, release.levels)
                  for margins in ({}, *(by_class.get(of, {}) for of in DEVICE_CLASSES))]
             )
-            for name, by_class in release.stranger_margins.items()
+            for name, by_class in release.out_of_domain_margins.items()
         }  # fmt: skip
-        self._cache: OnceEach[JobFeatures, _CachedForecasts] = OnceEach(_empty_cache)
+        self._cache: WeakCache[JobFeatures, _CachedForecasts] = WeakCache(_empty_cache)
         self._quantities = {name: QUANTITIES[name] for name in release.predictors}
         self._fields = {
             name: quantity
@@ -128,9 +128,9 @@ class Predictor:
         return self._release.folder
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Calibration guarantees on unseen jobs, by predictor and slice."""
-        return self._release.promises
+        return self._release.guarantees
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -172,7 +172,7 @@ class Predictor:
     @cached_property
     def served_models(self) -> ServedModels:
         """Models as the Open Inference Protocol exposes them."""
-        return ServedModels.of(self._release, self.models)
+        return ServedModels.from_release(self._release, self.models)
 
     def select_quantiles(self, coverage: float, levels: Sequence[float] = ()) -> SelectedQuantiles:
         """Return the quantiles for a request; raise InvalidJobError for unknown ones."""
@@ -312,7 +312,9 @@ class Predictor:
             present = inputs["mask"] > 0 if "mask" in inputs else None
             return self.models[name].quantiles(inputs, present)
 
-        return answers(run, self.models, probes.features, probes.together, median=self._median)
+        return run_probes(
+            run, self.models, probes.features, probes.colocations, median=self._median
+        )
 
     def warm_up(self) -> None:
         """Run every model once, so that a broken release fails before it serves requests.
@@ -344,7 +346,7 @@ class Predictor:
 
     def _predict_one(self, placement: Placement, coverage: float) -> JobForecast:
         """Return a cached forecast of one placement; entries live as long as their job."""
-        cached, device = self._cache.of(placement.job), placement.device
+        cached, device = self._cache.get(placement.job), placement.device
         key = (id(device), placement.share, coverage)
         found = cached.get(key)
         if found is None:

@@ -32,7 +32,7 @@ class ColocationQuantiles:
     sizes : sequence of int
         Members of each co-location.
     fits, fit_probability : sequence of bool, sequence of float
-        As in :class:`~presage.serving.predictor.forecasts.ColocationForecast`.
+        As in :class:`~presage.serving.predictor.prediction_backend.ColocationForecast`.
     """
 
     slowdowns: Quantiles
@@ -41,7 +41,7 @@ class ColocationQuantiles:
     fit_probability: Sequence[float]
 
 
-# By forecast field, in the order of presage.features.quantities.registry.job_quantities().
+# By forecast field, in the order of presage.features.quantities.quantity_registry.job_quantities().
 JobQuantiles = Mapping[str, Quantiles]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from presage.errors import RegistryError, ReleaseError
-from presage.models.registry.champion import find_champion, lay_down
+from presage.models.registry.champion import fetch_champion, find_champion
 from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_release
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.log import log
@@ -86,7 +86,7 @@ class RegistrySource:
         champion = find_champion(self._uri)
         if champion is None:
             raise RegistryError(f"{self._uri}: the champion was removed; promote a release")
-        return lay_down(self._uri, champion, self._cache, signed=self._signed)
+        return fetch_champion(self._uri, champion, self._cache, signed=self._signed)
 
 
 class CheckoutSource:

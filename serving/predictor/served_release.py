@@ -13,7 +13,7 @@ from pathlib import Path
 
 from presage.errors import ReleaseError, ServiceError
 from presage.models.release.release import Release, load_release
-from presage.serving.predictor.forecasts import RefusedRelease
+from presage.serving.predictor.prediction_backend import RefusedRelease
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.server.log import log
 from presage.serving.server.prometheus_metrics import Metrics

@@ -84,7 +84,8 @@ class Health:
     async def _check(self, request: Any, context: Any) -> Any:
         if request.service not in self._statuses:
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"unknown service name; use one of {self._known()}"
+                grpc.StatusCode.NOT_FOUND,
+                f"unknown service name; use one of {self._service_names()}",
             )
         return _Status(status=self._statuses[request.service])
 
@@ -102,5 +103,5 @@ class Health:
             else:
                 await changed.wait()
 
-    def _known(self) -> str:
+    def _service_names(self) -> str:
         return ", ".join(repr(name) for name in self._statuses)

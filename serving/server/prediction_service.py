@@ -20,7 +20,7 @@ from presage.errors import (
     ReleaseError,
     ServiceError,
 )
-from presage.serving.codec import encode, wire, wire_matrix, wire_outcomes, wire_requests
+from presage.serving.codec import encode, wire_matrix, wire_outcomes, wire_requests, wire_values
 from presage.serving.codec.wire_requests import ParsedRequest
 from presage.serving.outcomes.outcome_log import Appended, OutcomeLog
 from presage.serving.outcomes.outcome_scores import count_outcomes
@@ -158,15 +158,15 @@ class PredictionService:
             )
         counted.labels("accepted").inc(appended.accepted)
         counted.labels("duplicate").inc(appended.duplicates)
-        counted.labels("refused").inc(len(errors))
+        counted.labels("rejected").inc(len(errors))
         if len(errors) == count:
             raise errors[min(errors)]
         self._score([good[i] for i in appended.new])
         return pb.ReportOutcomesResponse(
             accepted=appended.accepted,
             duplicates=appended.duplicates,
-            refused=[
-                pb.ReportOutcomesResponse.Refusal(index=index, error=_error(error))
+            rejected=[
+                pb.ReportOutcomesResponse.Rejection(index=index, error=_error(error))
                 for index, error in sorted(errors.items())
             ],
         ).SerializeToString()
@@ -199,10 +199,10 @@ class PredictionService:
             if kinds
             else [info.devices[kind] for kind in sorted(info.devices)]
         )
-        response = wire.write_release(info, devices)
+        response = wire_values.write_release(info, devices)
         if (refused := self._served.refused) is not None:
-            response.refused.reason = refused.reason
-            response.refused.refused_at_unix_s = refused.at_unix_s
+            response.rejected_release.reason = refused.reason
+            response.rejected_release.rejected_at_unix_s = refused.at_unix_s
         return response.SerializeToString()
 
     def _predict(

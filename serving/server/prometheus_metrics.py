@@ -45,7 +45,9 @@ class Metrics:
             "request_rows", "Placements, members, feature rows or outcomes per call", ["method"],
             buckets=_ROWS, **add,
         )  # fmt: skip
-        self.repeated = Counter("repeated", "Requests answered from the response cache", **add)
+        self.repeated = Counter(
+            "response_cache_hits", "Requests answered from the response cache", **add
+        )
         self.unlogged = Counter("unlogged_calls", "Dropped lines of the access log", **add)
         self.rejections = Counter(
             "rejections", "Calls rejected before they were processed, by reason", ["reason"], **add
@@ -70,7 +72,7 @@ class Metrics:
             multiprocess_mode="livemax", **add,
         )  # fmt: skip
         self.releases_refused = Counter(
-            "releases_refused", "Releases that the server rejected", **add
+            "releases_rejected", "Releases that the server rejected", **add
         )
         self.outcomes = Counter("outcomes", "Reported outcomes, by result", ["result"], **add)
         self.outcome_ratio = Histogram(
@@ -78,8 +80,8 @@ class Metrics:
             buckets=_RATIOS, **add,
         )  # fmt: skip
         self.outcome_inside = Counter(
-            "outcome_inside", "Outcomes in domain, by whether they lie in the 80 % interval",
-            ["quantity", "inside"], **add,
+            "outcome_in_interval", "Outcomes in domain, by whether they lie in the 80 % interval",
+            ["quantity", "in_interval"], **add,
         )  # fmt: skip
         self.drift = Gauge(
             "drift", "1 if outcomes deviate significantly from the calibration guarantee",

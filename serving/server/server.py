@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import grpc
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.drift.drift_test import DriftPolicy
 from presage.models.release.release import Release
 from presage.serving.admission.backlog import Backlog, server_ids

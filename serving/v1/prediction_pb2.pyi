@@ -350,8 +350,8 @@ class PredictStreamResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., predict: _Optional[_Union[PredictResponse, _Mapping]] = ..., predict_interference: _Optional[_Union[PredictInterferenceResponse, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("job", "device", "share", "release_id", "finished_at_unix_s", "compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s", "failure", "idempotency_key", "neighbours", "additional")
-    class Neighbour(_message.Message):
+    __slots__ = ("job", "device", "share", "release_id", "finished_at_unix_s", "compute_utilization", "memory_peak_bytes", "step_time_median_s", "runtime_s", "failure", "idempotency_key", "colocated_jobs", "additional")
+    class ColocatedJob(_message.Message):
         __slots__ = ("job", "share")
         JOB_FIELD_NUMBER: _ClassVar[int]
         SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -376,7 +376,7 @@ class Outcome(_message.Message):
     RUNTIME_S_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
-    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    COLOCATED_JOBS_FIELD_NUMBER: _ClassVar[int]
     ADDITIONAL_FIELD_NUMBER: _ClassVar[int]
     job: Job
     device: Device
@@ -389,9 +389,9 @@ class Outcome(_message.Message):
     runtime_s: float
     failure: str
     idempotency_key: str
-    neighbours: _containers.RepeatedCompositeFieldContainer[Outcome.Neighbour]
+    colocated_jobs: _containers.RepeatedCompositeFieldContainer[Outcome.ColocatedJob]
     additional: _containers.ScalarMap[str, float]
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., release_id: _Optional[str] = ..., finished_at_unix_s: _Optional[float] = ..., compute_utilization: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., step_time_median_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., failure: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., neighbours: _Optional[_Iterable[_Union[Outcome.Neighbour, _Mapping]]] = ..., additional: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., release_id: _Optional[str] = ..., finished_at_unix_s: _Optional[float] = ..., compute_utilization: _Optional[float] = ..., memory_peak_bytes: _Optional[int] = ..., step_time_median_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., failure: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., colocated_jobs: _Optional[_Iterable[_Union[Outcome.ColocatedJob, _Mapping]]] = ..., additional: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportOutcomesRequest(_message.Message):
     __slots__ = ("outcomes",)
@@ -400,8 +400,8 @@ class ReportOutcomesRequest(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
 
 class ReportOutcomesResponse(_message.Message):
-    __slots__ = ("accepted", "duplicates", "refused")
-    class Refusal(_message.Message):
+    __slots__ = ("accepted", "duplicates", "rejected")
+    class Rejection(_message.Message):
         __slots__ = ("index", "error")
         INDEX_FIELD_NUMBER: _ClassVar[int]
         ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -410,11 +410,11 @@ class ReportOutcomesResponse(_message.Message):
         def __init__(self, index: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
-    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     duplicates: int
-    refused: _containers.RepeatedCompositeFieldContainer[ReportOutcomesResponse.Refusal]
-    def __init__(self, accepted: _Optional[int] = ..., duplicates: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[ReportOutcomesResponse.Refusal, _Mapping]]] = ...) -> None: ...
+    rejected: _containers.RepeatedCompositeFieldContainer[ReportOutcomesResponse.Rejection]
+    def __init__(self, accepted: _Optional[int] = ..., duplicates: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[ReportOutcomesResponse.Rejection, _Mapping]]] = ...) -> None: ...
 
 class GetReleaseRequest(_message.Message):
     __slots__ = ("device_kinds",)
@@ -423,14 +423,14 @@ class GetReleaseRequest(_message.Message):
     def __init__(self, device_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetReleaseResponse(_message.Message):
-    __slots__ = ("release_id", "schema_hash", "columns", "op_kinds", "levels", "devices", "trained_devices", "metrics_json", "loaded_at_unix_s", "refused")
-    class RefusedRelease(_message.Message):
-        __slots__ = ("reason", "refused_at_unix_s")
+    __slots__ = ("release_id", "schema_hash", "columns", "op_kinds", "levels", "devices", "trained_devices", "metrics_json", "loaded_at_unix_s", "rejected_release")
+    class RejectedRelease(_message.Message):
+        __slots__ = ("reason", "rejected_at_unix_s")
         REASON_FIELD_NUMBER: _ClassVar[int]
-        REFUSED_AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+        REJECTED_AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
         reason: str
-        refused_at_unix_s: float
-        def __init__(self, reason: _Optional[str] = ..., refused_at_unix_s: _Optional[float] = ...) -> None: ...
+        rejected_at_unix_s: float
+        def __init__(self, reason: _Optional[str] = ..., rejected_at_unix_s: _Optional[float] = ...) -> None: ...
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_HASH_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -440,7 +440,7 @@ class GetReleaseResponse(_message.Message):
     TRAINED_DEVICES_FIELD_NUMBER: _ClassVar[int]
     METRICS_JSON_FIELD_NUMBER: _ClassVar[int]
     LOADED_AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
-    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_RELEASE_FIELD_NUMBER: _ClassVar[int]
     release_id: str
     schema_hash: str
     columns: _containers.RepeatedScalarFieldContainer[str]
@@ -450,8 +450,8 @@ class GetReleaseResponse(_message.Message):
     trained_devices: _containers.RepeatedScalarFieldContainer[str]
     metrics_json: str
     loaded_at_unix_s: float
-    refused: GetReleaseResponse.RefusedRelease
-    def __init__(self, release_id: _Optional[str] = ..., schema_hash: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., op_kinds: _Optional[_Iterable[str]] = ..., levels: _Optional[_Iterable[float]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., trained_devices: _Optional[_Iterable[str]] = ..., metrics_json: _Optional[str] = ..., loaded_at_unix_s: _Optional[float] = ..., refused: _Optional[_Union[GetReleaseResponse.RefusedRelease, _Mapping]] = ...) -> None: ...
+    rejected_release: GetReleaseResponse.RejectedRelease
+    def __init__(self, release_id: _Optional[str] = ..., schema_hash: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., op_kinds: _Optional[_Iterable[str]] = ..., levels: _Optional[_Iterable[float]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., trained_devices: _Optional[_Iterable[str]] = ..., metrics_json: _Optional[str] = ..., loaded_at_unix_s: _Optional[float] = ..., rejected_release: _Optional[_Union[GetReleaseResponse.RejectedRelease, _Mapping]] = ...) -> None: ...
 
 class ReloadRequest(_message.Message):
     __slots__ = ()

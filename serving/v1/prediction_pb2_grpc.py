@@ -75,52 +75,54 @@ class PredictionServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Predict(self, request, context):
-        """Utilization, memory, step time and runtime of jobs on devices, each job alone on its share.
+        """Predicts the utilization, memory, step time and run time of jobs, each running solo on its
+        share of a device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PredictInterference(self, request, context):
-        """How much jobs that share a device slow each other down, and whether its memory holds them.
+        """Predicts the slowdown of co-located jobs, and whether they fit in the device's memory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PredictMatrix(self, request, context):
-        """As Predict, of feature rows that the caller computed: for high rates. The rows are of one
-        version of the features; of another the call ends with FAILED_PRECONDITION.
+        """Predicts from feature rows that the client computed, for high request rates. Rows of another
+        feature schema than the server's fail with FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PredictStream(self, request_iterator, context):
-        """Predict and PredictInterference over one long-lived stream: answers come in the order of the
-        questions, and one that is refused does not end the stream.
+        """Predict and PredictInterference over one long-lived stream: responses arrive in the order of
+        the requests, and a rejected request does not end the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportOutcomes(self, request, context):
-        """What really happened to jobs. Once this answers, what was accepted is on the server's disk.
+        """Reports measured outcomes of jobs. Accepted outcomes are on the server's disk when the call
+        returns.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRelease(self, request, context):
-        """What is being served.
+        """Returns the release that is being served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Reload(self, request, context):
-        """Looks for a newer release now, where the server otherwise does every few seconds; answers as
-        GetRelease once it is being served, or FAILED_PRECONDITION with why it was refused.
+        """Checks for a newer release now instead of at the next periodic check. Returns the release once
+        it is being served; fails with FAILED_PRECONDITION and the reason if it is rejected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from presage.features.colocation import Colocation
     from presage.features.device.device import Device, Share
     from presage.features.forecast import Forecast
-    from presage.features.job.job import Job
+    from presage.features.job.job_description import Job
     from presage.features.placement import Placement
     from presage.schedulers.core.policy import Policy
     from presage.schedulers.live import job_progress as progress
@@ -41,7 +41,7 @@ _EXPORTS = {  # name -> module, and its name there; "" for the module itself
     "Colocation": ("presage.features.colocation", "Colocation"),
     "Device": ("presage.features.device.device", "Device"),
     "Forecast": ("presage.features.forecast", "Forecast"),
-    "Job": ("presage.features.job.job", "Job"),
+    "Job": ("presage.features.job.job_description", "Job"),
     "Outcome": ("presage.serving.outcomes.outcome", "Outcome"),
     "Placement": ("presage.features.placement", "Placement"),
     "Policy": ("presage.schedulers.core.policy", "Policy"),

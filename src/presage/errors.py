@@ -152,13 +152,13 @@ def without_frames(error: AnyError) -> AnyError:
 _MOST_WORD, _MOST_TEXT = 200, 800  # characters
 
 
-def one_line(said: object) -> str:
+def one_line(message: object) -> str:
     """Return a message as one line of at most about ``_MOST_TEXT`` characters.
 
     The middle of long words, and of what is still too long, is left out: a path ends with the name
     of its file.
     """
-    words = str(said).split()
+    words = str(message).split()
     return _shortened(" ".join(_shortened(word, _MOST_WORD) for word in words), _MOST_TEXT)
 
 

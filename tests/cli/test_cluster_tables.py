@@ -34,7 +34,7 @@ def printed(table, capsys):
 
 def test_what_is_done_by_guess_is_said_to_be(capsys):
     for guessed, said in ((True, "~40%"), (False, "40%")):
-        row = running(done_guessed=guessed)
+        row = running(done_estimated=guessed)
         for table in (
             job_table(pb.ListResponse(jobs=[row])),
             now_table(pb.Explanation(status=row)),
@@ -45,7 +45,10 @@ def test_what_is_done_by_guess_is_said_to_be(capsys):
 
 def test_a_history_fits_a_terminal_and_loses_nothing(capsys):
     event = pb.Event(
-        at_unix_s=1e9, what="Withdrawn", node="node-00017", detail=f"100 % of device 0; {REASON}"
+        time_unix_s=1e9,
+        type="Stopping",
+        node="node-00017",
+        details=f"100 % of device 0; {REASON}",
     )
     shown = printed(history_table(pb.Explanation(history=[event])), capsys)
 

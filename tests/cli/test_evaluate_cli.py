@@ -87,13 +87,18 @@ def test_baselines_of_other_forecasts_are_not_taken_for_these(folder):
     table.to_parquet(path)
 
     # They would be fitted anew, of features that are not there.
-    assert "data/features/solo.parquet: no such table; `dvc repro`" in refused(folder)
+    assert (
+        "data/features/solo.parquet: no such table; run the stage before with `dvc repro`"
+        in refused(folder)
+    )
 
 
 def test_a_missing_table_is_named(folder):
     (folder / "data/models/step_time/forecasts.parquet").unlink()
 
-    assert "data/models/step_time/forecasts.parquet: no such table; `dvc repro`" in refused(folder)
+    assert "data/models/step_time/forecasts.parquet: no such table; run the stage" in refused(
+        folder
+    )
 
 
 def test_a_damaged_table_is_named(folder):
@@ -111,8 +116,8 @@ def damage(folder, change):
     ("change", "said"),
     [
         (lambda t: t.drop(columns=["q0.9", "fold"]), "no column 'fold' (2 of 14 missing); delete"),
-        (lambda t: t.assign(measured="much"), "column 'measured' is str, must hold numbers"),
-        (lambda t: t.assign(**{"q0.1": np.nan}), "row 0 has a quantile that is no number"),
+        (lambda t: t.assign(measured="much"), "column 'measured' has type str, must be numeric"),
+        (lambda t: t.assign(**{"q0.1": np.nan}), "row 0 has a quantile that is not finite"),
         (lambda t: t.assign(measured=np.nan), "no measured row of split 'job'"),
         (lambda t: t[t["split"] == "job"], "no measured row of split 'family'"),
         (lambda t: t.head(0), "no measured row of split 'job'"),
@@ -129,8 +134,8 @@ def test_a_table_of_no_use_is_named_and_how_to_mend_it(folder, change, said):
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ("absent/out.html", "there is no folder absent; make it first"),
-        ("data", "that is a folder; name a file in it"),
+        ("absent/out.html", "folder absent does not exist; create it first"),
+        ("data", "is a folder; give a file"),
         ("/proc/out.html", "cannot be written"),
     ],
 )

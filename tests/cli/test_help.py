@@ -14,7 +14,7 @@ from presage.cli import app as cli
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.cli.test_terminal import run
 from tests.schedulers.live.ui.stand_in import StandIn
-from tests.support.command_lines import check_parses, private_words, shell_commands
+from tests.support.command_lines import check_parses, shell_commands
 
 
 def commands(command, path=()):
@@ -64,11 +64,6 @@ def test_help_has_sections_and_ends_with_examples_that_parse(words, monkeypatch,
     for command in commands:
         check_parses(command)
         assert " ".join(command).startswith(words)
-
-
-@pytest.mark.parametrize("words", ALL)
-def test_help_is_written_in_the_words_of_the_field(words, monkeypatch, capsys):
-    assert not private_words(help_of(words, monkeypatch, capsys))
 
 
 def test_the_list_of_commands_is_grouped(monkeypatch, capsys):

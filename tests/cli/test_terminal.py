@@ -33,17 +33,17 @@ from presage.features.device.device import find_device
 from presage.features.forecast import Forecast
 from presage.models.drift.drift_test import Row as DriftRow
 from presage.models.gate.release_gate import Decision
-from presage.models.registry.lineage import KnownRelease, Learnt
+from presage.models.registry.lineage import ReleaseRecord, TrainingUsage
 from presage.models.registry.promotion_journal import Entry
 from presage.models.registry.registered_release import RegisteredRelease
-from presage.pipelines.importers.run import Summary as Imported
+from presage.pipelines.importers.import_run import Summary as Imported
 from presage.pipelines.profiling.campaign.merge import Merged
 from presage.pipelines.stages import gate_decision as decision
-from presage.pipelines.stages.ingest import Ingested
+from presage.pipelines.stages.ingest import IngestResult
 from presage.schedulers.simulator.results.schedule_metrics import Metrics
 from presage.schedulers.traces.summary import Summary
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
+from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 from presage.system.text import terminal
 from presage.system.text.printable import error_line, printable
 from tests.features.examples import features
@@ -158,15 +158,15 @@ def print_models(text: str) -> None:
     row = {"predictor": text, "split": text, "metric": text, "a": 1.0, "b": 2.0, "better": "a"}
     releases.print_diff([text, text], [row], {text: (text, text)})
     lineage.print_lineage(lineage_of(text))
-    known = KnownRelease({"release_id": text}, None, release)
-    lineage.print_learnt([made(Learnt, text, release=known)], text)
+    known = ReleaseRecord({"release_id": text}, None, release)
+    lineage.print_learnt([made(TrainingUsage, text, release=known)], text)
     releases.print_history([made(Entry, text)])
 
 
 def print_pipelines(text: str) -> None:
     decision.print_table(made(Decision, text))
     tables_written.print_import(made(Imported, text), as_json=False)
-    done = made(Ingested, text, rows={"outcomes": 1, text: 1}, quarantined={text: 1})
+    done = made(IngestResult, text, rows={"outcomes": 1, text: 1}, quarantined={text: 1})
     tables_written.print_ingested(done, Path("x"), as_json=False)
     tables_written.print_merged(Merged({text: 1}, 1), Path("x"), as_json=False)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_lines import check_parses, private_words, shell_commands
+from tests.support.command_lines import check_parses, shell_commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,10 +30,6 @@ def test_the_readme_is_short_and_fits_a_terminal():
 
     assert len(lines) < 150
     assert max(map(len, lines)) <= 100
-
-
-def test_the_readme_is_written_in_the_words_of_the_field():
-    assert not private_words(README)
 
 
 def test_every_command_in_the_readme_is_one_of_the_command_line():

@@ -17,7 +17,7 @@ from presage.errors import PresageError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Share, cpu_kind
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.serving.client.client import PresageClient

@@ -17,23 +17,23 @@ from presage.errors import InvalidJobError
 from presage.features.device.device import catalogue
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     INTERFERENCE,
     QUANTITIES,
     job_quantities,
     register,
     solo_quantities,
 )
-from presage.models.drift.drift_test import Drift, DriftPolicy, judged_quantities
-from presage.models.gate.holdout_score import score
+from presage.models.drift.drift_test import DriftMonitor, DriftPolicy, judged_quantities
+from presage.models.gate.holdout_score import score_release
 from presage.models.gate.release_gate import NOT_COMPARED, GatePolicy, decide
-from presage.models.registry.mlflow_model_files import signature
+from presage.models.registry.mlflow_model_files import make_signature
 from presage.models.release.release import Release, load_release, release_files
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.evaluation.assessment import assess
-from presage.pipelines.evaluation.report.page import render as render_page
+from presage.pipelines.evaluation.report.evaluation_page import render as render_page
 from presage.pipelines.stages import build_release, evaluate, featurize, train, train_interference
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from presage.serving.client.client import PresageClient
@@ -197,11 +197,11 @@ def test_a_release_from_before_it_loads_and_predicts_the_rest(before, predictor)
 
 def test_the_gate_takes_a_release_for_a_quantity_that_is_new(workspace, before, after):
     tables = workspace.solo, workspace.interference
-    old, new = score(before, *tables), score(after, *tables)
+    old, new = score_release(before, *tables), score_release(after, *tables)
 
     first = decide(old, new, GATE)
     assert first.promote
-    assert first.reason == "nothing is worse; it predicts energy_per_step as well"
+    assert first.reason == "no figure is worse; new predictors: energy_per_step"
     rows = [row for row in first.rows if row.predictor == ENERGY.name]
     assert {row.verdict for row in rows if row.metric == "mape"} == {NOT_COMPARED}
     (mape,) = (
@@ -268,7 +268,7 @@ def test_what_a_job_took_is_reported_and_judged(predictor):
     (sent,) = write_report([outcome]).outcomes
     check_outcome(sent, predictor.known_device, "outcome")
     ((judged,),) = Judge(predictor).judge([sent])
-    drift = Drift(predictor.promises, DriftPolicy(false_alarm_outcomes=100))
+    drift = DriftMonitor(predictor.guarantees, DriftPolicy(false_alarm_outcomes=100))
     drift.add([judged])
 
     assert (judged.quantity, judged.measured) == (ENERGY.forecast_field, 1e9)
@@ -311,7 +311,7 @@ def test_mlflow_and_the_command_line_show_it(predictor, capsys):
     print_forecasts(jobs, answers, CPU, as_json=False)
 
     assert {f"energy_per_step_j_{which}" for which in ("median", "low", "high")} <= row.keys()
-    assert "energy_per_step_j_median" in signature().outputs.input_names()
+    assert "energy_per_step_j_median" in make_signature().outputs.input_names()
     assert content["jobs"][0]["energy_per_step_j"]["unit"] == "joules"
     assert "energy" in capsys.readouterr().out
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from presage.cli.measuring.dvc_lock import enter_into_lock
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables import schemas as tables
 from presage.models.registry.promotion_journal import Entry
 from presage.models.registry.registered_release import RegisteredRelease
@@ -153,7 +153,7 @@ def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of
     folders = told["tables_here"]
     assert folders.keys() >= {f"data/profiles/{name}" for name in ("cpu-2", "cpu-2-zoo", "local")}
     states = {state for of_folder in folders.values() for state in of_folder.values()}
-    assert states == {"as learnt from"}
+    assert states == {"unchanged"}
     learnt = json.loads(call(*command, "trained-on", "cpu-2", "--json", cwd=workspace))
     assert learnt["releases"][0]["release_id"] == release_id
 
@@ -180,7 +180,7 @@ def test_an_experiment_is_judged_beside_the_champion_and_changes_nothing(workspa
     shown = call("dvc", "exp", "show", "--json", cwd=workspace)
 
     assert "Stage 'featurize' didn't change" in output  # it reads the workspace's own outcomes
-    assert "is champion already" in output
+    assert "is already the champion" in output
     assert state(workspace) == before
     assert read_json(workspace, "decision.json") == was
     assert {"stricter", PROMOTED} <= set(re.findall(r'"([^"]+)"', shown))

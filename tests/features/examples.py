@@ -13,7 +13,7 @@ from presage.features.graph.op_graph import OpNode
 from presage.features.graph.op_stats import OpStats, summarize
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS, bucket_positions
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures
+from presage.features.job.job_description import Job, JobFeatures
 from presage.features.job.job_table import job_table
 from presage.features.placement import Placement
 

@@ -7,7 +7,7 @@ from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.shape_class import SHAPES
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import MEMORY_FORMATS, PRECISIONS, Job, JobFeatures
+from presage.features.job.job_description import MEMORY_FORMATS, PRECISIONS, Job, JobFeatures
 
 COUNTS = st.integers(0, 2**63 - 1)
 SIZES = st.integers(1, 2**63 - 1)

@@ -17,7 +17,7 @@ from presage.features.device.device import find_device
 from presage.features.from_tensorflow.messages import message
 from presage.features.placement import Placement
 from presage.serving.client.job_features import from_tensorflow
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from tests.features.from_tensorflow.tensorflow_examples import (
     const,
     function,

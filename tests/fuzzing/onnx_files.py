@@ -17,7 +17,7 @@ from presage.features.columns.schema import matrix
 from presage.features.device.device import find_device
 from presage.features.placement import Placement
 from presage.serving.client.job_features import from_onnx
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from tests.fuzzing.messages import file_mutated
 from tests.fuzzing.reader import Reader, Sample
 from tests.fuzzing.smaller import smaller_messages

@@ -23,10 +23,10 @@ import onnx
 from presage.errors import ReleaseError
 from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.release.release import MANIFEST
 from presage.models.release.release_id import content_id
-from presage.serving.codec import wire
+from presage.serving.codec import wire_values
 from presage.serving.predictor.predictor import Predictor
 from presage.serving.predictor.served_release import Served
 from presage.serving.server.prometheus_metrics import Metrics
@@ -88,7 +88,7 @@ def read(path: Path) -> None:
     job = make_job()
     predictor.predict([Placement(job, MEASURED), Placement(job, MEASURED, Share(0.5))])
     info = predictor.release()
-    wire.write_release(info, list(info.devices.values())).SerializeToString()
+    wire_values.write_release(info, list(info.devices.values())).SerializeToString()
     assert predictor.served_models.models
 
 

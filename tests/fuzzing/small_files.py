@@ -14,7 +14,7 @@ from presage.errors import ConfigError, InvalidJobError, OutcomeLogError
 from presage.serving.authentication.callers import ROLES
 from presage.serving.authentication.token_file import new_token, read_tokens
 from presage.serving.client.job_features import make_job_features, to_json
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from presage.serving.outcomes.outcome_log import OutcomeLog, read_outcomes
 from tests.fuzzing.json_edits import an_edit, edited
 from tests.fuzzing.messages import bytes_mutated

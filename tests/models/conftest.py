@@ -1,4 +1,4 @@
-"""Small real releases with hand-made networks, tables that they are good or bad at, a registry.
+"""Small releases with handmade networks, tables to score them on, and a registry.
 
 In the tables log(measured / prior) is normal with deviation NOISE. A release's networks multiply
 the prior by ``bias`` and take the deviation for ``spread``: 1 and NOISE are the truth.
@@ -21,14 +21,14 @@ from onnx import TensorProto, helper, numpy_helper
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
-from presage.features.quantities.registry import QUANTITIES
-from presage.models.calibration.training_domain import learn_domain
+from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.models.calibration.training_domain import fit_domain
 from presage.models.gate.release_gate import GatePolicy
 from presage.models.registry.registry import Registry
 from presage.models.release.probes import Probes
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
-from presage.models.training.solo_rows import WHO
+from presage.models.training.solo_rows import SOLO_KEY
 
 LEVELS = (0.05, 0.1, 0.5, 0.9, 0.95)
 NOISE = 0.1
@@ -86,7 +86,7 @@ def to_onnx(nodes: list[Any], constants: dict[str, np.ndarray], **inputs: list[A
 
 
 def solo_model(predictor: str, bias: float, spread: float) -> bytes:
-    """Quantiles = prior x factors."""
+    """Return a model of quantiles = prior x factors."""
     position = np.array([columns("full").index(PRIORS[predictor])])
     nodes = [
         helper.make_node("Gather", ["features", "position"], ["prior"], axis=1),
@@ -97,7 +97,7 @@ def solo_model(predictor: str, bias: float, spread: float) -> bytes:
 
 
 def interference_model(bias: float, spread: float) -> bytes:
-    """Quantiles = max(1, (1 + the co-runners' median utilization) x factors)."""
+    """Return a model of max(1, (1 + the co-runners' median utilization) x factors)."""
     constants = {
         "position": np.array(MEMBER_COLUMNS.index("utilization")),
         "factors": factors(bias, spread),
@@ -121,7 +121,7 @@ def interference_model(bias: float, spread: float) -> bytes:
 
 @pytest.fixture(scope="session")
 def make_release() -> MakeRelease:
-    """Write a release: ``make_release(folder, bias=1.0, spread=NOISE)``."""
+    """Function that writes a release: ``make_release(folder, bias=1.0, spread=NOISE)``."""
 
     def make(folder: Path, *, bias: float = 1.0, spread: float = NOISE, **changes: Any) -> Release:
         split = {
@@ -133,11 +133,13 @@ def make_release() -> MakeRelease:
             "trained_devices": {key: ["cpu-2"] for key in QUANTITIES},
             "max_members": {"processor": 4},
             "domains": {
-                "processor": learn_domain(
+                "processor": fit_domain(
                     np.ones((2, len(columns("full")))), ["one", "two"], ["fp32"] * 2
                 )
             },
-            "stranger_margins": {name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES},
+            "out_of_domain_margins": {
+                name: {"processor": {0.05: 0.0, 0.1: 0.0}} for name in QUANTITIES
+            },
             "setup_s": {"": [1.0] * len(LEVELS)},
             "probes": Probes(
                 np.zeros((0, len(columns("full"))), np.float32),
@@ -159,7 +161,7 @@ def make_release() -> MakeRelease:
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory, make_release: MakeRelease) -> dict[str, Any]:
-    """``poor`` passes the bounds; ``good`` is better in all; ``blind`` is overconfident."""
+    """``poor`` is within the bounds, ``good`` is better, ``blind`` is overconfident."""
     root = tmp_path_factory.mktemp("releases")
     return {
         "poor": make_release(root / "poor", bias=1.1, spread=0.16),
@@ -202,7 +204,7 @@ def make_interference(rng: np.random.Generator, solo: pd.DataFrame, count: int) 
             noise = np.exp(rng.normal(0, NOISE))
             rows.append(
                 {
-                    **solo.iloc[row][["family", *WHO, "share"]],
+                    **solo.iloc[row][["family", *SOLO_KEY, "share"]],
                     "colocation": f"colocation-{colocation}",
                     "member": member,
                     "members": len(members),
@@ -234,7 +236,7 @@ def policy() -> GatePolicy:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of MLflow without a release; making one takes seconds, copying it none."""
+    """MLflow database without a release, to copy, because creating one takes seconds."""
     from mlflow.tracking import MlflowClient
 
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
@@ -246,7 +248,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder_of_two(
     tmp_path_factory: pytest.TempPathFactory, empty_database: Path, releases: dict[str, Any]
 ) -> Path:
-    """A registry of ``poor``, the champion, and ``good``: versions 1 and 2."""
+    """Registry with ``poor``, the champion, and ``good`` as versions 1 and 2."""
     folder = tmp_path_factory.mktemp("two") / "registry"
     shutil.copytree(empty_database.parent, folder)
     registry = Registry(f"sqlite:///{folder}/mlflow.db")

@@ -1,4 +1,4 @@
-"""A real `mlflow server`: over a database and a folder, or whatever else it is told of."""
+"""A real `mlflow server` on a database and a folder, or on other stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.serving.support.processes import free_port
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Address of a server of ``folder/mlflow.db`` and ``folder/artifacts``."""
+    """Run a server on ``folder/mlflow.db`` and ``folder/artifacts``; yield its URI."""
     port = free_port()
     process = start_mlflow(
         port, f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"), folder / "mlflow.log"
@@ -32,7 +32,7 @@ def served(folder: Path) -> Iterator[str]:
 def start_mlflow(
     port: int, database_url: str, artifacts: str, log: Path, **env: str
 ) -> subprocess.Popen[bytes]:
-    """A server that answers, leading a process group of its own."""
+    """Start a server in its own process group, and wait until it replies."""
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
         *("--host", "127.0.0.1", "--port", str(port)),
@@ -48,7 +48,7 @@ def start_mlflow(
 
 
 def wait_until_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Fails with the end of the process's log if it ends, or does not answer in a minute."""
+    """Fail, with the end of the log, if the process exits or does not reply in a minute."""
     for _ in range(600):
         try:
             with urllib.request.urlopen(url, timeout=5):

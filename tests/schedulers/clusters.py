@@ -17,14 +17,14 @@ GIB = 2**30
 
 
 def cluster(*devices: int, kind: str = "v100", memory_bytes: int = 16 * GIB) -> Cluster:
-    """Nodes n0, n1, ... with so many devices each."""
+    """Return nodes n0, n1, ... with so many devices each."""
     return Cluster(
         tuple(Node(f"n{i}", count, kind, memory_bytes) for i, count in enumerate(devices))
     )
 
 
 def job(job_id: str, submit_s: float = 0.0, **values: Any) -> Job:
-    """A job of one device, unless told otherwise."""
+    """Return a job of one device by default."""
     return Job(job_id, submit_s, **values)
 
 
@@ -37,7 +37,7 @@ def simulated(
     forecaster: Forecaster | None = None,
     **options: Any,
 ) -> Simulation:
-    """After its end; the forecasts come true unless others are given."""
+    """Return a finished simulation; by default forecasts are exact."""
     world = TraceDurations(ground_truth) if isinstance(ground_truth, Mapping) else ground_truth
     simulation = Simulation(
         devices, policy, forecaster or Oracle(world, devices), world, jobs, **options

@@ -24,11 +24,11 @@ from presage.features.device.device import Device, Share, catalogue
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.step_memory import MemoryEstimate
-from presage.features.job.job import Job, JobFeatures
+from presage.features.job.job_description import Job, JobFeatures
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
-from presage.models.calibration.training_domain import learn_domain
-from presage.models.release.make_probes import probe
+from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.models.calibration.training_domain import fit_domain
+from presage.models.release.make_probes import make_probes
 from presage.models.release.probes import Probes
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
@@ -153,11 +153,11 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
         "trained_devices": {key: ["cpu-2"] for key in QUANTITIES},
         "max_members": {"processor": 3, "gpu": 1},
         "domains": {
-            "processor": learn_domain(
+            "processor": fit_domain(
                 matrix(trained), ["small", "small", "large", "large"], list(precisions)
             )
         },
-        "stranger_margins": {
+        "out_of_domain_margins": {
             name: dict.fromkeys(DEVICE_CLASSES, STRANGER_MARGINS) for name in QUANTITIES
         },
         "setup_s": SETUP_S,
@@ -175,13 +175,13 @@ def make_release(folder: Path, precisions: Sequence[str] = ("fp32",), **changes:
 def _probes(models: dict[str, bytes], asked: Any, kinds: Sequence[str]) -> Probes:
     """Return probes of the models; of broken models, those of the hand-written ones."""
     try:
-        found = probe(models, asked, kinds, median=2)
+        found = make_probes(models, asked, kinds, median=2)
     except Exception:
-        return probe(make_models(), asked, kinds, median=2)
+        return make_probes(make_models(), asked, kinds, median=2)
     sane = all(
         np.isfinite(q).all() and q.shape[-1] == len(LEVELS) for q in found.quantiles.values()
     )
-    return found if sane else probe(make_models(), asked, kinds, median=2)
+    return found if sane else make_probes(make_models(), asked, kinds, median=2)
 
 
 @pytest.fixture(scope="session")

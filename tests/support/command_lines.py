@@ -1,4 +1,4 @@
-"""Commands in texts, parsed but not run; and words that texts must not use."""
+"""Commands in texts, parsed but not run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,6 @@ from typer.main import get_command
 
 from presage.cli.app import app
 from presage.serving.arguments import parser
-
-# Words of an earlier dialect of this project; WRITING.md's glossary has the field's terms.
-PRIVATE_WORDS = (
-    r"foretell\w*", "foretold", "who", "whom", "whoever", "whose turn", "nobody", "somebody",
-    "anybody", "lookout", "lately", r"beside\b", "alone", "a look", "told", "learnt", "one's own",
-    "runs dry", "untold", "stranger", "make room", "sent away", "as it likes", "vouches", "anew",
-)  # fmt: skip
-
-
-def private_words(text: str) -> list[str]:
-    """Words of a text that a reader would not expect from the documentation of a tool."""
-    return re.findall(rf"\b(?:{'|'.join(PRIVATE_WORDS)})\b", text, re.IGNORECASE)
 
 
 def shell_commands(text: str) -> list[list[str]]:

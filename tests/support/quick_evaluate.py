@@ -33,8 +33,8 @@ def environment() -> dict[str, str]:
 
 
 def few_trees() -> Any:
-    """As :func:`presage.models.training.baselines.boosted_trees`, but for their number."""
-    return baselines.boosted_trees().set_params(max_iter=3)
+    """As :func:`presage.models.training.baselines.make_boosted_trees`, but for their number."""
+    return baselines.make_boosted_trees().set_params(max_iter=3)
 
 
 def copy_stages(folder: Path) -> None:

@@ -14,7 +14,7 @@ from kserve import InferOutput, InferResponse, Model, ModelServer  # noqa: E402
 
 
 class OnnxModel(Model):
-    """The ONNX model on ONNX Runtime, in the event loop."""
+    """ONNX model on ONNX Runtime, in the event loop."""
 
     def load(self) -> bool:
         options = ort.SessionOptions()

@@ -9,7 +9,7 @@ from mlserver.types import InferenceRequest, InferenceResponse
 
 
 class OnnxRuntime(MLModel):
-    """The ONNX model at the settings' ``uri``."""
+    """ONNX model at the settings' ``uri``."""
 
     async def load(self) -> bool:
         options = ort.SessionOptions()

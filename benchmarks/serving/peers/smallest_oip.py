@@ -30,12 +30,12 @@ async def serve(port: int, path: str) -> None:
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     async def infer(request: bytes, _context: Any) -> bytes:
-        asked = ModelInferRequest.FromString(request)
-        shape = tuple(asked.inputs[0].shape)
-        rows = np.frombuffer(asked.raw_input_contents[0], "<f4").reshape(shape)
+        message = ModelInferRequest.FromString(request)
+        shape = tuple(message.inputs[0].shape)
+        rows = np.frombuffer(message.raw_input_contents[0], "<f4").reshape(shape)
         quantiles = session.run(None, {"features": rows})[0]
         return ModelInferResponse(
-            model_name=asked.model_name,
+            model_name=message.model_name,
             outputs=[Output(name="quantiles", datatype="FP32", shape=quantiles.shape)],
             raw_output_contents=[quantiles.tobytes()],
         ).SerializeToString()

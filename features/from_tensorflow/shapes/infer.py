@@ -17,7 +17,7 @@ from presage.features.from_tensorflow.inputs import (
     variable_value,
 )
 from presage.features.from_tensorflow.node import Node, producer
-from presage.features.from_tensorflow.shapes.arrays import MAX_OUTPUTS
+from presage.features.from_tensorflow.shapes.array_rules import MAX_OUTPUTS
 from presage.features.from_tensorflow.shapes.folding import (
     NUMBERS_ONLY,
     SHAPE_OF,

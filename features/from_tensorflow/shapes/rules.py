@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from presage.features.from_tensorflow.node import Node
-from presage.features.from_tensorflow.shapes.arrays import ARRAY_RULES
+from presage.features.from_tensorflow.shapes.array_rules import ARRAY_RULES
 from presage.features.from_tensorflow.shapes.einsum import einsum_shape
 from presage.features.from_tensorflow.shapes.windows import WINDOW_RULES, Rule, Shape, channel_axis
 from presage.features.from_tensorflow.value import Value
 
 
-def _like(*positions: int) -> Rule:
+def _same_shape(*positions: int) -> Rule:
     """Return a rule: each output has the shape of one of the inputs."""
 
     def rule(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
@@ -26,7 +26,7 @@ def _like(*positions: int) -> Rule:
     return rule
 
 
-def _each(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
+def _same_shapes(_node: Node, inputs: Sequence[Value]) -> list[Shape]:
     return [value.shape for value in inputs]
 
 
@@ -118,15 +118,15 @@ _RULES_BY_OPS: Mapping[str, Rule] = {
     "ReciprocalGrad MaxPoolGrad MaxPool3DGrad MaxPoolGradWithArgmax ClipByValue AddN Cumsum "
     "Cumprod Reverse ReverseV2 ReverseSequence RandomShuffle MatrixBandPart "
     "FakeQuantWithMinMaxVars FakeQuantWithMinMaxArgs InvertPermutation Bucketize "
-    "TensorScatterUpdate TensorScatterAdd": _like(0),
-    "ResizeBilinearGrad ResizeBicubicGrad": _like(1),
-    "Switch RefSwitch Unique UniqueV2": _like(0, 0),
+    "TensorScatterUpdate TensorScatterAdd": _same_shape(0),
+    "ResizeBilinearGrad ResizeBicubicGrad": _same_shape(1),
+    "Switch RefSwitch Unique UniqueV2": _same_shape(0, 0),
     "Add AddV2 Sub Mul Div RealDiv FloorDiv FloorMod Mod TruncateDiv TruncateMod Maximum Minimum "
     "Pow SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Atan2 Greater GreaterEqual Less LessEqual "
     "Equal NotEqual LogicalAnd LogicalOr BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift "
     "ApproximateEqual": _broadcast,
     "Select SelectV2": _select,
-    "IdentityN": _each,
+    "IdentityN": _same_shapes,
     "L2Loss Rank Size": _scalar,
     "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul SparseMatMul": _matmul,
     "Einsum": _einsum,

@@ -20,8 +20,8 @@ from presage.features.from_torch.graph import trace_step
 from presage.features.graph.op_graph import OpGraph, OpNode
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.pipelines.profiling import zoo
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.running import training_step
-from presage.pipelines.profiling.tracing import trace
 from presage.pipelines.profiling.zoo import JobConfig
 from presage.pipelines.profiling.zoo.precision import apply_precision
 from presage.system.files.atomic_file import write_atomically

@@ -25,13 +25,13 @@ from presage.pipelines.profiling.campaign.measurement_plan import (
     order_jobs,
 )
 from presage.pipelines.profiling.campaign.plan_space import job_vector, run_seconds
-from presage.pipelines.profiling.running import rows
+from presage.pipelines.profiling.graph_tracing import trace_all
+from presage.pipelines.profiling.running import profile_rows
 from presage.pipelines.profiling.running.profiler import undivided_share
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.runner import OpenRunner, Runner, local_runner
 from presage.pipelines.profiling.running.work import UNDIVIDED, Outcome, Row, Work, colocation_id
 from presage.pipelines.profiling.sampling.samplers import is_gpu
-from presage.pipelines.profiling.tracing import trace_all
 from presage.pipelines.profiling.zoo import JobConfig, parse
 from presage.system.arrays import Array
 
@@ -92,7 +92,7 @@ class _Campaign:
     def run(self) -> Progress:
         self._check_device()
         self._check_share()
-        self._runner.require(self._shares_wanted())
+        self._runner.require(self._required_shares())
         self._calibrate()
         self._measure_jobs()
         self._measure_colocations()
@@ -140,7 +140,7 @@ class _Campaign:
                 f"but the share is now {share}; keep `threads`, or name a new campaign"
             )
 
-    def _shares_wanted(self) -> list[Share]:
+    def _required_shares(self) -> list[Share]:
         """Return one share of every kind that the campaign allocates."""
         modes = self._settings.sharing if self._settings.colocations != 0 else ()
         colocated = [Share(0.5, m) if m == "mps" else self._undivided(m) for m in modes]
@@ -318,8 +318,8 @@ class _Campaign:
         graph = self._graphs[name]
         # Write nodes before the job, so that a job always has its graph.
         if graph.digest not in self._tables.values("nodes", "graph_digest"):
-            self._tables.add("nodes", rows.node_rows(graph))
-        self._tables.add("jobs", [rows.job_row(parse(name), graph)])
+            self._tables.add("nodes", profile_rows.node_rows(graph))
+        self._tables.add("jobs", [profile_rows.job_row(parse(name), graph)])
 
     def _store(self, outcome: Outcome, pace: Pace) -> None:
         self._tables.add("executions" if outcome.work.solo else "colocations", outcome.rows)
@@ -380,7 +380,7 @@ def _measured_jobs(solo: Mapping[str, Row], vectors: Mapping[str, Array]) -> dic
     return {job: MeasuredJob(vectors[job], row["memory_peak_bytes"]) for job, row in solo.items()}
 
 
-def colocated_window_s(least_alone_s: float, *, solo_steps_s: float) -> float:
+def colocated_window_s(least_solo_s: float, *, solo_steps_s: float) -> float:
     """Return the window of a co-location: a member's step may take as long as all solo steps."""
-    least_s = COLOCATED_FACTOR * least_alone_s
+    least_s = COLOCATED_FACTOR * least_solo_s
     return min(COLOCATED_LIMIT_S, max(least_s, COLOCATED_STEPS * solo_steps_s))

@@ -10,7 +10,7 @@ import numpy as np
 from presage.features.device.device import Device
 from presage.features.graph.op_graph import OpGraph, OpNode
 from presage.features.graph.op_kinds import OP_KINDS
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig
 from presage.system.arrays import Array
 

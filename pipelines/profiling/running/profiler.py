@@ -12,7 +12,7 @@ from presage.features.device.device import Device, Share, usable_cores
 from presage.features.device.local_device import detect
 from presage.pipelines.profiling.calibrate import calibrate
 from presage.pipelines.profiling.machine import machine_digest, require_linux, versions
-from presage.pipelines.profiling.running import rows
+from presage.pipelines.profiling.running import profile_rows
 from presage.pipelines.profiling.running.device_lock import lock_device
 from presage.pipelines.profiling.running.gpu_sharing import environment_of, full_share
 from presage.pipelines.profiling.running.measure import (
@@ -38,7 +38,7 @@ class Profiler:
         self.full_share = full_share(self.device)
         self._options = options
         self._workers = Workers(self.device, options)
-        self._context = rows.Context(
+        self._context = profile_rows.Context(
             device=self.device,
             campaign=campaign,
             machine=machine_digest(self.device),
@@ -89,7 +89,7 @@ class Profiler:
                 f"device {self.device.kind!r} cannot be calibrated: {failure}; "
                 "check torch with `presage doctor`"
             ) from failure
-        return rows.device_row(device, self._context, time.time())
+        return profile_rows.device_row(device, self._context, time.time())
 
     def measure(self, work: Work, *, seconds_left: float) -> Outcome:
         """Make a run; after ``seconds_left``, neither repeat a window nor wait for quiet."""
@@ -101,14 +101,14 @@ class Profiler:
                 window_s=work.window_s, share=work.shares[0], until_s=until_s,
                 workers=self._workers,
             )  # fmt: skip
-            made = [rows.execution_row(result, work.shares[0], self._context, time.time())]
+            made = [profile_rows.execution_row(result, work.shares[0], self._context, time.time())]
         else:
             result = measure_colocated(
                 [parse(job) for job in work.jobs], self.device, self._options,
                 window_s=work.window_s, shares=work.shares, until_s=until_s,
                 workers=self._workers,
             )  # fmt: skip
-            made = rows.colocation_rows(result, work, self._context, time.time())
+            made = profile_rows.colocation_rows(result, work, self._context, time.time())
         return Outcome(
             work=work,
             rows=tuple(made),

@@ -141,10 +141,10 @@ class RayRunner:
         """Raise if a device does not support one of the shares."""
         self._get_all([actor.require.remote(shares) for actor in self._free])
 
-    def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
+    def calibrate(self, machines: Collection[str], *, patience_s: float) -> list[Row]:
         """Return rows of ``devices``: one device of every named machine, calibrated in parallel."""
         actors = {self._machines[actor]: actor for actor in self._free}
-        return self._get_all([actors[m].calibrate.remote(patience_s) for m in sorted(wanted)])
+        return self._get_all([actors[m].calibrate.remote(patience_s) for m in sorted(machines)])
 
     def start(self, work: Work, *, seconds_left: float) -> None:
         """Send a run to a free device, or queue it until one is free."""

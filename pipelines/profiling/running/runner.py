@@ -41,7 +41,7 @@ class Runner(Protocol):
     def require(self, shares: Collection[Share]) -> None:
         """Raise if the devices do not support one of the shares."""
 
-    def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:
+    def calibrate(self, machines: Collection[str], *, patience_s: float) -> list[Row]:
         """Return rows of ``devices`` of these machines."""
 
     def start(self, work: Work, *, seconds_left: float) -> None:
@@ -70,8 +70,8 @@ class LocalRunner:
     def require(self, shares: Collection[Share]) -> None:  # noqa: D102 - as in Runner
         self._profiler.require(shares)
 
-    def calibrate(self, wanted: Collection[str], *, patience_s: float) -> list[Row]:  # noqa: D102
-        return [self._profiler.calibrate(patience_s=patience_s)] if wanted else []
+    def calibrate(self, machines: Collection[str], *, patience_s: float) -> list[Row]:  # noqa: D102
+        return [self._profiler.calibrate(patience_s=patience_s)] if machines else []
 
     def start(self, work: Work, *, seconds_left: float) -> None:  # noqa: D102
         self._started.append((work, seconds_left))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from presage.pipelines.profiling.running.training_step import TrainingStep, supervised
-from presage.system.processes.user_function import call_user_function
+from presage.system.processes.user_object import call_user_function
 
 
 def training_step(source: str, *, batch_size: int, optimizer: str) -> TrainingStep:

@@ -1,4 +1,4 @@
-"""What is left of every device: shares of its compute, and memory."""
+"""Free compute and memory of every device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from presage.schedulers.core.cluster import Cluster
 
 
 class FreeCapacity:
-    """Compute and memory that nobody holds; a policy takes from a copy of its own.
+    """Free compute and memory of every device; a policy allocates from its own copy.
 
     Attributes
     ----------
     compute_milli : ndarray of shape (devices,)
-        Thousandths of each device that are left; none of a device that is down.
+        Free compute, in thousandths of each device; 0 for a device that is down.
     memory_bytes : ndarray of shape (devices,)
-        Bytes of each device that are left.
+        Free memory of each device, in bytes; 0 for a device that is down.
     """
 
     __slots__ = ("compute_milli", "memory_bytes")
@@ -28,25 +28,25 @@ class FreeCapacity:
         self.compute_milli, self.memory_bytes = compute_milli, memory_bytes
 
     @classmethod
-    def of(cls, cluster: Cluster) -> FreeCapacity:
-        """Of a cluster where nothing runs."""
-        memory = [allocation.memory_bytes for allocation in cluster.whole]
+    def full(cls, cluster: Cluster) -> FreeCapacity:
+        """Return the capacity of a cluster without jobs."""
+        memory = [allocation.memory_bytes for allocation in cluster.full_allocations]
         return cls(
             np.full(cluster.devices, FULL_DEVICE_MILLI, np.int64), np.array(memory, np.int64)
         )
 
     def copy(self) -> FreeCapacity:
-        """Another one, to take from."""
+        """Return an independent copy."""
         return FreeCapacity(self.compute_milli.copy(), self.memory_bytes.copy())
 
     def take(self, allocations: Iterable[Allocation]) -> None:
-        """Take grants, which fit."""
+        """Subtract allocations, which must fit."""
         for device, compute, memory in allocations:
             self.compute_milli[device] -= compute
             self.memory_bytes[device] -= memory
 
     def give(self, allocations: Iterable[Allocation]) -> None:
-        """Give grants back that were taken."""
+        """Add back allocations that were taken."""
         for device, compute, memory in allocations:
             self.compute_milli[device] += compute
             self.memory_bytes[device] += memory

@@ -1,7 +1,7 @@
-"""Devices that nobody is on, by node: found and taken as fast in a large cluster as in a small one.
+"""Index of devices without jobs, by node; its cost does not grow with the cluster.
 
-Sets are the bits of integers: a copy is as cheap as a list of a node's length, and the first of
-a set is one operation.
+Sets are the bits of integers: a copy costs one list with an entry for each node, and the lowest
+element of a set is one operation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from presage.schedulers.core.cluster import Cluster
 
 
 class IdleDevices:
-    """Which devices are idle; a policy takes from a copy of its own."""
+    """Set of the devices without jobs; a policy takes devices from its own copy."""
 
     __slots__ = ("_cluster", "_nodes_with", "_of_node", "count")
 
@@ -25,7 +25,7 @@ class IdleDevices:
         self.count = cluster.devices
 
     def copy(self) -> IdleDevices:
-        """Another one, to take from."""
+        """Return an independent copy."""
         other = IdleDevices.__new__(IdleDevices)
         other._cluster = self._cluster
         other._of_node = self._of_node.copy()
@@ -33,27 +33,27 @@ class IdleDevices:
         other.count = self.count
         return other
 
-    def on(self, node: int) -> int:
-        """How many of a node's devices are idle."""
+    def count_on(self, node: int) -> int:
+        """Return the number of idle devices of a node."""
         return self._of_node[node].bit_count()
 
-    def has(self, device: int) -> bool:
-        """Whether a device is idle."""
+    def is_idle(self, device: int) -> bool:
+        """Return whether a device is idle."""
         node = self._cluster.node_of[device]
         return bool(self._of_node[node] >> device - self._cluster.first_device[node] & 1)
 
-    def fullest_with(self, devices: int, allowed: int = -1) -> int | None:
-        """Node with the fewest idle devices that has so many; the first of several.
+    def best_fit_node(self, devices: int, allowed: int = -1) -> int | None:
+        """Return the node with the fewest idle devices, but at least ``devices``; None if none has.
 
-        ``allowed`` has the bits of the nodes to choose from.
+        Ties go to the first node. ``allowed`` is the bit set of the nodes to choose from.
         """
         for nodes in self._nodes_with[devices:]:
             if nodes := nodes & allowed:
                 return (nodes & -nodes).bit_length() - 1
         return None
 
-    def wholly_idle(self, devices: int, allowed: int = -1) -> Iterator[int]:
-        """Nodes of so many devices that are all idle, first ones first."""
+    def fully_idle_nodes(self, devices: int, allowed: int = -1) -> Iterator[int]:
+        """Yield the nodes of exactly ``devices`` devices that are all idle, in node order."""
         nodes = self._nodes_with[devices] & allowed
         while nodes:
             first = nodes & -nodes
@@ -63,7 +63,7 @@ class IdleDevices:
             nodes ^= first
 
     def emptiest(self, allowed: int = -1) -> Iterator[int]:
-        """Nodes with most idle devices first, of equals the first one first."""
+        """Yield nodes by falling number of idle devices; ties go to the first node."""
         for nodes in reversed(self._nodes_with):
             left = nodes & allowed
             while left:
@@ -71,8 +71,8 @@ class IdleDevices:
                 yield first.bit_length() - 1
                 left ^= first
 
-    def take_some(self, node: int, devices: int) -> list[int]:
-        """Take so many of a node's idle devices, first ones first; their numbers."""
+    def take_from_node(self, node: int, devices: int) -> list[int]:
+        """Take the first ``devices`` idle devices of a node and return their numbers."""
         idle, first = self._of_node[node], self._cluster.first_device[node]
         taken, left = [], idle
         for _ in range(devices):
@@ -89,13 +89,13 @@ class IdleDevices:
             self._change(node, idle, idle & ~bits)
 
     def give(self, devices: Sequence[int]) -> None:
-        """Give devices back that were taken."""
+        """Give back devices that were taken."""
         for node, bits in self._by_node(devices):
             idle = self._of_node[node]
             self._change(node, idle, idle | bits)
 
     def _by_node(self, devices: Sequence[int]) -> list[tuple[int, int]]:
-        """Nodes, and bits of their devices; once each where those of a node come together."""
+        """Return nodes with bit sets of their devices; adjacent entries of a node are merged."""
         node_of, first_device = self._cluster.node_of, self._cluster.first_device
         found: list[tuple[int, int]] = []
         node, bits = -1, 0

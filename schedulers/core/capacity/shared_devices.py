@@ -1,6 +1,6 @@
-"""Devices with jobs and with room for more, by who is there: found without a look at each device.
+"""Index of devices with jobs and free capacity, grouped by occupancy.
 
-In a large cluster many devices have the same to offer, and one forecast tells of all of them.
+In a large cluster many devices have the same occupancy, and one forecast serves all of them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from types import MappingProxyType
 
 from presage.schedulers.core.job import Job
 
-MOST_KNOWN = 10_000  # companies that are remembered though no device has them
+MAX_UNUSED = 10_000  # occupancies that are kept although no device has them
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Occupancy:
-    """Who is on a device, and what is left of it; there is one object of each, which is its key.
+    """Jobs on a device and its free capacity; unique objects that serve as keys.
 
     Attributes
     ----------
     kind : str
-        Of the device.
+        Kind of the device.
     compute_milli, memory_bytes : int
-        What is left.
+        Free compute and memory of the device.
     jobs : tuple of Job
-        Those that are there, or others that are alike.
+        The jobs on the device, or jobs of the same equivalence classes.
     number : int
-        Its place among those that are known.
+        Position in :attr:`SharedDevices.occupancies`.
     """
 
     kind: str
@@ -38,52 +38,52 @@ class Occupancy:
 
 
 class SharedDevices:
-    """Which devices have compute left beside jobs; jobs that are alike count as the same.
+    """Devices that have jobs and free compute; jobs of one equivalence class count as the same.
 
     Attributes
     ----------
-    known : list of Occupancy
-        All that there were, in the order in which they were first seen. It only grows; when it has
-        become too long there is a new list, of those that devices have, which are new objects.
+    occupancies : list of Occupancy
+        All occupancies in order of appearance. The list only grows; once it is too long, it is
+        replaced by a new list with new objects for the occupancies that devices have.
     present : int
-        Bits of the numbers of companies that devices have.
+        Bit set of the numbers of occupancies that devices have now.
     """
 
-    __slots__ = ("_devices", "_occupancies", "_occupancy_of", "known", "present")
+    __slots__ = ("_by_key", "_devices", "_occupancy_of", "occupancies", "present")
 
     def __init__(self) -> None:
         self._devices: dict[Occupancy, int] = {}  # bits
         self._occupancy_of: dict[int, Occupancy] = {}
-        self._occupancies: dict[object, Occupancy] = {}
-        self.known: list[Occupancy] = []
+        self._by_key: dict[object, Occupancy] = {}
+        self.occupancies: list[Occupancy] = []
         self.present = 0
 
     @property
     def devices(self) -> Mapping[Occupancy, int]:
-        """Of each company the bits of the devices that have it, one at least."""
+        """Bit set of the devices of each occupancy; never empty."""
         return MappingProxyType(self._devices)
 
     def occupancy(
         self, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
     ) -> Occupancy:
-        """The company of such jobs where so much is left."""
+        """Return the occupancy of a device with these jobs and this free capacity."""
         if len(jobs) > 1:
             jobs = sorted(jobs, key=_by_equivalence_class)
         key = kind, compute_milli, memory_bytes, tuple([job.equivalence_class for job in jobs])
-        found = self._occupancies.get(key)
+        found = self._by_key.get(key)
         if found is None:
-            found = Occupancy(kind, compute_milli, memory_bytes, tuple(jobs), len(self.known))
-            self._occupancies[key] = found
-            self.known.append(found)
+            found = Occupancy(kind, compute_milli, memory_bytes, tuple(jobs), len(self.occupancies))
+            self._by_key[key] = found
+            self.occupancies.append(found)
         return found
 
     def put(
         self, device: int, kind: str, compute_milli: int, memory_bytes: int, jobs: Sequence[Job]
     ) -> None:
-        """These jobs are on a device from now on, and so much of it is left."""
-        self.leave(device)
-        if len(self.known) > MOST_KNOWN + 2 * len(self._devices):
-            self._forget_others()
+        """Set the jobs and the free capacity of a device."""
+        self.remove(device)
+        if len(self.occupancies) > MAX_UNUSED + 2 * len(self._devices):
+            self._drop_unused()
         occupancy = self.occupancy(kind, compute_milli, memory_bytes, jobs)
         self._occupancy_of[device] = occupancy
         if occupancy not in self._devices:
@@ -91,8 +91,8 @@ class SharedDevices:
             self.present ^= 1 << occupancy.number
         self._devices[occupancy] |= 1 << device
 
-    def leave(self, device: int) -> None:
-        """A device has no jobs, or no compute left."""
+    def remove(self, device: int) -> None:
+        """Remove a device that has no jobs or no free compute."""
         occupancy = self._occupancy_of.pop(device, None)
         if occupancy is not None:
             self._devices[occupancy] &= ~(1 << device)
@@ -100,11 +100,11 @@ class SharedDevices:
                 del self._devices[occupancy]
                 self.present ^= 1 << occupancy.number
 
-    def _forget_others(self) -> None:
-        """Know those alone that devices have."""
+    def _drop_unused(self) -> None:
+        """Drop the occupancies that no device has."""
         occupancy_of = self._occupancy_of
-        self._devices, self._occupancy_of, self._occupancies = {}, {}, {}
-        self.known, self.present = [], 0
+        self._devices, self._occupancy_of, self._by_key = {}, {}, {}
+        self.occupancies, self.present = [], 0
         for device, old in occupancy_of.items():
             self.put(device, old.kind, old.compute_milli, old.memory_bytes, old.jobs)
 

@@ -1,4 +1,4 @@
-"""Tasks of a gang: each has its devices on one node, and a node may take only so many."""
+"""Placement of a gang's tasks: each task is on one node, and a node may limit their number."""
 
 from __future__ import annotations
 
@@ -15,47 +15,52 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
 
-def are_plain(job: Job) -> bool:
-    """Whether each task has one device, and may be on any node."""
+def are_unconstrained(job: Job) -> bool:
+    """Return whether each task of a job has one device and may be on any node."""
     return job.gpus_per_task == 1 and job.node_limits is None
 
 
-def most_on(job: Job, cluster: Cluster) -> Mapping[int, int] | None:
-    """How many tasks each node can take now, by its number; None where any can take all."""
+def task_limits(job: Job, cluster: Cluster) -> Mapping[int, int] | None:
+    """Return the largest number of tasks for each node by its number; None without limits."""
     if job.node_limits is None:
         return None
     now = {name: count for name, count, _ in job.node_limits}
     return {number: now[node.name] for number, node in enumerate(cluster.nodes) if node.name in now}
 
 
-def if_empty(job: Job) -> Job:
-    """The same, of nodes that take as many of its tasks as if they were empty."""
+def with_empty_node_limits(job: Job) -> Job:
+    """Return the job with the limits that its nodes would have if they were empty."""
     if job.node_limits is None:
         return job
     return replace(job, node_limits=tuple((name, ever, ever) for name, _, ever in job.node_limits))
 
 
-def slots(
+def task_slots(
     job: Job, cluster: Cluster, devices: NDArray[np.int64], cost: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Which devices its tasks can have together: of shape (slots, gpus_per_task), as places.
+    """Return groups of devices, each for one task, as positions in ``devices``.
 
-    On each node the devices are dealt out as they come, first to first; where it cannot take so
-    many tasks, the dearest are left.
+    The devices of a node are grouped in their order. On a node with a limit, the most expensive
+    devices are left out.
 
     Parameters
     ----------
     devices : ndarray of int of shape (candidates,)
-        Node by node.
+        Candidate devices, node by node.
     cost : ndarray of shape (candidates,)
+        Cost of each candidate.
+
+    Returns
+    -------
+    ndarray of int of shape (slots, gpus_per_task)
     """
     size = job.gpus_per_task
-    if are_plain(job):
+    if are_unconstrained(job):
         return np.arange(len(devices))[:, None]
     nodes = cluster.columns.node[devices]
     counts = np.bincount(nodes, minlength=len(cluster.nodes))
     tasks = counts // size
-    most = most_on(job, cluster)
+    most = task_limits(job, cluster)
     if most is not None:
         limits = np.zeros_like(tasks)
         limits[list(most.keys())] = list(most.values())
@@ -67,16 +72,16 @@ def slots(
 
 
 def check_tasks(job: Job, cluster: Cluster, allocations: Iterable[Allocation]) -> None:
-    """Each task is on one node, and none has more than it can take.
+    """Check that each task is on one node and that no node has more tasks than its limit.
 
     Raises
     ------
     ImpossibleActionError
-        Names the node.
+        If a task is split or a limit is exceeded; the message names the node.
     """
-    if are_plain(job):
+    if are_unconstrained(job):
         return
-    most = most_on(job, cluster)
+    most = task_limits(job, cluster)
     for node, devices in Counter(
         cluster.node_of[allocation.device] for allocation in allocations
     ).items():

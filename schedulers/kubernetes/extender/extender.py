@@ -229,13 +229,13 @@ class Extender:
             features=pod_features(pod, group),
         )  # fmt: skip
         self._forecasts.expect(forecasts, [job])
-        cluster, limits = observed.fleet.cluster, Limits.of(self._policy.needs)
+        cluster, limits = observed.fleet.cluster, Limits.from_needs(self._policy.needs)
         now_s = self._clock()
         tenants = Tenants(State(observed.ledger, now_s, Progress()))
         leaving = {pod_job_id(one, groups, now_s) for one in (pod, *victims)}
         for job_id in leaving & observed.ledger.running.keys():
-            tenants.leave(job_id)
-        needs = needs_of(job, cluster, forecasts, limits, alone=False)
+            tenants.remove(job_id)
+        needs = needs_of(job, cluster, forecasts, limits, exclusive=False)
         candidates = candidates_of(job, needs, cluster, tenants, forecasts, limits)
         self._record_failure(self._forecasts.failure)
         if self._failure:

@@ -171,7 +171,7 @@ class _Handler(BoundedHandler):
             return _Response(HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
     def _caller(self, access: Access) -> Caller:
-        """Return the caller, from the headers alone; delay each rejection of a peer more."""
+        """Return the caller from the headers; each rejection of a peer is delayed longer."""
         if access is Access.OPEN:
             return ANONYMOUS
         authenticator = self.server.authenticator

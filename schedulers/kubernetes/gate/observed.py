@@ -70,7 +70,7 @@ def observe(
     """
     pods, groups = snapshot.pods, snapshot.pod_groups
     ledger = make_ledger(fleet.cluster, policy, forecasts)
-    limits = Limits.of(policy.needs)
+    limits = Limits.from_needs(policy.needs)
     pod_allocations = PodAllocations(fleet, ledger, limits, predictions, forecasts)
     pod_allocations.sync(pods.values(), groups, now_s)
     observed = Observed(fleet, ledger, pod_allocations)

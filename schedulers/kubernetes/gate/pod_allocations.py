@@ -115,7 +115,7 @@ class PodAllocations:
         """Return what a job needs of each device: all of it if the device is not shared."""
         cluster, pods_per_device = self._fleet.cluster, self._fleet.pods_per_device
         return tuple(
-            cluster.whole[device]
+            cluster.full_allocations[device]
             if pods_per_device[cluster.node_of[device]] == 1
             else Allocation(
                 device,
@@ -145,7 +145,7 @@ class PodAllocations:
         ]
         if len(devices) != job.gpus:
             by_pods = sorted(
-                cluster.devices_of(index), key=lambda device: (len(ledger.on(device)), device)
+                cluster.devices_of(index), key=lambda device: (len(ledger.jobs_on(device)), device)
             )
             devices = by_pods[: job.gpus]
         capacity = ledger.capacity

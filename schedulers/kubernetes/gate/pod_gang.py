@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.job import Job
 from presage.schedulers.kubernetes.gate.annotations import (
     Plan,

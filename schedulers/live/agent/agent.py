@@ -109,12 +109,12 @@ class Agent:
         self._processes: dict[Name, Task] = {}
         self._meters: dict[Name, Meter] = {}
         self._woken, self._changed = asyncio.Event(), asyncio.Event()
-        self._orders: tuple[int, pb.NodeOrders] | None = None  # not applied yet
+        self._orders: tuple[int, pb.NodeCommands] | None = None  # not applied yet
         self._lease = LeaseRenewal(options.state)
         self._checked_s = boottime_s()  # when all tasks were last checked
         self._stalled = False
         self._cluster = ClusterMembership(options.state)
-        self._rejected: pb.NodeOrders | None = None  # of another cluster
+        self._rejected: pb.NodeCommands | None = None  # of another cluster
         self._reported: tuple[int, list[pb.Task]] = (0, [])  # version of the orders applied, tasks
         self._problem = ""  # why no task can be started here
         self._probe_s = 0.0  # when to try again
@@ -125,7 +125,7 @@ class Agent:
         self._lease_s = 0.0
         self.orders_received = 0
         self.outbox = outbox
-        self.logs: asyncio.Queue[pb.LogWanted] = asyncio.Queue()
+        self.logs: asyncio.Queue[pb.LogRequest] = asyncio.Queue()
 
     def adopt_tasks(self) -> None:
         """Take over the tasks of an earlier agent; end processes that have no shim."""
@@ -167,7 +167,7 @@ class Agent:
             await asyncio.to_thread(remove_leftovers, self._options.state, _CLEAN_UP_LIMIT_S)
             await asyncio.sleep(_CLEAN_UP_S)
 
-    def receive(self, orders: pb.NodeOrders) -> None:
+    def receive(self, orders: pb.NodeCommands) -> None:
         """Take orders from the controller, to apply them at the next check.
 
         Orders of another cluster are ignored while tasks of this cluster have not ended.
@@ -183,12 +183,12 @@ class Agent:
             self._woken.set()
         # Also from orders that acknowledge no report.
         self._lease_s = (full or orders).lease_s or self._lease_s
-        sent_s = self._sent_s.get(orders.answers)
+        sent_s = self._sent_s.get(orders.report_number)
         if sent_s is not None:
-            self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.answers}
+            self._sent_s = {n: s for n, s in self._sent_s.items() if n > orders.report_number}
             # A stalled check does not extend the lease of the tasks.
             self._lease.extend(min(sent_s, self._checked_s + _STALLED_S) + self._lease_s)
-        for request in orders.logs:
+        for request in orders.log_requests:
             self.logs.put_nowait(request)
 
     async def reports(self) -> AsyncIterator[pb.NodeReport]:
@@ -216,7 +216,7 @@ class Agent:
                     for slot in self._options.slots
                 ],
                 tasks=tasks,
-                orders=version,
+                commands_version=version,
                 problem=self._stall or self._problem,
                 cluster_id=self._cluster.cluster_id if self._has_tasks else "",
             )
@@ -231,7 +231,7 @@ class Agent:
         lease_s = self._lease_s or _REPORTS_PER_LEASE * self._options.heartbeat_s
         return min(self._options.heartbeat_s, lease_s / _REPORTS_PER_LEASE)
 
-    def log_part(self, request: pb.LogWanted, max_bytes: int) -> pb.LogPart:
+    def log_part(self, request: pb.LogRequest, max_bytes: int) -> pb.LogPart:
         """Return a part of a task's log, as ``tasks.log_file.read_log`` does."""
         name = request.task.job_id, request.task.attempt
         task = self._processes.get(name)
@@ -280,7 +280,7 @@ class Agent:
     def _has_tasks(self) -> bool:
         return any(task.step is not Step.ENDED for task in tuple(self.core.tasks.values()))
 
-    def _accepts(self, orders: pb.NodeOrders) -> bool:
+    def _accepts(self, orders: pb.NodeCommands) -> bool:
         return self._cluster.accepts(orders.cluster_id, has_tasks=self._has_tasks)
 
     def _step(self) -> None:
@@ -370,7 +370,7 @@ class Agent:
             self._probe_s = now_s + PROBE_S
             is_task_fault = not self._problem and now_s - task.create_failed_s > TASK_FAULT_S
             if isinstance(error, InvalidJobError) or path.exists() or is_task_fault:
-                task_exit = pb.Exit(lost=path.exists(), how=str(error))
+                task_exit = pb.Exit(lost=path.exists(), description=str(error))
                 failed = Observation(0.0, None, task.order.done, None, 0, 0, task_exit)
                 self.core.observe(task.name, failed, now_s)
             elif self._problem:
@@ -438,8 +438,8 @@ class Agent:
         self.core.mark_not_started(task.name, why)
 
     def _adopt(self, task: Task) -> None:
-        order = ParseDict(dict(task.spec.more["order"]), pb.TaskOrder())
-        allocations = tuple(Allocation(*row) for row in task.spec.more["allocations"])
+        order = ParseDict(dict(task.spec.agent_data["command"]), pb.TaskCommand())
+        allocations = tuple(Allocation(*row) for row in task.spec.agent_data["allocations"])
         # The first allocations, if the file is damaged.
         desired = task.folder.desired_state() or DesiredState(
             allocations[0].compute_milli if allocations else FULL_DEVICE_MILLI
@@ -451,7 +451,7 @@ class Agent:
             for allocation in allocations
         )
         name = task.spec.job_id, task.spec.attempt
-        end = desired.end.why if desired.end is not None else ""
+        end = desired.end.reason if desired.end is not None else ""
         meter = make_meter(task)
         observation = observe(task, meter, None)
         ran_s = 0.0 if observation is None else observation.ran_s
@@ -467,7 +467,7 @@ class Agent:
             return
         try:
             set_desired_state(
-                folder, DesiredState(end=End(checkpoint=True, why="its agent cannot read it"))
+                folder, DesiredState(end=End(checkpoint=True, reason="its agent cannot read it"))
             )
         except TaskFolderError as error:
             log(
@@ -495,7 +495,7 @@ class Agent:
         if not ended.allocations:
             return None
         slot, shim = self._options.slots[ended.allocations[0].device], folder.shim_state()
-        enforcement, task_exit = "" if shim is None else shim.compute, folder.exit()
+        enforcement, task_exit = "" if shim is None else shim.enforcement, folder.exit()
         ended_s = time.time() if task_exit is None else task_exit.ended_at_unix_s
         return make_outcome(ended, slot, self.core.tasks, self._agent_id, enforcement, ended_s)
 
@@ -507,7 +507,7 @@ def _significant_state(version: int, tasks: Sequence[pb.Task]) -> tuple[int, lis
         row = pb.Task()
         row.CopyFrom(task)
         row.ran_s = float(task.ran_s > 0)  # whether it has started
-        for name in ("done", "rest_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
+        for name in ("done", "remaining_s", "usage_milli", "memory_bytes", "peak_memory_bytes"):
             row.ClearField(name)
         rows.append(row)
     return version, rows

@@ -146,7 +146,7 @@ async def _attach(
 
 async def _reports(agent: Agent) -> AsyncIterator[pb.NodeReport]:
     async for report in agent.reports():
-        report.takes_pieces = True
+        report.supports_chunks = True
         yield report
 
 
@@ -154,7 +154,7 @@ async def _receive(agent: Agent, call: Any, target: str) -> None:
     before, orders = agent.orders_received, None
     async for piece in call:
         orders = merge_orders(orders, piece)
-        if orders.more:
+        if orders.has_more:
             continue
         if agent.orders_received == before:
             log(logging.INFO, "attached", target=target)
@@ -164,7 +164,7 @@ async def _receive(agent: Agent, call: Any, target: str) -> None:
 
 async def _send_logs(agent: Agent, stub: Any, credentials: Credentials) -> None:
     while True:
-        request: pb.LogWanted = await agent.logs.get()
+        request: pb.LogRequest = await agent.logs.get()
         part = await asyncio.to_thread(agent.log_part, request, LOG_BYTES)
         try:
             await stub.SendLog(part, metadata=credentials.metadata, timeout=10.0)

@@ -72,7 +72,7 @@ class NodeBackend(Backend):
             Phase.PENDING,
             now_s,
             starts=order.attempt - 1,
-            overflows=int(order.alone),
+            overflows=int(order.exclusive),
             first_start_s=first_s,
         )
         return self._sync(task, job, status)
@@ -125,7 +125,7 @@ class NodeBackend(Backend):
         if self.check_s:
             # In one request: each request to a predictor that does not respond costs its timeout.
             jobs = self.ledger.jobs.values()
-            forecasts.expect(job for job in jobs if not forecasts.knows(job))
+            forecasts.expect(job for job in jobs if not forecasts.has_requested(job))
         state = State(self.ledger, self._decision_s(now_s), self.progress, self.usage)
         return ClusterView(self.ledger, state, forecasts)
 

@@ -35,8 +35,8 @@ from presage.schedulers.live.protocol.wire import (
     read_predictions,
     write_allocations,
 )
-from presage.schedulers.policies.sharing.policy import Sharing
-from presage.schedulers.policies.sharing.slo import rest_s, violated
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
+from presage.schedulers.policies.sharing.slo import is_violated, remaining_s
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 PATIENCE_S = 5.0  # for free capacity, which there was when the controller chose this node
@@ -87,7 +87,7 @@ class NodeCore:
 
     # Inputs ---------------------------------------------------------------------------------
 
-    def apply(self, orders: pb.NodeOrders, now_s: float) -> list[NodeTask]:
+    def apply(self, orders: pb.NodeCommands, now_s: float) -> list[NodeTask]:
         """Take over the controller's orders; return the ended tasks that are removed by them."""
         self._set_policy(orders)
         assigned = {(row.job.job_id, row.attempt): row for row in orders.tasks}
@@ -96,8 +96,8 @@ class NodeCore:
                 self._add(order, now_s)
             task = self.tasks[name]
             task.is_assigned = True
-            if order.end:
-                self._end(task, order.end, checkpoint=not order.discard)
+            if order.end_reason:
+                self._end(task, order.end_reason, checkpoint=not order.discard)
         for name, task in self.tasks.items():
             if name not in assigned:
                 task.is_assigned = False
@@ -112,7 +112,7 @@ class NodeCore:
 
     def restore(
         self,
-        order: pb.TaskOrder,
+        order: pb.TaskCommand,
         allocations: tuple[Allocation, ...],
         now_s: float,
         *,
@@ -195,7 +195,7 @@ class NodeCore:
 
     # ----------------------------------------------------------------------------------------
 
-    def _set_policy(self, orders: pb.NodeOrders) -> None:
+    def _set_policy(self, orders: pb.NodeCommands) -> None:
         settings = orders.sharing if orders.HasField("sharing") else None
         if settings == self._settings:
             return
@@ -210,7 +210,7 @@ class NodeCore:
                 home_s=0.0, reserve=settings.reserve,
             ).agent_policy()  # fmt: skip
 
-    def _add(self, order: pb.TaskOrder, now_s: float) -> NodeTask:
+    def _add(self, order: pb.TaskCommand, now_s: float) -> NodeTask:
         submitted = read_job(order.job, now_s, "job")
         task = NodeTask(order, submitted, now_s)
         earlier = [other for other in self.tasks.values() if other.name[0] == task.name[0]]
@@ -219,11 +219,11 @@ class NodeCore:
             self._end(attempt, "another attempt of its job is on this node", checkpoint=False)
         self.tasks[task.name] = task
         job = submitted.job
-        self.received.by_job[job.job_id] = read_predictions(order.told)
+        self.received.by_job[job.job_id] = read_predictions(order.predictions)
         self._forecasts(self.cluster, now_s).forget(job)
         if why := self.backend.enter(task, now_s):
             task.step, task.why = Step.ENDED, why
-            lost = pb.Exit(how=why, lost=True)
+            lost = pb.Exit(description=why, lost=True)
             task.observation = Observation(0.0, None, order.done, None, 0, 0, lost)
         return task
 
@@ -235,7 +235,13 @@ class NodeCore:
         if task.step in (Step.WAITING, Step.ALLOCATED):
             task.step = Step.ENDED
             task.observation = Observation(
-                0.0, None, task.order.done, None, 0, 0, pb.Exit(asked=True, how="never started")
+                0.0,
+                None,
+                task.order.done,
+                None,
+                0,
+                0,
+                pb.Exit(requested=True, description="never started"),
             )
 
     def _forget(self, task: NodeTask) -> None:
@@ -303,9 +309,9 @@ class NodeCore:
             elapsed_s = max(0.0, now_s - ledger.status(job.job_id).first_start_s)
             done = progress.at(job.job_id, now_s)
             pace_s = progress.pace_s(job.job_id)
-            task.remaining_s = rest_s(done, elapsed_s, prediction, pace_s)
+            task.remaining_s = remaining_s(done, elapsed_s, prediction, pace_s)
             if job.latency_sensitive:
-                task.slo_violated = violated(elapsed_s, done, prediction, pace_s)
+                task.slo_violated = is_violated(elapsed_s, done, prediction, pace_s)
 
     def _return_unplaced(self, now_s: float) -> None:
         """Return tasks to the controller whose capacity was allocated to others meanwhile."""
@@ -342,7 +348,7 @@ class NodeCore:
                 for task in tasks
                 if task.observation is not None
             )
-            if used_bytes > _TOLERANCE * self.cluster.whole[device].memory_bytes:
+            if used_bytes > _TOLERANCE * self.cluster.full_allocations[device].memory_bytes:
                 last = min(tasks, key=lambda task: task.runtime_s)
                 self._end(last, OVERFLOW, checkpoint=False)
 
@@ -356,17 +362,17 @@ class NodeCore:
             attempt=task.order.attempt,
             phase=phase,
             allocations=write_allocations(task.allocations),
-            late=task.slo_violated,
-            why=task.why,
+            slo_violated=task.slo_violated,
+            reason=task.why,
             saved=task.order.done,
         )
         if observation is not None:
             row.done = self._done(task, observation)
-            row.done_guessed = observation.done is None and row.done > 0
+            row.done_estimated = observation.done is None and row.done > 0
             row.saved = max(row.saved, observation.saved)
             row.ran_s = observation.ran_s
             if task.remaining_s is not None and observation.exit is None:
-                row.rest_s = task.remaining_s
+                row.remaining_s = task.remaining_s
             row.memory_bytes, row.peak_memory_bytes = (
                 observation.memory_bytes,
                 observation.peak_memory_bytes,
@@ -375,7 +381,7 @@ class NodeCore:
             if observation.exit is not None:
                 row.exit.CopyFrom(observation.exit)
                 if task.end == OVERFLOW:
-                    row.exit.out_of_memory, row.exit.asked = True, False
+                    row.exit.out_of_memory, row.exit.requested = True, False
         return row
 
 

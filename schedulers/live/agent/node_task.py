@@ -100,7 +100,7 @@ class NodeTask:
         or the co-location changed.
     """
 
-    order: pb.TaskOrder
+    order: pb.TaskCommand
     submitted: SubmittedJob
     received_s: float
     is_assigned: bool = True

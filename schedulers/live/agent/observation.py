@@ -46,7 +46,7 @@ def observe(task: Task, meter: Meter, previous: Observation | None) -> Observati
     ended = folder.exit() if state is TaskState.ENDED else None
     if ended is None:
         ran_s = previous.ran_s if previous else 0.0
-        lost = pb.Exit(lost=True, how="its shim died")
+        lost = pb.Exit(lost=True, description="its shim died")
         return Observation(ran_s, done, saved, None, 0, peak, lost)
     ran_s = _ran_s(folder, ended.ended_boottime_s)
     if task.spec.cuda is None:  # the peak of a GPU task would be that of the host's memory
@@ -60,23 +60,23 @@ def make_exit(ended: TaskExit, report: Report | None) -> pb.Exit:
     A task that completed its iterations while it was being ended has finished.
     """
     complete = report is not None and report.done >= report.iterations
-    finished = ended.code == 0 and (not ended.why or complete)
+    finished = ended.code == 0 and (not ended.reason or complete)
     how = _how(ended)
     if finished:
-        return pb.Exit(finished=True, how=how)
+        return pb.Exit(finished=True, description=how)
     # By the limit of its control group, or by its own report; not if it was already being ended.
     reported_oom = report is not None and report.out_of_memory
     return pb.Exit(
-        out_of_memory=ended.why == OUT_OF_MEMORY or (not ended.why and reported_oom),
-        asked=ended.why == ENDED,
-        lost=ended.why in _LOST,
-        how=_LOST.get(ended.why, how),
+        out_of_memory=ended.reason == OUT_OF_MEMORY or (not ended.reason and reported_oom),
+        requested=ended.reason == ENDED,
+        lost=ended.reason in _LOST,
+        description=_LOST.get(ended.reason, how),
     )
 
 
 def _how(ended: TaskExit) -> str:
-    if ended.why.startswith(NO_START):
-        return ended.why
+    if ended.reason.startswith(NO_START):
+        return ended.reason
     if ended.signal is not None:
         try:
             return f"killed by {signal.Signals(ended.signal).name}"

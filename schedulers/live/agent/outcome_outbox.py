@@ -64,7 +64,7 @@ def make_outcome(
     tasks : mapping
         All tasks of the node.
     enforcement : str
-        How its share was enforced: ``compute`` of
+        How its share was enforced: ``enforcement`` of
         :class:`presage.schedulers.live.agent.tasks.task.ShimState`.
     """
     observation, job = task.observation, write_features(task.submitted)
@@ -81,9 +81,9 @@ def make_outcome(
         release_id=_release_id(task, device.kind),
         finished_at_unix_s=ended_at_unix_s,
         failure=failure,
-        idempotency_key=f"{agent_id}/{task.order.submission}/{task_name(*task.name)}",
-        neighbours=[
-            pb.Outcome.Neighbour(
+        idempotency_key=f"{agent_id}/{task.order.submission_id}/{task_name(*task.name)}",
+        colocated_jobs=[
+            pb.Outcome.ColocatedJob(
                 job=write_features(other.submitted), share=_share(other, enforcement)
             )
             for other in colocated
@@ -101,7 +101,7 @@ def make_outcome(
 
 def _release_id(task: NodeTask, kind: str) -> str:
     """Return the release that predicted a task on a kind of device, from the task's order."""
-    return next((row.release_id for row in task.order.told if row.kind == kind), "")
+    return next((row.release_id for row in task.order.predictions if row.kind == kind), "")
 
 
 def _named_colocated(
@@ -142,7 +142,7 @@ def _failure(task_exit: cluster_pb.Exit) -> str | None:
         return ""
     if task_exit.out_of_memory:
         return "out-of-memory"
-    return None if task_exit.asked or task_exit.lost else "crash"
+    return None if task_exit.requested or task_exit.lost else "crash"
 
 
 def _share(task: NodeTask, enforcement: str) -> pb.Share:

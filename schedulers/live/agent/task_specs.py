@@ -45,24 +45,24 @@ def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
         cuda=tuple(cuda) or None,
         memory_bytes=min(parts, default=0),
         grace_s=submitted.grace_s,
-        hard=options.hard_shares,
+        hard_limit=options.hard_shares,
         weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
-        grows=submitted.job.latency_sensitive,
+        can_grow=submitted.job.latency_sensitive,
         account=account,
         max_processes=limits.processes,
         max_open_files=limits.open_files,
         max_host_memory_bytes=limits.memory_bytes or memory_bytes,
-        more={
-            "order": MessageToDict(task.order, preserving_proto_field_name=True),
+        agent_data={
+            "command": MessageToDict(task.order, preserving_proto_field_name=True),
             "allocations": [list(allocation) for allocation in task.allocations],
         },
     )
 
 
-def checkpoint_name(order: pb.TaskOrder) -> str:
+def checkpoint_name(order: pb.TaskCommand) -> str:
     """Return the name of a job's checkpoint folder; other jobs of the same name have others."""
     name = safe_name(order.job.job_id)
-    return f"{name}.{safe_name(order.submission)}" if order.submission else name
+    return f"{name}.{safe_name(order.submission_id)}" if order.submission_id else name
 
 
 def desired_state(task: NodeTask) -> DesiredState:

@@ -95,7 +95,7 @@ class ClusterClient:
         """
         known: list[str] = []
         for request in submit_requests(jobs):
-            known += self._call("Submit", request).known
+            known += self._call("Submit", request).existing_job_ids
         return known
 
     def cancel(self, job_ids: Sequence[str]) -> None:
@@ -112,9 +112,11 @@ class ClusterClient:
     ) -> pb.ListResponse:
         """Return the jobs and nodes; at most ``limit`` jobs, or the controller's maximum.
 
-        Jobs that failed within the last ``failed_s`` seconds are in ``failed``.
+        Jobs that failed within the last ``failed_s`` seconds are in ``failed_jobs``.
         """
-        request = pb.ListRequest(ended=ended, job_ids=job_ids, most=limit, failed_s=failed_s)
+        request = pb.ListRequest(
+            include_ended=ended, job_ids=job_ids, limit=limit, failed_within_s=failed_s
+        )
         found: pb.ListResponse = self._call("List", request)
         return found
 
@@ -130,7 +132,7 @@ class ClusterClient:
 
     def watch(self, job_ids: Sequence[str] = (), *, after: int = -1) -> Iterator[pb.Event]:
         """Yield events, for as long as the iterator is used."""
-        return self._stream("Watch", pb.WatchRequest(after=after, job_ids=job_ids))
+        return self._stream("Watch", pb.WatchRequest(after_entry=after, job_ids=job_ids))
 
     def logs(self, job_id: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
         """Yield the log of a job in chunks."""

@@ -16,8 +16,10 @@ def slo_text(row: pb.JobStatus, kind: str = "") -> str:
     """
     if not row.job.latency_sensitive or row.phase not in _STARTED or not row.started_unix_s:
         return ""
-    if row.late:
+    if row.slo_violated:
         return "SLO violated"
-    predictions = [prediction for prediction in row.told if prediction.kind == kind] or row.told
-    has_slo = any(math.isfinite(prediction.promised_s) for prediction in predictions)
+    predictions = [
+        prediction for prediction in row.predictions if prediction.kind == kind
+    ] or row.predictions
+    has_slo = any(math.isfinite(prediction.slo_s) for prediction in predictions)
     return "SLO met" if has_slo else "no SLO"

@@ -10,10 +10,10 @@ from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
 from presage.schedulers.live.controller.journal.records import (
-    JobResult,
+    Ended,
     Placed,
     Record,
-    Withdrawn,
+    Stopping,
 )
 from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
@@ -75,11 +75,11 @@ class AgentsBackend(Backend):
                 case Preempt():
                     job = self._book.jobs[action.job_id]
                     why = "a job that goes before it needs its devices"
-                    self.records.append(Withdrawn(job.job_id, job.attempt, why, False, now_s))
+                    self.records.append(Stopping(job.job_id, job.attempt, why, False, now_s))
                 case Reject():
                     job = self._book.jobs[action.job_id]
                     result = (Stage.REJECTED, action.why, 0.0, now_s, self._now_unix_s)
-                    self.records.append(JobResult(job.job_id, job.attempt, *result))
+                    self.records.append(Ended(job.job_id, job.attempt, *result))
                 case Wake():
                     self.wake_s = min(self.wake_s, action.at_s)
 

@@ -23,11 +23,13 @@ class ClusterMetrics:
         self._looked_s = -math.inf
         add: dict[str, Any] = {"registry": registry, "namespace": "presage_cluster"}
         self._jobs = Gauge("jobs", "Jobs that are known, by stage", ["stage"], **add)
-        self._late = Gauge("late_jobs", "Jobs that will not be done as promised", **add)
-        self._nodes = Gauge("nodes", "Nodes, by whether they are given jobs", ["up"], **add)
-        self._records = Counter(
-            "records", "Records of the journal, by what they say", ["what"], **add
+        self._late = Gauge(
+            "slo_violated_jobs", "Jobs that violate their SLO, or are predicted to", **add
         )
+        self._nodes = Gauge(
+            "nodes", "Nodes, by whether jobs are assigned to them", ["schedulable"], **add
+        )
+        self._records = Counter("records", "Records of the journal, by type", ["type"], **add)
         self._decisions = Histogram(
             "decision_seconds",
             "What a decision takes that changes something",
@@ -52,7 +54,7 @@ class ClusterMetrics:
         for stage in Stage:
             self._jobs.labels(stage.value).set(core.book.stages[stage])
         late = [
-            task.late
+            task.slo_violated
             for node, jobs in core.book.at_node.items()
             for job_id in jobs
             if (task := core.nodes[node].tasks.get(job_id)) is not None

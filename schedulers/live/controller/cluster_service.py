@@ -82,7 +82,7 @@ class ClusterService:
             return core.submit(jobs, now_s, now_unix_s, call.caller)
 
         known = await self._controller.change(take, call.caller.name)
-        return pb.SubmitResponse(known=known).SerializeToString()
+        return pb.SubmitResponse(existing_job_ids=known).SerializeToString()
 
     async def cancel(self, content: bytes, call: Call) -> bytes:
         """End jobs for good."""
@@ -106,21 +106,21 @@ class ClusterService:
         def seen(core: Core, now_s: float) -> pb.ListResponse:
             places = queue_places(core.view(now_s))
             jobs = [core.job(job_id) for job_id in request.job_ids] or in_order(
-                core.book, places, ended=request.ended
+                core.book, places, ended=request.include_ended
             )
-            listed = jobs[: request.most if request.most > 0 else MOST_LISTED]
+            listed = jobs[: request.limit if request.limit > 0 else MOST_LISTED]
             return pb.ListResponse(
                 jobs=[row(core, job, now_s, places.get(job.job_id, 0)) for job in listed],
-                left_out=len(jobs) - len(listed),
-                failed=[
+                remaining_job_count=len(jobs) - len(listed),
+                failed_jobs=[
                     row(core, job, now_s)
-                    for job in failed_within(core.book, now_s, request.failed_s)
+                    for job in failed_within(core.book, now_s, request.failed_within_s)
                 ],
                 nodes=[
                     node_status(core, name, now_s, whole=sees_problems) for name in core.book.nodes
                 ],
                 policy=self._policy,
-                forecaster=self._controller.forecasts.failure,
+                forecaster_error=self._controller.forecasts.failure,
                 last_entry=self._controller.journal.last_seq,
             )
 
@@ -132,7 +132,7 @@ class ClusterService:
         """What happens."""
         request = parsed(pb.WatchRequest, await anext(requests, b""))
         journal = self._controller.journal
-        seq = request.after if request.after >= 0 else journal.last_seq
+        seq = request.after_entry if request.after_entry >= 0 else journal.last_seq
         wanted = frozenset(request.job_ids)
         while True:
             if journal.last_seq <= seq:
@@ -164,11 +164,11 @@ class ClusterService:
             place = place_of(view, job.job_id)
             status = status_of(core, job, now_s, place, whole=True)
             if view is not None and job.stage is Stage.WAITING:  # not what it was told before
-                status.ClearField("told")
-                status.told.extend(view.told_of(job.submitted.job))
+                status.ClearField("predictions")
+                status.predictions.extend(view.told_of(job.submitted.job))
             return pb.Explanation(
                 status=status,
-                sentence=sentence_of(core, job, place, now_s),
+                summary=sentence_of(core, job, place, now_s),
                 candidates=[] if job.stage in OVER else candidates_of(core, job, now_s),
             )
 

@@ -20,8 +20,8 @@ from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
 from presage.schedulers.live.controller.controller_core import MOST_OVER, Core
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import (
-    Founded,
-    Leased,
+    ClusterCreated,
+    LeaseChanged,
     Record,
     of_json,
     to_json,
@@ -120,9 +120,9 @@ class Controller:
             if self._clock.new is not None:
                 await self._write([self._clock.new])
             if not self.core.book.cluster_id:
-                await self._write([Founded(secrets.token_hex(8), self.now_s())])
+                await self._write([ClusterCreated(secrets.token_hex(8), self.now_s())])
             if self.core.lease_s > self.core.book.lease_s:
-                await self._write([Leased(self.core.lease_s, self.now_s())])
+                await self._write([LeaseChanged(self.core.lease_s, self.now_s())])
 
     async def look(self, at: Callable[[Core, float], T]) -> T:
         """What somebody sees in the core at a glance."""
@@ -142,13 +142,13 @@ class Controller:
         return await _to_its_end(in_thread())
 
     async def change(
-        self, make: Callable[[Core, float, float], tuple[list[Record], T]], by: str = ""
+        self, make: Callable[[Core, float, float], tuple[list[Record], T]], principal: str = ""
     ) -> T:
         """Change the core by records; when this returns they are on disk.
 
         Parameters
         ----------
-        by : str
+        principal : str
             Name of the caller that causes the change, which the records keep.
 
         Raises
@@ -157,9 +157,9 @@ class Controller:
             They could not be written; nothing has changed.
         """
         # Whoever asked may go at any moment; what is half written must be known here all the same.
-        return await _to_its_end(self._change(make, by))
+        return await _to_its_end(self._change(make, principal))
 
-    async def report(self, report: pb.NodeReport, by: str = "") -> bool:
+    async def report(self, report: pb.NodeReport, principal: str = "") -> bool:
         """What an agent says, and its caller's name; whether that renews its lease.
 
         It does not where another controller may have the journal, and promise otherwise.
@@ -173,13 +173,13 @@ class Controller:
         """
 
         def follows(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], None]:
-            why = core.refuses(report)
-            if why:
-                raise RefusedAgentError(why)
+            reason = core.refuses(report)
+            if reason:
+                raise RefusedAgentError(reason)
             return core.report(report, now_s, now_unix_s), None
 
         try:
-            await self.change(follows, by)
+            await self.change(follows, principal)
         except JournalError as error:
             if self.failure is not None or not self._known(report.node):
                 raise
@@ -219,13 +219,13 @@ class Controller:
         return known is not None and not known.lost
 
     async def _change(
-        self, make: Callable[[Core, float, float], tuple[list[Record], T]], by: str
+        self, make: Callable[[Core, float, float], tuple[list[Record], T]], principal: str
     ) -> T:
         async with self._busy:
-            records, told = make(self.core, self.now_s(), time.time())
-            await self._write(records, by)
+            records, result = make(self.core, self.now_s(), time.time())
+            await self._write(records, principal)
         self._tell(records)
-        return told
+        return result
 
     async def _next(self) -> None:
         wait_s = min(LOOK_S, max(0.0, self.core.wake_s - self.now_s()))
@@ -276,10 +276,10 @@ class Controller:
         else:
             log(logging.INFO, "jobs are foretold again")
 
-    async def _write(self, records: list[Record], by: str = "") -> None:
+    async def _write(self, records: list[Record], principal: str = "") -> None:
         if not records:
             return
-        rows = [to_json(record, by) for record in records]
+        rows = [to_json(record, principal) for record in records]
         try:
             seq = await asyncio.to_thread(self.journal.append, rows)
         except JournalError as error:

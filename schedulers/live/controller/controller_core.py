@@ -21,17 +21,17 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.agents_backend import AgentsBackend
 from presage.schedulers.live.controller.journal.records import (
-    Forgotten,
-    JobResult,
-    Leased,
+    Ended,
+    LeaseChanged,
     NodeDrained,
     NodeJoined,
     NodeLost,
+    Pruned,
     Record,
-    Returned,
+    Requeued,
     Started,
+    Stopping,
     Submitted,
-    Withdrawn,
 )
 from presage.schedulers.live.controller.ownership import check_owner
 from presage.schedulers.live.controller.replayed_state import (
@@ -60,7 +60,7 @@ class SeenNode:
 
     Attributes
     ----------
-    heard_s : float
+    reported_s : float
         When it did; when the controller began, of one that it has not heard of yet.
     report : NodeReport or None
     tasks : dict of str to Task
@@ -69,7 +69,7 @@ class SeenNode:
         Tasks that are over and on the controller's disk: it may forget them.
     """
 
-    heard_s: float
+    reported_s: float
     report: pb.NodeReport | None = None
     tasks: dict[str, pb.Task] = field(default_factory=dict)
     ended: list[pb.TaskName] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Orders(NamedTuple):
     """What a node was told last, and in which version each of its tasks was first."""
 
     version: int
-    content: pb.NodeOrders
+    content: pb.NodeCommands
     since: dict[tuple[str, int], int]
 
 
@@ -191,7 +191,7 @@ class Core:
             if job.stage is Stage.WAITING:
                 records.append(_ended(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s))
             elif job.stage in AT_NODE and not job.cancel:
-                records.append(Withdrawn(job_id, job.attempt, "it was cancelled", True, now_s))
+                records.append(Stopping(job_id, job.attempt, "it was cancelled", True, now_s))
         return records
 
     def drain(self, name: str, *, undo: bool, evict: bool, now_s: float) -> list[Record]:
@@ -210,9 +210,9 @@ class Core:
         if node.drained == undo:
             records.append(NodeDrained(name, not undo, now_s))
         if evict and not undo:
-            why = f"node {name} is drained"
+            reason = f"node {name} is drained"
             records += [
-                Withdrawn(job.job_id, job.attempt, why, False, now_s)
+                Stopping(job.job_id, job.attempt, reason, False, now_s)
                 for job in self._at(name)
                 if job.stage is not Stage.LEAVING
             ]
@@ -273,17 +273,17 @@ class Core:
         if known is None or known.lost or not _is_as_before(known, report):
             devices = [[one.kind, one.memory_bytes] for one in report.devices]
             records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
-        told = {(task.job_id, task.attempt): task for task in report.tasks}
+        tasks = {(task.job_id, task.attempt): task for task in report.tasks}
         for job in self._at(report.node):
-            task = told.get((job.job_id, job.attempt))
+            task = tasks.get((job.job_id, job.attempt))
             if task is not None:
                 records += self._progressed(job, task, now_s, now_unix_s)
             elif self._knew(report, job):
-                why = "its node does not know it any more"
+                reason = "its node does not know it any more"
                 if job.cancel:
-                    records.append(_ended(job, Stage.CANCELLED, why, now_s, now_unix_s))
+                    records.append(_ended(job, Stage.CANCELLED, reason, now_s, now_unix_s))
                 else:
-                    records.append(_returned(job, why, 0.0, now_s))
+                    records.append(_returned(job, reason, 0.0, now_s))
         return records
 
     def heard(self, report: pb.NodeReport, now_s: float) -> bool:
@@ -292,8 +292,8 @@ class Core:
         It does if the node was not up, or its jobs stand otherwise than they were known to.
         """
         seen = self.nodes.setdefault(report.node, SeenNode(now_s))
-        seen.heard_s, seen.report = now_s, report
-        if self._first_version < report.orders <= self._version:
+        seen.reported_s, seen.report = now_s, report
+        if self._first_version < report.commands_version <= self._version:
             self._obedient.add(report.node)
         seen.tasks, seen.ended = {}, []
         for task in report.tasks:
@@ -314,19 +314,21 @@ class Core:
         if self.book.lease_s > self.lease_s and all(
             node.lost or name in self._obedient for name, node in self.book.nodes.items()
         ):
-            records.append(Leased(self.lease_s, now_s))
+            records.append(LeaseChanged(self.lease_s, now_s))
         for name, node in self.book.nodes.items():
-            if node.lost or now_s - self.nodes[name].heard_s < self.patience_s(name):
+            if node.lost or now_s - self.nodes[name].reported_s < self.patience_s(name):
                 continue
             records.append(NodeLost(name, now_s))
             for job in self._at(name):
                 task = self.nodes[name].tasks.get(job.job_id)
                 saved = task.saved if task is not None else 0.0
-                why = f"node {name} was not heard of for {now_s - self.nodes[name].heard_s:.0f} s"
+                reason = (
+                    f"node {name} was not heard of for {now_s - self.nodes[name].reported_s:.0f} s"
+                )
                 if job.cancel:
-                    records.append(_ended(job, Stage.CANCELLED, why, now_s, now_unix_s))
+                    records.append(_ended(job, Stage.CANCELLED, reason, now_s, now_unix_s))
                 else:
-                    records.append(_returned(job, why, saved, now_s))
+                    records.append(_returned(job, reason, saved, now_s))
         return records
 
     def forgets(self, now_s: float) -> list[Record]:
@@ -341,12 +343,12 @@ class Core:
             and now_s - node.lost_s > LOST_S
             and not self.book.at_node.get(name)
         ]
-        return [Forgotten(jobs, nodes, now_s)] if jobs or nodes else []
+        return [Pruned(jobs, nodes, now_s)] if jobs or nodes else []
 
-    def orders(self, name: str) -> pb.NodeOrders:
+    def orders(self, name: str) -> pb.NodeCommands:
         """All that a node is to have."""
         seen, jobs = self.nodes.get(name), tuple(self._at(name))
-        content = pb.NodeOrders(
+        content = pb.NodeCommands(
             tasks=[self._order(job) for job in jobs],
             forget=seen.ended if seen is not None else (),
             lease_s=self.lease_s,
@@ -361,7 +363,7 @@ class Core:
                 for job in jobs
             }
             last = self._orders[name] = _Orders(self._version, content, since)
-        orders = pb.NodeOrders(version=last.version)
+        orders = pb.NodeCommands(version=last.version)
         orders.MergeFrom(last.content)
         return orders
 
@@ -405,7 +407,7 @@ class Core:
         if seen.report is None:
             return "its agent has not reported yet"
         if not self.is_heard(name, now_s):
-            return f"its agent is silent for {now_s - seen.heard_s:.0f} s"
+            return f"its agent is silent for {now_s - seen.reported_s:.0f} s"
         if node.drained:
             return "it is drained"
         obeyed = seen.report.cluster_id
@@ -417,7 +419,7 @@ class Core:
         """Whether a node's agent has reported of late."""
         seen = self.nodes[name]
         lost = self.book.nodes[name].lost or seen.report is None
-        return not lost and now_s - seen.heard_s <= self._suspect_s
+        return not lost and now_s - seen.reported_s <= self._suspect_s
 
     def undo(self) -> None:
         """What was decided could not be written: it is as if it had not been."""
@@ -429,20 +431,20 @@ class Core:
             self.book.apply(record)
             match record:
                 case NodeJoined():
-                    self.nodes.setdefault(record.node, SeenNode(record.at_s))
+                    self.nodes.setdefault(record.node, SeenNode(record.time_s))
                 case NodeLost() | NodeDrained():
                     self._view = None
-                case Forgotten():
+                case Pruned():
                     for name in record.nodes:
                         del self.nodes[name]
                         self._orders.pop(name, None)
-                case Submitted() | Returned():
+                case Submitted() | Requeued():
                     if self._view is not None:
                         self._view.wait(self.book.jobs[record.job_id])
-                case JobResult():
+                case Ended():
                     if self._view is not None:
                         self._view.over(self.book.jobs[record.job_id])
-                case Withdrawn():
+                case Stopping():
                     if self._view is not None:
                         self._view.forget(record.job_id)
 
@@ -486,7 +488,7 @@ class Core:
         if orders is None:
             return False
         since = orders.since.get((job.job_id, job.attempt))
-        return since is not None and since <= report.orders <= orders.version
+        return since is not None and since <= report.commands_version <= orders.version
 
     def _progressed(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
@@ -502,43 +504,43 @@ class Core:
         if how.finished:
             yield over(Stage.FINISHED, "")
         elif job.cancel:
-            yield over(Stage.CANCELLED, job.why)
-        elif how.asked:
+            yield over(Stage.CANCELLED, job.reason)
+        elif how.requested:
             had = rows if task.ran_s > 0 else []
             yield _returned(
-                job, task.why or job.why, task.saved, now_s, task.ran_s, allocations=had
+                job, task.reason or job.reason, task.saved, now_s, task.ran_s, allocations=had
             )
         elif how.out_of_memory:
-            why = "it ran out of memory"
+            reason = "it ran out of memory"
             # Before, others were beside it; if it had devices of its own, these are too small.
             small_bytes = self._memory_of(job, task) if job.overflows > 0 else 0
             if job.overflows > 0 and not self._is_larger(job, small_bytes):
-                yield over(Stage.FAILED, why)
+                yield over(Stage.FAILED, reason)
             else:
                 yield _returned(
-                    job, why, task.saved, now_s, task.ran_s,
+                    job, reason, task.saved, now_s, task.ran_s,
                     overflowed=True, small_bytes=small_bytes,
                 )  # fmt: skip
         elif how.lost:
-            yield _returned(job, how.how, task.saved, now_s, task.ran_s)
+            yield _returned(job, how.description, task.saved, now_s, task.ran_s)
         elif job.failures < job.submitted.retries:
-            yield _returned(job, how.how, task.saved, now_s, task.ran_s, failed=True)
+            yield _returned(job, how.description, task.saved, now_s, task.ran_s, failed=True)
         else:
-            yield over(Stage.FAILED, how.how)
+            yield over(Stage.FAILED, how.description)
 
-    def _order(self, job: LiveJob) -> pb.TaskOrder:
+    def _order(self, job: LiveJob) -> pb.TaskCommand:
         leaving = job.stage is Stage.LEAVING
-        order = pb.TaskOrder(
+        order = pb.TaskCommand(
             job=_of_leaving(job.message) if leaving else job.message,
             attempt=job.attempt,
             allocations=write_allocations(job.allocations),
-            told=job.told_messages,
+            predictions=job.prediction_messages,
             elapsed_s=job.elapsed_s,
             done=job.saved,
-            end=(job.why or "it is to end") if leaving else "",
+            end_reason=(job.reason or "it is to end") if leaving else "",
             discard=leaving and job.cancel,
-            alone=job.overflows > 0,
-            submission=f"{self.book.cluster_id}-{job.number}",
+            exclusive=job.overflows > 0,
+            submission_id=f"{self.book.cluster_id}-{job.number}",
             run_as=job.run_as,
         )
         if job.kinds:
@@ -563,8 +565,8 @@ class Core:
         )
 
 
-def _ended(job: LiveJob, stage: Stage, why: str, now_s: float, now_unix_s: float) -> JobResult:
-    return JobResult(job.job_id, job.attempt, stage, why, 0.0, now_s, now_unix_s)
+def _ended(job: LiveJob, stage: Stage, reason: str, now_s: float, now_unix_s: float) -> Ended:
+    return Ended(job.job_id, job.attempt, stage, reason, 0.0, now_s, now_unix_s)
 
 
 def _over(
@@ -574,21 +576,21 @@ def _over(
     now_s: float,
     now_unix_s: float,
     stage: Stage,
-    why: str,
-) -> JobResult:
+    reason: str,
+) -> Ended:
     """The end of a job that ran: as its node tells of it, which may be long after."""
     ended_s = now_s
     if job.stage is Stage.RUNNING:  # since its process began
         ended_s = min(now_s, job.since_s + task.ran_s)
-    at_unix_s = now_unix_s - (now_s - ended_s)
-    return JobResult(
-        job.job_id, job.attempt, stage, why, task.ran_s, ended_s, at_unix_s, allocations
+    time_unix_s = now_unix_s - (now_s - ended_s)
+    return Ended(
+        job.job_id, job.attempt, stage, reason, task.ran_s, ended_s, time_unix_s, allocations
     )
 
 
 def _returned(
     job: LiveJob,
-    why: str,
+    reason: str,
     saved: float,
     now_s: float,
     ran_s: float = 0.0,
@@ -597,9 +599,9 @@ def _returned(
     failed: bool = False,
     allocations: Sequence[list[int]] = (),
     small_bytes: int = 0,
-) -> Returned:
-    return Returned(
-        job.job_id, job.attempt, why, saved, ran_s, overflowed, failed, now_s, list(allocations),
+) -> Requeued:
+    return Requeued(
+        job.job_id, job.attempt, reason, saved, ran_s, overflowed, failed, now_s, list(allocations),
         small_bytes,
     )  # fmt: skip
 

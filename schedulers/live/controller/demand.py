@@ -6,7 +6,7 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.policies.sharing.demand import NEVER, Needs
+from presage.schedulers.policies.sharing.needs import NEVER, Needs
 
 
 def wanted_of(

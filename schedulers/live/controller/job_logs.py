@@ -20,10 +20,10 @@ class Logs:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._asked: dict[str, dict[str, pb.LogWanted]] = {}  # by node
+        self._asked: dict[str, dict[str, pb.LogRequest]] = {}  # by node
         self._answers: dict[str, asyncio.Future[pb.LogPart]] = {}
 
-    def wanted(self, node: str) -> list[pb.LogWanted]:
+    def wanted(self, node: str) -> list[pb.LogRequest]:
         """What a node's agent is asked for."""
         return list(self._asked.get(node, {}).values())
 
@@ -98,7 +98,7 @@ class Logs:
 
     async def _ask(self, node: str, task: pb.TaskName, offset: int) -> pb.LogPart:
         request_id = secrets.token_hex(8)
-        wanted = pb.LogWanted(request_id=request_id, task=task, offset=offset)
+        wanted = pb.LogRequest(request_id=request_id, task=task, offset=offset)
         self._answers[request_id] = asyncio.get_running_loop().create_future()
         self._asked.setdefault(node, {})[request_id] = wanted
         self._controller.orders_event(node).set()

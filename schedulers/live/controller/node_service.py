@@ -69,7 +69,7 @@ class NodeService:
         try:
             async for orders in stream.orders(reading):
                 # An agent of an earlier version takes each message for all of its orders.
-                pieces = split_orders(orders) if first.takes_pieces else (orders,)
+                pieces = split_orders(orders) if first.supports_chunks else (orders,)
                 for piece in pieces:
                     yield piece.SerializeToString()
         finally:
@@ -81,7 +81,7 @@ class NodeService:
     async def send_log(self, content: bytes, call: Call) -> bytes:
         """A part of a log."""
         self._logs.answer(parsed(pb.LogPart, content), self._node_caller(call).node)
-        return pb.LogTaken().SerializeToString()
+        return pb.SendLogResponse().SerializeToString()
 
     def _node_caller(self, call: Call) -> Caller:
         """Return the caller with the only node that it may be; "" where it may be any."""
@@ -118,7 +118,7 @@ class _Stream:
         finally:
             self._controller.orders_event(self._node).set()
 
-    async def orders(self, reading: asyncio.Task[None]) -> AsyncGenerator[pb.NodeOrders, None]:
+    async def orders(self, reading: asyncio.Task[None]) -> AsyncGenerator[pb.NodeCommands, None]:
         """Whenever there is something to say."""
         event = self._controller.orders_event(self._node)
         event.set()
@@ -134,12 +134,12 @@ class _Stream:
             if orders.version == self._version:
                 if answered == self._answers and not logs:
                     continue
-                orders = pb.NodeOrders(version=self._version, unchanged=True)
+                orders = pb.NodeCommands(version=self._version, unchanged=True)
             elif self._controller.sharing is not None:
                 orders.sharing.CopyFrom(self._controller.sharing)
             self._version, answered = orders.version, self._answers
-            orders.answers = answered
-            orders.logs.extend(logs)
+            orders.report_number = answered
+            orders.log_requests.extend(logs)
             asked = {one.request_id for one in self._logs.wanted(self._node)}
             yield orders
         if self._error is not None:

@@ -36,4 +36,4 @@ def sees_details(caller: Caller, job: LiveJob | None, record: Record) -> bool:
     """
     if caller.is_admin or not hasattr(record, "job_id"):
         return True
-    return job is not None and owns(caller, job) and record.at_s >= job.submit_s
+    return job is not None and owns(caller, job) and record.time_s >= job.submit_s

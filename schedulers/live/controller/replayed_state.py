@@ -12,19 +12,19 @@ from google.protobuf.json_format import ParseDict
 
 from presage.schedulers.live.controller.journal.records import (
     ClockSet,
-    Forgotten,
-    Founded,
-    JobResult,
-    Leased,
+    ClusterCreated,
+    Ended,
+    LeaseChanged,
     NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
+    Pruned,
     Record,
-    Returned,
+    Requeued,
     Started,
+    Stopping,
     Submitted,
-    Withdrawn,
 )
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import job_from_json
@@ -64,8 +64,8 @@ class LiveJob:
     number : int
         Counts the jobs as they were submitted.
     attempt : int
-        Number of its last placement; counted from ``earlier`` on.
-    earlier : int
+        Number of its last placement; counted from ``attempt_offset`` on.
+    attempt_offset : int
         Where a job of its name may have been forgotten, the attempts that that one may have had: a
         node that was away for long does not take one's task for the other's.
     node : str
@@ -74,7 +74,7 @@ class LiveJob:
         On that node: as foreseen when it was placed; as it was in the end, once it is over.
     kinds : list of str
         That would have done for its last placement, where that were fewer than its user allows.
-    chosen : str
+    placement_reason : str
         Why its node was, when it was last placed.
     cancel : bool
         Of one that is leaving: it does not wait again.
@@ -102,14 +102,14 @@ class LiveJob:
     run_as: str = ""
     size_bytes: int = 0
     stage: Stage = Stage.WAITING
-    why: str = ""
+    reason: str = ""
     attempt: int = 0
-    earlier: int = 0
+    attempt_offset: int = 0
     node: str = ""
     allocations: list[list[int]] = field(default_factory=list)
-    told: list[dict[str, Any]] = field(default_factory=list)
+    predictions: list[dict[str, Any]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
-    chosen: str = ""
+    placement_reason: str = ""
     cancel: bool = False
     first_start_s: float | None = None
     started_unix_s: float = 0.0
@@ -124,7 +124,9 @@ class LiveJob:
     # Of the row, once somebody has asked; not of a snapshot.
     _submitted: SubmittedJob | None = field(default=None, compare=False)
     _message: pb.Job | None = field(default=None, compare=False)
-    _told: tuple[list[dict[str, Any]], list[pb.Told]] | None = field(default=None, compare=False)
+    _predictions: tuple[list[dict[str, Any]], list[pb.Prediction]] | None = field(
+        default=None, compare=False
+    )
 
     @property
     def message(self) -> pb.Job:
@@ -134,16 +136,19 @@ class LiveJob:
         return self._message
 
     @property
-    def told_messages(self) -> list[pb.Told]:
+    def prediction_messages(self) -> list[pb.Prediction]:
         """The protocol's, of what was told; not to be changed."""
-        if self._told is None or self._told[0] is not self.told:
-            self._told = self.told, [ParseDict(dict(one), pb.Told()) for one in self.told]
-        return self._told[1]
+        if self._predictions is None or self._predictions[0] is not self.predictions:
+            self._predictions = (
+                self.predictions,
+                [ParseDict(dict(one), pb.Prediction()) for one in self.predictions],
+            )
+        return self._predictions[1]
 
     @property
     def starts(self) -> int:
         """How often it was placed."""
-        return self.attempt - self.earlier
+        return self.attempt - self.attempt_offset
 
     @property
     def submitted(self) -> SubmittedJob:
@@ -223,20 +228,20 @@ class ReplayedState:
 
     def apply(self, record: Record) -> None:
         """Apply one record, after all before it."""
-        self.now_s = max(self.now_s, record.at_s)
+        self.now_s = max(self.now_s, record.time_s)
         self.touched.update(_keys(record))
         match record:
             case Submitted():
                 self._submit(record)
-            case Forgotten():
+            case Pruned():
                 self._forget(record)
             case NodeJoined() | NodeDrained() | NodeLost():
                 self._node(record)
             case ClockSet():
                 self.clock = record
-            case Founded():
+            case ClusterCreated():
                 self.cluster_id = record.cluster_id
-            case Leased():
+            case LeaseChanged():
                 self.lease_s = record.lease_s
             case _:
                 self._job(self.jobs[record.job_id], record)
@@ -245,21 +250,21 @@ class ReplayedState:
         job = self.jobs[record.job_id] = LiveJob(
             record.job_id,
             record.job,
-            record.at_s,
-            record.at_unix_s,
-            record.at_s,
+            record.time_s,
+            record.time_unix_s,
+            record.time_s,
             self.count,
             record.owner,
             record.run_as,
             record.size_bytes,
             attempt=self.attempts,
-            earlier=self.attempts,
+            attempt_offset=self.attempts,
         )
         self._count_unfinished(job, 1)
         self.count += 1
         self.stages[Stage.WAITING] += 1
 
-    def _forget(self, record: Forgotten) -> None:
+    def _forget(self, record: Pruned) -> None:
         for job_id in record.job_ids:
             del self.over[job_id]
             job = self.jobs.pop(job_id)
@@ -281,46 +286,48 @@ class ReplayedState:
                 self.nodes[record.node].drained = record.drained
             case NodeLost():
                 node = self.nodes[record.node]
-                node.lost, node.lost_s = True, record.at_s
+                node.lost, node.lost_s = True, record.time_s
 
-    def _job(
-        self, job: LiveJob, record: Placed | Started | Withdrawn | Returned | JobResult
-    ) -> None:
+    def _job(self, job: LiveJob, record: Placed | Started | Stopping | Requeued | Ended) -> None:
         match record:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
-                job.allocations, job.told, job.kinds = record.allocations, record.told, record.kinds
-                job.why, job.chosen = "", record.why
+                job.allocations, job.predictions, job.kinds = (
+                    record.allocations,
+                    record.predictions,
+                    record.kinds,
+                )
+                job.reason, job.placement_reason = "", record.reason
                 if job.first_start_s is not None:
-                    job.elapsed_s = record.at_s - job.first_start_s
-                self._to(job, Stage.PLACED, record.at_s)
+                    job.elapsed_s = record.time_s - job.first_start_s
+                self._to(job, Stage.PLACED, record.time_s)
             case Started():
                 if job.first_start_s is None:
-                    job.first_start_s, job.started_unix_s = record.at_s, record.at_unix_s
-                self._to(job, Stage.RUNNING, record.at_s)
-            case Withdrawn():
-                job.why, job.cancel = record.why, record.cancel
-                self._to(job, Stage.LEAVING, record.at_s)
-            case Returned():
-                job.why, job.saved = record.why, max(job.saved, record.saved)
+                    job.first_start_s, job.started_unix_s = record.time_s, record.time_unix_s
+                self._to(job, Stage.RUNNING, record.time_s)
+            case Stopping():
+                job.reason, job.cancel = record.reason, record.cancel
+                self._to(job, Stage.LEAVING, record.time_s)
+            case Requeued():
+                job.reason, job.saved = record.reason, max(job.saved, record.saved)
                 job.ran_s += record.ran_s
                 job.allocations = record.allocations
                 job.overflows += record.overflowed
                 job.failures += record.failed
                 job.small_bytes = max(job.small_bytes, record.small_bytes)
-                self._to(job, Stage.WAITING, record.at_s)
-            case JobResult():
-                job.why, job.ended_unix_s = record.why, record.at_unix_s
+                self._to(job, Stage.WAITING, record.time_s)
+            case Ended():
+                job.reason, job.ended_unix_s = record.reason, record.time_unix_s
                 job.allocations = record.allocations or job.allocations
                 job.ran_s += record.ran_s
-                self._to(job, Stage(record.stage), record.at_s)
+                self._to(job, Stage(record.stage), record.time_s)
 
-    def _to(self, job: LiveJob, stage: Stage, at_s: float) -> None:
+    def _to(self, job: LiveJob, stage: Stage, time_s: float) -> None:
         if job.stage is Stage.WAITING:
-            job.waited_s += at_s - job.since_s
+            job.waited_s += time_s - job.since_s
         self.stages[job.stage] -= 1
         self.stages[stage] += 1
-        job.stage, job.since_s = stage, at_s
+        job.stage, job.since_s = stage, time_s
         if stage in AT_NODE:
             self.at_node.setdefault(job.node, {})[job.job_id] = job
         else:
@@ -395,9 +402,9 @@ def _keys(record: Record) -> list[str]:
             return [f"node {record.node}"]
         case ClockSet():
             return ["clock"]
-        case Leased() | Founded():
+        case LeaseChanged() | ClusterCreated():
             return []
-        case Forgotten():
+        case Pruned():
             gone = [f"job {job_id}" for job_id in record.job_ids]
             return gone + [f"node {name}" for name in record.nodes]
         case _:

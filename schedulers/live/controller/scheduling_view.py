@@ -105,7 +105,7 @@ class SchedulingView:
         """As the ledger has it: without kinds that are too small for it."""
         return self.ledger.jobs.get(live.job_id) or self._of_large_kinds(live)
 
-    def told_of(self, job: Job) -> list[pb.Told]:
+    def told_of(self, job: Job) -> list[pb.Prediction]:
         """What is foretold of a job now, on each kind that its user allows."""
         kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
         return [write_prediction(kind, self.forecasts.prediction(job, kind)) for kind in kinds]
@@ -172,7 +172,7 @@ class SchedulingView:
             for job_id, job in jobs.items()
             if job.stage is not Stage.LEAVING
         }
-        there = {job_id for device in self._devices[node] for job_id in self.ledger.on(device)}
+        there = {job_id for device in self._devices[node] for job_id in self.ledger.jobs_on(device)}
         crowded = self.crowded & wanted.keys()
         moved = any(
             not self._stands(job_id, wanted.get(job_id)) for job_id in there | wanted.keys()
@@ -244,10 +244,12 @@ class SchedulingView:
     def _status(
         self, live: LiveJob, phase: Phase, allocations: tuple[Allocation, ...], since_s: float
     ) -> JobStatus:
-        was_on: tuple[int, ...] = ()
+        previous_devices: tuple[int, ...] = ()
         if phase is Phase.PENDING and live.node in self._devices:
             there = self._devices[live.node]  # it may have fewer by now
-            was_on = tuple(there[row[0]] for row in live.allocations if row[0] < len(there))
+            previous_devices = tuple(
+                there[row[0]] for row in live.allocations if row[0] < len(there)
+            )
         return JobStatus(
             phase,
             since_s,
@@ -257,8 +259,8 @@ class SchedulingView:
             overflows=live.overflows,
             waited_s=live.waited_s,
             first_start_s=math.inf if live.first_start_s is None else live.first_start_s,
-            was_on=was_on,
-            kept_s=live.ran_s * live.submitted.job.gpus,
+            previous_devices=previous_devices,
+            attained_at_start_s=live.ran_s * live.submitted.job.gpus,
         )
 
     def _too_small(self, job: Job) -> tuple[str, ...]:

@@ -38,12 +38,12 @@ def status_of(
     """
     seen = core.nodes.get(job.node)
     task = seen.tasks.get(job.job_id) if seen is not None and job.stage in AT_NODE else None
-    told = job.told_messages
+    predictions = job.prediction_messages
     waits = job.stage is Stage.WAITING
     status = pb.JobStatus(
         job=_shown(job.message, whole=whole),
         phase=_PHASES[job.stage],
-        why=job.why,
+        reason=job.reason,
         attempt=job.starts,
         node=job.node,
         allocations=write_allocations(job.allocations),
@@ -51,20 +51,20 @@ def status_of(
         started_unix_s=job.started_unix_s,
         ended_unix_s=job.ended_unix_s,
         done=1.0 if job.stage is Stage.FINISHED else job.saved,
-        told=told,
+        predictions=predictions,
         waited_s=job.waited_s + (now_s - job.since_s if waits else 0.0),
-        place_in_queue=place,
+        queue_position=place,
     )
     if job.first_start_s is not None:
         status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s
     if job.stage is Stage.FINISHED and job.message.latency_sensitive:
-        status.late = _was_late(core, job, status)
+        status.slo_violated = _was_late(core, job, status)
     if task is not None:
         _add_task(status, task)
         kind = _kind(core, job, status)
-        prediction = read_predictions(told).get(kind)
-        if task.HasField("rest_s"):
-            status.remaining_s = task.rest_s
+        prediction = read_predictions(predictions).get(kind)
+        if task.HasField("remaining_s"):
+            status.remaining_s = task.remaining_s
         elif prediction is not None:
             status.remaining_s = prediction.remaining_s(task.done, status.elapsed_s)
     return status
@@ -85,12 +85,12 @@ def public_part(status: pb.JobStatus) -> pb.JobStatus:
             priority=job.priority,
         )
     )
-    shown.ClearField("why")  # it may quote the command, or name files
-    shown.ClearField("told")
+    shown.ClearField("reason")  # it may quote the command, or name files
+    shown.ClearField("predictions")
     shown.ClearField("remaining_s")  # a forecast, as is a guess of what is done
-    if shown.done_guessed:
+    if shown.done_estimated:
         shown.ClearField("done")
-        shown.ClearField("done_guessed")
+        shown.ClearField("done_estimated")
     return shown
 
 
@@ -127,11 +127,11 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
     if task.phase == pb.TASK_PAUSED and status.phase == pb.RUNNING:
         status.phase = pb.PAUSED
     if task.done > status.done:  # which is what it has saved
-        status.done, status.done_guessed = task.done, task.done_guessed
+        status.done, status.done_estimated = task.done, task.done_estimated
     status.usage_milli = task.usage_milli
     status.memory_bytes, status.peak_memory_bytes = task.memory_bytes, task.peak_memory_bytes
-    status.late = task.late
-    status.why = task.why or status.why
+    status.slo_violated = task.slo_violated
+    status.reason = task.reason or status.reason
     if task.allocations:
         del status.allocations[:]
         status.allocations.extend(task.allocations)
@@ -139,10 +139,10 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
 
 def _was_late(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
     """Whether a job that is done took longer than it was promised on its kind of device."""
-    told = read_predictions(job.told_messages)
-    here = told.get(_kind(core, job, status))
-    promises_s = [one.promised_s for one in ([here] if here is not None else told.values())]
-    return status.elapsed_s > max(promises_s, default=math.inf) * ROUNDED
+    predictions = read_predictions(job.prediction_messages)
+    here = predictions.get(_kind(core, job, status))
+    slos_s = [one.promised_s for one in ([here] if here is not None else predictions.values())]
+    return status.elapsed_s > max(slos_s, default=math.inf) * ROUNDED
 
 
 def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
@@ -157,7 +157,7 @@ def node_status(core: Core, name: str, now_s: float, *, whole: bool = True) -> p
     node, seen = core.book.nodes[name], core.nodes[name]
     devices = [
         pb.DeviceStatus(
-            kind=kind, memory_bytes=memory, left_compute_milli=1000, left_memory_bytes=memory
+            kind=kind, memory_bytes=memory, free_compute_milli=1000, free_memory_bytes=memory
         )
         for kind, memory in node.devices
     ]
@@ -170,15 +170,15 @@ def node_status(core: Core, name: str, now_s: float, *, whole: bool = True) -> p
         )
         for device, milli, memory in rows:
             if device < len(devices):
-                devices[device].left_compute_milli -= milli
-                devices[device].left_memory_bytes -= memory
+                devices[device].free_compute_milli -= milli
+                devices[device].free_memory_bytes -= memory
                 devices[device].job_ids.append(job.job_id)
-    why = core.not_up(name, now_s)
+    reason = core.not_up(name, now_s)
     return pb.NodeStatus(
         name=name,
         devices=devices,
         connected=core.is_heard(name, now_s),
         drained=node.drained,
-        heard_s=now_s - seen.heard_s,
-        why=why if whole else why.partition(":")[0],
+        last_report_age_s=now_s - seen.reported_s,
+        reason=reason if whole else reason.partition(":")[0],
     )

@@ -21,29 +21,29 @@ def submit_requests(jobs: Sequence[pb.Job]) -> Iterator[pb.SubmitRequest]:
 
 
 def split_orders(
-    orders: pb.NodeOrders, max_bytes: int = MAX_MESSAGE_BYTES
-) -> Iterator[pb.NodeOrders]:
-    """Yield orders as messages of limited size; all but the last have ``more`` set.
+    orders: pb.NodeCommands, max_bytes: int = MAX_MESSAGE_BYTES
+) -> Iterator[pb.NodeCommands]:
+    """Yield orders as messages of limited size; all but the last have ``has_more`` set.
 
     Only the list of tasks is split; a task that exceeds the limit is sent by itself.
     """
     if orders.ByteSize() <= max_bytes:
         yield orders
         return
-    rest = pb.NodeOrders()
+    rest = pb.NodeCommands()
     rest.CopyFrom(orders)
     rest.ClearField("tasks")
     for part in _pieces(orders.tasks, max_bytes, len(orders.tasks)):
-        yield pb.NodeOrders(tasks=part, version=orders.version, more=True)
+        yield pb.NodeCommands(tasks=part, version=orders.version, has_more=True)
     yield rest
 
 
-def merge_orders(received: pb.NodeOrders | None, piece: pb.NodeOrders) -> pb.NodeOrders:
+def merge_orders(received: pb.NodeCommands | None, piece: pb.NodeCommands) -> pb.NodeCommands:
     """Return the orders received so far, extended by a piece."""
     if received is None:
         return piece
     received.MergeFrom(piece)
-    received.more = piece.more
+    received.has_more = piece.has_more
     return received
 
 

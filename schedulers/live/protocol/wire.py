@@ -11,13 +11,13 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import NO_COST, Checkpointing, Job
 from presage.schedulers.live.protocol.submitted_job import GRACE_S, SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire as serving_wire
+from presage.serving.codec import wire_values as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
 MAX_GPUS = 1024  # per job; all on one node
@@ -40,8 +40,8 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         raise InvalidJobError(f"{where}.gpus={row.gpus}, must be <= {MAX_GPUS}")
     features = _features(row.features, f"{where}.features") if row.HasField("features") else None
     checkpointing = NO_COST
-    if row.checkpoint_every_s:
-        checkpointing = Checkpointing(row.checkpoint_every_s)
+    if row.checkpoint_interval_s:
+        checkpointing = Checkpointing(row.checkpoint_interval_s)
     job = Job(
         row.job_id,
         submit_s,
@@ -107,7 +107,7 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
         features=write_features(submitted),
         compute_milli=job.compute_milli,
         memory_bytes=job.memory_bytes,
-        checkpoint_every_s=every_s if math.isfinite(every_s) else 0.0,
+        checkpoint_interval_s=every_s if math.isfinite(every_s) else 0.0,
         grace_s=submitted.grace_s,
         retries=submitted.retries,
     )
@@ -137,25 +137,25 @@ def read_allocations(rows: Iterable[pb.Allocation]) -> tuple[Allocation, ...]:
     return tuple(Allocation(row.device, row.compute_milli, row.memory_bytes) for row in rows)
 
 
-def write_prediction(kind: str, prediction: RuntimePrediction) -> pb.Told:
+def write_prediction(kind: str, prediction: RuntimePrediction) -> pb.Prediction:
     """Return the message for the prediction of a job on a kind of device."""
     is_predicted = (
         math.isfinite(prediction.runtime_s) or prediction.compute_milli < FULL_DEVICE_MILLI
     )
-    return pb.Told(
+    return pb.Prediction(
         kind=kind,
         compute_milli=prediction.compute_milli,
         memory_bytes=prediction.memory_bytes,
         runtime_s=prediction.runtime_s,
-        promised_s=prediction.promised_s,
+        slo_s=prediction.promised_s,
         setup_s=prediction.setup_s,
         in_domain=is_predicted and prediction.in_domain,
-        foretold=is_predicted,
+        is_predicted=is_predicted,
         release_id=prediction.release_id,
     )
 
 
-def read_predictions(rows: Sequence[pb.Told]) -> dict[str, RuntimePrediction]:
+def read_predictions(rows: Sequence[pb.Prediction]) -> dict[str, RuntimePrediction]:
     """Return the predictions in messages, by kind of device."""
     return {
         row.kind: RuntimePrediction(
@@ -164,7 +164,7 @@ def read_predictions(rows: Sequence[pb.Told]) -> dict[str, RuntimePrediction]:
             row.memory_bytes,
             row.in_domain,
             row.setup_s,
-            row.promised_s,
+            row.slo_s,
             row.release_id,
         )
         for row in rows

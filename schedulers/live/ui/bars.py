@@ -98,8 +98,8 @@ def _device(
     listed_milli = sum(allocation.compute_milli for _, allocation in rows)
     listed_bytes = sum(allocation.memory_bytes for _, allocation in rows)
     # The free capacity accounts for all jobs, including unlisted ones.
-    all_milli = FULL_DEVICE_MILLI - device.left_compute_milli
-    all_bytes = device.memory_bytes - device.left_memory_bytes
+    all_milli = FULL_DEVICE_MILLI - device.free_compute_milli
+    all_bytes = device.memory_bytes - device.free_memory_bytes
     unlisted = len(set(device.job_ids) - {row.job.job_id for row, _ in rows})
     paused_milli = listed_milli - sum(allocation.compute_milli for _, allocation in active)
     unlisted_compute = _unlisted(unlisted, all_milli - listed_milli, share)
@@ -171,10 +171,10 @@ def _segments(
     return found
 
 
-def compute_gauge(row: pb.JobStatus, prediction: pb.Told | None) -> Gauge:
+def compute_gauge(row: pb.JobStatus, prediction: pb.Prediction | None) -> Gauge:
     """Return the gauge of compute on a device: used, allocated and predicted."""
     allocated = row.allocations[0].compute_milli if row.allocations else 0
-    has_forecast = prediction is not None and prediction.foretold
+    has_forecast = prediction is not None and prediction.is_predicted
     mark = prediction.compute_milli / 10 if prediction is not None and has_forecast else None
     exceeded = mark is not None and row.usage_milli / 10 > mark + 5
     used = min(100.0, row.usage_milli / 10)
@@ -193,21 +193,21 @@ def memory_gauge(row: pb.JobStatus) -> Gauge:
     )
 
 
-def time_gauge(row: pb.JobStatus, prediction: pb.Told | None) -> Gauge | None:
+def time_gauge(row: pb.JobStatus, prediction: pb.Prediction | None) -> Gauge | None:
     """Return the gauge of run time: elapsed, remaining, predicted and upper bound.
 
     None without a forecast, or for a job that is only placed: its remaining time is unknown.
     """
-    if prediction is None or not prediction.foretold or row.phase == pb.PLACED:
+    if prediction is None or not prediction.is_predicted or row.phase == pb.PLACED:
         return None
-    if not (math.isfinite(row.remaining_s) and math.isfinite(prediction.promised_s)):
+    if not (math.isfinite(row.remaining_s) and math.isfinite(prediction.slo_s)):
         return None
     ends_s = row.elapsed_s + row.remaining_s
-    scale_s = max(1.05 * ends_s, 1.05 * prediction.promised_s, 1e-9)
+    scale_s = max(1.05 * ends_s, 1.05 * prediction.slo_s, 1e-9)
     return Gauge(
         100 * row.elapsed_s / scale_s,
         more=100 * row.remaining_s / scale_s,
         mark=100 * prediction.runtime_s / scale_s,
-        bound=100 * prediction.promised_s / scale_s,
-        exceeded=ends_s > prediction.promised_s,
+        bound=100 * prediction.slo_s / scale_s,
+        exceeded=ends_s > prediction.slo_s,
     )

@@ -6,7 +6,7 @@ import math
 import time
 from urllib.parse import quote, urlencode
 
-from presage.schedulers.report.figures import span
+from presage.schedulers.report.figures import format_time_span
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 _MINUTES_S = 600  # longer durations are shown without seconds
@@ -22,7 +22,9 @@ def format_duration(seconds: float) -> str:
         return "-"
     if seconds >= _MINUTES_S:
         seconds = 60 * round(seconds / 60)
-    return span(round(seconds) if seconds >= 1 else 0.0 if seconds <= 0 else round(seconds, 1))
+    return format_time_span(
+        round(seconds) if seconds >= 1 else 0.0 if seconds <= 0 else round(seconds, 1)
+    )
 
 
 def size(value: float) -> str:
@@ -42,7 +44,7 @@ def done_text(row: pb.JobStatus) -> str:
     """Format the completed part of a job; "~40 %" if it is predicted and not reported."""
     if not row.done:
         return "-"
-    return f"{'~' if row.done_guessed else ''}{percent(1000 * row.done)}"
+    return f"{'~' if row.done_estimated else ''}{percent(1000 * row.done)}"
 
 
 def share(milli: float) -> str:
@@ -59,22 +61,22 @@ def clock(unix_s: float, *, day: bool = False) -> str:
 
 def display_state(row: pb.JobStatus) -> str:
     """Return the displayed state of a job: its phase, or that its SLO is violated."""
-    if row.late and row.phase in (pb.RUNNING, pb.PAUSED):
+    if row.slo_violated and row.phase in (pb.RUNNING, pb.PAUSED):
         return SLO_VIOLATED
     return str(pb.Phase.Name(row.phase)).lower()
 
 
-def prediction_for(row: pb.JobStatus, kind: str) -> pb.Told | None:
+def prediction_for(row: pb.JobStatus, kind: str) -> pb.Prediction | None:
     """Return the prediction of a job for a kind of device, or the only one if the kind is ""."""
-    for prediction in row.told:
-        if prediction.kind == kind or (not kind and len(row.told) == 1):
+    for prediction in row.predictions:
+        if prediction.kind == kind or (not kind and len(row.predictions) == 1):
             return prediction
     return None
 
 
-def forecast_quality(prediction: pb.Told) -> str:
+def forecast_quality(prediction: pb.Prediction) -> str:
     """Return whether a forecast exists and is in the domain of the training data."""
-    if not prediction.foretold:
+    if not prediction.is_predicted:
         return "no forecast: exclusive device"
     return "in domain" if prediction.in_domain else "out of domain"
 

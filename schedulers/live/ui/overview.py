@@ -151,7 +151,7 @@ def make_overview(
     limit = len(found.jobs) if query.show_all else None
     return Overview(
         _totals(found, nodes),
-        _issues(nodes, rows, found.failed),
+        _issues(nodes, rows, found.failed_jobs),
         _first(shown, MAX_DEVICES if limit is None else sum(len(n.devices) for n in shown)),
         len(shown),
         sum(len(node.devices) for node in shown),
@@ -169,7 +169,7 @@ def _queue(found: pb.ListResponse, query: Query) -> list[pb.JobStatus]:
     """Return pending jobs in queue order; last those without a place, which wait for nodes."""
     rows = [row for row in found.jobs if row.phase not in ON_NODE and query.matches_job(row)]
     return sorted(
-        rows, key=lambda row: (not row.place_in_queue, row.place_in_queue, row.submitted_unix_s)
+        rows, key=lambda row: (not row.queue_position, row.queue_position, row.submitted_unix_s)
     )
 
 
@@ -191,7 +191,7 @@ def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
     devices = [device for node in nodes for device in node.devices]
     states = Counter(display_state(row) for row in found.jobs)
     if states["waiting"]:  # jobs on nodes are listed first, so all unlisted jobs are pending
-        states["waiting"] += found.left_out
+        states["waiting"] += found.remaining_job_count
     return Totals(
         len(nodes),
         sum(node.state == "up" for node in nodes),
@@ -202,7 +202,7 @@ def _totals(found: pb.ListResponse, nodes: Sequence[Node]) -> Totals:
         sum(device.allocated_bytes for device in devices),
         sum(device.used_bytes for device in devices),
         {name: states[name] for name in (*STATES, "waiting")},
-        found.left_out,
+        found.remaining_job_count,
     )
 
 
@@ -222,15 +222,15 @@ def _issues(
         if node.state == state
     ]
     for row in rows:
-        if row.status.late:
-            detail = row.status.why or "it takes longer than its SLO allows"
+        if row.status.slo_violated:
+            detail = row.status.reason or "it takes longer than its SLO allows"
             found.append(Issue(row.status.job.job_id, True, SLO_VIOLATED, detail))
     for job in failed:
-        detail = f"{job.why}, at {clock(job.ended_unix_s)}".removeprefix(", ")
+        detail = f"{job.reason}, at {clock(job.ended_unix_s)}".removeprefix(", ")
         found.append(Issue(job.job.job_id, True, "failed", detail))
     return [
         *found,
-        *(_exceeded(row) for row in rows if not row.status.late and exceeds_bounds(row)),
+        *(_exceeded(row) for row in rows if not row.status.slo_violated and exceeds_bounds(row)),
     ]
 
 
@@ -247,10 +247,10 @@ def _exceeded(row: Row) -> Issue:
     if row.memory.exceeded:
         peak, bound = size(status.peak_memory_bytes), size(row.allocated_bytes)
         return Issue(job_id, True, "memory", f"used {peak}, {bound} were allocated")
-    predicted = row.prediction or pb.Told()
+    predicted = row.prediction or pb.Prediction()
     if row.time is not None and row.time.exceeded:
         ends = format_duration(status.elapsed_s + status.remaining_s)
-        bound = format_duration(predicted.promised_s)
+        bound = format_duration(predicted.slo_s)
         return Issue(job_id, True, "slow", f"takes {ends}, at most {bound} were predicted")
     used = share(round(status.usage_milli, -1))
     detail = f"uses {used} of its device, {share(predicted.compute_milli)} were predicted"

@@ -34,7 +34,7 @@ class Row(NamedTuple):
     status: pb.JobStatus
     state: str
     slo: str
-    prediction: pb.Told | None
+    prediction: pb.Prediction | None
     where: str
     share: str
     allocated_bytes: int
@@ -67,9 +67,9 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 def make_node(node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> Node:
     """Return the row of a node and the jobs on it."""
     state = "up"
-    if node.why:
+    if node.reason:
         state = "drained" if node.connected and node.drained else "away"
-    return Node(node.name, node.why, state, device_bars(node, jobs))
+    return Node(node.name, node.reason, state, device_bars(node, jobs))
 
 
 def make_row(row: pb.JobStatus, kinds: Sequence[str]) -> Row:
@@ -111,21 +111,21 @@ def make_queued_job(row: pb.JobStatus, explanation: pb.Explanation | None) -> Qu
         f", {k}" for k in job.kinds
     )
     if explanation is None:
-        return QueuedJob(row, needs, row.why or "it waits behind the jobs before it", "")
+        return QueuedJob(row, needs, row.reason or "it waits behind the jobs before it", "")
     if not explanation.candidates:
         return QueuedJob(row, needs, _reason(explanation), "")
     best = explanation.candidates[0]
-    compute, memory = share(best.need_compute_milli), size(best.need_memory_bytes)
+    compute, memory = share(best.required_compute_milli), size(best.required_memory_bytes)
     return QueuedJob(
         row,
         f"{needs}, {compute} and {memory}{' each' if is_gang else ''}",
         _reason(explanation),
-        f"closest: {best.node} : {best.device} with {share(best.left_compute_milli)} and "
-        f"{size(best.left_memory_bytes)}: {best.verdict}",
+        f"closest: {best.node} : {best.device} with {share(best.free_compute_milli)} and "
+        f"{size(best.free_memory_bytes)}: {best.verdict}",
     )
 
 
 def _reason(found: pb.Explanation) -> str:
     """Return the sentence without what the table shows already."""
-    place = f"; it is no. {found.status.place_in_queue} in the queue"
-    return found.sentence.replace(place, "").removeprefix("it waits").lstrip(": ")
+    place = f"; it is no. {found.status.queue_position} in the queue"
+    return found.summary.replace(place, "").removeprefix("it waits").lstrip(": ")

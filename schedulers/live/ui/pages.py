@@ -143,7 +143,7 @@ def _cluster(poller: Poller, render: Callable[..., Response]) -> Response:
         max_issues=MAX_ISSUES,
         all_url=f"/?{figures.query_string({k: v for k, v in all_args.items() if v})}",
         policy=found.policy if found else "",
-        forecaster=found.forecaster if found else "",
+        forecaster=found.forecaster_error if found else "",
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
-from presage.schedulers.core.capacity.task_slots import slots
+from presage.schedulers.core.capacity.task_slots import task_slots
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -28,8 +28,8 @@ class Candidates:
     devices : ndarray of int of shape (candidates, gpus_per_task)
         Devices that a task can have, in depth-first order of the topology.
     degradation : ndarray of shape (candidates,)
-        SD (requirement B4): of all who would be on a device, the job among them, the mean of the
-        performance that each loses, 1 - 1 / slowdown; the mean of a task's devices.
+        SD (requirement B4): mean loss of performance, 1 - 1 / slowdown, of the candidate job
+        and all jobs on its device; averaged over the devices of a task.
     with_capacity : int
         Number of devices with enough capacity; on some of them jobs would become too slow.
     """
@@ -46,12 +46,12 @@ class Candidates:
 
 
 def needs_of(
-    job: Job, cluster: Cluster, forecasts: Forecasts, limits: Limits, *, alone: bool
+    job: Job, cluster: Cluster, forecasts: Forecasts, limits: Limits, *, exclusive: bool
 ) -> Needs:
-    """Return the predicted needs of a member by kind; exclusive devices if ``alone``."""
+    """Return the predicted needs of a member by kind; exclusive devices if ``exclusive``."""
     return {
         kind: (FULL_DEVICE_MILLI, cluster.memory_of[kind])
-        if alone
+        if exclusive
         else limits.needs(forecasts.prediction(job, kind))
         for kind in cluster.kinds
         if not job.kinds or kind in job.kinds
@@ -73,22 +73,22 @@ def candidates_of(
     """
     fits = np.zeros(cluster.devices, bool)
     for kind, (compute_milli, memory_bytes) in needs.items():
-        here = cluster.columns.kind == cluster.columns.kinds.index(kind)
-        here &= tenants.capacity.compute_milli >= compute_milli
-        here &= tenants.capacity.memory_bytes >= memory_bytes
-        fits |= here
+        fits_kind = cluster.columns.kind == cluster.columns.kinds.index(kind)
+        fits_kind &= tenants.capacity.compute_milli >= compute_milli
+        fits_kind &= tenants.capacity.memory_bytes >= memory_bytes
+        fits |= fits_kind
     fits &= tenants.count < limits.most_members
     in_order = cluster.topology.depth_first
     devices = in_order[fits[in_order]]
     degradation = np.zeros(len(devices))
-    shared = ~tenants.nobody[devices]
-    numbers, of = np.unique(tenants.occupancies(devices[shared]), return_inverse=True)
+    shared = ~tenants.unoccupied[devices]
+    numbers, inverse = np.unique(tenants.occupancies(devices[shared]), return_inverse=True)
     occupancies = [tenants.occupancy(number) for number in numbers.tolist()]
-    told = forecasts.slowdowns([(kind, (*there, job)) for kind, there in occupancies])
-    of_occupancies = np.array([_degradation(slowdowns, limits) for slowdowns in told])
-    degradation[shared] = of_occupancies[of]
-    kept = np.isfinite(degradation)
-    places = np.flatnonzero(kept)[slots(job, cluster, devices[kept], degradation[kept])]
+    predicted = forecasts.slowdowns([(kind, (*jobs, job)) for kind, jobs in occupancies])
+    degradations = np.array([_degradation(slowdowns, limits) for slowdowns in predicted])
+    degradation[shared] = degradations[inverse]
+    usable = np.isfinite(degradation)
+    places = np.flatnonzero(usable)[task_slots(job, cluster, devices[usable], degradation[usable])]
     return Candidates(devices[places], degradation[places].mean(axis=1), needs, len(devices))
 
 

@@ -1,4 +1,4 @@
-"""Distances between devices of a topology, by two look-ups each."""
+"""Distances between devices of a topology, in constant time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from presage.schedulers.core.topology import Topology
 class Distances:
     """Costs of communication between devices in depth-first order (msc of requirement C1).
 
-    As costs never fall towards the root, that of two devices is the largest of the gaps between
-    those that are next to each other from one to the other: a range maximum, of which a sparse
-    table has the answer for every power of two (Bender and Farach-Colton, LATIN 2000).
+    Costs do not fall towards the root, so the cost between two devices is the largest cost between
+    adjacent devices in the range from one to the other. A sparse table answers such range maximum
+    queries in constant time (Bender and Farach-Colton, LATIN 2000).
 
     Parameters
     ----------
     devices : ndarray of int of shape (candidates,)
-        In depth-first order (:meth:`Topology.depth_first`).
+        Devices in depth-first order (:meth:`Topology.depth_first`).
 
     Attributes
     ----------

@@ -8,12 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from presage.errors import ConfigError
-from presage.schedulers.core.capacity.task_slots import are_plain, if_empty, slots
+from presage.schedulers.core.capacity.task_slots import (
+    are_unconstrained,
+    task_slots,
+    with_empty_node_limits,
+)
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
 
 
-def kept_near(
+def places_near(
     job: Job,
     devices: NDArray[np.int64],
     cluster: Cluster,
@@ -23,37 +27,38 @@ def kept_near(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the sets of places that a gang may use, one choice after the other.
 
-    If a vertex of the level has suitable devices for all tasks of the gang, each set lies below one
-    vertex with enough devices for the gang to start; otherwise the only set is all places.
+    If a vertex of the level has enough devices of the allowed kinds for all tasks of the gang, each
+    set lies below one vertex with enough devices for the gang to start; otherwise the only set is
+    all places.
 
     Parameters
     ----------
     devices : ndarray of int of shape (candidates,)
         One device of each candidate task.
     down : collection of int
-        Nodes that no gang waits for.
+        Nodes that are down; their devices do not count.
 
     Raises
     ------
     ConfigError
-        There is no such level.
+        If there is no such level.
     """
     topology, size = cluster.topology, job.gpus_per_task
     if level not in topology.costs:
         raise ConfigError(
-            f"gang: near={level!r} is no level; known are {', '.join(topology.costs)}"
+            f"gang: near={level!r} is not a level; levels are {', '.join(topology.costs)}"
         )
     holds = np.zeros(0, np.int64)  # tasks below each vertex
     if job.gpus > size and level in topology.levels:
         above = topology.ancestor(level)
         usable = np.arange(cluster.devices)
         if job.kinds:
-            usable = usable[cluster.columns.of_kinds(job.kinds)]
+            usable = usable[cluster.columns.has_kind(job.kinds)]
         if down:
             usable = usable[~np.isin(cluster.columns.node[usable], list(down))]
-        if not are_plain(job):
-            nothing = np.zeros(len(usable))
-            usable = usable[slots(if_empty(job), cluster, usable, nothing)[:, 0]]
+        if not are_unconstrained(job):
+            cost = np.zeros(len(usable))
+            usable = usable[task_slots(with_empty_node_limits(job), cluster, usable, cost)[:, 0]]
         holds = np.bincount(above[usable] + 1)[1:]
     if holds.max(initial=0) * size < job.gpus:
         yield np.arange(len(devices))

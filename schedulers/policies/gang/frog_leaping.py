@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from presage.schedulers.policies.gang.greedy import Greedy
 from presage.schedulers.policies.gang.problem import Plan, Plans, Problem
-from presage.schedulers.policies.gang.subtrees import below_each
-from presage.schedulers.policies.gang.swaps import descended
+from presage.schedulers.policies.gang.subtrees import subtree_plans
+from presage.schedulers.policies.gang.swaps import descend
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class FrogLeaping:
     """Optimiser by shuffled frog leaping; a frog is a plan (requirements D2 to D5).
 
     All frogs of an iteration leap at once, in array operations: towards the best of their memeplex;
-    if that is no improvement, towards the best of all; if that is none either, to a random plan.
+    without an improvement, towards the best of all; without an improvement again, to a random plan.
     Then the frogs are sorted and dealt into memeplexes again. In a leap each member takes its place
-    in the better frog with a probability that is drawn for the frog. If members meet on a device,
-    the first stays and the others move to random devices.
+    in the better frog with a probability that is drawn for the frog. If several members have the
+    same device, the first keeps it and the others move to random devices.
 
     Parameters
     ----------
@@ -54,19 +54,19 @@ class FrogLeaping:
 
     @classmethod
     def as_published(cls) -> Self:
-        """Return an optimiser with the defaults of CN114253693A: one random plan a member."""
+        """Return an optimiser as in CN114253693A: one random plan for each member."""
         return cls(frogs_per_member=1, fewest_frogs=1, memeplexes=2, from_greedy=False)
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Return the best plan that was found."""
+        """Return the best plan found."""
         problem.check()
         count = max(self.frogs_per_member * problem.members, self.fewest_frogs)
-        frogs = _random(problem, count, rng)
+        frogs = _random_plans(problem, count, rng)
         ends: list[Plan] = []
         if self.from_greedy:
             greedy = Greedy().plan(problem, rng)
-            ends.append(descended(problem, greedy))
-            begun = np.concatenate([greedy[None], below_each(problem)])
+            ends.append(descend(problem, greedy))
+            begun = np.concatenate([greedy[None], subtree_plans(problem)])
             best = begun[problem.costs(begun).argsort(kind="stable")][:count]
             frogs[: len(best)] = best
         costs = problem.costs(frogs)
@@ -78,45 +78,47 @@ class FrogLeaping:
             if least - costs.min() < self.convergence:
                 break
         best = frogs[costs.argmin()]
-        ends.append(descended(problem, best) if self.from_greedy else best)
+        ends.append(descend(problem, best) if self.from_greedy else best)
         found: Plan = ends[problem.costs(np.array(ends)).argmin()]
         return found
 
     def _leap(
         self, problem: Problem, frogs: Plans, costs: NDArray[np.float64], rng: np.random.Generator
     ) -> None:
-        """Perform an iteration in place on sorted frogs.
+        """Perform one iteration in place on sorted frogs.
 
-        They are dealt like cards, so the first ones lead a memeplex each; leaders never take a
-        random plan.
+        Frogs are dealt into memeplexes in turn, so each of the first frogs leads one; leaders never
+        take a random plan.
         """
         count = len(frogs)
         best_of_mine = frogs[np.arange(count) % self.memeplexes]
         best_of_all = np.broadcast_to(frogs[0], frogs.shape)
         worse = np.arange(1, count)
         for leaders in (best_of_mine, best_of_all):
-            leapt = _towards(problem, frogs[worse], leaders[worse], rng)
+            leapt = _leap_towards(problem, frogs[worse], leaders[worse], rng)
             found = problem.costs(leapt)
             better = found < costs[worse]
             frogs[worse[better]], costs[worse[better]] = leapt[better], found[better]
             worse = worse[~better]
         lost = worse[worse >= self.memeplexes]
-        frogs[lost] = _random(problem, len(lost), rng)
+        frogs[lost] = _random_plans(problem, len(lost), rng)
         costs[lost] = problem.costs(frogs[lost])
 
 
-def _random(problem: Problem, count: int, rng: np.random.Generator) -> Plans:
+def _random_plans(problem: Problem, count: int, rng: np.random.Generator) -> Plans:
     drawn = rng.random((count, problem.candidates)).argsort(axis=1)
     return drawn[:, : problem.members]
 
 
-def _towards(problem: Problem, frogs: Plans, leaders: Plans, rng: np.random.Generator) -> Plans:
+def _leap_towards(
+    problem: Problem, frogs: Plans, leaders: Plans, rng: np.random.Generator
+) -> Plans:
     """Return frogs that took members' places from their leaders, each with its own probability."""
     taken = rng.random(frogs.shape) < rng.random((len(frogs), 1))
-    return _repaired(problem, np.where(taken, leaders, frogs), rng)
+    return _repair(problem, np.where(taken, leaders, frogs), rng)
 
 
-def _repaired(problem: Problem, plans: Plans, rng: np.random.Generator) -> Plans:
+def _repair(problem: Problem, plans: Plans, rng: np.random.Generator) -> Plans:
     """Move all but the first of the members on a device to unused devices."""
     order = plans.argsort(axis=1, kind="stable")
     in_order = np.take_along_axis(plans, order, axis=1)
@@ -125,7 +127,7 @@ def _repaired(problem: Problem, plans: Plans, rng: np.random.Generator) -> Plans
     most = int(again.sum(axis=1).max(initial=0))
     if most:
         urn = rng.random((len(plans), problem.candidates))
-        np.put_along_axis(urn, plans, 2.0, axis=1)  # they are drawn last
+        np.put_along_axis(urn, plans, 2.0, axis=1)  # used devices are drawn last
         drawn = urn.argpartition(most - 1, axis=1)[:, :most]
         which = again.cumsum(axis=1) - 1
         plans[again] = np.take_along_axis(drawn, which.clip(0), axis=1)[again]

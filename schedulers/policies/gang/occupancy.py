@@ -11,8 +11,8 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
-Occupancy = tuple[str, tuple[Job, ...]]  # a kind of device, and who is on one
-_NOT_LOOKED_AT = -1
+Occupancy = tuple[str, tuple[Job, ...]]  # kind of device and the jobs on it
+_NOT_EVALUATED = -1
 
 
 class Tenants:
@@ -30,17 +30,17 @@ class Tenants:
         self._state = state
         self.capacity = state.capacity()
         devices = range(state.cluster.devices)
-        self.count = np.fromiter((len(state.on(device)) for device in devices), np.int64)
-        self._gone: set[str] = set()
-        self._came: dict[int, tuple[Job, ...]] = {}
-        self._occupancy_of = np.full(state.cluster.devices, _NOT_LOOKED_AT)
+        self.count = np.fromiter((len(state.jobs_on(device)) for device in devices), np.int64)
+        self._removed: set[str] = set()
+        self._added: dict[int, tuple[Job, ...]] = {}
+        self._occupancy_of = np.full(state.cluster.devices, _NOT_EVALUATED)
         self._occupancies: list[Occupancy] = []
         self._number: dict[tuple[str, ...], int] = {}
 
     def occupancies(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return occupancy numbers of devices; equal for equal kinds and jobs that are alike."""
-        for device in devices[self._occupancy_of[devices] == _NOT_LOOKED_AT].tolist():
-            kind, jobs = self._state.cluster.kind_of(device), self.on(device)
+        """Return occupancy numbers of devices; equal for equal kinds and equivalence classes."""
+        for device in devices[self._occupancy_of[devices] == _NOT_EVALUATED].tolist():
+            kind, jobs = self._state.cluster.kind_of(device), self.jobs_on(device)
             key = kind, *sorted(str(job.equivalence_class) for job in jobs)
             if key not in self._number:
                 self._number[key] = len(self._occupancies)
@@ -53,34 +53,34 @@ class Tenants:
         """Return the kind of device and the jobs of an occupancy number."""
         return self._occupancies[number]
 
-    def on(self, device: int) -> tuple[Job, ...]:
+    def jobs_on(self, device: int) -> tuple[Job, ...]:
         """Return the jobs that hold or reserve a part of a device."""
-        there = self._state.on(device)
-        jobs = tuple(self._state.job(job_id) for job_id in there if job_id not in self._gone)
-        return jobs + self._came.get(device, ())
+        job_ids = self._state.jobs_on(device)
+        jobs = tuple(self._state.job(job_id) for job_id in job_ids if job_id not in self._removed)
+        return jobs + self._added.get(device, ())
 
     @property
-    def nobody(self) -> NDArray[np.bool_]:
-        """Devices of which nothing is held, of shape (devices,)."""
+    def unoccupied(self) -> NDArray[np.bool_]:
+        """Mask of the devices without allocations, of shape (devices,)."""
         memory_bytes = self._state.cluster.columns.memory_bytes
-        whole: NDArray[np.bool_] = self.capacity.compute_milli == FULL_DEVICE_MILLI
-        whole &= self.capacity.memory_bytes == memory_bytes
-        return whole
+        is_free: NDArray[np.bool_] = self.capacity.compute_milli == FULL_DEVICE_MILLI
+        is_free &= self.capacity.memory_bytes == memory_bytes
+        return is_free
 
-    def leave(self, job_id: str) -> None:
+    def remove(self, job_id: str) -> None:
         """Release the devices of a job."""
-        self._gone.add(job_id)
+        self._removed.add(job_id)
         allocations = self._state.status(job_id).allocations
         self.capacity.give(allocations)
         for allocation in allocations:
             self.count[allocation.device] -= 1
-            self._occupancy_of[allocation.device] = _NOT_LOOKED_AT
+            self._occupancy_of[allocation.device] = _NOT_EVALUATED
 
-    def come(self, job: Job, allocations: Iterable[Allocation]) -> None:
+    def add(self, job: Job, allocations: Iterable[Allocation]) -> None:
         """Allocate devices to a job."""
         allocations = tuple(allocations)
         self.capacity.take(allocations)
         for allocation in allocations:
             self.count[allocation.device] += 1
-            self._came[allocation.device] = (*self._came.get(allocation.device, ()), job)
-            self._occupancy_of[allocation.device] = _NOT_LOOKED_AT
+            self._added[allocation.device] = (*self._added.get(allocation.device, ()), job)
+            self._occupancy_of[allocation.device] = _NOT_EVALUATED

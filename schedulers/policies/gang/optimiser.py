@@ -18,6 +18,6 @@ class Optimiser(Protocol):
         Raises
         ------
         ValueError
-            There are fewer candidates than members.
+            If there are fewer candidates than members.
         """
         ...

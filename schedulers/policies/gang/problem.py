@@ -41,10 +41,10 @@ class Problem:
     A plan is an array of the members' places among the candidates. Both terms are within [0, 1]:
 
     - I, the interference level (B5), of ``degradation``;
-    - C, the communication cost (C2) of a ring all-reduce (C4), over that of a ring of which every
-      edge is of the dearest level. What a member sends is the same on every edge, so that it
-      cancels: C is the mean cost of the ring's edges over the most that one can cost. The ring
-      goes through the devices in depth-first order, which on a tree is the cheapest.
+    - C, the communication cost (C2) of a ring all-reduce (C4), relative to a ring whose edges are
+      all of the most expensive level. Each member sends the same amount over every edge, so that it
+      cancels: C is the mean cost of the ring's edges over the largest cost of an edge. The ring
+      visits the devices in depth-first order, which is the cheapest order on a tree.
 
     Attributes
     ----------
@@ -80,11 +80,11 @@ class Problem:
         Raises
         ------
         ValueError
-            There are fewer candidates than members.
+            If there are fewer candidates than members.
         """
         if self.candidates < self.members:
             raise ValueError(
-                f"a gang of {self.members} and {self.candidates} candidates; wait for more"
+                f"a gang of {self.members} members has {self.candidates} candidates; wait for more"
             )
 
     def costs(self, plans: Plans) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from presage.schedulers.policies.gang.distances import Distances
 
-SharedCapacity = NDArray[np.int64]
+Places = NDArray[np.int64]
 
 
 class Ring:
@@ -20,10 +20,10 @@ class Ring:
     Parameters
     ----------
     places : ndarray of int of shape (members,)
-        Among the candidates of ``distances``, each another, in any order.
+        Positions among the candidates of ``distances``, all different, in any order.
     """
 
-    def __init__(self, distances: Distances, places: SharedCapacity) -> None:
+    def __init__(self, distances: Distances, places: Places) -> None:
         self._distances = distances
         self._order = np.argsort(places)
         self.places = places[self._order]
@@ -41,13 +41,14 @@ class Ring:
         Returns
         -------
         ndarray of shape (members, candidates)
-            Members in the order in which they were given; what it says of candidates that are
-            members means nothing.
+            Members in the order of ``places``; entries of candidates that are members are
+            undefined.
         """
         previous, following = np.roll(self.places, 1), np.roll(self.places, -1)
         removal = -self._detour(previous, self.places, following)
         found = removal[:, None] + self.insertions()
-        # Where the member that leaves is next to the one that comes, its other neighbour is now.
+        # If the removed member is adjacent to the candidate, the candidate is inserted between the
+        # member's other neighbour and the candidate's next member.
         before, after = self._before, self._after
         found[before, self._all] = removal[before] + self._detour(
             previous[before], self._all, self.places[after]
@@ -59,22 +60,20 @@ class Ring:
         in_order[self._order] = found
         return in_order
 
-    def _detour(
-        self, a: SharedCapacity, by: SharedCapacity, b: SharedCapacity
-    ) -> NDArray[np.float64]:
+    def _detour(self, a: Places, by: Places, b: Places) -> NDArray[np.float64]:
         """Return the added length of the way from a to b by another device."""
         distances = self._distances
         return (distances(a, by) + distances(by, b) - distances(a, b)) / distances.most
 
     @cached_property
-    def _all(self) -> SharedCapacity:
+    def _all(self) -> Places:
         return np.arange(self._distances.devices)
 
     @cached_property
-    def _after(self) -> SharedCapacity:
-        """Return the member that would follow each candidate."""
+    def _after(self) -> Places:
+        """Member that follows each candidate in the ring."""
         return np.searchsorted(self.places, self._all) % len(self.places)
 
     @cached_property
-    def _before(self) -> SharedCapacity:
+    def _before(self) -> Places:
         return self._after - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from presage.schedulers.policies.gang.problem import Plan, Plans, Problem
-from presage.schedulers.policies.gang.swaps import descended
+from presage.schedulers.policies.gang.swaps import descend
 
 
 class Subtrees:
@@ -17,17 +17,17 @@ class Subtrees:
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
         """Return a plan; draws no random numbers."""
         problem.check()
-        plans = below_each(problem)
-        return descended(problem, plans[problem.costs(plans).argmin()])
+        plans = subtree_plans(problem)
+        return descend(problem, plans[problem.costs(plans).argmin()])
 
 
-def below_each(problem: Problem) -> Plans:
+def subtree_plans(problem: Problem) -> Plans:
     """Return a plan for each subtree with enough candidates.
 
     Each member takes the remaining device with its least degradation.
     """
     found, places = [], [(0, problem.candidates)]
-    for first, end in places:  # which grows
+    for first, end in places:  # the list grows during the loop
         if end - first >= problem.members:
             found.append(first + _least(problem.degradation[:, first:end], problem.alike))
             places += problem.distances.parts(first, end) if end - first > 1 else []

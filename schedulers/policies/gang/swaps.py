@@ -1,4 +1,4 @@
-"""Descent by swaps: the best swap is made for as long as one improves the plan."""
+"""Descent by swaps: the best swap is applied as long as it improves the plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from presage.schedulers.policies.gang.greedy import Greedy
 from presage.schedulers.policies.gang.problem import Plan, Problem
 from presage.schedulers.policies.gang.ring import Ring
 
-LEAST_GAIN = 1e-12  # below it is rounding
+LEAST_GAIN = 1e-12  # smaller gains are rounding errors
 
 
 class Swaps:
@@ -17,14 +17,15 @@ class Swaps:
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
         """Return a plan; draws no random numbers."""
-        return descended(problem, Greedy().plan(problem, rng))
+        return descend(problem, Greedy().plan(problem, rng))
 
 
-def descended(problem: Problem, plan: Plan) -> Plan:
+def descend(problem: Problem, plan: Plan) -> Plan:
     """Return a plan that no swap improves.
 
-    A swap gives a member's place to a device that is not in the plan, or lets two members change
-    theirs. It ends, for every swap costs less than the one before, and plans are finitely many.
+    A swap replaces a member's device by one that is not in the plan, or exchanges the devices of
+    two members. The descent ends, since every swap lowers the cost and plans are finitely
+    many.
     """
     plan = plan.copy()
     while True:

@@ -13,7 +13,11 @@ class Unplaceable:
 
     def add(self, members: int, needs: Needs) -> None:
         """Add a demand of a number of members for which too few devices have capacity."""
-        self._found = [one for one in self._found if one[0] < members or not _covers(one[1], needs)]
+        self._found = [
+            (size, other)
+            for size, other in self._found
+            if size < members or not _covers(other, needs)
+        ]
         self._found.append((members, needs))
 
     def for_more_than(self, members: int, needs: Needs) -> bool:

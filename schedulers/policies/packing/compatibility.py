@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from presage.errors import ConfigError
-from presage.schedulers.core.capacity.shared_devices import MOST_KNOWN, Occupancy
+from presage.schedulers.core.capacity.shared_devices import MAX_UNUSED, Occupancy
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import PolicyNeeds
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     overcommit: float
 
     @classmethod
-    def of(cls, needs: PolicyNeeds) -> Limits:
+    def from_needs(cls, needs: PolicyNeeds) -> Limits:
         """Return the limits that a policy declares."""
         return cls(needs.most_slowdown, needs.most_members, needs.overcommit)
 
@@ -55,13 +55,13 @@ class Compatibility:
     ----------
     slowest : dict of Occupancy to float
         Largest predicted slowdown on each occupancy that its jobs may join.
-    joins, looked_at : int
+    joinable, evaluated : int
         Bit sets of the numbers of these occupancies, and of all that were evaluated.
     """
 
     slowest: dict[Occupancy, float] = field(default_factory=dict)
-    joins: int = 0
-    looked_at: int = 0
+    joinable: int = 0
+    evaluated: int = 0
 
 
 class CompatibilityCache:
@@ -72,16 +72,16 @@ class CompatibilityCache:
 
     Attributes
     ----------
-    of : dict
+    by_workload : dict
         Compatibility by workload key.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._known: Sequence[Occupancy] = ()
-        self.of: dict[Hashable, Compatibility] = {}
+        self._numbered: Sequence[Occupancy] = ()
+        self.by_workload: dict[Hashable, Compatibility] = {}
 
-    def look(
+    def evaluate(
         self,
         workload_keys: Iterable[Hashable],
         state: State,
@@ -98,46 +98,51 @@ class CompatibilityCache:
         occupancies : collection of Occupancy
             Occupancies that devices have now.
         """
-        known = state.shared.known
-        if known is not self._known or len(self.of) > MOST_KNOWN:
-            self._known, self.of = known, {}
-        looked: list[tuple[Hashable, Compatibility]] = []
-        meetings: list[tuple[Compatibility, Occupancy, Job]] = []
-        roomiest: list[Occupancy] = []
+        numbered = state.shared.occupancies
+        if numbered is not self._numbered or len(self.by_workload) > MAX_UNUSED:
+            self._numbered, self.by_workload = numbered, {}
+        found: list[tuple[Hashable, Compatibility]] = []
+        pairs: list[tuple[Compatibility, Occupancy, Job]] = []
+        by_capacity: list[Occupancy] = []
         for workload_key in workload_keys:
-            one = self.of.get(workload_key)
-            if one is None:
-                one = self.of[workload_key] = Compatibility()
-            looked.append((workload_key, one))
-            new = present & ~one.looked_at
+            compatibility = self.by_workload.get(workload_key)
+            if compatibility is None:
+                compatibility = self.by_workload[workload_key] = Compatibility()
+            found.append((workload_key, compatibility))
+            new = present & ~compatibility.evaluated
             if not new:
                 continue
-            job = state.pending.one_of(workload_key)
+            job = state.pending.representative(workload_key)
             if new.bit_count() <= BREADTH:
-                at = self._with_capacity(job, one, _numbered(known, new), forecasts)
-            elif not one.joins & present:
-                roomiest = roomiest or sorted(occupancies, key=_by_capacity)
-                at = islice(self._with_capacity(job, one, roomiest, forecasts), BREADTH)
+                fitting = self._with_capacity(job, compatibility, _select(numbered, new), forecasts)
+            elif not compatibility.joinable & present:
+                by_capacity = by_capacity or sorted(occupancies, key=_by_capacity)
+                fitting = self._with_capacity(job, compatibility, by_capacity, forecasts)
+                fitting = islice(fitting, BREADTH)
             else:
                 continue
-            meetings += ((one, occupancy, job) for occupancy in at)
-        told = forecasts.slowdowns([(at.kind, (*at.jobs, job)) for _, at, job in meetings])
-        for (one, occupancy, _), slowdowns in zip(meetings, told, strict=True):
+            pairs += ((compatibility, occupancy, job) for occupancy in fitting)
+        predicted = forecasts.slowdowns([(at.kind, (*at.jobs, job)) for _, at, job in pairs])
+        for (compatibility, occupancy, _), slowdowns in zip(pairs, predicted, strict=True):
             if max(slowdowns) <= self._limits.most_slowdown:
-                one.slowest[occupancy] = max(slowdowns)
-                one.joins |= 1 << occupancy.number
-        return [workload_key for workload_key, one in looked if one.joins & present]
+                compatibility.slowest[occupancy] = max(slowdowns)
+                compatibility.joinable |= 1 << occupancy.number
+        return [workload_key for workload_key, known in found if known.joinable & present]
 
     def _with_capacity(
-        self, job: Job, one: Compatibility, occupancies: Iterable[Occupancy], forecasts: Forecasts
+        self,
+        job: Job,
+        compatibility: Compatibility,
+        occupancies: Iterable[Occupancy],
+        forecasts: Forecasts,
     ) -> Iterator[Occupancy]:
         """Yield new occupancies that have capacity for a job, and mark all of them as evaluated."""
         needs: dict[str, tuple[int, int]] = {}
         for occupancy in occupancies:
             bit = 1 << occupancy.number
-            if one.looked_at & bit:
+            if compatibility.evaluated & bit:
                 continue
-            one.looked_at |= bit
+            compatibility.evaluated |= bit
             if len(occupancy.jobs) >= self._limits.most_members:
                 continue
             if job.kinds and occupancy.kind not in job.kinds:
@@ -151,11 +156,11 @@ class CompatibilityCache:
                 yield occupancy
 
 
-def _numbered(known: Sequence[Occupancy], bits: int) -> Iterator[Occupancy]:
+def _select(occupancies: Sequence[Occupancy], bits: int) -> Iterator[Occupancy]:
     while bits:
         bit = bits & -bits
         bits ^= bit
-        yield known[bit.bit_length() - 1]
+        yield occupancies[bit.bit_length() - 1]
 
 
 def _by_capacity(occupancy: Occupancy) -> tuple[int, int]:

@@ -15,11 +15,11 @@ from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.sharing.best_effort import Tenants
-from presage.schedulers.policies.sharing.demand import share_of
+from presage.schedulers.policies.sharing.best_effort import BestEffortJobs
+from presage.schedulers.policies.sharing.needs import share_of
 from presage.schedulers.policies.sharing.reclaim import release
 from presage.schedulers.policies.sharing.sharing_settings import Settings
-from presage.schedulers.policies.sharing.slo import too_busy, violated
+from presage.schedulers.policies.sharing.slo import is_too_busy, is_violated
 
 
 class _Check(NamedTuple):
@@ -31,10 +31,10 @@ class _Check(NamedTuple):
     prediction: RuntimePrediction
     reserve: float
 
-    def violated(self, times: float = 1.0) -> bool:
+    def is_violated(self, times: float = 1.0) -> bool:
         """Return whether the SLO is violated with a multiple of the present share."""
         pace_s = self.pace_s / times
-        return violated(self.elapsed_s, self.done, self.prediction, pace_s, self.reserve)
+        return is_violated(self.elapsed_s, self.done, self.prediction, pace_s, self.reserve)
 
 
 class Rebalancing:
@@ -44,9 +44,9 @@ class Rebalancing:
     ----------
     actions : list of Action
         Decided actions, in order.
-    late : dict of str to bool
+    violated : dict of str to bool
         Whether the SLO of each latency-sensitive job on a single device is violated (N3).
-    hungry : bool
+    has_shrunk_jobs : bool
         Whether a best-effort job runs with less compute than it needs.
     """
 
@@ -55,28 +55,30 @@ class Rebalancing:
         state: State,
         forecasts: Forecasts,
         capacity: FreeCapacity,
-        tenants: Tenants,
+        tenants: BestEffortJobs,
         settings: Settings,
     ) -> None:
         self._state, self._forecasts, self._settings = state, forecasts, settings
         self._capacity, self._tenants = capacity, tenants
         self.actions: list[Action] = []
-        self.late: dict[str, bool] = {}
-        self.hungry = False
+        self.violated: dict[str, bool] = {}
+        self.has_shrunk_jobs = False
 
     def run(self) -> list[Action]:
         """Check latency-sensitive jobs first, then return compute to best-effort jobs."""
-        urgent: list[tuple[Job, JobStatus]] = []
+        sensitive: list[tuple[Job, JobStatus]] = []
         others: list[tuple[Job, JobStatus]] = []
         for job_id, status in (*self._state.running.items(), *self._state.paused.items()):
             if len(status.allocations) == 1:
                 job = self._state.job(job_id)
-                (urgent if job.latency_sensitive else others).append((job, status))
-        for job, status in urgent:
+                (sensitive if job.latency_sensitive else others).append((job, status))
+        for job, status in sensitive:
             self._check_slo(job, status)
-        strained = {status.allocations[0].device for job, status in urgent if self.late[job.job_id]}
+        contended = {
+            status.allocations[0].device for job, status in sensitive if self.violated[job.job_id]
+        }
         for job, status in others:
-            self._restore(job, status.allocations[0].device in strained)
+            self._restore(job, status.allocations[0].device in contended)
         return self.actions
 
     def _check_slo(self, job: Job, status: JobStatus) -> None:
@@ -88,73 +90,81 @@ class Rebalancing:
             self._prediction(job, allocation),
             self._settings.reserve,
         )
-        late = self.late[job.job_id] = check.violated()
-        busy = not late and too_busy(state.usage_milli(job.job_id), check.prediction)
+        violated_slo = self.violated[job.job_id] = check.is_violated()
+        busy = not violated_slo and is_too_busy(state.usage_milli(job.job_id), check.prediction)
         if status.phase is Phase.PAUSED:
             if not busy:
                 self.actions.append(Resume(job.job_id))
         elif busy:
             self.actions.append(Pause(job.job_id))
-        elif late:
-            surely = check._replace(pace_s=state.least_pace_s(job.job_id)).violated()
-            self._raise(
-                job, allocation, self._wanted(allocation.compute_milli, check), surely=surely
+        elif violated_slo:
+            fastest = check._replace(pace_s=state.least_pace_s(job.job_id))
+            is_certain = fastest.is_violated()
+            self._grow(
+                job,
+                allocation,
+                self._target_share(allocation.compute_milli, check),
+                is_certain=is_certain,
             )
 
-    def _wanted(self, milli: int, check: _Check) -> int:
+    def _target_share(self, milli: int, check: _Check) -> int:
         """Return the share that restores a violated SLO, in steps (N4).
 
         It is one step more if the effect of a share is unknown, or if no share is predicted to be
         enough.
         """
         step_milli = self._settings.step_milli
-        if not check.pace_s or check.violated(math.inf):
+        if not check.pace_s or check.is_violated(math.inf):
             return min(FULL_DEVICE_MILLI, milli + step_milli)
-        wanted = milli
-        while wanted < FULL_DEVICE_MILLI and check.violated(wanted / milli):
-            wanted = min(FULL_DEVICE_MILLI, wanted + step_milli)
-        return wanted
+        target_milli = milli
+        while target_milli < FULL_DEVICE_MILLI and check.is_violated(target_milli / milli):
+            target_milli = min(FULL_DEVICE_MILLI, target_milli + step_milli)
+        return target_milli
 
-    def _raise(self, job: Job, allocation: Allocation, wanted_milli: int, *, surely: bool) -> None:
+    def _grow(
+        self, job: Job, allocation: Allocation, target_milli: int, *, is_certain: bool
+    ) -> None:
         """Give a job more compute, from free capacity or from best-effort jobs (N4 to N6).
 
-        Best-effort jobs are shrunk at once, but evicted only if the SLO is ``surely`` violated,
+        Best-effort jobs are shrunk at once, but evicted only if the violation ``is_certain``,
         since an eviction cannot be undone by the next check.
         """
         device, left = allocation.device, int(self._capacity.compute_milli[allocation.device])
-        more = wanted_milli - allocation.compute_milli
+        more = target_milli - allocation.compute_milli
         if left < more:
-            tenants = self._tenants.on(device)
-            if not surely:
-                more = min(more, left + sum(one.spare_milli for one in tenants))
+            tenants = self._tenants.on_device(device)
+            if not is_certain:
+                more = min(more, left + sum(tenant.spare_milli for tenant in tenants))
             found = release(more - left, 0, tenants)
-            if found is None:  # not all of it can be reclaimed
-                more = left + sum(one.compute_milli for one in tenants)
+            if found is None:  # the missing compute cannot be reclaimed completely
+                more = left + sum(tenant.compute_milli for tenant in tenants)
                 found = release(more - left, 0, tenants)
                 assert found is not None
             self.actions += self._tenants.carry_out(found, device)
         if more > 0:
             self._capacity.compute_milli[device] -= more
-            given = allocation._replace(compute_milli=allocation.compute_milli + more)
-            self.actions.append(Resize(job.job_id, (given,)))
+            grown = allocation._replace(compute_milli=allocation.compute_milli + more)
+            self.actions.append(Resize(job.job_id, (grown,)))
 
-    def _restore(self, job: Job, strained: bool) -> None:
+    def _restore(self, job: Job, is_contended: bool) -> None:
         """Return compute to a best-effort job that was shrunk, as far as it is free."""
         allocation = self._tenants.allocation_of(job.job_id)
         if allocation is None:
             return
-        wanted = share_of(self._prediction(job, allocation), self._settings.overcommit)
-        lack = wanted - allocation.compute_milli
-        more = 0 if strained else min(lack, int(self._capacity.compute_milli[allocation.device]))
+        target_milli = share_of(self._prediction(job, allocation), self._settings.overcommit)
+        lack = target_milli - allocation.compute_milli
+        more = (
+            0 if is_contended else min(lack, int(self._capacity.compute_milli[allocation.device]))
+        )
         if more > 0:
             self.actions.append(self._tenants.change(job.job_id, allocation.compute_milli + more))
-        self.hungry |= more < lack
+        self.has_shrunk_jobs |= more < lack
 
     def _prediction(self, job: Job, allocation: Allocation) -> RuntimePrediction:
         return self._forecasts.prediction(job, self._state.cluster.kind_of(allocation.device))
 
 
-def not_on_hold(state: State) -> FreeCapacity:
+def capacity_without_paused(state: State) -> FreeCapacity:
     """Return the free capacity without the compute that paused jobs get back when resumed."""
     capacity = state.capacity()
     for status in state.paused.values():

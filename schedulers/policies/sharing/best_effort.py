@@ -14,7 +14,7 @@ from presage.schedulers.core.state import State
 from presage.schedulers.policies.sharing.reclaim import Release, Tenant
 
 
-class Tenants:
+class BestEffortJobs:
     """Best-effort jobs from which devices, or parts of them, can be reclaimed.
 
     Parameters
@@ -28,27 +28,27 @@ class Tenants:
     def __init__(self, state: State, capacity: FreeCapacity, least_milli: int) -> None:
         self._state, self._capacity, self._least_milli = state, capacity, least_milli
         self._changed: dict[str, Allocation] = {}
-        self._ended: set[str] = set()
+        self._evicted: set[str] = set()
 
     def allocation_of(self, job_id: str) -> Allocation | None:
         """Return the present allocation of a single-device job; None if it was evicted."""
-        if job_id in self._ended:
+        if job_id in self._evicted:
             return None
         return self._changed.get(job_id) or self._state.status(job_id).allocations[0]
 
-    def on(self, device: int) -> list[Tenant]:
+    def on_device(self, device: int) -> list[Tenant]:
         """Return the best-effort jobs that run on a device."""
         return [
             self._tenant(job_id, device)
-            for job_id in self._state.on(device)
-            if job_id not in self._ended
+            for job_id in self._state.jobs_on(device)
+            if job_id not in self._evicted
             and job_id in self._state.running
             and not self._state.job(job_id).latency_sensitive
         ]
 
     @cached_property
-    def held(self) -> FreeCapacity:
-        """Capacity that best-effort jobs held of every device when the decision began."""
+    def allocated(self) -> FreeCapacity:
+        """Capacity of every device that best-effort jobs held when the decision began."""
         held = FreeCapacity(
             np.zeros_like(self._capacity.compute_milli), np.zeros_like(self._capacity.memory_bytes)
         )
@@ -59,19 +59,19 @@ class Tenants:
 
     def carry_out(self, found: Release, device: int) -> Iterator[Action]:
         """Yield the actions of a release on a device."""
-        for job_id in found.ended:
-            yield self.end(job_id)
-        for job_id, compute_milli in found.lowered:
+        for job_id in found.evicted:
+            yield self.evict(job_id)
+        for job_id, compute_milli in found.shrunk:
             yield self.change(job_id, compute_milli)
 
-    def end(self, job_id: str) -> Preempt:
-        """Evict a job: it saves its state and waits again."""
+    def evict(self, job_id: str) -> Preempt:
+        """Return the eviction of a job: it saves its state and returns to the queue."""
         self._capacity.give(self._allocations(job_id))
-        self._ended.add(job_id)
+        self._evicted.add(job_id)
         return Preempt(job_id)
 
     def change(self, job_id: str, compute_milli: int) -> Resize:
-        """Change a job's share of its device."""
+        """Return the change of a job's share of its device."""
         (allocation,) = self._allocations(job_id)
         self._capacity.compute_milli[allocation.device] += allocation.compute_milli - compute_milli
         self._changed[job_id] = other = allocation._replace(compute_milli=compute_milli)
@@ -83,10 +83,12 @@ class Tenants:
 
     def _tenant(self, job_id: str, device: int) -> Tenant:
         job, allocations = self._state.job(job_id), self._allocations(job_id)
-        allocation = next(one for one in allocations if one.device == device)
+        allocation = next(a for a in allocations if a.device == device)
         status, costs = self._state.status(job_id), job.checkpointing
         unsaved_s = min(
-            status.at_stake_s(self._state.now_s), self._state.unsaved_s(job_id), costs.interval_s
+            status.seconds_since_start(self._state.now_s),
+            self._state.unsaved_s(job_id),
+            costs.interval_s,
         )
         lost_s = (unsaved_s + costs.cost_s + costs.restart_s) * len(allocations)
         # A gang runs as fast as its slowest member: shrinking one would waste the others' compute.

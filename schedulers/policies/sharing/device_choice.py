@@ -17,7 +17,7 @@ def choose_device(
     """Return the device for a job among the devices of a node that fit; there is at least one.
 
     A latency-sensitive job gets the device with the most free capacity (N1), a best-effort job the
-    one with the shortest predicted run time next to the jobs there (N2). Ties go to the device with
+    device with the shortest predicted run time with the jobs there (N2). Ties go to the device with
     the most free capacity, then to the first.
     """
     if len(fitting) == 1:
@@ -34,12 +34,14 @@ def choose_device(
 def _runtime_s(
     job: Job, fitting: Sequence[int], state: State, forecasts: Forecasts
 ) -> dict[int, float]:
-    """Return the run time on each device (M2): alone, times the slowdown by co-located jobs."""
+    """Return the run time on each device (M2): solo run time, times the predicted slowdown."""
     kind = {device: state.cluster.kind_of(device) for device in fitting}
     runtime_s = {device: forecasts.prediction(job, kind[device]).runtime_s for device in fitting}
-    shared = [device for device in fitting if state.on(device) and runtime_s[device] < math.inf]
-    asked = [(kind[device], (*map(state.job, state.on(device)), job)) for device in shared]
-    for device, slowdowns in zip(shared, forecasts.slowdowns(asked), strict=True):
+    shared = [
+        device for device in fitting if state.jobs_on(device) and runtime_s[device] < math.inf
+    ]
+    requests = [(kind[device], (*map(state.job, state.jobs_on(device)), job)) for device in shared]
+    for device, slowdowns in zip(shared, forecasts.slowdowns(requests), strict=True):
         if slowdowns[-1] < math.inf:  # else no forecast of the slowdown is available
             runtime_s[device] *= slowdowns[-1]
     return runtime_s

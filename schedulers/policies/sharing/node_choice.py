@@ -1,4 +1,4 @@
-"""The controller's choice: the node whose eligible device has most left (C2, C3)."""
+"""Choice of a node by the controller: the node with the most free compute (C2, C3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def choose_node(
     devices: DeviceColumns,
     rng: Random | None = None,
 ) -> int | None:
-    """The node with most compute left on a device that fits; None if none is feasible (C3).
+    """Return the node with the most free compute on a device that fits; None if none fits (C3).
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def choose_node(
         Devices with enough free capacity for the job's predicted needs (C2). A node is
         feasible if it has one.
     rng : Random, optional
-        Chooses from nodes that are as good as each other; else the first does.
+        Chooses among equally good nodes; by default the first one is returned.
     """
     left = np.where(fits, capacity.compute_milli, -1)
     most = int(left.max())

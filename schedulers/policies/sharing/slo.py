@@ -1,14 +1,14 @@
-"""SLO of latency-sensitive jobs: whether they will end in time (N3, N7)."""
+"""SLO checks of latency-sensitive jobs (N3, N7)."""
 
 from __future__ import annotations
 
 from presage.schedulers.core.forecasts import RuntimePrediction
 
 SLACK_MILLI = 50  # a smaller excess over the predicted use is noise
-ROUNDED = 1 + 1e-9  # so that rounding violates no SLO of a job that is as fast as predicted
+ROUNDED = 1 + 1e-9  # tolerance: a job that is as fast as predicted must not violate its SLO
 
 
-def rest_s(
+def remaining_s(
     done: float, elapsed_s: float, prediction: RuntimePrediction, pace_s: float = 0.0
 ) -> float:
     """Return the remaining run time of a job in seconds; infinite if no forecast is available.
@@ -24,7 +24,7 @@ def rest_s(
     return max(prediction.remaining_s(done, elapsed_s), (1.0 - done) * pace_s)
 
 
-def violated(
+def is_violated(
     elapsed_s: float,
     done: float,
     prediction: RuntimePrediction,
@@ -33,27 +33,27 @@ def violated(
 ) -> bool:
     """Return whether elapsed and remaining time exceed the SLO (N3).
 
-    The remaining time is that of :func:`rest_s`. The SLO is the predicted upper bound on the kind
-    of device, since with a median any noise would violate it. Without a forecast nothing does.
+    The remaining time is that of :func:`remaining_s`. The SLO is the predicted upper bound on the
+    kind of device, since noise alone would violate a median. Without a forecast no SLO is violated.
 
     Parameters
     ----------
     pace_s : float
-        As in :func:`rest_s`.
+        As in :func:`remaining_s`.
     reserve : float
         Fraction of the margin between the predicted run time and the SLO that is held back.
     """
-    kept_s = reserve * max(0.0, prediction.promised_s - prediction.runtime_s) if reserve else 0.0
-    ends_s = elapsed_s + rest_s(done, elapsed_s, prediction, pace_s)
-    return ends_s > (prediction.promised_s - kept_s) * ROUNDED
+    reserve_s = reserve * max(0.0, prediction.promised_s - prediction.runtime_s) if reserve else 0.0
+    ends_s = elapsed_s + remaining_s(done, elapsed_s, prediction, pace_s)
+    return ends_s > (prediction.promised_s - reserve_s) * ROUNDED
 
 
-def too_busy(usage_milli: float, prediction: RuntimePrediction) -> bool:
+def is_too_busy(usage_milli: float, prediction: RuntimePrediction) -> bool:
     """Return whether a job uses more compute than predicted (N7).
 
     Parameters
     ----------
     usage_milli : float
-        Mean over a window, paused time included.
+        Mean over a window, with paused time.
     """
     return usage_milli > prediction.compute_milli + SLACK_MILLI

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from presage.schedulers.core.cluster import DeviceColumns
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
-from presage.schedulers.policies.sharing.demand import Needs, needs_of
-from presage.schedulers.policies.sharing.unplaceable import Unfit
+from presage.schedulers.policies.sharing.needs import Needs, needs_of
+from presage.schedulers.policies.sharing.unfit_workloads import Unfit
 
 
 class WorkloadCache:
@@ -34,7 +34,7 @@ class WorkloadCache:
     def __len__(self) -> int:
         return len(self._needs)
 
-    def are_of(self, devices: DeviceColumns, forecasts: Forecasts) -> bool:
+    def is_for(self, devices: DeviceColumns, forecasts: Forecasts) -> bool:
         """Return whether the cache belongs to this cluster and these forecasts."""
         return devices is self._devices and forecasts is self._forecasts
 

@@ -16,7 +16,7 @@ class GroundTruth(Protocol):
         ...
 
     def compute_milli(self, job: Job, kind: str) -> int:
-        """Return the milli-devices that each member keeps busy solo; 1000 if not measured."""
+        """Return the milli-devices that each member uses in a solo run; 1000 if not measured."""
         ...
 
     def memory_bytes(self, job: Job, kind: str) -> int:
@@ -40,7 +40,7 @@ class GroundTruth(Protocol):
 
 
 class TraceDurations:
-    """Ground truth from the durations of a trace alone.
+    """Ground truth from the durations of a trace only.
 
     Every kind of device is as fast as the traced one. A job uses its allocation and does not slow
     co-located jobs down.

@@ -26,5 +26,5 @@ class EventLog:
         """Yield each entry as a line of JSON, without empty values."""
         for now_s, event, job_id, details in self.entries:
             value = to_row(details) if isinstance(details, Job) else details
-            entry = {"s": now_s, "what": event, "job": job_id, "more": value}
+            entry = {"time_s": now_s, "event": event, "job_id": job_id, "details": value}
             yield json.dumps({k: v for k, v in entry.items() if v != "" and v is not None})

@@ -32,20 +32,20 @@ class Metrics:
     average_slowdown : float
         Device-seconds that a job held, over those of an exclusive, uninterrupted run on all
         devices that it requests.
-    p99_unfairness, unfair_share : float
+    p99_unfairness, unfair_fraction : float
         99th percentile of the finish-time fairness, and the fraction of jobs above 1. Finish-time
         fairness is a job's completion time over that on its fair share of the cluster: its
         exclusive run time times the contention. Contention is the number of requested devices over
         the number of devices, at least 1, averaged over the job's time in the system.
-    device_use : float
+    device_utilization : float
         Fraction of all devices' time, over the makespan, with a job on the device.
     preemptions, restarts, overflows : int
         Number of preemptions by the policy, of starts after the first one (after a preemption, a
         node failure or an out-of-memory error), and of out-of-memory errors.
-    exceeded_share : float or None
+    memory_exceeded_rate : float or None
         Fraction of jobs first allocated a part of a device's memory that took more: to compare with
         the risk of the memory bound. None if no job was allocated a part.
-    late_share : float or None
+    slo_violation_rate : float or None
         Fraction of finished latency-sensitive jobs with an SLO that violated it. None if no such
         job finished.
     best_effort_queue_s : float or None
@@ -70,13 +70,13 @@ class Metrics:
     average_queue_s: float | None
     average_slowdown: float | None
     p99_unfairness: float | None
-    unfair_share: float | None
-    device_use: float | None
+    unfair_fraction: float | None
+    device_utilization: float | None
     preemptions: int
     restarts: int
     overflows: int
-    exceeded_share: float | None
-    late_share: float | None
+    memory_exceeded_rate: float | None
+    slo_violation_rate: float | None
     best_effort_queue_s: float | None
     bytes_by_level: Mapping[str, float] | None
 
@@ -106,13 +106,13 @@ def compute_metrics(simulation: Simulation) -> Metrics:
         average_queue_s=_mean(queue_s),
         average_slowdown=_mean(_slowdowns(finished)),
         p99_unfairness=_percentile(unfairness, 99),
-        unfair_share=_mean(unfairness > 1 + 1e-9),
-        device_use=simulation.busy_s / (makespan_s * devices) if makespan_s else None,
+        unfair_fraction=_mean(unfairness > 1 + 1e-9),
+        device_utilization=simulation.busy_s / (makespan_s * devices) if makespan_s else None,
         preemptions=simulation.preemptions,
         restarts=sum(max(0, one.status.starts - 1) for one in results),
         overflows=sum(one.status.overflows for one in results),
-        exceeded_share=simulation.memory_exceeded / partial if partial else None,
-        late_share=_mean(violated),
+        memory_exceeded_rate=simulation.memory_exceeded / partial if partial else None,
+        slo_violation_rate=_mean(violated),
         best_effort_queue_s=_mean(best_effort_s),
         bytes_by_level=bytes_by_level(simulation.gang_runs, simulation.ledger.cluster.topology),
     )

@@ -33,7 +33,7 @@ from presage.cli.training.evaluate import evaluate
 from presage.cli.training.models.group import app as models_app
 from presage.cli.training.train import train
 from presage.errors import PresageError
-from presage.pipelines.stages.stage import INTERRUPTED, leave_interrupted
+from presage.pipelines.stages.stage import INTERRUPTED, exit_interrupted
 from presage.system.text.printable import error_line
 from presage.system.text.terminal import say
 
@@ -75,8 +75,8 @@ for _function in (features, devices, doctor):
     add_command(app, _function, panel=_MEASURE)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         say(f"presage {__version__}")
         raise typer.Exit
 
@@ -112,7 +112,7 @@ def main() -> None:
         _exit_with(line)
     if status == INTERRUPTED:  # by a KeyboardInterrupt that typer caught
         sys.stderr.write("interrupted; files are complete\n")
-        leave_interrupted()
+        exit_interrupted()
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,4 +1,4 @@
-"""What is computed of an object once, for as long as there is the object."""
+"""Cache of values computed from objects, each kept for as long as its object exists."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from functools import partial
 from typing import Generic, TypeVar
 from weakref import ref
 
-Seen = TypeVar("Seen")
-Made = TypeVar("Made")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
-class OnceEach(Generic[Seen, Made]):
-    """Calls ``make`` of each object once, and forgets what it made when the object goes.
+class WeakCache(Generic[Key, Value]):
+    """Cache that computes a value once for each object and drops it with the object.
 
-    By identity: to hash and compare a job of a hundred rows of operators, as a cache by equality
-    does, takes longer than to compute most things of it. Objects must be frozen.
+    Objects are compared by identity: hashing and comparing a job with a hundred operator rows takes
+    longer than computing most values from it. Objects must be frozen.
+
+    Parameters
+    ----------
+    compute : callable
+        Computes the value of an object.
     """
 
-    def __init__(self, make: Callable[[Seen], Made]) -> None:
-        self._make = make
-        self._made: dict[int, tuple[ref[Seen], Made]] = {}
+    def __init__(self, compute: Callable[[Key], Value]) -> None:
+        self._compute = compute
+        self._values: dict[int, tuple[ref[Key], Value]] = {}
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._values)
 
-    def of(self, value: Seen) -> Made:
-        """What was made of this very object, or is made of it now."""
-        key = id(value)
-        known = self._made.get(key)
-        if known is None:
-            # Bound early: at the interpreter's end this module may go before the object does.
-            forget = partial(self._made.pop, key, None)
-            known = self._made[key] = ref(value, lambda _: forget()), self._make(value)
-        return known[1]
+    def get(self, key: Key) -> Value:
+        """Return the cached value of an object; compute it if it is missing."""
+        identity = id(key)
+        cached = self._values.get(identity)
+        if cached is None:
+            # Bound early: at interpreter exit this module may be unloaded before the object.
+            drop = partial(self._values.pop, identity, None)
+            cached = self._values[identity] = ref(key, lambda _: drop()), self._compute(key)
+        return cached[1]

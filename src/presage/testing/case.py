@@ -65,15 +65,15 @@ class CaseForecaster:
     def __init__(self, predictions: Sequence[RuntimePrediction | None]) -> None:
         self._predictions = predictions
 
-    def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
+    def predictions(self, requests: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         """Return the prediction of each job."""
-        return [_prediction(job, self._predictions) for job, _ in asked]
+        return [_prediction(job, self._predictions) for job, _ in requests]
 
     def slowdowns(
-        self, asked: Sequence[tuple[str, tuple[Job, ...]]]
+        self, requests: Sequence[tuple[str, tuple[Job, ...]]]
     ) -> list[Sequence[float] | None]:
         """Return slowdowns by the jobs' numbers; some are missing, NaN or of a wrong length."""
-        return [_SLOWDOWNS[sum(map(_number, jobs)) % len(_SLOWDOWNS)] for _, jobs in asked]
+        return [_SLOWDOWNS[sum(map(_number, jobs)) % len(_SLOWDOWNS)] for _, jobs in requests]
 
 
 def can_run(job: Job, cluster: Cluster) -> bool:

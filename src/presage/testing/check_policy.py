@@ -8,7 +8,7 @@ from collections.abc import Callable
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.policies.registry import policy_maker
+from presage.schedulers.policies.policy_registry import policy_maker
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import Simulation
 from presage.testing.case import Case, CaseForecaster, can_run
@@ -143,6 +143,6 @@ def _check_capacity(done: Simulation) -> None:
             for device, compute_milli, memory_bytes in allocations:
                 compute[device] += compute_milli
                 memory[device] += memory_bytes
-        for device, whole in enumerate(cluster.whole):
+        for device, whole in enumerate(cluster.full_allocations):
             if compute[device] > whole.compute_milli or memory[device] > whole.memory_bytes:
                 raise BrokenPolicyError(f"{CAPACITY}: {cluster.name_of(device)} at {at_s:g} s")

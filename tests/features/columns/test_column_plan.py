@@ -14,7 +14,7 @@ from presage.features.columns.placement_table import placement_table
 from presage.features.columns.schema import FEATURE_SETS, columns, matrix
 from presage.features.device.device import Share, catalogue
 from presage.features.graph.step_memory import MEMORY_COMPONENTS
-from presage.features.job.job import MEMORY_FORMATS, PRECISIONS
+from presage.features.job.job_description import MEMORY_FORMATS, PRECISIONS
 from presage.features.placement import Placement
 from tests.features.columns.reference_columns import plain_row
 from tests.features.examples import column, device, features, memory, node

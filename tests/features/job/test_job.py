@@ -8,7 +8,7 @@ from presage.errors import InvalidJobError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Share
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures, memory_from_peak, public_version
+from presage.features.job.job_description import JobFeatures, memory_from_peak, public_version
 from tests.features.examples import device, features, job, memory
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from presage.features.device.device_table import DEVICE_VALUES, RATES, device_table
 from presage.features.graph.op_class import OP_CLASSES
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.features.job.job_table import JOB_TABLES, OP_VALUES, job_table
 from tests.features.examples import device, features, node
 from tests.features.random_values import JOBS
@@ -53,11 +53,11 @@ def test_arrays_of_a_table_are_read_only(name):
 
 def test_the_table_of_a_job_is_cached_and_freed_with_the_job():
     job = features()
-    first = JOB_TABLES.of(job)
+    first = JOB_TABLES.get(job)
     known = len(JOB_TABLES)
 
-    assert JOB_TABLES.of(job) is first
-    assert JOB_TABLES.of(replace(job)) is not first  # an equal job is another object
+    assert JOB_TABLES.get(job) is first
+    assert JOB_TABLES.get(replace(job)) is not first  # an equal job is another object
 
     del job
     gc.collect()
@@ -66,11 +66,11 @@ def test_the_table_of_a_job_is_cached_and_freed_with_the_job():
 
 def test_a_pickled_job_does_not_contain_its_table():
     job = features(node(), node("Relu"))
-    JOB_TABLES.of(job)
+    JOB_TABLES.get(job)
 
     again = pickle.loads(pickle.dumps(job))
     assert again == job
-    assert JOB_TABLES.of(again) is not JOB_TABLES.of(job)
+    assert JOB_TABLES.get(again) is not JOB_TABLES.get(job)
 
 
 def test_a_precision_without_a_figure_of_the_device_runs_at_fp32s():

@@ -13,7 +13,7 @@ from presage.features.colocation_member import SOLO_PROFILE
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
 from presage.features.quantities.quantity import Quantity
-from presage.features.quantities.registry import (
+from presage.features.quantities.quantity_registry import (
     COMPUTE_UTILIZATION,
     INTERFERENCE,
     MEMORY,
@@ -26,7 +26,7 @@ from presage.features.quantities.registry import (
 )
 from presage.features.tables import schemas as tables
 from presage.serving.outcomes.outcome import Outcome
-from presage.serving.predictor.forecasts import JobForecast
+from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.v1 import prediction_pb2 as pb
 
 NEW = Quantity(
@@ -127,7 +127,6 @@ def test_an_invalid_quantity_is_rejected(changes, match):
 
 def test_the_registry_needs_neither_torch_nor_pandas():
     heavy = "{'torch', 'pandas', 'pyarrow', 'mlflow', 'onnxruntime'}"
-    code = (
-        f"import sys, presage.features.quantities.registry; assert not {heavy} & set(sys.modules)"
-    )
+    module = "presage.features.quantities.quantity_registry"
+    code = f"import sys, {module}; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,7 +45,7 @@ def acknowledged_is_never_lost(views: Views) -> Iterator[str]:
         phase = last.jobs.get(job, (ABSENT, 0))[0]
         if phase not in TERMINAL:
             yield f"job {job} was acknowledged and is {phase} in the end"
-    ends = Counter(e["job"] for e in views.journal().values() if e["what"] == "JobResult")
+    ends = Counter(e["job"] for e in views.journal().values() if e["what"] == "Ended")
     for job in sorted(last.jobs):
         if ends[job] != 1:
             yield f"job {job} ended {ends[job]} times"

@@ -95,11 +95,11 @@ def first_attempt(story: Story | None = None) -> Story:
 
 def second_attempt(story: Story | None = None) -> Story:
     """Job a is evicted, and goes on from what it saved."""
-    told = first_attempt(story).event("Withdrawn", "a", "node n0 is drained").event("Returned", "a")
+    told = first_attempt(story).event("Stopping", "a", "node n0 is drained").event("Requeued", "a")
     return told.event("Placed", "a").ledger("begin", "a", 2, 5).event("Started", "a")
 
 
 def sound() -> Story:
     """A history that obeys every law."""
-    told = second_attempt().ledger("end", "a", 2, 10).event("JobResult", "a", "finished after 2 s")
+    told = second_attempt().ledger("end", "a", 2, 10).event("Ended", "a", "finished after 2 s")
     return told.list(("a", "FINISHED", 2), process="final").left()

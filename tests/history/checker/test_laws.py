@@ -12,7 +12,7 @@ from tests.history.checker.story import Story, first_attempt, second_attempt, so
 
 def over(story: Story, phase: str = "FINISHED", attempt: int = 1) -> Story:
     """Job a ends, and all is read at the end."""
-    story.event("JobResult", "a", f"{phase.lower()} after 1 s")
+    story.event("Ended", "a", f"{phase.lower()} after 1 s")
     return story.list(("a", phase, attempt), process="final").left()
 
 
@@ -41,7 +41,7 @@ def half_of_a_batch() -> Story:
     story = Story().do("c0", "submit", ["a", "b"], "no answer", "unknown").event("Submitted", "a")
     return (
         story.cancel("a")
-        .event("JobResult", "a", "cancelled")
+        .event("Ended", "a", "cancelled")
         .list(("a", "CANCELLED", 0), process="final")
     )
 
@@ -68,7 +68,7 @@ def an_earlier_attempt_begins_later() -> Story:
 
 
 def alive_after_it_was_given_up() -> Story:
-    story = first_attempt().event("Returned", "a", "node n0 was not heard of for 14 s")
+    story = first_attempt().event("Requeued", "a", "node n0 was not heard of for 14 s")
     return story.ledger("tick", "a", 1, 7)
 
 
@@ -123,7 +123,7 @@ def drained_and_read_as_not() -> Story:
 
 
 def an_older_journal() -> Story:
-    return Story().event("Founded").event("NodeJoined").list().list(process="c1", entry=1)
+    return Story().event("ClusterCreated").event("NodeJoined").list().list(process="c1", entry=1)
 
 
 def read_otherwise_than_the_events() -> Story:
@@ -135,23 +135,23 @@ def absent_though_submitted() -> Story:
 
 
 def placed_after_its_end() -> Story:
-    return first_attempt().event("JobResult", "a", "finished").event("Placed", "a")
+    return first_attempt().event("Ended", "a", "finished").event("Placed", "a")
 
 
 def a_gap() -> Story:
-    return Story().event("Founded").event("NodeJoined", entry=3)
+    return Story().event("ClusterCreated").event("NodeJoined", entry=3)
 
 
 def twice() -> Story:
-    return Story().event("Founded").event("NodeJoined").event("NodeJoined", entry=2)
+    return Story().event("ClusterCreated").event("NodeJoined").event("NodeJoined", entry=2)
 
 
 def not_the_same_for_all() -> Story:
-    return Story().event("Founded").event("NodeJoined", entry=1, watcher="w1")
+    return Story().event("ClusterCreated").event("NodeJoined", entry=1, watcher="w1")
 
 
 def the_last_is_missing() -> Story:
-    return Story().event("Founded").list(process="final", entry=2)
+    return Story().event("ClusterCreated").list(process="final", entry=2)
 
 
 def the_first_is_missing() -> Story:
@@ -159,7 +159,7 @@ def the_first_is_missing() -> Story:
 
 
 def another_end() -> Story:
-    story = first_attempt().ledger("end", "a", 1).event("JobResult", "a", "finished")
+    story = first_attempt().ledger("end", "a", 1).event("Ended", "a", "finished")
     return story.list(("a", "FINISHED", 1)).list(("a", "FAILED", 1), process="c1")
 
 

@@ -103,7 +103,7 @@ class Views:
         for entry, said in self.journal().items():
             job: str = said["job"]
             attempts[job] += said["what"] == "Placed"
-            if said["what"] in ("Returned", "JobResult"):
+            if said["what"] in ("Requeued", "Ended"):
                 found.setdefault((job, attempts[job]), received[entry])
         return found
 
@@ -159,11 +159,11 @@ def replayed(events: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
             phase, attempt = PLACED, attempt + 1
         elif what == "Started" and before == PLACED:
             phase = RUNNING
-        elif what == "Withdrawn" and before in (PLACED, RUNNING, LEAVING):
+        elif what == "Stopping" and before in (PLACED, RUNNING, LEAVING):
             phase = LEAVING
-        elif what == "Returned" and before in (PLACED, RUNNING, LEAVING):
+        elif what == "Requeued" and before in (PLACED, RUNNING, LEAVING):
             phase = WAITING
-        elif what == "JobResult" and before in (WAITING, PLACED, RUNNING, LEAVING):
+        elif what == "Ended" and before in (WAITING, PLACED, RUNNING, LEAVING):
             phase = event["detail"].split()[0].rstrip(":").upper()
         else:
             raise ValueError(f"entry {event['entry']}: {what} while {before}")

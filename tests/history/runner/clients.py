@@ -233,12 +233,12 @@ def record_event(recorder: Recorder, process: str, event: pb.Event) -> None:
     """Record an event without its time, which is of a clock that jumps."""
     value = {
         "entry": event.entry,
-        "what": event.what,
+        "what": event.type,
         "job": event.job_id,
         "node": event.node,
-        "detail": event.detail,
+        "detail": event.details,
     }
-    recorder.write("event", process, event.what, value)
+    recorder.write("event", process, event.type, value)
 
 
 def watched_to(recorder: Recorder, client: ClusterClient, last_entry: int, within_s: float) -> bool:

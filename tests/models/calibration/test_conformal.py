@@ -8,7 +8,7 @@ from presage.models.calibration.conformal import calibrate, conformal_margin, cv
 from presage.models.training.fit import LEVELS
 
 
-def test_by_hand_the_ninth_of_nine_scores_for_90_percent():
+def test_the_90_percent_margin_of_nine_scores_is_the_largest():
     y = np.arange(9.0)
     zero = np.zeros(9)
 
@@ -16,7 +16,7 @@ def test_by_hand_the_ninth_of_nine_scores_for_90_percent():
     assert conformal_margin(y, zero, zero, coverage=0.9) == 8.0
 
 
-def test_too_few_rows_say_how_many_are_needed():
+def test_too_few_rows_for_a_margin_name_the_needed_number():
     with pytest.raises(TrainingError, match="needs 9 calibration rows, there are 8"):
         conformal_margin(np.zeros(8), np.zeros(8), np.zeros(8), coverage=0.9)
 
@@ -28,7 +28,7 @@ def test_a_band_that_is_too_wide_is_narrowed():
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.8, 0.9]))
-def test_calibration_rows_are_covered_as_often_as_promised(seed, coverage):
+def test_calibration_rows_have_the_nominal_coverage(seed, coverage):
     rng = np.random.default_rng(seed)
     y = rng.normal(size=200)
     low, high = np.full(200, -0.1), np.full(200, 0.1)
@@ -37,7 +37,7 @@ def test_calibration_rows_are_covered_as_often_as_promised(seed, coverage):
     assert ((low - margin <= y) & (y <= high + margin)).mean() >= coverage
 
 
-def test_new_rows_are_covered_on_average():
+def test_new_rows_have_the_nominal_coverage_on_average():
     rng = np.random.default_rng(0)
     covered = []
     for _ in range(300):
@@ -53,7 +53,7 @@ def test_new_rows_are_covered_on_average():
     st.lists(st.floats(-3, 3), min_size=5, max_size=5),
     st.floats(-2, 2), st.floats(-2, 2),
 )  # fmt: skip
-def test_whatever_the_margins_quantiles_stay_in_order(values, wide, narrow):
+def test_quantiles_stay_ordered_with_any_margins(values, wide, narrow):
     row = np.sort(np.array(values))[None]
     out = calibrate(row, {0.05: wide, 0.1: narrow}, LEVELS)
 
@@ -62,7 +62,7 @@ def test_whatever_the_margins_quantiles_stay_in_order(values, wide, narrow):
 
 
 def asked_of_three(spread: float, rows: int = 400):
-    """Quantiles of 50 rows whose truth is normal noise, by networks that differ by ``spread``."""
+    """Return quantiles of 50 rows of normal noise, by networks that differ by ``spread``."""
     rng = np.random.default_rng(0)
     y, fold = rng.normal(size=rows), np.arange(rows) % 3
     left_out = np.tile([-0.2, -0.1, 0.0, 0.1, 0.2], (rows, 1))
@@ -71,7 +71,7 @@ def asked_of_three(spread: float, rows: int = 400):
     return cv_plus(y, left_out, fold, asked, LEVELS)
 
 
-def test_cv_plus_covers_what_is_like_the_rows_that_were_left_out():
+def test_cv_plus_has_the_nominal_coverage():
     quantiles = asked_of_three(0.0)
     new = np.random.default_rng(1).normal(size=20000)
 
@@ -88,6 +88,6 @@ def test_cv_plus_is_wider_where_the_networks_differ():
     np.testing.assert_allclose(differed[:, 2], agreed[:, 2], atol=1e-9)
 
 
-def test_cv_plus_of_too_few_rows_says_how_many_are_needed():
+def test_cv_plus_with_too_few_rows_names_the_needed_number():
     with pytest.raises(TrainingError, match="needs 9 calibration rows, there are 8"):
         asked_of_three(0.0, rows=8)

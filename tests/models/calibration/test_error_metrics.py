@@ -4,7 +4,7 @@ import pytest
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 
 
-def test_by_hand():
+def test_point_metrics_of_a_small_example():
     found = point_metrics(np.array([1.0, 2.0, 4.0]), np.array([1.05, 2.0, 3.0]))
 
     assert found["rows"] == 3
@@ -14,7 +14,7 @@ def test_by_hand():
     assert found["mae"] == pytest.approx((0.05 + 0 + 1) / 3)
 
 
-def test_coverage_and_width_by_hand():
+def test_interval_metrics_of_a_small_example():
     y = np.array([1.0, 2.0, 4.0, 8.0])
     found = interval_metrics(y, y - 1, np.array([2.0, 3.0, 3.9, 9.0]))
 

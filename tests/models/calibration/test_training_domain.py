@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.graph.operator_buckets import OPERATOR_BUCKETS
-from presage.features.job.job import PRECISIONS
+from presage.features.job.job_description import PRECISIONS
 from presage.features.job.job_table import precision_codes
 from presage.models.calibration.training_domain import (
     Domain,
     contains,
-    learn_domain,
-    read_domain,
-    reasons,
+    explain_out_of_domain,
+    fit_domain,
+    parse_domain,
 )
 
 NAMES = columns("full")
@@ -23,7 +23,7 @@ FORWARD, OTHER = "MatMul forward 0", "Relu forward"
 
 
 def rows(*shares, **changed):
-    """Rows that spend these shares of their step in FORWARD, the rest in OTHER."""
+    """Return rows with these time shares of FORWARD and the rest in OTHER."""
     out = np.ones((len(shares), len(NAMES)))
     out[:, [NAMES.index(f"time_share.{cell}") for cell in OPERATOR_BUCKETS]] = 0
     out[:, NAMES.index("unknown_ops")] = 0
@@ -37,7 +37,7 @@ def rows(*shares, **changed):
 @pytest.fixture
 def domain() -> Domain:
     shares = np.linspace(0.3, 0.5, 21)
-    return learn_domain(rows(*shares), [f"net {s}" for s in shares], ["fp32"] * 21)
+    return fit_domain(rows(*shares), [f"net {s}" for s in shares], ["fp32"] * 21)
 
 
 def reason(domain, features, precision="fp32"):
@@ -47,18 +47,18 @@ def reason(domain, features, precision="fp32"):
     return found
 
 
-def test_a_job_like_those_measured_is_at_home(domain):
+def test_a_job_similar_to_training_is_in_domain(domain):
     assert reason(domain, rows(0.402)) == ""
 
 
-def test_a_step_that_is_mixed_otherwise_is_strange_and_says_of_what(domain):
+def test_different_time_shares_are_out_of_domain_with_a_reason(domain):
     assert reason(domain, rows(0.95)) == (
         "5 % of its step's time is in Relu forward, 50 % in that of the most similar job measured"
     )
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"precision": "fp16"}, "no job was measured in fp16"),
         ({"features": rows(0.4, unknown_ops=3)}, "3 operators are of no known kind"),
@@ -68,31 +68,31 @@ def test_a_step_that_is_mixed_otherwise_is_strange_and_says_of_what(domain):
         ),
     ],
 )
-def test_what_else_makes_a_stranger(domain, changes, said):
-    assert reason(domain, **{"features": rows(0.4)} | changes) == said
+def test_other_reasons_to_be_out_of_domain(domain, changes, expected):
+    assert reason(domain, **{"features": rows(0.4)} | changes) == expected
 
 
-def test_it_is_the_same_once_written_and_read(domain):
-    again = read_domain(json.loads(json.dumps(domain.as_json())))
+def test_a_domain_survives_a_round_trip(domain):
+    again = parse_domain(json.loads(json.dumps(domain.as_json())))
 
     assert again == domain
-    asked = rows(0.1, 0.35, 0.7)
-    assert again.reasons(asked, precision_codes(["fp32"] * 3)) == domain.reasons(
-        asked, precision_codes(["fp32"] * 3)
+    jobs = rows(0.1, 0.35, 0.7)
+    assert again.reasons(jobs, precision_codes(["fp32"] * 3)) == domain.reasons(
+        jobs, precision_codes(["fp32"] * 3)
     )
 
 
-def test_one_model_alone_vouches_for_its_own_mixture_only():
-    domain = learn_domain(rows(0.4, 0.4), ["net", "net"], ["fp32"] * 2)
+def test_a_single_model_covers_only_its_own_time_shares():
+    domain = fit_domain(rows(0.4, 0.4), ["net", "net"], ["fp32"] * 2)
 
     assert domain.radius == 0
     assert reason(domain, rows(0.6)) != ""
 
 
-def test_every_mixture_of_training_is_near_one_that_is_kept():
+def test_every_training_row_is_near_a_prototype():
     rng = np.random.default_rng(0)
     shares = rng.uniform(0, 1, 600)
-    domain = learn_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
+    domain = fit_domain(rows(*shares), [str(s) for s in shares], ["fp32"] * 600)
 
     assert len(domain.mixtures) == 256
     strangers = [
@@ -103,11 +103,11 @@ def test_every_mixture_of_training_is_near_one_that_is_kept():
 
 @pytest.fixture
 def by_class(domain) -> dict[str, Domain]:
-    """Processors are known by the domain; of GPUs, jobs that spend all their step in OTHER."""
-    return {"processor": domain, "gpu": learn_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
+    """Domains of processors, and of GPUs with jobs that are entirely in OTHER."""
+    return {"processor": domain, "gpu": fit_domain(rows(0, 0), ["a", "b"], ["fp16"] * 2)}
 
 
-ASKED = st.fixed_dictionaries(
+JOBS = st.fixed_dictionaries(
     {
         "share": st.floats(0, 1),
         "precision": st.sampled_from(PRECISIONS),
@@ -118,40 +118,41 @@ ASKED = st.fixed_dictionaries(
 )
 
 
-@given(
-    asked=st.lists(ASKED, min_size=1, max_size=20), known=st.sets(st.sampled_from(DEVICE_CLASSES))
-)
+@given(jobs=st.lists(JOBS, min_size=1, max_size=20), known=st.sets(st.sampled_from(DEVICE_CLASSES)))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_row_is_at_home_exactly_where_there_is_no_reason_against_it(by_class, asked, known):
+def test_a_row_is_in_domain_exactly_if_it_has_no_reason(by_class, jobs, known):
     domains = {name: by_class[name] for name in known}
-    features = np.concatenate([features_of(**one) for one in asked])
-    precisions = precision_codes(one["precision"] for one in asked)
+    features = np.concatenate([features_of(**one) for one in jobs])
+    precisions = precision_codes(one["precision"] for one in jobs)
 
-    why = reasons(domains, features, precisions)
-    at_home = contains(domains, features, precisions)
+    why = explain_out_of_domain(domains, features, precisions)
+    in_domain = contains(domains, features, precisions)
 
-    assert at_home.tolist() == [not reason for reason in why]
-    alone = [contains(domains, features[[i]], precisions[[i]])[0] for i in range(len(asked))]
-    assert at_home.tolist() == alone
+    assert in_domain.tolist() == [not reason for reason in why]
+    one_by_one = [contains(domains, features[[i]], precisions[[i]])[0] for i in range(len(jobs))]
+    assert in_domain.tolist() == one_by_one
 
 
 def features_of(share, precision, **changes):
     return rows(share, **changes)
 
 
-def test_of_a_class_of_devices_that_nobody_measured_all_are_strangers(domain):
+def test_all_jobs_on_an_unmeasured_device_class_are_out_of_domain(domain):
     on_gpus = rows(0.4, 0.402, compute_capability=9)
 
     codes = precision_codes(["fp32"] * 2)
-    assert reasons({"processor": domain}, on_gpus, codes) == ["no job was measured on a gpu"] * 2
+    assert (
+        explain_out_of_domain({"processor": domain}, on_gpus, codes)
+        == ["no job was measured on a gpu"] * 2
+    )
     assert not contains({"processor": domain}, on_gpus, codes).any()
 
 
-def test_more_rows_than_are_looked_at_together_are_judged_alike(domain, monkeypatch):
-    asked = rows(*np.linspace(0, 1, 50))
+def test_rows_beyond_one_chunk_give_the_same_result(domain, monkeypatch):
+    jobs = rows(*np.linspace(0, 1, 50))
     codes = precision_codes(["fp32"] * 50)
-    at_once = domain.contains(asked, codes)
+    at_once = domain.contains(jobs, codes)
     monkeypatch.setattr("presage.models.calibration.training_domain.ROWS_AT_ONCE", 7)
 
     assert 0 < at_once.sum() < 50
-    assert np.array_equal(domain.contains(asked, codes), at_once)
+    assert np.array_equal(domain.contains(jobs, codes), at_once)

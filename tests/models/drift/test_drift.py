@@ -1,4 +1,4 @@
-"""What outcomes add up to, beside what their release promised."""
+"""Drift tests of outcomes against the guarantees of a release."""
 
 import math
 import random
@@ -9,12 +9,12 @@ import pytest
 from presage.models.drift.drift_test import (
     CHANGED,
     IN_DOMAIN,
-    MISSES,
+    MISSED,
     NO_DRIFT,
-    STRANGERS,
-    Drift,
+    OUT_OF_DOMAIN,
+    DriftMonitor,
     DriftPolicy,
-    Judged,
+    JudgedQuantity,
 )
 
 POLICY = DriftPolicy(false_alarm_outcomes=10_000)
@@ -29,7 +29,7 @@ PROMISES = {
 
 
 def judged(key, measured=1.0, *, job="", quantity="step_time_s", **changes):
-    found = Judged(
+    found = JudgedQuantity(
         key=str(key), quantity=quantity, device_kind="gpu", family="mlp", job=job or f"job {key}",
         in_domain=True, measured=measured, low=0.8, median=1.0, high=1.25,
     )  # fmt: skip
@@ -42,14 +42,14 @@ def row_of(drift, quantity="step_time_s", slice_name=""):
 
 
 def new_jobs(count, times, seed=0, sigma=0.17, **changes):
-    """Of each job one run, of which about eight in ten are in the interval at ``times`` 1."""
+    """Return one run of each job; at ``times`` 1, about 80 % are within the interval."""
     rng = random.Random(seed)
     return [judged(f"{seed} {i}", times * math.exp(rng.gauss(0, sigma)), **changes)
             for i in range(count)]  # fmt: skip
 
 
 def runs_of_few(jobs, runs, times, seed=0):
-    """Of jobs that differ by much, and are foretold well."""
+    """Return runs of very different jobs with accurate forecasts."""
     rng = random.Random(seed)
     return [
         judged(
@@ -62,13 +62,13 @@ def runs_of_few(jobs, runs, times, seed=0):
 
 
 def taking(outcomes, drift=None):
-    drift = drift or Drift(PROMISES, POLICY)
+    drift = drift or DriftMonitor(PROMISES, POLICY)
     for outcome in outcomes:
         drift.add([outcome])
     return drift
 
 
-def test_outcomes_as_promised_are_no_drift():
+def test_outcomes_within_the_guarantee_are_no_drift():
     drift = taking(new_jobs(3000, 1.0))
 
     assert {row.drift for row in drift.rows()} == {NO_DRIFT}
@@ -78,17 +78,17 @@ def test_outcomes_as_promised_are_no_drift():
     assert row.evidence < 1
 
 
-def test_jobs_that_take_longer_by_a_third_are_noticed_in_thirty():
+def test_jobs_a_third_slower_are_detected_within_thirty():
     drift = taking([*new_jobs(300, 1.0), *new_jobs(30, 1.35, seed=1)])
 
     for name in ("", "device gpu"):
         row = row_of(drift, slice_name=name)
-        assert row.drift == MISSES
+        assert row.drift == MISSED
         assert 300 < row.noticed_after <= 330
 
 
-def test_the_same_jobs_again_are_no_proof_against_the_interval():
-    """All runs of a few jobs miss: that is one mistake for each job, not one for each run."""
+def test_repeated_runs_are_no_evidence_against_the_interval():
+    """If all runs of a few jobs miss, that is one error per job, not per run."""
     late = [judged(f"{run} {job}", 1.6, job=f"job {job}") for run in range(50) for job in range(3)]
     drift = taking(late)
 
@@ -97,7 +97,7 @@ def test_the_same_jobs_again_are_no_proof_against_the_interval():
 
 
 @pytest.mark.parametrize(("jobs", "before"), [(20, 1), (10, 10), (50, 3)])
-def test_jobs_seen_before_that_take_longer_are_noticed_wherever_the_interval_is(jobs, before):
+def test_slower_repeated_jobs_are_detected_whatever_the_interval(jobs, before):
     drift = taking(runs_of_few(jobs, before, 1.0))
     assert row_of(drift).drift == NO_DRIFT
     taking(runs_of_few(jobs, -(-60 // jobs), 1.3, seed=1), drift)
@@ -107,7 +107,7 @@ def test_jobs_seen_before_that_take_longer_are_noticed_wherever_the_interval_is(
     assert row.noticed_after <= jobs * before + 60
 
 
-def test_a_change_lasts_until_it_is_over():
+def test_a_change_is_reported_until_it_ends():
     drift = taking(runs_of_few(10, 10, 1.0))
     taking(runs_of_few(10, 100, 1.3, seed=1), drift)
     assert row_of(drift).drift == CHANGED
@@ -115,7 +115,7 @@ def test_a_change_lasts_until_it_is_over():
     assert row_of(drift).drift == NO_DRIFT
 
 
-def test_a_change_that_matters_to_nobody_is_no_drift():
+def test_a_change_below_the_threshold_is_no_drift():
     drift = taking(runs_of_few(20, 20, 1.0))
     taking(runs_of_few(20, 10, 1.06, seed=1), drift)
 
@@ -123,16 +123,16 @@ def test_a_change_that_matters_to_nobody_is_no_drift():
     assert row_of(drift).drift == NO_DRIFT
 
 
-def test_a_job_that_runs_for_ever_is_remembered_in_part():
+def test_the_history_of_a_job_is_bounded():
     drift = taking(runs_of_few(2, 400, 1.0))
 
     assert row_of(drift).drift == NO_DRIFT
-    assert max(len(runs) for of_job in drift._jobs.values() for runs in of_job.values()) <= 64
+    assert max(len(runs) for history in drift._jobs.values() for runs in history.values()) <= 64
 
 
-def test_what_callers_name_is_remembered_in_part(monkeypatch):
-    monkeypatch.setattr("presage.models.drift.drift_test._MOST_JOBS", 50)
-    drift = Drift(PROMISES, POLICY)
+def test_unknown_slices_and_jobs_are_bounded(monkeypatch):
+    monkeypatch.setattr("presage.models.drift.drift_test._MAX_JOBS", 50)
+    drift = DriftMonitor(PROMISES, POLICY)
     for i in range(500):
         drift.add([judged(f"{i}", family=f"family {i}", device_kind=f"kind {i}")])
 
@@ -141,18 +141,18 @@ def test_what_callers_name_is_remembered_in_part(monkeypatch):
     assert row_of(drift).runs == 500
 
 
-def test_jobs_that_training_did_not_know_are_drift_of_the_input():
+def test_out_of_domain_jobs_are_drift_of_the_input():
     drift = taking(new_jobs(100, 1.0))
     taking(new_jobs(40, 3.0, seed=1, in_domain=False), drift)
 
-    assert row_of(drift, IN_DOMAIN).drift == STRANGERS
+    assert row_of(drift, IN_DOMAIN).drift == OUT_OF_DOMAIN
     assert row_of(drift, IN_DOMAIN).promised_coverage == 95
     assert row_of(drift).drift == NO_DRIFT  # beyond the domain an interval promises nothing
     assert row_of(drift).runs == 140
 
 
-def test_a_slice_is_held_to_what_was_promised_of_it():
-    """A third of a family was known to be above its interval, and six in ten to be strangers."""
+def test_a_slice_is_tested_against_its_own_guarantee():
+    """In the guarantee, a third of a family is above its interval and 60 % out of domain."""
     rng = random.Random(0)
     drift = taking(
         judged(
@@ -167,28 +167,28 @@ def test_a_slice_is_held_to_what_was_promised_of_it():
     assert (row.promised_mape, row.promised_coverage) == (9.0, pytest.approx(62))
     assert row_of(drift, IN_DOMAIN, "family cnn").drift == NO_DRIFT
     # Of what it does not know it promised what it did of all.
-    assert row_of(drift, slice_name="device other").drift == MISSES
+    assert row_of(drift, slice_name="device other").drift == MISSED
     assert row_of(drift, slice_name="device other").promised_mape == 6.0
-    assert row_of(drift, IN_DOMAIN, "device other").drift == STRANGERS
+    assert row_of(drift, IN_DOMAIN, "device other").drift == OUT_OF_DOMAIN
 
 
-def test_what_few_rows_promised_is_taken_for_what_it_may_be():
-    """Three of eight were above: of as many more, half may be."""
+def test_guarantees_from_few_rows_allow_for_their_uncertainty():
+    """With three of eight above, half of the next eight may be."""
     rng = random.Random(0)
     drift = taking(judged(i, 1.5 if rng.random() < 0.5 else 1.0) for i in range(1000))
 
     assert row_of(drift, slice_name="family mlp").drift == NO_DRIFT
-    assert row_of(drift).drift == MISSES
+    assert row_of(drift).drift == MISSED
 
 
-def test_what_new_jobs_missed_is_over_when_known_jobs_are_as_foretold():
+def test_misses_end_when_repeated_jobs_match_their_forecasts():
     drift = taking(new_jobs(40, 1.5))
-    assert row_of(drift).drift == MISSES
+    assert row_of(drift).drift == MISSED
     taking([judged(f"again {i}", job="job 0 1") for i in range(300)], drift)
     assert row_of(drift).drift == NO_DRIFT
 
 
-def test_a_device_is_not_called_changed_for_another_that_changed():
+def test_a_change_of_one_device_is_not_reported_for_another():
     rng = random.Random(0)
 
     def run(kind, i, times):
@@ -196,8 +196,8 @@ def test_a_device_is_not_called_changed_for_another_that_changed():
         key = f"{kind} {times} {i}"
         return judged(key, measured, job=f"{kind} {i % 4}", device_kind=kind, low=0.1, high=10.0)
 
-    promises = {"step_time": {f"device {kind}": {"rows": 100.0} for kind in "ab"}}
-    drift = taking([run("a", i, 1.0) for i in range(400)], Drift(promises, POLICY))
+    guarantees = {"step_time": {f"device {kind}": {"rows": 100.0} for kind in "ab"}}
+    drift = taking([run("a", i, 1.0) for i in range(400)], DriftMonitor(guarantees, POLICY))
     taking([run("b", i, 1.0) for i in range(8)], drift)
     for i in range(8, 1000):
         taking([run("a", i, 1.3), run("b", i, 1.0)], drift)
@@ -206,11 +206,11 @@ def test_a_device_is_not_called_changed_for_another_that_changed():
     assert row_of(drift, slice_name="device b").drift == NO_DRIFT
 
 
-def test_false_alarms_of_any_kind_are_as_far_apart_as_was_said():
-    """On devices, families and quantities at once, of jobs that come again and jobs that do not."""
+def test_false_alarms_of_any_kind_are_as_rare_as_configured():
+    """Over devices, families and quantities, with repeated and new jobs."""
     every, first = 100, []
     for seed in range(20):
-        rng, drift = random.Random(seed), Drift(PROMISES, DriftPolicy(every))
+        rng, drift = random.Random(seed), DriftMonitor(PROMISES, DriftPolicy(every))
         levels = [math.exp(rng.gauss(0, 1)) for _ in range(40)]
         for n in range(1, 600):
             job = rng.randrange(40) if rng.random() < 0.5 else 1000 + n
@@ -232,32 +232,32 @@ def test_false_alarms_of_any_kind_are_as_far_apart_as_was_said():
     assert sum(first) / len(first) > every
 
 
-def test_a_release_that_promises_nothing_is_held_to_what_its_intervals_say():
-    drift = taking([*new_jobs(300, 1.0), *new_jobs(60, 1.35, seed=1)], Drift({}, POLICY))
+def test_without_guarantees_the_nominal_coverage_is_tested():
+    drift = taking([*new_jobs(300, 1.0), *new_jobs(60, 1.35, seed=1)], DriftMonitor({}, POLICY))
 
-    assert row_of(drift).drift == MISSES
+    assert row_of(drift).drift == MISSED
     assert (row_of(drift).promised_mape, row_of(drift).promised_coverage) == (None, 80)
 
 
-def test_a_runtime_is_held_to_its_interval_alone():
+def test_a_runtime_is_tested_only_against_its_interval():
     drift = taking(new_jobs(40, 1.5, quantity="runtime_s"))
 
-    assert row_of(drift, "runtime_s").drift == MISSES
+    assert row_of(drift, "runtime_s").drift == MISSED
     assert row_of(drift, "runtime_s").promised_mape is None
 
 
-def test_a_family_that_was_not_told_is_none():
+def test_an_unknown_family_is_no_slice():
     drift = taking(new_jobs(3, 1.0, family=""))
 
     assert {row.slice_name for row in drift.rows()} == {"", "device gpu"}
 
 
-def test_equal_outcomes_in_equal_order_make_equal_rows():
+def test_equal_outcomes_in_equal_order_give_equal_rows():
     outcomes = runs_of_few(5, 20, 1.0)
     assert taking(outcomes).rows() == taking(outcomes).rows()
 
 
-def test_a_figure_of_nothing_is_not_known():
+def test_figures_without_outcomes_are_none():
     drift = taking([judged("a", 0.0, median=0.0, low=0.0, high=0.0)])
 
     row = row_of(drift)
@@ -269,6 +269,6 @@ def test_a_figure_of_nothing_is_not_known():
     "change",
     [{"false_alarm_outcomes": 0}, {"tolerance": 0.0}, {"least_change": math.nan}, {"window": 0}],
 )
-def test_a_policy_of_no_use_is_named(change):
+def test_an_invalid_drift_policy_is_an_error(change):
     with pytest.raises(ValueError, match=next(iter(change))):
         DriftPolicy(**{"false_alarm_outcomes": 1} | change)

@@ -1,4 +1,4 @@
-"""A detector keeps its word on false alarms, and is quick where something has changed."""
+"""E-detector: the rate of false alarms, and the delay of detection."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ parts = st.floats(0.01, 0.85)
 
 
 @given(parts, st.floats(0, 1), st.floats(0, 1))
-def test_no_bet_gains_on_misses_that_were_allowed(allowed, below, above):
+def test_interval_bets_do_not_gain_on_allowed_misses(allowed, below, above):
     below, above = allowed * below, min(allowed * above, 1 - allowed * below)
     factors = interval_factors(allowed, allowed)
 
@@ -30,7 +30,7 @@ def test_no_bet_gains_on_misses_that_were_allowed(allowed, below, above):
 
 
 @given(parts, st.floats(0, 1))
-def test_no_bet_gains_on_events_that_were_allowed(allowed, part):
+def test_event_bets_do_not_gain_on_allowed_events(allowed, part):
     no, yes = event_factors(allowed)
 
     assert (allowed * part * yes + (1 - allowed * part) * no <= 1 + 1e-9).all()
@@ -49,7 +49,7 @@ def test_bets_on_uniform_ranks_neither_gain_nor_lose():
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=7), st.floats(0, 0.999))
 def test_ranks_of_exchangeable_values_are_uniform(values, point):
-    """Of all orders in which values may come, the last one's rank is below a point that often."""
+    """Over all orders of the values, the rank of the last one is uniform."""
     below = 0.0
     for i, value in enumerate(values):  # each is as likely to be the last
         others = np.array(values[:i] + values[i + 1 :], dtype=np.float64)
@@ -72,7 +72,7 @@ def endless(make):
         yield make()
 
 
-def test_false_alarms_are_as_far_apart_as_was_said():
+def test_false_alarms_are_as_rare_as_configured():
     rng, threshold = np.random.default_rng(0), 200
     at_most = interval_factors(0.15, 0.15)
     kinds = {
@@ -85,7 +85,7 @@ def test_false_alarms_are_as_far_apart_as_was_said():
         assert np.mean(runs) > threshold
 
 
-def test_a_change_is_noticed_within_a_few_outcomes():
+def test_a_change_is_detected_within_a_few_outcomes():
     rng, threshold = np.random.default_rng(0), 120_000
     at_most = interval_factors(0.15, 0.15)
 
@@ -101,7 +101,7 @@ def test_a_change_is_noticed_within_a_few_outcomes():
     assert outcomes_until_alarm(endless(highest_of_eleven), threshold) < 25
 
 
-def test_what_has_passed_is_forgotten_again():
+def test_evidence_vanishes_after_a_change_ends():
     detector = EDetector(1000)
     for _ in range(500):
         detector.add(interval_factors(0.15, 0.15)[ABOVE])

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from presage.errors import RegistryError, ReleaseError, TableError, TrainingError
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.gate import release_gate as gate
-from presage.models.gate.holdout_forecasts import HeldOut, Interval, Scored
-from presage.models.gate.holdout_score import score
-from presage.models.gate.paired_bootstrap import changes
+from presage.models.gate.holdout_forecasts import HoldoutForecasts, Interval, ScoredRelease
+from presage.models.gate.holdout_score import score_release
+from presage.models.gate.paired_bootstrap import paired_changes
 from presage.models.gate.release_gate import GatePolicy, coverage_bounds, decide
 from presage.models.registry.registry import Registry
 from presage.models.registry.stored_releases import StoredReleases
@@ -29,7 +29,7 @@ SPREAD = 0.1  # of log(forecast / measured), as in conftest
 
 
 def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=1.0, latency_us=20):
-    """Three rows a job; what makes a job hard is the same for all releases, ``own`` is not.
+    """Return three rows per job; a job is equally hard for all releases, except for ``own``.
 
     ``factor`` times the errors, everywhere or ``on`` one device.
     """
@@ -43,7 +43,7 @@ def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=
     error = SPREAD * (np.sqrt(1 - own**2) * shared + own * ours)
     error[np.full(len(job), True) if on is None else device == on] *= factor
     median = measured * np.exp(error)
-    return HeldOut(
+    return HoldoutForecasts(
         jobs=np.array([f"job-{i}" for i in job], object),
         families=np.array([f"f{i % 2}" for i in job], object),
         devices=device,
@@ -59,14 +59,14 @@ def held_out(seed=0, *, jobs=60, factor=1.0, own=0.3, devices=1, on=None, width=
 
 
 def scored(memory=None, **changes):
-    """A release of two predictors, equal but for those of memory."""
+    """Return a release of two predictors, with given forecasts of memory."""
     both = {"memory": memory or held_out(**changes), "step_time": held_out()}
-    return Scored(both, size_bytes=1000, trained_on=frozenset())
+    return ScoredRelease(both, size_bytes=1000, trained_on=frozenset())
 
 
 def verdict(decision, metric, slice_name=""):
-    wanted = ("memory", metric, slice_name)
-    return next(r.verdict for r in decision.rows if (r.predictor, r.metric, r.slice_name) == wanted)
+    key = ("memory", metric, slice_name)
+    return next(r.verdict for r in decision.rows if (r.predictor, r.metric, r.slice_name) == key)
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ def test_equal_is_no_improvement(policy):
     decision = decide(scored(), scored(), policy)
 
     assert not decision.promote
-    assert decision.reason.startswith("no improvement: no figure is better by more than 2 % and")
+    assert decision.reason.startswith("no improvement: no figure is better by more than 2 % with")
     assert {row.verdict for row in decision.rows} == {"within"}
 
 
-def test_of_equally_good_releases_few_are_called_better_or_worse(policy):
+def test_equally_good_releases_are_rarely_called_better_or_worse(policy):
     policy = GatePolicy(**asdict(policy) | {"resamples": 200})
     decisions = [
         decide(scored(seed=2 * i, devices=3), scored(seed=2 * i + 1, devices=3), policy)
@@ -109,7 +109,7 @@ def test_a_fifth_less_error_on_sixty_jobs_promotes(policy):
     assert "memory mape" in reason
 
 
-def test_worse_on_one_device_alone_refuses_and_names_it(policy):
+def test_a_deterioration_on_one_device_rejects_and_is_named(policy):
     champion = scored(devices=6, jobs=150)
     challenger = scored(seed=1, devices=6, jobs=150, factor=2.0, on="d3")
     decision = decide(champion, challenger, policy)
@@ -120,7 +120,7 @@ def test_worse_on_one_device_alone_refuses_and_names_it(policy):
     assert verdict(decision, "mape", "device d2") == "within"
 
 
-def test_a_slice_does_not_promote_and_one_of_few_jobs_is_none(policy):
+def test_a_slice_does_not_promote_and_needs_enough_jobs(policy):
     champion, challenger = scored(devices=3), scored(devices=3, factor=0.5, on="d1")
     rows = decide(champion, challenger, policy).rows
     few = GatePolicy(**asdict(policy) | {"min_jobs": 21})
@@ -130,13 +130,13 @@ def test_a_slice_does_not_promote_and_one_of_few_jobs_is_none(policy):
     assert not {r.slice_name for r in decide(champion, challenger, few).rows} & {"device d1"}
 
 
-def test_rows_of_one_job_are_one_witness(policy):
+def test_rows_of_one_job_count_as_one_observation(policy):
     one = held_out(jobs=20)
     many = replace(one, jobs=np.array([f"job-{i}" for i in range(60)], object))
     errors = {
         name: next(
             iter(
-                changes(
+                paired_changes(
                     {"memory": was},
                     {"memory": replace(was, median=was.measured * 1.1)},
                     resamples=2000,
@@ -151,28 +151,34 @@ def test_rows_of_one_job_are_one_witness(policy):
     assert errors["jobs"] > 1.15 * errors["rows"]  # half of a job's error is its rows' in common
 
 
-def test_figures_and_their_changes_are_the_same_figures():
+def test_paired_changes_use_the_reported_figures():
     champion, challenger = held_out(jobs=31), held_out(1, jobs=31, factor=1.3)
-    found = list(changes({"a": champion}, {"a": challenger}, resamples=100, seed=0, min_jobs=100))
+    found = list(
+        paired_changes({"a": champion}, {"a": challenger}, resamples=100, seed=0, min_jobs=100)
+    )
 
     before, after = champion.figures(), challenger.figures()
-    assert {c.metric for c in found} == {m for m in after if gate._family(m) in gate.COMPARED}
+    assert {c.metric for c in found} == {
+        m for m in after if gate._tolerance_key(m) in gate.COMPARED_METRICS
+    }
     for change in found:
         assert change.champion == pytest.approx(before[change.metric])
         assert change.challenger == pytest.approx(after[change.metric])
 
 
-def test_the_spread_of_a_mean_is_that_of_the_textbook():
+def test_the_standard_error_of_a_mean_is_the_textbook_one():
     old, new = held_out(jobs=40), held_out(1, jobs=40)
-    found = next(iter(changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99)))
-    of_row = (np.abs(new.median - new.measured) - np.abs(old.median - old.measured)) / old.measured
-    of_job = 100 * of_row.reshape(40, 3).mean(axis=1)
+    found = next(
+        iter(paired_changes({"a": old}, {"a": new}, resamples=20_000, seed=0, min_jobs=99))
+    )
+    rise = (np.abs(new.median - new.measured) - np.abs(old.median - old.measured)) / old.measured
+    job_mean = 100 * rise.reshape(40, 3).mean(axis=1)
 
     assert found.metric == "mape"
-    assert found.rise_error == pytest.approx(of_job.std(ddof=1) / np.sqrt(40), rel=0.02)
+    assert found.rise_error == pytest.approx(job_mean.std(ddof=1) / np.sqrt(40), rel=0.02)
 
 
-def test_narrower_intervals_are_better_only_where_they_score_better(policy):
+def test_narrower_intervals_are_better_only_if_their_score_is(policy):
     champion, narrow = scored(), scored(width=0.9)
     decision = decide(champion, narrow, GatePolicy(**asdict(policy) | {"min_improvement": 0.0}))
 
@@ -181,7 +187,7 @@ def test_narrower_intervals_are_better_only_where_they_score_better(policy):
 
 
 @pytest.mark.parametrize("width", [0.3, 4.0])
-def test_intervals_that_do_not_cover_what_they_say_are_refused(policy, width):
+def test_intervals_with_wrong_coverage_are_rejected(policy, width):
     for champion in (scored(jobs=400), None):
         decision = decide(champion, scored(jobs=400, width=width, factor=0.9), policy)
 
@@ -190,7 +196,7 @@ def test_intervals_that_do_not_cover_what_they_say_are_refused(policy, width):
     assert "memory coverage_80% is" in decision.reason
 
 
-def test_few_jobs_are_not_refused_by_noise_and_many_are_held_to_the_points(policy):
+def test_coverage_bounds_are_wide_for_few_jobs_and_tight_for_many(policy):
     low = [coverage_bounds(0.9, jobs, policy)[0] for jobs in (10, 100, 1000, 100_000)]
 
     assert low == sorted(low)
@@ -199,7 +205,7 @@ def test_few_jobs_are_not_refused_by_noise_and_many_are_held_to_the_points(polic
     assert coverage_bounds(0.9, 10, policy)[1] == 100
 
 
-def test_the_bounds_refuse_an_honest_release_as_rarely_as_the_policy_says(policy):
+def test_the_bounds_reject_a_calibrated_release_as_rarely_as_configured(policy):
     covered = np.random.default_rng(0).binomial(50, 0.75, 20_000) * 2  # percent of 50 jobs
     refused = (covered < coverage_bounds(0.8, 50, policy)[0]).mean()
 
@@ -219,7 +225,7 @@ def test_latency_is_bounded_and_must_not_double(policy, before, now, promoted):
         assert decision.reason == "memory is too slow"  # the microseconds differ from run to run
 
 
-def test_a_release_that_grew_too_large_is_refused(policy):
+def test_a_release_that_grew_too_large_is_rejected(policy):
     better = scored(factor=0.5, width=0.6)
     for champion, size in ((scored(), 3001), (None, 10_000_001)):
         decision = decide(champion, replace(better, size_bytes=size), policy)
@@ -228,24 +234,24 @@ def test_a_release_that_grew_too_large_is_refused(policy):
     assert decide(scored(), replace(better, size_bytes=3000), policy).promote
 
 
-def test_to_vouch_for_far_fewer_jobs_is_worse_and_for_more_is_not_better(policy):
+def test_fewer_jobs_in_domain_is_worse_and_more_is_not_better(policy):
     home = held_out()
     half = replace(home, in_domain=np.arange(len(home.jobs)) // 3 % 2 == 0)
     fewer = decide(scored(home), scored(half), policy)
 
     assert verdict(fewer, "in_domain") == "worse"
-    assert "memory in_domain is 50, at least 90 is asked" in fewer.reason
+    assert "memory in_domain is 50, at least 90 is required" in fewer.reason
     assert verdict(decide(scored(half), scored(home), policy), "in_domain") == "within"
 
 
-def test_a_first_release_is_held_to_the_bounds_alone(policy):
+def test_a_first_release_is_judged_by_the_bounds(policy):
     decision = decide(None, scored(), policy)
 
     assert decision.promote
     assert verdict(decision, "mape") == "not compared"
 
 
-def test_who_was_trained_on_a_job_is_not_judged_by_it(policy):
+def test_a_release_trained_on_a_held_out_job_is_rejected(policy):
     better = scored(factor=0.5, width=0.6)
     cheat = replace(better, trained_on=frozenset({job_digest("job-7"), job_digest("another")}))
     silent = replace(better, trained_on=None)
@@ -253,12 +259,12 @@ def test_who_was_trained_on_a_job_is_not_judged_by_it(policy):
     assert decide(scored(), better, policy).promote
     for champion in (scored(), None):
         reason = decide(champion, cheat, policy).reason
-        assert reason == "it was trained on 1 of the 60 jobs that it is judged by: job-7"
-        assert "does not say which jobs" in decide(champion, silent, policy).reason
+        assert reason == "the release was trained on 1 of the 60 held-out jobs: job-7"
+        assert "does not record its training jobs" in decide(champion, silent, policy).reason
         assert not decide(champion, cheat, policy).promote
 
 
-def test_a_policy_names_every_metric_and_no_other(policy):
+def test_a_policy_has_a_tolerance_for_every_metric(policy):
     fields = asdict(policy)
     with pytest.raises(TypeError, match="patience"):
         GatePolicy(**fields | {"patience": 3})
@@ -273,8 +279,8 @@ def test_a_policy_names_every_metric_and_no_other(policy):
 # Scores of real ONNX files
 
 
-def test_the_true_model_scores_as_its_noise_says(releases, tables):
-    found = score(releases["good"], *tables)
+def test_the_true_model_has_the_expected_scores(releases, tables):
+    found = score_release(releases["good"], *tables)
     figures = found.figures()
 
     assert list(figures) == list(QUANTITIES)
@@ -289,15 +295,16 @@ def test_the_true_model_scores_as_its_noise_says(releases, tables):
     assert figures["interference"]["jobs"] < figures["interference"]["rows"]
 
 
-def test_only_held_out_jobs_are_judged_by(releases, tables):
+def test_only_held_out_jobs_are_scored(releases, tables):
     from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 
     solo, interference = (table.copy() for table in tables)
     for table, column in ((solo, "memory_peak_bytes"), (interference, "slowdown")):
-        seen = job_folds(list(table["job_id"])) != HELD_OUT_FOLD
-        table.loc[seen, column] = 1e9
+        training = job_folds(list(table["job_id"])) != HELD_OUT_FOLD
+        table.loc[training, column] = 1e9
     before, after = (
-        score(releases["good"], *given).figures() for given in (tables, (solo, interference))
+        score_release(releases["good"], *given).figures()
+        for given in (tables, (solo, interference))
     )
 
     for predictor in ("memory", "interference"):
@@ -307,26 +314,27 @@ def test_only_held_out_jobs_are_judged_by(releases, tables):
 def test_the_order_of_rows_and_members_does_not_matter(releases, tables):
     solo, interference = (table.sample(frac=1, random_state=1) for table in tables)
     before, after = (
-        score(releases["good"], *given).figures() for given in (tables, (solo, interference))
+        score_release(releases["good"], *given).figures()
+        for given in (tables, (solo, interference))
     )
 
     assert after["interference"]["mape"] == pytest.approx(before["interference"]["mape"])
 
 
-def test_without_held_out_jobs_there_is_no_judgement(releases, tables):
+def test_without_held_out_jobs_scoring_fails(releases, tables):
     solo, interference = tables
-    with pytest.raises(TrainingError, match="held out to judge compute_utilization"):
-        score(releases["good"], solo.iloc[:0], interference)
-    with pytest.raises(TrainingError, match="held out to judge interference"):
-        score(releases["good"], solo, interference.iloc[:0])
-    with pytest.raises(TableError, match="was not measured alone on 'm'"):
-        score(releases["good"], solo, interference.assign(campaign="other"))
+    with pytest.raises(TrainingError, match="held out to evaluate compute_utilization"):
+        score_release(releases["good"], solo.iloc[:0], interference)
+    with pytest.raises(TrainingError, match="held out to evaluate interference"):
+        score_release(releases["good"], solo, interference.iloc[:0])
+    with pytest.raises(TableError, match="has no solo measurement on 'm'"):
+        score_release(releases["good"], solo, interference.assign(campaign="other"))
 
 
-def test_a_network_that_breaks_the_contract_cannot_be_scored(make_release, tables, tmp_path):
+def test_a_network_that_violates_the_contract_cannot_be_scored(make_release, tables, tmp_path):
     crossing = make_release(tmp_path / "crossing", spread=-0.1)
     with pytest.raises(ReleaseError, match="quantiles that cross"):
-        score(crossing, *tables)
+        score_release(crossing, *tables)
 
 
 # The stage
@@ -334,7 +342,7 @@ def test_a_network_that_breaks_the_contract_cannot_be_scored(make_release, table
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, policy, features_dir):
-    """Run the stage on a release; returns the decision file's bytes."""
+    """Function that runs the stage on a release and returns the bytes of the decision file."""
     calm = asdict(policy) | {"latency_us": 1e5, "latency_ratio": 1e3}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"promote": calm}))
     monkeypatch.chdir(tmp_path)
@@ -356,7 +364,7 @@ def outcome(content):
     return json.loads(content)["outcome"]
 
 
-def test_a_better_release_takes_over_and_a_worse_one_does_not(run, registry, releases, capsys):
+def test_a_better_release_is_promoted_and_a_worse_one_is_not(run, registry, releases, capsys):
     first = run(releases["poor"])
     assert outcome(first) == "promoted"
     assert registry.champion().release_id == releases["poor"].release_id
@@ -381,11 +389,11 @@ def test_a_second_run_changes_nothing(run, registry, releases, monkeypatch, caps
     before = registry.versions()
 
     assert run(releases["good"]) == promoted
-    assert "champion already: nothing to do" in capsys.readouterr().out
+    assert "already the champion: nothing to do" in capsys.readouterr().out
     assert registry.versions() == before
 
 
-def test_a_second_run_of_a_refused_release_changes_nothing(run, registry, releases, monkeypatch):
+def test_a_second_run_of_a_rejected_release_changes_nothing(run, registry, releases, monkeypatch):
     run(releases["good"])
     refused = run(releases["blind"])
     monkeypatch.setattr(stage, "judge", None)
@@ -402,14 +410,14 @@ def test_the_decision_file_is_the_same_on_another_registry(run, registry, releas
     assert run(releases["good"]) == first  # a new registry, the microseconds are others
 
 
-def test_a_lost_decision_file_comes_back_from_the_registry(run, registry, releases, tmp_path):
+def test_a_lost_decision_file_is_restored_from_the_registry(run, registry, releases, tmp_path):
     content = run(releases["good"])
     (tmp_path / "decision.json").unlink()
 
     assert run(releases["good"]) == content
 
 
-def test_what_a_person_rolled_back_is_not_promoted_again(run, registry, releases):
+def test_a_rolled_back_release_is_not_promoted_again(run, registry, releases):
     run(releases["poor"])
     run(releases["good"])
     registry.rollback()
@@ -421,7 +429,7 @@ def test_what_a_person_rolled_back_is_not_promoted_again(run, registry, releases
     assert run(releases["good"]) == content
 
 
-def test_a_champion_of_another_schema_is_no_measure(
+def test_a_champion_with_another_schema_is_not_comparable(
     run, registry, releases, make_release, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as other:
@@ -438,7 +446,7 @@ def test_a_champion_of_another_schema_is_no_measure(
 
 
 def stored(registry, version):
-    """Folder of a version's files, beside the database."""
+    """Return the folder of a version's files, next to the database."""
     run_id = registry.resolve(version).run_id
     return Path(registry.uri.removeprefix("sqlite:///")).parent.joinpath(
         "artifacts", run_id, "artifacts", "release"
@@ -454,7 +462,7 @@ def one_byte(path, at):
 
 
 @pytest.mark.parametrize("what", ["a network", "the format", "the schema", "no file", "another's"])
-def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
+def test_a_corrupt_champion_stops_the_gate_until_it_is_registered_again(
     run, registry, releases, make_release, tmp_path, monkeypatch, what
 ):
     good, poor = releases["good"], releases["poor"]
@@ -480,7 +488,7 @@ def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
         run(poor)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(
-        f"`presage models register DIR`, DIR being a whole folder of release {good.release_id}"
+        f"`presage models register DIR`, with DIR an intact folder of release {good.release_id}"
     )
     assert registry.champion().version == 1
     assert registry.resolve(2).decision is None
@@ -490,9 +498,7 @@ def test_a_damaged_champion_stops_the_gate_until_it_is_registered_again(
     assert outcome(run(poor)) == "not promoted"  # by bounds alone it would have been
 
 
-def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
-    run, registry, releases, monkeypatch
-):
+def test_a_champion_corrupted_in_transit_is_fetched_again(run, registry, releases, monkeypatch):
     registry.promote(registry.register(releases["good"], {}))
     registry.register(releases["poor"], {})
     fetch, fetched = StoredReleases.fetch, []
@@ -513,7 +519,7 @@ def test_a_champion_that_was_damaged_on_its_way_is_fetched_once_more(
     assert "cannot be scored" not in content["reason"]
 
 
-def test_a_champion_that_came_in_meanwhile_stays(run, registry, releases, monkeypatch):
+def test_a_champion_promoted_meanwhile_stays(run, registry, releases, monkeypatch):
     run(releases["poor"])
     judge = stage.judge
 
@@ -529,21 +535,21 @@ def test_a_champion_that_came_in_meanwhile_stays(run, registry, releases, monkey
     assert registry.champion().release_id == releases["blind"].release_id
 
 
-def test_a_dry_run_shows_the_table_and_changes_nothing(run, registry, releases, tmp_path, capsys):
+def test_a_dry_run_prints_the_table_and_changes_nothing(run, registry, releases, tmp_path, capsys):
     run(releases["poor"])
     before = registry.versions(), registry.journal(), (tmp_path / "decision.json").read_bytes()
     capsys.readouterr()
     run(releases["good"], "--dry-run")
 
-    said = capsys.readouterr().out
-    assert "gate, on the held-out jobs" in said
-    assert f"nothing was changed: release {releases['good'].release_id} promoted: " in said
+    output = capsys.readouterr().out
+    assert "gate, on the held-out jobs" in output
+    assert f"nothing was changed: release {releases['good'].release_id} promoted: " in output
     assert before == (
         registry.versions(), registry.journal(), (tmp_path / "decision.json").read_bytes()
     )  # fmt: skip
 
 
-def test_the_table_and_its_figures_are_kept_in_mlflow_and_for_dvc(run, registry, releases, uri):
+def test_the_decision_table_is_stored_in_mlflow_and_for_dvc(run, registry, releases, uri):
     from mlflow.artifacts import load_dict
     from mlflow.tracking import MlflowClient
 
@@ -551,41 +557,41 @@ def test_the_table_and_its_figures_are_kept_in_mlflow_and_for_dvc(run, registry,
     decided = json.loads(run(releases["good"]))
     client = MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("presage").experiment_id
-    told = client.search_runs([experiment], "tags.outcome = 'promoted' and tags.champion != ''")[0]
-    table = load_dict(f"{told.info.artifact_uri}/table.json")
+    run_info = client.search_runs(
+        [experiment], "tags.outcome = 'promoted' and tags.champion != ''"
+    )[0]
+    table = load_dict(f"{run_info.info.artifact_uri}/table.json")
 
     assert len(client.search_runs([experiment])) == 2  # one of each release
-    assert told.data.tags["release_id"] == releases["good"].release_id
-    assert told.data.tags["reason"] == decided["reason"]
-    assert told.data.metrics["challenger.memory.mape"] == pytest.approx(
+    assert run_info.data.tags["release_id"] == releases["good"].release_id
+    assert run_info.data.tags["reason"] == decided["reason"]
+    assert run_info.data.metrics["challenger.memory.mape"] == pytest.approx(
         decided["figures"]["memory"]["mape"], rel=1e-3
     )
     assert len(table) == sum(decided["verdicts"].values()) >= len(decided["rows"])
     assert all(row["challenger"] > 0 for row in table if row["metric"] == "latency_us")
 
 
-def test_a_release_that_a_person_made_champion_is_promoted_whatever_the_gate_had_said(
-    run, registry, releases
-):
+def test_a_champion_promoted_by_a_person_stays_whatever_the_gate_decided(run, registry, releases):
     run(releases["good"])
     refused = json.loads(run(releases["poor"]))
     assert refused["outcome"] == "not promoted"
     registry.promote(2, verdict="forced", by="ada@lab")
 
     for _ in range(2):
-        told = json.loads(run(releases["poor"]))
-        assert told["outcome"] == "promoted"
-        assert told["reason"] == (
-            f"a person made it champion; the gate had said: {refused['reason']}"
+        decided = json.loads(run(releases["poor"]))
+        assert decided["outcome"] == "promoted"
+        assert decided["reason"] == (
+            f"promoted by a person; the gate had decided: {refused['reason']}"
         )
-        assert told["rows"] == refused["rows"]
+        assert decided["rows"] == refused["rows"]
 
 
-def test_a_champion_that_was_trained_on_these_jobs_is_no_measure(
+def test_a_champion_trained_on_held_out_jobs_is_not_comparable(
     run, registry, releases, make_release, tables, tmp_path
 ):
-    seen = [job_digest(job) for job in tables[0]["job_id"]]
-    flattered = make_release(tmp_path / "flattered", trained_on=seen)
+    training = [job_digest(job) for job in tables[0]["job_id"]]
+    flattered = make_release(tmp_path / "flattered", trained_on=training)
     registry.promote(registry.register(flattered, {}))
     content = json.loads(run(releases["poor"]))
 
@@ -597,7 +603,7 @@ def test_a_champion_that_was_trained_on_these_jobs_is_no_measure(
     assert "it was trained on" in json.loads(run(flattered))["reason"]
 
 
-def test_nothing_heavy_is_imported_when_there_is_nothing_to_do(run, registry, releases):
+def test_no_heavy_import_if_the_release_is_already_champion(run, registry, releases):
     run(releases["good"])
     code = (
         "import sys; from presage.pipelines.stages import promote\n"
@@ -607,7 +613,7 @@ def test_nothing_heavy_is_imported_when_there_is_nothing_to_do(run, registry, re
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_rows_of_the_file_name_limits_but_no_microseconds(run, registry, releases):
+def test_the_decision_file_has_bounds_but_no_microseconds(run, registry, releases):
     rows = json.loads(run(releases["good"]))["rows"]
     latency = [row for row in rows if row["metric"] == "latency_us"]
 

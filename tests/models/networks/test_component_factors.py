@@ -1,4 +1,4 @@
-"""Factors of a prior's parts: what they add up to, and what that teaches of unseen mixtures."""
+"""Component factors: their sum, and forecasts of unseen mixtures."""
 
 import math
 
@@ -8,20 +8,20 @@ import torch
 
 from presage.features.columns.column import ON_TOP
 from presage.features.columns.schema import FEATURE_SETS, columns
-from presage.features.quantities.registry import QUANTITIES
-from presage.models.networks.component_factors import STRIDE, SumOfParts
+from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.models.networks.component_factors import LOG_FACTOR_SCALE, ComponentFactors
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 
 COLUMNS = columns("full")
 TARGET = QUANTITIES["step_time"]
-INPUTS = inputs_of(TARGET.inputs, "full")
+INPUTS = select_inputs(TARGET.inputs, "full")
 DENSE, SPARSE, LOADING, LAYOUT = (
     COLUMNS.index(name)
     for name in (
@@ -39,17 +39,17 @@ def transformed(n: int, **shares: np.ndarray | float) -> torch.Tensor:
     return torch.from_numpy(transform_features(raw, "full")).float()
 
 
-def test_shares_of_time_and_of_memory_are_parts_and_what_the_prior_leaves_out_comes_on_top():
+def test_components_are_shares_of_time_or_memory_and_the_rest_is_added():
     full = FEATURE_SETS["full"]
-    for predictor, whole in (("step_time", "time_share."), ("memory", "memory_share.")):
-        parts = [full[i] for i in inputs_of(QUANTITIES[predictor].inputs, "full").parts]
-        assert all(c.name.startswith(whole) for c in parts if c.prior_weight == 1)
+    for predictor, prefix in (("step_time", "time_share."), ("memory", "memory_share.")):
+        parts = [full[i] for i in select_inputs(QUANTITIES[predictor].inputs, "full").components]
+        assert all(c.name.startswith(prefix) for c in parts if c.prior_weight == 1)
         assert {c.prior_weight for c in parts} == {1.0, ON_TOP}
-    assert inputs_of(QUANTITIES["compute_utilization"].inputs, "full").parts == ()
+    assert select_inputs(QUANTITIES["compute_utilization"].inputs, "full").components == ()
 
 
-def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on_top():
-    parts = SumOfParts(2, INPUTS.parts)
+def test_initial_factors_give_about_the_prior():
+    parts = ComponentFactors(2, INPUTS.components)
 
     found = parts(transformed(1, dense=0.5, sparse=0.2, loading=2.0))
 
@@ -57,28 +57,29 @@ def test_before_anything_is_learnt_it_is_the_prior_and_a_little_of_what_comes_on
     assert found.detach().flatten().tolist() == pytest.approx([math.log(1 + 2 * ON_TOP)] * 2)
 
 
-def test_a_part_that_runs_at_a_third_of_its_speed_takes_three_times_its_share():
-    parts = SumOfParts(1, INPUTS.parts)
+def test_a_component_at_a_third_of_its_speed_takes_three_times_its_share():
+    parts = ComponentFactors(1, INPUTS.components)
     with torch.no_grad():
-        parts.factor_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(3) / STRIDE
+        parts.factor_weight[0, 0, INPUTS.components.index(DENSE)] = math.log(3) / LOG_FACTOR_SCALE
         # Whatever was learnt of a condition, it does not change a part by more than two.
-        parts.condition_weight[0, 0, INPUTS.parts.index(DENSE)] = math.log(50) / STRIDE
-        parts.factor_weight[0, 0, -1] = math.log(5) / STRIDE  # the rest
+        position = INPUTS.components.index(DENSE)
+        parts.condition_weight[0, 0, position] = math.log(50) / LOG_FACTOR_SCALE
+        parts.factor_weight[0, 0, -1] = math.log(5) / LOG_FACTOR_SCALE  # the rest
 
     for layout, times in ((0, 3), (1, 6)):
         (found,) = parts(transformed(1, dense=0.5, sparse=0.4, layout=layout)).exp().flatten()
         assert found.item() == pytest.approx(0.5 * times + 0.4 + 0.1 * 5, rel=1e-3)
 
 
-def test_jobs_of_one_kind_of_operators_teach_what_a_mixture_takes():
+def test_factors_learnt_from_pure_jobs_predict_mixtures():
     rng = np.random.default_rng(0)
     mixed = rng.uniform(0.2, 0.8, 100)
     dense = np.concatenate([rng.uniform(0, 0.02, 100), rng.uniform(0.98, 1, 100), mixed])
     x = transformed(300, dense=dense, sparse=1 - dense).double().numpy()
     y = np.log(dense + 12 * (1 - dense))  # embeddings at a twelfth of their speed
-    seen = np.concatenate([np.ones(200), np.zeros(100)])[None]
+    weights = np.concatenate([np.ones(200), np.zeros(100)])[None]
     config = FitConfig(16, 600, 0.01, 0.1, ensemble=1, seed=0)
 
-    found = quantiles_of(fit_scalar(x, y, seen, INPUTS, config), x)[0, :, LEVELS.index(0.5)]
+    found = predict_quantiles(fit_scalar(x, y, weights, INPUTS, config), x)[0, :, LEVELS.index(0.5)]
 
     assert np.abs(found - y)[200:].mean() < 0.1

@@ -6,8 +6,8 @@ import torch
 
 from presage.models.networks.interference_mlp import InterferenceMLP
 from presage.models.networks.quantile_mlp import QuantileMLP
-from presage.models.networks.stacked import Standardizer, pinball_loss, rising
-from presage.models.training.fit import LEVELS, mean_of_members, minimize
+from presage.models.networks.stacked import Standardizer, ordered_quantiles, pinball_loss
+from presage.models.training.fit import LEVELS, minimize, sum_of_member_means
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def _seeded():
     torch.manual_seed(0)
 
 
-def test_quantiles_have_their_shape_and_never_cross():
+def test_quantiles_have_the_right_shape_and_never_cross():
     net = QuantileMLP(3, 7, hidden=16, levels=LEVELS)
     out = net(100 * torch.randn(3, 50, 7), torch.zeros(3, 50, 17))
 
@@ -23,7 +23,7 @@ def test_quantiles_have_their_shape_and_never_cross():
     assert (out.diff(dim=-1) >= 0).all()
 
 
-def test_members_of_a_stack_do_not_touch_one_another():
+def test_members_of_a_stack_are_independent():
     net = QuantileMLP(2, 4, hidden=8, levels=LEVELS)
     x = torch.randn(2, 5, 4)
     effect = torch.zeros(2, 5, 9)
@@ -36,13 +36,13 @@ def test_members_of_a_stack_do_not_touch_one_another():
     assert not torch.equal(net(x, effect)[1], before[1])
 
 
-def test_rising_keeps_the_median():
+def test_ordered_quantiles_keep_the_median():
     raw = torch.randn(10, 5)
 
-    assert torch.equal(rising(raw, 2)[:, 2], raw[:, 2])
+    assert torch.equal(ordered_quantiles(raw, 2)[:, 2], raw[:, 2])
 
 
-def test_the_pinball_loss_is_least_at_the_quantile():
+def test_the_pinball_loss_is_smallest_at_the_quantile():
     y = torch.linspace(0, 1, 1001)
     level = torch.tensor([0.9])
     losses = {q: pinball_loss(torch.full((1001, 1), q), y, level).mean() for q in (0.8, 0.9, 0.99)}
@@ -50,7 +50,7 @@ def test_the_pinball_loss_is_least_at_the_quantile():
     assert min(losses, key=lambda q: losses[q]) == 0.9
 
 
-def test_hidden_rows_do_not_move_a_members_scale():
+def test_hidden_rows_do_not_affect_a_members_scale():
     x = torch.randn(1, 10, 3).expand(2, -1, -1).clone()
     weights = torch.ones(2, 10)
     weights[1, 5:] = 0
@@ -62,7 +62,7 @@ def test_hidden_rows_do_not_move_a_members_scale():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_b1_a_colocation_of_any_size_gives_every_members_slowdown(size):
+def test_interference_predicts_every_member_of_any_colocation_size(size):
     net = InterferenceMLP(2, 6, hidden=8, levels=LEVELS)
     out = net(torch.randn(2, 4, size, 6), torch.ones(4, size))
 
@@ -71,7 +71,7 @@ def test_b1_a_colocation_of_any_size_gives_every_members_slowdown(size):
     assert (out.diff(dim=-1) >= 0).all()
 
 
-def test_b1_permuting_the_members_permutes_the_answer():
+def test_interference_is_permutation_equivariant():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
     members, order = torch.randn(1, 1, 4, 6), [2, 0, 3, 1]
     out = net(members, torch.ones(1, 4))
@@ -79,7 +79,7 @@ def test_b1_permuting_the_members_permutes_the_answer():
     assert torch.allclose(net(members[:, :, order], torch.ones(1, 4)), out[:, :, order], atol=1e-6)
 
 
-def test_b1_padding_is_not_a_member():
+def test_interference_ignores_padding():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
     two = torch.randn(1, 1, 2, 6)
     padded = torch.cat([two, 1e3 * torch.randn(1, 1, 3, 6)], dim=2)
@@ -88,13 +88,13 @@ def test_b1_padding_is_not_a_member():
     assert torch.allclose(out[:, :, :2], net(two, torch.ones(1, 2)), atol=1e-6)
 
 
-def test_b1_a_job_alone_is_slowed_down_by_exactly_nothing():
+def test_the_slowdown_of_a_solo_job_is_exactly_1():
     net = InterferenceMLP(2, 6, hidden=8, levels=LEVELS)
 
     assert (net(torch.randn(2, 9, 1, 6), torch.ones(9, 1)) == 0).all()
 
 
-def test_b1_a_further_corunner_never_speeds_anybody_up():
+def test_a_further_corunner_never_decreases_a_slowdown():
     net = InterferenceMLP(3, 6, hidden=8, levels=LEVELS)
     members = 2 * torch.randn(3, 50, 5, 6)
     medians = [
@@ -106,7 +106,7 @@ def test_b1_a_further_corunner_never_speeds_anybody_up():
     assert (medians[-1] > medians[0]).any()
 
 
-def test_b1_equal_members_may_be_counted_instead_of_repeated():
+def test_identical_members_can_be_counted_or_repeated():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
     first, second = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
     repeated = net(torch.cat([first, first, first, second], dim=2), torch.ones(1, 4))
@@ -115,7 +115,7 @@ def test_b1_equal_members_may_be_counted_instead_of_repeated():
     assert torch.allclose(counted, repeated[:, :, 2:], atol=1e-5)
 
 
-def test_demands_below_what_the_device_has_slow_nobody_down_and_above_it_in_proportion():
+def test_slowdown_starts_where_demand_exceeds_capacity_and_is_then_proportional():
     net = InterferenceMLP(1, 1, hidden=4, levels=LEVELS)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -132,7 +132,7 @@ def test_demands_below_what_the_device_has_slow_nobody_down_and_above_it_in_prop
     )
 
 
-def test_outer_quantiles_do_not_bend_the_median():
+def test_outer_quantiles_do_not_affect_the_median():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
     out = net(torch.randn(1, 4, 2, 6), torch.ones(4, 2))
     own, spread = torch.autograd.grad(
@@ -143,27 +143,27 @@ def test_outer_quantiles_do_not_bend_the_median():
     assert spread.any()
 
 
-def test_b2_the_degradation_is_a_share_of_the_speed_alone():
+def test_degradation_is_relative_to_solo_speed():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
     degradation = 1 - torch.exp(-net(5 * torch.randn(1, 20, 4, 6), torch.ones(20, 4)))
 
     assert ((degradation >= 0) & (degradation < 1)).all()
 
 
-def test_b3_the_loss_is_a_weighted_mean_over_victims():
+def test_the_interference_loss_is_a_weighted_mean_over_victims():
     net = InterferenceMLP(1, 6, hidden=8, levels=LEVELS)
-    told = net(torch.randn(1, 5, 3, 6), torch.ones(5, 3))
-    losses = pinball_loss(told, torch.rand(1, 5, 3), torch.tensor(LEVELS)).flatten(1)
+    quantiles = net(torch.randn(1, 5, 3, 6), torch.ones(5, 3))
+    losses = pinball_loss(quantiles, torch.rand(1, 5, 3), torch.tensor(LEVELS)).flatten(1)
     weights = torch.randint(1, 4, (1, 15))
     repeated = losses.repeat_interleave(weights[0], dim=1)
 
-    assert torch.allclose(mean_of_members(losses, weights), repeated.mean())
+    assert torch.allclose(sum_of_member_means(losses, weights), repeated.mean())
     hidden = torch.cat([weights, torch.zeros(1, 1, dtype=torch.long)], dim=1)
     nonsense = torch.cat([losses, torch.tensor([[1e6]])], dim=1)
-    assert torch.allclose(mean_of_members(nonsense, hidden), repeated.mean())
+    assert torch.allclose(sum_of_member_means(nonsense, hidden), repeated.mean())
 
 
-def test_b3_regularisation_draws_weights_to_zero_and_nothing_else():
+def test_weight_decay_affects_only_weights():
     members, known = torch.randn(1, 64, 2, 6), torch.rand(1, 64, 2)
     squares, errors = [], []
     for decay in (0.0, 1.0, 30.0):

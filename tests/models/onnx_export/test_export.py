@@ -1,4 +1,4 @@
-"""What is exported says what was trained, in few operators, and asks no network in vain."""
+"""Fused graphs equal the trained modules, have few operators, and skip unused networks."""
 
 import numpy as np
 import onnx
@@ -10,41 +10,41 @@ from torch import nn
 from presage.features.colocation_member import MEMBER_COLUMNS, MEMBER_IDENTITY
 from presage.features.columns.schema import columns
 from presage.features.device.device_class import COMPUTE_CAPABILITY
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.calibration.margins import Margins
 from presage.models.networks.component_factors import CONDITIONS
 from presage.models.networks.predictors import (
-    AsMeasured,
     InterferencePredictor,
+    MeasuredDeviceRouter,
     ScalarPredictor,
-    of_device_class,
+    route_by_device_class,
 )
 from presage.models.onnx_export.export import export
-from presage.models.onnx_export.fused_interference import FoldedInterference
-from presage.models.onnx_export.fused_solo import FoldedScalar
+from presage.models.onnx_export.fused_interference import FusedInterference
+from presage.models.onnx_export.fused_solo import FusedScalar
 from presage.models.training.fit import (
     CHANNELS_LAST,
     LEVELS,
     FitConfig,
     ScalarStack,
-    inputs_of,
+    select_inputs,
     transform_features,
 )
 from presage.models.training.fit_interference import InterferenceStack
 
 CONFIG = FitConfig(hidden=8, steps=0, learning_rate=0, weight_decay=0, ensemble=0, seed=0)
 COLUMNS = columns("full")
-IDENTITY = list(inputs_of((), "full").identity)
+IDENTITY = list(select_inputs((), "full").identity)
 DEVICES = np.array([[8.0, 80.0, 6912], [8.0, 80.4, 6912], [7.5, 11.0, 4352], [0.0, 4.0, 2]])
 STRANGER = [9.0, 24.0, 16384]
 NARROW, CROSSING, WIDE = {0.05: 0.03, 0.1: 0.01}, {0.05: -0.4, 0.1: 0.2}, {0.05: -2.0, 0.1: -3.0}
 
 
 def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
-    """Raw features: sizes over many decades, shares of which most are 0, and flags."""
+    """Return raw features: sizes over many decades, mostly zero shares, and flags."""
     rng = np.random.default_rng(seed)
     raw = np.exp(rng.normal(8, 4, size=(n, len(COLUMNS))))
-    shares = inputs_of(QUANTITIES["step_time"].inputs, "full").parts
+    shares = select_inputs(QUANTITIES["step_time"].inputs, "full").components
     raw[:, shares] = rng.dirichlet(np.full(len(shares), 0.1), n) * rng.uniform(0.5, 1.2, (n, 1))
     raw[:, [CHANNELS_LAST, *CONDITIONS]] = rng.integers(0, 2, (n, 1 + len(CONDITIONS)))
     raw[:, IDENTITY] = devices[rng.integers(0, len(devices), n)]
@@ -52,13 +52,13 @@ def rows(n: int, seed: int, devices=DEVICES) -> np.ndarray:
 
 
 def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike=True):
-    """Networks of random weights, which saw the same rows or each its own."""
+    """Return networks of random weights, with equal or different training rows."""
     torch.manual_seed(seed)
     x = torch.from_numpy(transform_features(rows(60, seed), "full")).float()
     weights = torch.ones(members, 60) if alike else torch.rand(members, 60)
     target = QUANTITIES[name]
     stack = ScalarStack(
-        x, torch.randn(members, 60), weights, inputs_of(target.inputs, "full"), CONFIG
+        x, torch.randn(members, 60), weights, select_inputs(target.inputs, "full"), CONFIG
     )
     with torch.no_grad():
         for parameter in stack.parameters():
@@ -67,17 +67,17 @@ def predictor(name: str, members: int, margins: Margins, seed: int = 0, *, alike
 
 
 def own_margins(*margins) -> Margins:
-    """Of the first devices, as networks know them."""
+    """Return margins of the first devices."""
     raw = np.ones((len(margins), len(COLUMNS)))
     raw[:, IDENTITY] = DEVICES[: len(margins)]
     known = transform_features(raw, "full")[:, IDENTITY].tolist()
-    own = tuple((tuple(who), margin) for who, margin in zip(known, margins, strict=True))
+    own = tuple((tuple(identity), margin) for identity, margin in zip(known, margins, strict=True))
     return Margins(NARROW, {}, own)
 
 
-def asked(n: int = 200) -> torch.Tensor:
+def make_rows(n: int = 200) -> torch.Tensor:
     raw = rows(n, 1, np.array([*DEVICES, STRANGER]))
-    raw[:5, inputs_of(QUANTITIES["step_time"].inputs, "full").parts] = 0
+    raw[:5, select_inputs(QUANTITIES["step_time"].inputs, "full").components] = 0
     return torch.from_numpy(raw).float()
 
 
@@ -88,41 +88,41 @@ def assert_same(one, other, x) -> None:
 
 @pytest.mark.parametrize("members", [1, 2, 3])
 @pytest.mark.parametrize("name", solo_quantities())
-def test_a_folded_predictor_says_the_same(name, members):
+def test_a_fused_predictor_gives_the_same_quantiles(name, members):
     one = predictor(name, members, own_margins(WIDE, CROSSING))
-    assert_same(one, FoldedScalar(one), asked())
+    assert_same(one, FusedScalar(one), make_rows())
 
 
-def test_members_that_standardize_each_by_its_own_rows_do_so_when_folded():
+def test_members_with_different_standardizers_are_fused():
     one = predictor("step_time", 3, own_margins(), alike=False)
-    assert_same(one, FoldedScalar(one), asked())
+    assert_same(one, FusedScalar(one), make_rows())
 
 
 @pytest.mark.parametrize("margin", [NARROW, CROSSING, WIDE])
-def test_no_margin_turns_a_folded_interval_inside_out(margin):
+def test_fused_quantiles_stay_ordered_with_any_margin(margin):
     one = predictor("memory", 2, Margins(margin, {}))
-    folded = FoldedScalar(one)(asked()).detach()
+    fused = FusedScalar(one)(make_rows()).detach()
 
-    assert (folded.diff(dim=1) >= 0).all()
-    assert_same(one, FoldedScalar(one), asked())
+    assert (fused.diff(dim=1) >= 0).all()
+    assert_same(one, FusedScalar(one), make_rows())
 
 
-def test_a_row_of_two_devices_that_are_nearly_alike_has_the_mean_of_their_margins():
+def test_a_row_that_matches_two_devices_gets_the_mean_of_their_margins():
     one = predictor("step_time", 2, own_margins(NARROW, {0.05: 1.0, 0.1: 0.5}, WIDE))
     of_first = rows(20, 2, DEVICES[:1])
     between = of_first.copy()
     between[:, IDENTITY] = (DEVICES[0] + DEVICES[1]) / 2
 
     for raw in (of_first, between):
-        assert_same(one, FoldedScalar(one), torch.from_numpy(raw).float())
+        assert_same(one, FusedScalar(one), torch.from_numpy(raw).float())
 
 
-def test_what_is_no_number_stays_none():
+def test_nan_features_give_nan_quantiles():
     one = predictor("step_time", 2, own_margins())
-    x = asked(3)
-    x[1, inputs_of(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
+    x = make_rows(3)
+    x[1, select_inputs(QUANTITIES["step_time"].inputs, "full").columns] = torch.nan
 
-    assert FoldedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
+    assert FusedScalar(one)(x).isnan().all(1).tolist() == [False, True, False]
 
 
 def session(content: bytes, tmp_path=None) -> ort.InferenceSession:
@@ -133,7 +133,7 @@ def session(content: bytes, tmp_path=None) -> ort.InferenceSession:
 
 
 def exported(module) -> bytes:
-    return export(module, {"features": (asked(2), ("rows",))})
+    return export(module, {"features": (make_rows(2), ("rows",))})
 
 
 def test_an_exported_predictor_has_few_operators(tmp_path):
@@ -143,20 +143,20 @@ def test_an_exported_predictor_has_few_operators(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def of_classes():
-    """GPUs' networks of two origins, and first principles for processors, as torch and as ONNX."""
+def routed():
+    """Two networks for GPUs and first principles for processors, as torch and as ONNX."""
     gpu, here = (predictor("compute_utilization", 2, own_margins(WIDE), seed) for seed in (1, 2))
     known = transform_features(rows(3, 0, DEVICES[:1]), "full")[:, IDENTITY]
-    of_gpu = AsMeasured(here, gpu, known, IDENTITY, raw=True)
-    module = of_device_class({"gpu": of_gpu}, scale=False, column=COMPUTE_CAPABILITY)
+    of_gpu = MeasuredDeviceRouter(here, gpu, known, IDENTITY, raw=True)
+    module = route_by_device_class({"gpu": of_gpu}, scale=False, column=COMPUTE_CAPABILITY)
     return module.eval(), session(exported(module))
 
 
 @pytest.mark.parametrize(
     "devices", [[0], [2], [3], [0, 2], [0, 3], [2, 3], [3, 0, 2, 0, 3], []], ids=str
 )
-def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_classes, devices):
-    module, onnx_file = of_classes
+def test_each_row_is_routed_to_the_networks_of_its_device(routed, devices):
+    module, onnx_file = routed
     raw = rows(len(devices), 4)
     raw[:, IDENTITY] = DEVICES[devices] if devices else np.empty((0, 3))
     x = torch.from_numpy(raw).float()
@@ -167,8 +167,8 @@ def test_each_row_is_answered_by_its_own_networks_whatever_is_beside_it(of_class
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(of_classes):
-    module, onnx_file = of_classes
+def test_a_row_with_a_nan_class_is_routed_as_in_torch(routed):
+    module, onnx_file = routed
     x = torch.from_numpy(rows(3, 4, DEVICES[:1])).float()
     x[1, COMPUTE_CAPABILITY] = torch.nan
     for some in (x, x[1:2]):
@@ -177,7 +177,7 @@ def test_a_row_whose_class_is_no_number_is_answered_as_torch_does(of_classes):
 
 
 def together(members: int, margins: Margins, *, alike=True) -> InterferencePredictor:
-    """An interference predictor of random weights."""
+    """Return an interference predictor of random weights."""
     torch.manual_seed(members)
     x = torch.randn(members, 40, 3, len(MEMBER_COLUMNS)).mul(2)
     x = x[:1].expand(members, -1, -1, -1) if alike else x
@@ -190,17 +190,17 @@ def together(members: int, margins: Margins, *, alike=True) -> InterferencePredi
 
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "each its own rows"])
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_folded_interference_predictor_says_the_same_of_any_co_location(members, alike):
+def test_a_fused_interference_predictor_gives_the_same_slowdowns(members, alike):
     known = ((8.0, 4.4), NARROW), ((8.0, 4.41), CROSSING), ((7.0, 2.5), WIDE)
     one = together(members, Margins(CROSSING, {}, known), alike=alike)
-    asked = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
-    for start, (who, _) in enumerate(known):
-        asked[start::5][..., MEMBER_IDENTITY] = torch.tensor(who)
+    members = torch.randn(60, 4, len(MEMBER_COLUMNS)).mul(3)
+    for start, (identity, _) in enumerate(known):
+        members[start::5][..., MEMBER_IDENTITY] = torch.tensor(identity)
     mask = torch.ones(60, 4)
     mask[::3, 3], mask[::4, 1:] = 0, 0
-    asked = asked * mask[..., None]
+    members = members * mask[..., None]
     with torch.no_grad():
-        expected, found = one(asked, mask), FoldedInterference(one)(asked, mask)
+        expected, found = one(members, mask), FusedInterference(one)(members, mask)
 
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
     assert (found[::4, 0] == 1).all()
@@ -208,16 +208,18 @@ def test_a_folded_interference_predictor_says_the_same_of_any_co_location(member
 
 
 class Thrice(nn.Module):
-    """Everybody is slowed down by three."""
+    """Predictor of the slowdown 3 for every member."""
 
     def forward(self, members, mask):
         return 3 * torch.ones(len(LEVELS)) * mask[..., None]
 
 
-def test_co_locations_of_two_classes_are_each_answered_by_their_own_networks(tmp_path):
+def test_co_locations_are_routed_to_the_networks_of_their_device_class(tmp_path):
     capability = MEMBER_COLUMNS.index("compute capability")
     gpu = together(2, Margins(NARROW, {}, (((8.0, 4.4), WIDE),)))
-    module = of_device_class({"processor": Thrice(), "gpu": gpu}, scale=True, column=capability)
+    module = route_by_device_class(
+        {"processor": Thrice(), "gpu": gpu}, scale=True, column=capability
+    )
     leading = ("colocations", "members")
     example = torch.randn(2, 2, len(MEMBER_COLUMNS)), torch.ones(2, 2)
     content = export(
@@ -226,16 +228,16 @@ def test_co_locations_of_two_classes_are_each_answered_by_their_own_networks(tmp
     onnx_file = session(content, tmp_path)
 
     for capabilities in ([8.0, 0.0, 7.0], [8.0], [0.0, 0.0], []):
-        asked = torch.randn(len(capabilities), 3, len(MEMBER_COLUMNS))
-        asked[..., capability] = torch.tensor(capabilities)[:, None]
+        members = torch.randn(len(capabilities), 3, len(MEMBER_COLUMNS))
+        members[..., capability] = torch.tensor(capabilities)[:, None]
         mask = torch.ones(len(capabilities), 3)
         mask[::2, 2] = 0
-        asked = asked * mask[..., None]
-        inputs = {"members": asked.numpy(), "mask": mask.numpy()}
+        members = members * mask[..., None]
+        inputs = {"members": members.numpy(), "mask": mask.numpy()}
         found = onnx_file.run(["quantiles"], inputs)[0]
         with torch.no_grad():
-            expected = [module(asked[i : i + 1], mask[i : i + 1]) for i in range(len(asked))]
-        whole = np.concatenate([np.empty((0, 3, len(LEVELS))), *expected])
-        np.testing.assert_allclose(found, whole, rtol=1e-5)
+            expected = [module(members[i : i + 1], mask[i : i + 1]) for i in range(len(members))]
+        expected_rows = np.concatenate([np.empty((0, 3, len(LEVELS))), *expected])
+        np.testing.assert_allclose(found, expected_rows, rtol=1e-5)
     branch = onnx.load(tmp_path / "optimized.onnx").graph.node[-1].attribute[0].g
     assert len(branch.node) <= 90

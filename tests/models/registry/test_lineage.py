@@ -1,4 +1,4 @@
-"""From a release to what it was made of, and from measurements to the releases they taught."""
+"""Provenance of releases, and releases trained on given measurements."""
 
 import hashlib
 import json
@@ -12,58 +12,62 @@ from presage.cli.training.models.group import app
 from presage.errors import RegistryError
 from presage.models.registry import lineage
 from presage.models.registry.mlflow_run import Origin
-from presage.models.registry.promotion_journal import whoami
+from presage.models.registry.promotion_journal import current_user
 from presage.models.registry.registry import Registry
 from presage.models.release.manifest import job_digest
 from presage.models.release.training_data import (
-    Beginning,
+    BaseRelease,
     CampaignFolder,
     CampaignRows,
-    LearntFrom,
     TableFile,
+    TrainingData,
 )
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.stages.origin import origin_of
+from presage.pipelines.stages.origin import read_origin
 
 TABLE = b"the rows of this campaign"
 SHA256 = hashlib.sha256(TABLE).hexdigest()
 HELD_OUT = next(f"job-{i}" for i in range(99) if job_folds([f"job-{i}"])[0] == HELD_OUT_FOLD)
 
 
-def learnt(*campaigns: str, machine="m1", through: Beginning | None = None) -> LearntFrom:
+def make_training_data(
+    *campaigns: str, machine="m1", through: BaseRelease | None = None
+) -> TrainingData:
     folders = [
         CampaignFolder(f"data/profiles/{name}", (name,), {"executions": TableFile(9, SHA256)})
         for name in campaigns
     ]
     rows = [CampaignRows(name, machine, "processor", 5, 20, 2, 6) for name in campaigns]
-    return LearntFrom(tuple(folders), tuple(rows), through)
+    return TrainingData(tuple(folders), tuple(rows), through)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, make_release):
-    """Releases by name, in the order in which they are registered."""
+    """Releases by name, in order of registration."""
     root = tmp_path_factory.mktemp("made")
-    of_networks = Beginning("0123456789ab", {"step_time-gpu": "9" * 64}, learnt("gavel"))
-    told = {
+    base_release = BaseRelease(
+        "0123456789ab", {"step_time-gpu": "9" * 64}, make_training_data("gavel")
+    )
+    result = {
         "older": None,
-        "clean": learnt("good"),
-        "faulty": learnt("good", "bad", through=of_networks),
+        "clean": make_training_data("good"),
+        "faulty": make_training_data("good", "bad", through=base_release),
     }
     jobs = {"clean": ["resnet"], "faulty": ["resnet", "gpt"]}
     return {
         name: make_release(
             root / name,
             data_digest=name,
-            learnt_from=one and one.as_json(),
+            training_data=one and one.as_json(),
             trained_on=[job_digest(job) for job in jobs.get(name, ())],
         )
-        for name, one in told.items()
+        for name, one in result.items()
     }
 
 
 @pytest.fixture
 def call(uri, made, tmp_path, monkeypatch):
-    """Run `presage models ...` in a checkout with some tables; ``faulty`` is champion."""
+    """Function that runs `presage models ...` in a checkout; ``faulty`` is the champion."""
     registry = Registry(uri)
     origin = Origin("ada@lab", "c0ffee", ("params.yaml",), "stages: {}", {"seed": 1})
     for release in made.values():
@@ -90,7 +94,7 @@ def call(uri, made, tmp_path, monkeypatch):
 # From a release
 
 
-def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call, made):
+def test_lineage_has_files_lock_commit_tables_and_rows(call, made):
     faulty = made["faulty"]
     facts = json.loads(call("show", faulty.release_id, "--lineage", "--json"))
 
@@ -103,7 +107,7 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
     assert facts["run"]["dvc_lock_sha256"] == hashlib.sha256(b"stages: {}").hexdigest()
     assert facts["run"]["registered_by"] == "ada@lab"
     assert facts["tables_here"] == {
-        "data/profiles/good": {"executions": lineage.SAME},
+        "data/profiles/good": {"executions": lineage.UNCHANGED},
         "data/profiles/bad": {"executions": lineage.CHANGED},
     }
     assert [row["campaign"] for row in facts["learnt_from"]["rows"]] == ["good", "bad"]
@@ -118,21 +122,19 @@ def test_the_way_from_an_answer_leads_to_files_lock_commit_tables_and_rows(call,
         "fine-tuned from the networks of release 0123456789ab",
     ):
         assert part in text
-    for line, state in (("good", lineage.SAME), ("bad", lineage.CHANGED)):
+    for line, state in (("good", lineage.UNCHANGED), ("bad", lineage.CHANGED)):
         after = text[text.index(f"data/profiles/{line}") :]
         assert after.splitlines()[1].endswith(state)
 
 
-def test_an_older_release_says_plainly_what_is_not_known(call, made):
+def test_lineage_of_an_older_release_reports_unknown_facts(call, made):
     text = call("show", made["older"].release_id, "--lineage")
 
     assert "unknown: the release does not record it" in text
     assert json.loads(call("show", "1", "--lineage", "--json"))["learnt_from"] is None
 
 
-def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
-    call, make_release, tmp_path
-):
+def test_lineage_accepts_the_folder_or_id_of_an_unregistered_release(call, make_release, tmp_path):
     here = make_release(Path("data/release"), data_digest="here")  # relative: of this checkout
     by_folder = json.loads(call("show", "data/release", "--lineage", "--json"))
     by_id = json.loads(call("show", here.release_id[:6], "--lineage", "--json"))
@@ -146,7 +148,7 @@ def test_a_folder_or_the_id_of_an_unregistered_release_of_the_checkout_will_do(
         call("show", "f00d", "--lineage")
 
 
-def test_a_folder_of_an_aliass_name_is_in_nobodys_way(call):
+def test_a_folder_with_the_name_of_an_alias_does_not_shadow_it(call):
     Path("champion").mkdir()
     assert json.loads(call("show", "champion", "--lineage", "--json"))["version"] == 3
     with pytest.raises(RegistryError, match="no release ''"):
@@ -155,7 +157,7 @@ def test_a_folder_of_an_aliass_name_is_in_nobodys_way(call):
         call("show", "champion", "--lineage", "--download", "here")
 
 
-def test_a_registered_release_is_known_by_its_folder_too(call, made):
+def test_a_registered_release_is_found_by_its_folder(call, made):
     facts = json.loads(call("show", made["faulty"].folder, "--lineage", "--json"))
     assert (facts["version"], facts["run"]["git_commit"]) == (3, "c0ffee")
 
@@ -167,57 +169,69 @@ def found(call, *arguments):
     return json.loads(call("trained-on", *arguments, "--json"))
 
 
-def taught(call, *arguments):
+def trained_rows(call, *arguments):
     return {one["version"]: one["taught"] for one in found(call, *arguments)["releases"]}
 
 
-def test_releases_that_learnt_from_a_campaign_are_listed_with_a_way_out(call, made):
-    told = found(call, "bad")
+def test_releases_trained_on_a_campaign_are_listed_with_a_remedy(call, made):
+    result = found(call, "bad")
 
-    assert [one["version"] for one in told["releases"]] == [3, 2, 1]
-    assert [one["is_known"] for one in told["releases"]] == [True, True, False]
-    assert taught(call, "bad") == {3: 25, 2: 0, 1: 0}
-    assert told["remedy"] == (
-        f"champion {made['faulty'].release_id} learnt from 25 of these rows: version 2 is the "
-        f"newest that did not, `presage models promote {made['clean'].release_id} --force "
+    assert [one["version"] for one in result["releases"]] == [3, 2, 1]
+    assert [one["is_known"] for one in result["releases"]] == [True, True, False]
+    assert trained_rows(call, "bad") == {3: 25, 2: 0, 1: 0}
+    assert result["remedy"] == (
+        f"champion {made['faulty'].release_id} was trained on 25 of these rows: version 2 is the "
+        f"newest that was not, run `presage models promote {made['clean'].release_id} --force "
         "--reason TEXT`; "
-        "take data/profiles/bad out of ingest and featurize in dvc.yaml, or the rows out of its "
-        "tables, and `dvc repro`"
+        "remove data/profiles/bad from ingest and featurize in dvc.yaml, or the rows from its "
+        "tables, then run `dvc repro`"
     )
     text = call("trained-on", "bad")
     assert "unknown" in text
     assert made["clean"].release_id not in text.partition("were not trained on these rows")[0]
     call("promote", made["clean"].release_id, "--force", "--reason", "bad sensors")
-    assert found(call, "bad")["remedy"] == f"champion {made['clean'].release_id} learnt from none"
+    assert found(call, "bad")["remedy"] == (
+        f"champion {made['clean'].release_id} was trained on none"
+    )
 
 
-def test_after_a_bad_promotion_the_way_out_is_to_roll_back(call, made, uri):
+def test_the_remedy_after_a_bad_promotion_is_a_rollback(call, made, uri):
     registry = Registry(uri)
     registry.promote(2)
     registry.promote(3)
-    assert "the one before did not, `presage models rollback" in found(call, "bad")["remedy"]
+    assert (
+        "the previous release was not, run `presage models rollback" in found(call, "bad")["remedy"]
+    )
     registry.promote(1, verdict="forced", by="ada@lab")
     registry.promote(2)
     registry.promote(3, verdict="forced", by="ada@lab")  # 2 is withdrawn now, for some reason
-    told = found(call, "bad")["remedy"]
-    assert "version 2 did not, but a person took it off: `presage models history`" in told
+    result = found(call, "bad")["remedy"]
+    assert "version 2 was not, but it was withdrawn: see `presage models history`" in result
 
 
 @pytest.mark.parametrize(
     ("campaign", "way"),
     [
-        ("local", "take the rows out of data/profiles/local, `dvc commit -f profile`, and `dvc"),
-        ("tables", "name the outcomes in params.yaml under outcomes.withdrawn, and `dvc repro`"),
+        (
+            "local",
+            "remove the rows from data/profiles/local, run `dvc commit -f profile`, then run",
+        ),
+        (
+            "tables",
+            "list the outcomes in params.yaml under outcomes.withdrawn, then run `dvc repro`",
+        ),
     ],
 )
-def test_what_a_stage_makes_again_is_withdrawn_where_the_stage_is_told(
+def test_the_remedy_for_a_rebuilt_campaign_is_at_its_source(
     call, uri, make_release, tmp_path, campaign, way
 ):
     folder = {"local": "data/profiles/local", "tables": "data/outcomes/tables"}[campaign]
     own = CampaignFolder(folder, (campaign,), {})
     rows = (CampaignRows(campaign, "m1", "processor", 5, 0, 0, 0),)
     release = make_release(
-        tmp_path / "own", data_digest=campaign, learnt_from=LearntFrom((own,), rows, None).as_json()
+        tmp_path / "own",
+        data_digest=campaign,
+        training_data=TrainingData((own,), rows, None).as_json(),
     )
     registry = Registry(uri)
     registry.promote(registry.register(release, {}))
@@ -225,46 +239,48 @@ def test_what_a_stage_makes_again_is_withdrawn_where_the_stage_is_told(
     assert way in found(call, campaign)["remedy"]
 
 
-def test_a_release_whose_files_are_gone_is_not_known_and_hides_no_other(call, uri, made):
+def test_a_release_with_missing_files_is_reported_as_unknown(call, uri, made):
     registry = Registry(uri)
     (lost,) = Path(uri.removeprefix("sqlite:///")).parent.glob(
         f"artifacts/{registry.resolve(2).run_id}/artifacts/release/release.json"
     )
     lost.unlink()
-    told = found(call, "bad")["releases"]
+    result = found(call, "bad")["releases"]
 
-    assert [(one["version"], one["is_known"]) for one in told] == [
+    assert [(one["version"], one["is_known"]) for one in result] == [
         (3, True),
         (2, False),
         (1, False),
     ]
 
 
-def test_folders_machines_and_jobs_are_asked_for_too(call):
+def test_usage_can_be_filtered_by_folder_machine_and_job(call):
     for name in ("data/profiles/bad/", "./data/profiles/bad", Path.cwd() / "data/profiles/bad"):
-        assert taught(call, name) == taught(call, "bad")
-    assert taught(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
-    assert taught(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
-    assert taught(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
-    assert taught(call, "good", "--job", "resnet") == {3: 1, 2: 1, 1: 0}
-    assert "learnt from this job: version 2 is the newest" in found(call, "--job", "gpt")["remedy"]
-    assert taught(call, "--job", HELD_OUT) == {3: 0, 2: 0, 1: 0}
-    assert "is held out: no release learns from it" in found(call, "--job", HELD_OUT)["remedy"]
+        assert trained_rows(call, name) == trained_rows(call, "bad")
+    assert trained_rows(call, "--machine", "m1") == {3: 75, 2: 25, 1: 0}
+    assert trained_rows(call, "good", "--machine", "m1") == {3: 25, 2: 25, 1: 0}
+    assert trained_rows(call, "--job", "gpt") == {3: 1, 2: 0, 1: 0}
+    assert trained_rows(call, "good", "--job", "resnet") == {3: 1, 2: 1, 1: 0}
+    assert (
+        "was trained on this job: version 2 is the newest" in found(call, "--job", "gpt")["remedy"]
+    )
+    assert trained_rows(call, "--job", HELD_OUT) == {3: 0, 2: 0, 1: 0}
+    assert "is held out: no release is trained on it" in found(call, "--job", HELD_OUT)["remedy"]
 
 
-def test_what_came_with_networks_names_the_release_that_they_are_of(call, made):
-    told = found(call, "gavel")
-    assert told["releases"][0]["rows"][0]["through"] == "0123456789ab"
-    assert "came with the networks of release 0123456789ab" in told["remedy"]
+def test_rows_of_a_base_release_are_reported_with_its_id(call, made):
+    result = found(call, "gavel")
+    assert result["releases"][0]["rows"][0]["through"] == "0123456789ab"
+    assert "came with the networks of release 0123456789ab" in result["remedy"]
 
 
 @pytest.mark.parametrize(
     "arguments",
     [["bda"], ["good", "--machine", "x"], [], ["bda", "--job", "gpt"], ["--job", "gtp"]],
 )
-def test_a_name_that_no_release_knows_is_one_line_and_no_empty_list(call, arguments):
+def test_an_unknown_name_is_a_one_line_error(call, arguments):
     words = (
-        r"bad, gavel, good$|^nothing to search for; |learnt job 'gtp' from these .* jobs.parquet$"
+        r"bad, gavel, good$|^nothing to search for; |trained on job 'gtp' of these .* jobs.parquet$"
     )
     with pytest.raises(RegistryError, match=words) as caught:
         call("trained-on", *arguments)
@@ -280,19 +296,19 @@ def git(*arguments):
     return done.stdout.strip()
 
 
-def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
+def test_origin_has_commit_changes_lock_and_parameters(tmp_path, monkeypatch, releases):
     monkeypatch.chdir(tmp_path)
     release = releases["good"].folder
-    assert origin_of(release) == Origin(by=whoami())
+    assert read_origin(release) == Origin(by=current_user())
 
     Path("params.yaml").write_text("{train: {seed: 1}, registry: 'http://a:b@c', promote: {x: 2}}")
     Path("dvc.lock").write_text("of another release")
     Path(".gitignore").write_text("data\n")
     git("init", "-q")
-    assert origin_of(release).git_commit == ""  # another's repository, or nothing committed yet
+    assert read_origin(release).git_commit == ""  # another's repository, or nothing committed yet
     git("add", ".")
     git("commit", "-qm", "first")
-    origin = origin_of(release)
+    origin = read_origin(release)
     assert origin.git_commit == git("rev-parse", "HEAD")
     assert (origin.git_changed, origin.dvc_lock, origin.dvc_lock_sha256) == ((), "", "")
     assert origin.params == {"train": {"seed": 1}, "promote": {"x": 2}}
@@ -300,4 +316,4 @@ def test_the_checkout_tells_commit_changes_lock_and_parameters(tmp_path, monkeyp
     Path("dvc.lock").write_text("written by dvc repro")
     Path("params.yaml").write_text("train: {seed: 2}")
     Path("new.py").touch()
-    assert set(origin_of(release).git_changed) == {"params.yaml", "new.py"}
+    assert set(read_origin(release).git_changed) == {"params.yaml", "new.py"}

@@ -14,7 +14,7 @@ from tests.models.conftest import POLICY
 
 @pytest.fixture
 def call(two, monkeypatch):
-    """Run `presage models ...`; an error surfaces as the exception that the main command maps."""
+    """Function that runs `presage models ...` and raises the exception of an error."""
     monkeypatch.setenv("PRESAGE_REGISTRY", two.uri)
     monkeypatch.setenv("COLUMNS", "120")
 
@@ -33,7 +33,7 @@ def ids(releases):
     return {name: release.release_id for name, release in releases.items()}
 
 
-def test_list_shows_the_newest_first_with_its_aliases(call, ids):
+def test_list_prints_the_newest_first_with_aliases(call, ids):
     text = call("list")
     assert text.index(ids["good"]) < text.index(ids["poor"])
     assert "champion" in text
@@ -58,12 +58,12 @@ def test_show_prints_metrics_devices_and_digest(call, ids):
     assert content["manifest"]["release_id"] == content["release_id"] == ids["poor"]
 
 
-def test_show_lays_the_release_folder_down(call, ids, tmp_path):
+def test_show_downloads_the_release_folder(call, ids, tmp_path):
     call("show", "2", "--download", str(tmp_path / "release"))
     assert load_release(tmp_path / "release").release_id == ids["good"]
 
 
-def test_what_the_gate_refused_is_promoted_by_force_with_a_reason_alone(call, two, ids):
+def test_a_rejected_release_is_promoted_only_with_force_and_a_reason(call, two, ids):
     two.log_decision(2, {"outcome": "not promoted", "reason": "memory is too slow"}, {})
     for arguments in ((), ("--force",), ("--reason", "urgent"), ("--force", "--reason", " ")):
         with pytest.raises(RegistryError, match=r"memory is too slow\); .*--force --reason TEXT"):
@@ -79,13 +79,13 @@ def test_what_the_gate_refused_is_promoted_by_force_with_a_reason_alone(call, tw
     assert (last["verdict"], last["by"], last["reason"]) == ("forced", "ada", "a customer waits")
 
 
-def test_what_the_gate_let_through_is_promoted_by_hand_without_more_ado(call, two, ids):
+def test_an_accepted_release_is_promoted_manually_without_force(call, two, ids):
     two.log_decision(2, {"outcome": "promoted", "reason": "better"}, {})
     assert "by hand; last gate result: promoted, better" in call("promote", "2")
     assert two.journal()[-1].verdict == "by hand"
 
 
-def test_rollback_brings_the_previous_release_back(call, two, ids):
+def test_rollback_restores_the_previous_release(call, two, ids):
     two.promote(2)
     text = call("rollback", "--reason", "slow")
     assert f"release {ids['poor']} (version 1) is champion again" in text
@@ -93,7 +93,7 @@ def test_rollback_brings_the_previous_release_back(call, two, ids):
     assert "withdrawn by hand" in call("list")
 
 
-def test_the_journal_shows_the_newest_first(call, two, uri, ids):
+def test_the_journal_prints_the_newest_first(call, two, uri, ids):
     two.promote(2, reason="better", by="ada")
     text = call("history")
     assert text.index(f"2 {ids['good']}") < text.index(f"1 {ids['poor']}")
@@ -104,14 +104,14 @@ def test_the_journal_shows_the_newest_first(call, two, uri, ids):
     assert "no entry yet" in call("history", "--registry", uri)
 
 
-def test_delete_refuses_the_champion_and_takes_what_nothing_names(call, two, ids):
+def test_delete_keeps_the_champion_and_removes_unreferenced_versions(call, two, ids):
     with pytest.raises(RegistryError, match="alias champion, journal entry 1 refer to it"):
         call("delete", "champion")
     assert f"release {ids['good']} (version 2) and its run are deleted" in call("delete", "2")
     assert [release.version for release in two.versions()] == [1]
 
 
-def test_gate_judges_a_version_or_a_folder_and_changes_nothing(
+def test_gate_evaluates_a_version_or_a_folder_and_changes_nothing(
     call, two, ids, releases, features_dir, tmp_path, monkeypatch
 ):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"promote": POLICY}))
@@ -126,11 +126,11 @@ def test_gate_judges_a_version_or_a_folder_and_changes_nothing(
     )
     assert found["outcome"] == "not promoted"
     assert found["champion"] == ids["poor"]
-    assert "is champion already" in call("gate", "champion", "--features", str(features_dir))
+    assert "is already the champion" in call("gate", "champion", "--features", str(features_dir))
     assert (two.versions(), two.journal()) == before
 
 
-def test_diff_marks_the_better_one_and_names_what_differs(call):
+def test_diff_marks_the_better_figure_and_lists_differences(call):
     text = call("diff", "champion", "2")
     assert "data_digest: " + "d" * 64 + " | " + "e" * 64 in text
 
@@ -140,7 +140,7 @@ def test_diff_marks_the_better_one_and_names_what_differs(call):
     assert list(content["made_of"]) == ["data_digest"]
 
 
-def test_an_unknown_release_is_an_error_that_names_what_exists(call, ids):
+def test_an_unknown_release_is_an_error_that_lists_releases(call, ids):
     for command in (("show", "nope"), ("promote", "nope"), ("diff", "1", "nope")):
         with pytest.raises(RegistryError, match=ids["good"]):
             call(*command)

@@ -1,4 +1,4 @@
-"""The journal of promotions: one wins, a crash is mended, what came from outside is said."""
+"""Promotion journal: concurrent changes, recovery from crashes, and changes made elsewhere."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mlflow.tracking import MlflowClient
 from presage.errors import RegistryError
 from presage.models.registry import promotion
 from presage.models.registry import registry as registry_module
-from presage.models.registry.champion import peek_champion
-from presage.models.registry.promotion import make_move
+from presage.models.registry.champion import find_champion_id
+from presage.models.registry.promotion import commit_move
 from presage.models.registry.promotion_journal import (
     GATE,
     JOURNAL,
-    NOTHING,
+    NO_ENTRY,
     Entry,
     Move,
-    moves_of,
+    select_moves,
     valid_entries,
 )
 from presage.models.registry.registry import KEPT_ENTRIES, Registry
@@ -51,20 +51,20 @@ def entry(number: int, follows: int) -> Entry:
 # Who is first ----------------------------------------------------------------------------------
 
 
-def test_of_two_that_follow_the_same_entry_the_smaller_number_is_valid():
+def test_of_two_entries_with_one_predecessor_the_smaller_number_is_valid():
     entries = [entry(1, 0), entry(3, 1), entry(2, 1), entry(4, 3), entry(5, 2)]
 
     assert [e.number for e in valid_entries(entries)] == [1, 2, 5]
 
 
 @given(st.lists(st.integers(0, 12), max_size=12).map(lambda f: [*map(entry, range(1, 13), f)]))
-def test_valid_entries_are_one_chain_that_later_ones_do_not_change(entries):
+def test_valid_entries_form_a_chain_that_later_entries_do_not_change(entries):
     chain = valid_entries(entries)
 
-    assert [e.follows for e in chain] == [NOTHING, *(e.number for e in chain)][: len(chain)]
+    assert [e.follows for e in chain] == [NO_ENTRY, *(e.number for e in chain)][: len(chain)]
     for known in range(len(entries) + 1):  # what a reader saw stays what it was
-        seen = valid_entries(entries[:known])
-        assert seen == chain[: len(seen)]
+        last = valid_entries(entries[:known])
+        assert last == chain[: len(last)]
 
 
 # In a registry ---------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_valid_entries_are_one_chain_that_later_ones_do_not_change(entries):
 
 @pytest.fixture(scope="module")
 def folder_of_five(tmp_path_factory, empty_database, make_release) -> Path:
-    """Versions 1 to 5, of which 1 is champion; the releases lie beside it."""
+    """Registry with versions 1 to 5, of which 1 is the champion, next to the releases."""
     folder: Path = tmp_path_factory.mktemp("five") / "registry"
     shutil.copytree(empty_database.parent, folder)
     registry = Registry(f"sqlite:///{folder}/mlflow.db")
@@ -91,7 +91,7 @@ def five(tmp_path, folder_of_five) -> Registry:
 
 @pytest.fixture(scope="module")
 def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
-    """Address of a server on a database and a folder."""
+    """URI of a server on a database and a folder."""
     folder = tmp_path_factory.mktemp("server") / "registry"
     shutil.copytree(empty_database.parent, folder)
     with served(folder) as uri:
@@ -100,7 +100,7 @@ def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def of_a_team(tmp_path_factory) -> Iterator[str]:
-    """Address of a server on PostgreSQL and S3."""
+    """URI of a server on PostgreSQL and S3."""
     if missing := what_is_missing():
         pytest.skip(f"needs {missing}")
     with shared_registry(tmp_path_factory.mktemp("team")) as server:
@@ -109,7 +109,7 @@ def of_a_team(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(params=["a database", "of_a_server", "of_a_team"])
 def shared(request, tmp_path, folder_of_five) -> str:
-    """Address of a registry that several processes use: five versions, of which 1 is champion."""
+    """URI of a shared registry with five versions, of which 1 is the champion."""
     if request.param == "a database":
         shutil.copytree(folder_of_five, tmp_path / "shared")
         return f"sqlite:///{tmp_path}/shared/mlflow.db"
@@ -129,24 +129,24 @@ def aliases(registry: Registry) -> dict[str, int]:
 
 
 def agree(registry: Registry) -> bool:
-    """Whether the alias, by the short way too, is that of the last move."""
-    last = moves_of(registry.journal())[-1]
+    """Return whether the alias, by both ways of reading it, is that of the last move."""
+    last = select_moves(registry.journal())[-1]
     champion = registry.champion()
     assert champion is not None
     return (
         last.done
         and champion.version == last.to_version
-        and (peek_champion(registry.uri) == last.to_release)
+        and (find_champion_id(registry.uri) == last.to_release)
     )
 
 
-def test_every_change_is_an_entry_that_says_who_from_what_to_what_and_why(five):
+def test_every_change_is_an_entry_with_author_versions_and_reason(five):
     five.promote(2, reason="22 of 40 figures are better")
     five.promote(3, verdict="forced", reason="a customer waits", by="ada@lab")
     five.rollback(reason="it was slow")
 
-    told = [(e.verdict, e.from_version, e.to_version, e.reason) for e in five.journal()]
-    assert told == [
+    rows = [(e.verdict, e.from_version, e.to_version, e.reason) for e in five.journal()]
+    assert rows == [
         ("gate", None, 1, ""),
         ("gate", 1, 2, "22 of 40 figures are better"),
         ("forced", 2, 3, "a customer waits"),
@@ -159,25 +159,25 @@ def test_every_change_is_an_entry_that_says_who_from_what_to_what_and_why(five):
     assert agree(five)
 
 
-def test_who_decided_before_another_entry_came_is_told_who_won(five):
-    seen = five.settle()
+def test_an_outdated_decision_fails_and_names_the_winner(five):
+    last = five.reconcile()
     five.promote(2, by="grace@lab", reason="better")
 
     with pytest.raises(RegistryError, match=r"first, by grace@lab at .*entry 2, gate: better"):
-        five.promote(3, follows=seen)
+        five.promote(3, follows=last)
     assert aliases(five) == {"champion": 2, "previous": 1}
 
     # The same where both had looked before either wrote.
     client = MlflowClient(tracking_uri=five.uri, registry_uri=five.uri)
     move = Move(1, "", 4, "", GATE, "", "", withdraws=False)
     with pytest.raises(RegistryError, match="first, by grace@lab"):
-        make_move(client, move, seen)
+        commit_move(client, move, last)
     assert len(client.search_model_versions(f"name='{JOURNAL}'")) == 3
     assert len(five.journal()) == 2
     assert agree(five)
 
 
-def test_an_entry_that_was_sent_twice_is_its_writers_all_the_same(five, monkeypatch):
+def test_an_entry_sent_twice_is_recognized_by_its_token(five, monkeypatch):
     create = MlflowClient.create_model_version
 
     def twice(self, name, *arguments, **options):
@@ -191,31 +191,31 @@ def test_an_entry_that_was_sent_twice_is_its_writers_all_the_same(five, monkeypa
     assert agree(five)
 
 
-def together(*doings: Callable[[Barrier], str], folder: Path) -> list[str]:
-    """What each of several processes said, which begin their work at the same moment."""
-    barrier = FORKS.Barrier(len(doings))
+def together(*actions: Callable[[Barrier], str], folder: Path) -> list[str]:
+    """Return the outputs of several processes that start at the same moment."""
+    barrier = FORKS.Barrier(len(actions))
     processes = [
-        FORKS.Process(target=_say, args=(folder / f"said-{i}", doing, barrier))
-        for i, doing in enumerate(doings)
+        FORKS.Process(target=_write_reply, args=(folder / f"said-{i}", action, barrier))
+        for i, action in enumerate(actions)
     ]
     for process in processes:
         process.start()
     for process in processes:
         process.join(240)
         assert process.exitcode == 0
-    return [(folder / f"said-{i}").read_text() for i in range(len(doings))]
+    return [(folder / f"said-{i}").read_text() for i in range(len(actions))]
 
 
-def _say(said: Path, doing: Callable[[Barrier], str], barrier: Barrier) -> None:
-    said.write_text(doing(barrier))
+def _write_reply(replies: Path, action: Callable[[Barrier], str], barrier: Barrier) -> None:
+    replies.write_text(action(barrier))
 
 
 def promote(uri: str, version: int, barrier: Barrier) -> str:
     registry = Registry(uri)
-    seen = registry.settle()
+    last = registry.reconcile()
     barrier.wait(120)
     try:
-        registry.promote(version, follows=seen, by=f"process {version}")
+        registry.promote(version, follows=last, by=f"process {version}")
     except RegistryError as error:
         return str(error)
     return "won"
@@ -223,7 +223,7 @@ def promote(uri: str, version: int, barrier: Barrier) -> str:
 
 def delete(uri: str, version: int, barrier: Barrier) -> str:
     registry = Registry(uri)
-    registry.settle()
+    registry.reconcile()
     barrier.wait(120)
     try:
         registry.delete(version)
@@ -232,17 +232,15 @@ def delete(uri: str, version: int, barrier: Barrier) -> str:
     return "won"
 
 
-def test_of_several_processes_that_promote_at_once_one_wins_and_the_others_are_told(
-    shared, tmp_path
-):
+def test_of_concurrent_promotions_one_wins_and_the_others_fail(shared, tmp_path):
     versions = range(2, VERSIONS + 1)
-    told = together(*(partial(promote, shared, version) for version in versions), folder=tmp_path)
-    said = dict(zip(versions, told, strict=True))
+    rows = together(*(partial(promote, shared, version) for version in versions), folder=tmp_path)
+    replies = dict(zip(versions, rows, strict=True))
 
-    winners = [version for version, words in said.items() if words == "won"]
-    assert len(winners) == 1, said
-    for version in said.keys() - set(winners):
-        assert f"was made champion first, by process {winners[0]}" in said[version], said
+    winners = [version for version, words in replies.items() if words == "won"]
+    assert len(winners) == 1, replies
+    for version in replies.keys() - set(winners):
+        assert f"was made champion first, by process {winners[0]}" in replies[version], replies
     registry = Registry(shared)
     assert [e.to_version for e in registry.journal()] == [1, *winners]
     assert aliases(registry) == {"champion": winners[0], "previous": 1}
@@ -251,34 +249,34 @@ def test_of_several_processes_that_promote_at_once_one_wins_and_the_others_are_t
 
 def _die(uri: str, step: str, method: str) -> None:
     setattr(promotion, step, lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL))
-    who = {"by": "the one that died"} if method == "promote" else {}
-    getattr(Registry(uri), method)(2, **who)
+    options = {"by": "the one that died"} if method == "promote" else {}
+    getattr(Registry(uri), method)(2, **options)
 
 
 def die(uri: str, step: str, method: str = "promote") -> None:
-    """A process promotes or deletes version 2, and is killed before a step of it."""
+    """Let a process promote or delete version 2, and be killed before a step of it."""
     process = FORKS.Process(target=_die, args=(uri, step, method))
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("step", ["carry_out", "mark_done"])
-def test_what_a_killed_process_had_begun_the_next_one_finishes(five, step):
+@pytest.mark.parametrize("step", ["apply_entry", "mark_done"])
+def test_the_next_process_applies_the_entry_of_a_killed_one(five, step):
     die(five.uri, step)
     moved = step == "mark_done"
     assert aliases(five) == ({"champion": 2, "previous": 1} if moved else {"champion": 1})
     assert not five.journal()[-1].done
 
-    five.settle()
+    five.reconcile()
 
     assert aliases(five) == {"champion": 2, "previous": 1}
     assert [e.by for e in five.journal()][1:] == ["the one that died"]
     assert agree(five)
 
 
-def test_whoever_promotes_after_a_killed_process_goes_on_from_what_it_had_begun(shared):
-    die(shared, "carry_out")
+def test_a_promotion_after_a_killed_process_follows_its_entry(shared):
+    die(shared, "apply_entry")
     registry = Registry(shared)
     registry.promote(3)
 
@@ -289,20 +287,20 @@ def test_whoever_promotes_after_a_killed_process_goes_on_from_what_it_had_begun(
     assert agree(registry)
 
 
-def test_a_hand_that_comes_late_does_not_take_the_champion_back(five):
+def test_a_delayed_process_does_not_restore_an_old_champion(five):
     five.promote(2)
     five.promote(3)
     MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
-    five.settle()
+    five.reconcile()
 
     assert aliases(five) == {"champion": 3, "previous": 2}
     assert len(five.journal()) == 3
 
 
-def test_a_move_without_presage_is_noted_and_stays(five):
+def test_a_move_without_presage_is_recorded_and_stays(five):
     client = MlflowClient(tracking_uri=five.uri)
     client.set_registered_model_alias("presage", "champion", 4)
-    five.settle()
+    five.reconcile()
 
     last = five.journal()[-1]
     assert (last.verdict, last.from_version, last.to_version) == ("outside", 1, 4)
@@ -310,28 +308,28 @@ def test_a_move_without_presage_is_noted_and_stays(five):
     assert five.rollback().version == 1
 
     client.delete_registered_model_alias("presage", "champion")
-    five.settle()
+    five.reconcile()
     assert (five.journal()[-1].verdict, five.journal()[-1].to_version) == ("outside", None)
     assert five.champion() is None
     assert five.promote(2).version == 2
     assert agree(five)
 
 
-def test_a_registry_of_before_the_journal_gets_one(five):
+def test_a_registry_without_a_journal_gets_one(five):
     client = MlflowClient(tracking_uri=five.uri)
     client.delete_registered_model(JOURNAL)
     assert five.journal() == []
     five.promote(2)
 
-    told = [(e.verdict, e.from_version, e.to_version) for e in five.journal()]
-    assert told == [("outside", None, 1), ("gate", 1, 2)]
+    rows = [(e.verdict, e.from_version, e.to_version) for e in five.journal()]
+    assert rows == [("outside", None, 1), ("gate", 1, 2)]
     assert aliases(five) == {"champion": 2, "previous": 1}
 
 
-def test_a_release_that_was_deleted_before_it_became_champion_does_not(five):
-    die(five.uri, "carry_out")
+def test_a_release_deleted_before_its_promotion_does_not_become_champion(five):
+    die(five.uri, "apply_entry")
     MlflowClient(tracking_uri=five.uri).delete_model_version("presage", "2")
-    five.settle()
+    five.reconcile()
 
     assert [(e.verdict, e.to_version) for e in five.journal()][1:] == [("gate", 2), ("outside", 1)]
     assert aliases(five)["champion"] == 1
@@ -340,9 +338,9 @@ def test_a_release_that_was_deleted_before_it_became_champion_does_not(five):
 # Deleting, and registering at once -------------------------------------------------------------
 
 
-def test_what_an_alias_or_a_late_entry_names_is_not_deleted(five):
+def test_versions_in_aliases_or_recent_entries_are_not_deleted(five):
     five.promote(2)
-    five.challenge(3)
+    five.set_challenger(3)
     for version, why in ((2, "alias champion, journal entry 2 refer"), (3, "alias challenger ")):
         with pytest.raises(RegistryError, match=why):
             five.delete(version)
@@ -357,7 +355,7 @@ def test_what_an_alias_or_a_late_entry_names_is_not_deleted(five):
 
 
 def exists(registry: Registry, version: int, run_id: str) -> bool:
-    """Whether a version and its run are there; never one of them alone."""
+    """Return whether a version and its run exist; both or neither must."""
     run = MlflowClient(tracking_uri=registry.uri).get_run(run_id).info.lifecycle_stage
     found = version in [r.version for r in registry.versions()]
     assert found == (run == "active")
@@ -365,7 +363,7 @@ def exists(registry: Registry, version: int, run_id: str) -> bool:
 
 
 def just_before(monkeypatch, step: str, then) -> None:
-    """Let others act once, right before a step of :mod:`presage.models.registry.promotion`."""
+    """Call ``then`` once, right before a step of :mod:`presage.models.registry.promotion`."""
     original = getattr(promotion, step)
 
     def later(*arguments):
@@ -376,7 +374,7 @@ def just_before(monkeypatch, step: str, then) -> None:
     monkeypatch.setattr(promotion, step, later)
 
 
-def test_a_release_that_is_promoted_before_its_deletion_is_written_down_stays(five, monkeypatch):
+def test_a_promotion_before_the_deletion_entry_prevents_the_deletion(five, monkeypatch):
     run_id = five.resolve(2).run_id
     just_before(monkeypatch, "append", lambda: Registry(five.uri).promote(2, by="ada@lab"))
 
@@ -387,9 +385,7 @@ def test_a_release_that_is_promoted_before_its_deletion_is_written_down_stays(fi
     assert agree(five)
 
 
-def test_a_release_that_is_deleted_before_its_promotion_is_written_down_is_not_promoted(
-    five, monkeypatch
-):
+def test_a_deletion_before_the_promotion_entry_prevents_the_promotion(five, monkeypatch):
     run_id = five.resolve(2).run_id
     just_before(monkeypatch, "append", lambda: Registry(five.uri).delete(2))
 
@@ -400,7 +396,7 @@ def test_a_release_that_is_deleted_before_its_promotion_is_written_down_is_not_p
     assert agree(five)
 
 
-def test_a_deletion_that_was_written_down_is_ahead_of_every_promotion(five, monkeypatch):
+def test_a_recorded_deletion_precedes_later_promotions(five, monkeypatch):
     run_id = five.resolve(2).run_id
 
     def others() -> None:
@@ -414,14 +410,14 @@ def test_a_deletion_that_was_written_down_is_ahead_of_every_promotion(five, monk
     five.delete(2)  # its own hand comes late
 
     assert not exists(five, 2, run_id)
-    told = [(e.verdict, e.to_version, e.deletes, e.done) for e in five.journal()][1:3]
-    assert told == [("deletion", None, 2, True), ("outside", 4, None, True)]
+    rows = [(e.verdict, e.to_version, e.deletes, e.done) for e in five.journal()][1:3]
+    assert rows == [("deletion", None, 2, True), ("outside", 4, None, True)]
     assert aliases(five) == {"champion": 3, "previous": 4}
     assert agree(five)
 
 
 @pytest.mark.parametrize("step", ["_delete", "mark_done"])
-def test_what_a_killed_process_had_begun_to_delete_the_next_one_deletes(five, step):
+def test_the_next_process_completes_the_deletion_of_a_killed_one(five, step):
     run_id = five.resolve(2).run_id
     die(five.uri, step, "delete")
     assert exists(five, 2, run_id) == (step == "_delete")
@@ -433,30 +429,30 @@ def test_what_a_killed_process_had_begun_to_delete_the_next_one_deletes(five, st
     assert aliases(five) == {"champion": 1}
 
 
-def test_a_deletion_moves_no_alias_and_stops_no_promotion_that_was_decided_before(five):
+def test_a_deletion_moves_no_alias_and_invalidates_no_earlier_decision(five):
     five.promote(2)
     five.promote(3)
-    seen = five.settle()
+    last = five.reconcile()
     five.delete(5)
     # A hand that comes late is corrected by the last move; the deletion says nothing of it.
     MlflowClient(tracking_uri=five.uri).set_registered_model_alias("presage", "champion", 2)
-    five.settle()
+    five.reconcile()
     assert aliases(five) == {"champion": 3, "previous": 2}
 
-    five.promote(4, follows=seen)
+    five.promote(4, follows=last)
     assert aliases(five) == {"champion": 4, "previous": 3}
     assert five.rollback().version == 3
-    told = [e.verdict for e in five.journal()]
-    assert told == ["gate", "gate", "gate", "deletion", "gate", "rollback"]
+    rows = [e.verdict for e in five.journal()]
+    assert rows == ["gate", "gate", "gate", "deletion", "gate", "rollback"]
     assert agree(five)
 
 
-def test_of_a_promotion_and_a_deletion_at_once_one_happens(shared, tmp_path):
+def test_of_a_concurrent_promotion_and_deletion_one_happens(shared, tmp_path):
     run_id = Registry(shared).resolve(2).run_id
-    said = together(partial(promote, shared, 2), partial(delete, shared, 2), folder=tmp_path)
+    replies = together(partial(promote, shared, 2), partial(delete, shared, 2), folder=tmp_path)
 
-    won = [words == "won" for words in said]
-    assert sum(won) == 1, said
+    won = [words == "won" for words in replies]
+    assert sum(won) == 1, replies
     registry = Registry(shared)
     assert exists(registry, 2, run_id) == won[0]
     assert aliases(registry) == ({"champion": 2, "previous": 1} if won[0] else {"champion": 1})
@@ -475,10 +471,10 @@ def register(uri: str, folder: Path, barrier: Barrier) -> str:
     return str(Registry(uri).register(load_release(folder), {}))
 
 
-def test_a_release_that_two_processes_register_at_once_is_there_once(five, make_release, tmp_path):
+def test_concurrent_registrations_create_one_version(five, make_release, tmp_path):
     release = make_release(tmp_path / "release", data_digest="9" * 64)
-    said = together(*[partial(register, five.uri, release.folder)] * 2, folder=tmp_path)
+    replies = together(*[partial(register, five.uri, release.folder)] * 2, folder=tmp_path)
 
-    assert said == ["6", "6"]
+    assert replies == ["6", "6"]
     assert [r.version for r in five.versions()] == [1, 2, 3, 4, 5, 6]
     assert five.download(6, tmp_path / "download").release_id == release.release_id

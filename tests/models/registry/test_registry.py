@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from presage.errors import ConfigError, RegistryError, ReleaseError
-from presage.models.registry.champion import find_champion, lay_down
+from presage.models.registry.champion import fetch_champion, find_champion
 from presage.models.registry.mlflow_run import Origin
 from presage.models.registry.registry import Registry
 from presage.models.registry.uri import configured_uri
@@ -46,7 +46,7 @@ def test_a_release_is_registered_once(registry, releases):
     ]
 
 
-def test_a_run_can_be_searched_by_release_data_and_every_figure(registry, releases, uri):
+def test_a_run_has_tags_and_metrics_to_search_by(registry, releases, uri):
     from mlflow.tracking import MlflowClient
 
     good = releases["good"]
@@ -63,19 +63,17 @@ def test_a_run_can_be_searched_by_release_data_and_every_figure(registry, releas
     assert runs[0].data.metrics["step_time.family.mlp.coverage_80pct"] == 79.0
 
 
-def test_a_run_tells_where_a_release_is_from_and_shows_what_was_drawn(
-    registry, make_release, uri, tmp_path
-):
+def test_a_run_has_the_provenance_and_plots_of_a_release(registry, make_release, uri, tmp_path):
     from mlflow.tracking import MlflowClient
 
     rows = [{"campaign": "lab", "machine": "m", "device_class": "gpu"}]
     counts = ("executions", "colocations", "held_out_executions", "held_out_colocations")
-    told = {"folders": [], "rows": [row | dict.fromkeys(counts, 1) for row in rows]}
+    data = {"folders": [], "rows": [row | dict.fromkeys(counts, 1) for row in rows]}
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "memory.png").write_bytes(b"a picture")
     params = {"train": {"hidden": [32, 64], "of the %": 0.5}, "x" * 9: "y" * 9000}
     origin = Origin("ada", "c0ffee", ("a.py", "b.py"), "the lock", params, tmp_path / "plots")
-    release = make_release(tmp_path / "release", learnt_from=told)
+    release = make_release(tmp_path / "release", training_data=data)
     registry.register(release, {}, lambda: origin)
 
     client = MlflowClient(tracking_uri=uri)
@@ -94,9 +92,9 @@ def test_a_run_tells_where_a_release_is_from_and_shows_what_was_drawn(
     registry.register(release, {}, lambda: pytest.fail("it is known already"))
 
 
-def test_promotion_remembers_the_previous_champion(two):
+def test_promotion_sets_the_alias_previous(two):
     assert aliases(two) == {"champion": 1}
-    two.challenge(2)
+    two.set_challenger(2)
     champion = two.promote(2)
 
     assert aliases(two) == {"champion": 2, "previous": 1}
@@ -111,7 +109,7 @@ def test_promoting_the_champion_changes_nothing(two):
     assert aliases(two) == {"champion": 2, "previous": 1}
 
 
-def test_rollback_swaps_champion_and_previous_and_withdraws_the_bad_one(two):
+def test_rollback_swaps_champion_and_previous_and_withdraws_the_champion(two):
     two.promote(2)
     champion = two.rollback()
 
@@ -124,7 +122,7 @@ def test_rollback_swaps_champion_and_previous_and_withdraws_the_bad_one(two):
     assert not two.resolve(2).withdrawn_at
 
 
-def test_rollback_without_a_previous_release_says_what_there_is(two, releases):
+def test_rollback_without_a_previous_release_lists_the_registered_ones(two, releases):
     with pytest.raises(
         RegistryError, match=f"no previous.*{releases['poor'].release_id}, champion"
     ):
@@ -142,7 +140,7 @@ def test_rollback_works_when_the_champion_was_deleted(two):
     assert aliases(two) == {"champion": 1}
 
 
-def test_a_release_is_found_by_alias_version_or_the_start_of_its_id(two, releases):
+def test_a_release_is_found_by_alias_version_or_id_prefix(two, releases):
     release_id = releases["good"].release_id
 
     assert two.resolve("champion").version == 1
@@ -151,7 +149,7 @@ def test_a_release_is_found_by_alias_version_or_the_start_of_its_id(two, release
 
 
 @pytest.mark.parametrize("ref", ["previous", "7", "ab", "nonsense"])
-def test_an_unknown_name_is_answered_by_what_exists(two, releases, ref):
+def test_an_unknown_name_is_an_error_that_lists_the_registered_releases(two, releases, ref):
     with pytest.raises(RegistryError, match=rf"no release '{ref}'.*{releases['good'].release_id}"):
         two.resolve(ref)
 
@@ -167,7 +165,7 @@ def test_a_download_is_the_release(two, releases, tmp_path):
     assert list((tmp_path / "here").iterdir()) == [release.folder]
 
 
-def test_a_download_replaces_a_release_folder_and_nothing_else(two, releases, tmp_path):
+def test_a_download_replaces_only_a_release_folder(two, releases, tmp_path):
     target, other = tmp_path / "release", tmp_path / "thesis"
     two.download(1, target)
     assert two.download(2, target).release_id == releases["good"].release_id
@@ -179,7 +177,7 @@ def test_a_download_replaces_a_release_folder_and_nothing_else(two, releases, tm
     assert (other / "chapter.txt").exists()
 
 
-def test_a_damaged_file_is_refused_and_the_old_folder_stays(two, releases, tmp_path):
+def test_a_corrupt_file_is_rejected_and_the_old_folder_stays(two, releases, tmp_path):
     two.download(1, tmp_path / "release")
     with (artifacts(two, 2) / "memory.onnx").open("ab") as file:
         file.write(b"x")
@@ -192,11 +190,11 @@ def test_a_damaged_file_is_refused_and_the_old_folder_stays(two, releases, tmp_p
     assert not list(tmp_path.glob(".*partial"))
 
 
-def test_files_of_another_release_are_refused(two, tmp_path):
+def test_files_of_another_release_are_rejected(two, tmp_path):
     shutil.rmtree(artifacts(two, 2))
     shutil.copytree(artifacts(two, 1), artifacts(two, 2))
 
-    with pytest.raises(ReleaseError, match="its files are of release"):
+    with pytest.raises(ReleaseError, match="its files are those of release"):
         two.download(2, tmp_path / "release")
 
 
@@ -218,7 +216,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("where", ["where it was", "moved"])
-def test_registering_a_damaged_release_again_mends_it(two, releases, tmp_path, damage, where):
+def test_registering_a_corrupt_release_again_repairs_it(two, releases, tmp_path, damage, where):
     import mlflow
 
     if where == "moved":
@@ -236,7 +234,7 @@ def test_registering_a_damaged_release_again_mends_it(two, releases, tmp_path, d
     assert two.download(1, tmp_path / "release").release_id == releases["poor"].release_id
     champion = find_champion(two.uri)
     assert champion is not None
-    assert lay_down(two.uri, champion, tmp_path / "cache").name == releases["poor"].release_id
+    assert fetch_champion(two.uri, champion, tmp_path / "cache").name == releases["poor"].release_id
     model = mlflow.models.Model.load(str(artifacts(two, 1)))
     assert (
         model.flavors["python_function"]["loader_module"]
@@ -244,14 +242,14 @@ def test_registering_a_damaged_release_again_mends_it(two, releases, tmp_path, d
     )
 
 
-def test_registering_a_whole_release_again_writes_nothing(two, releases):
+def test_registering_an_intact_release_again_writes_nothing(two, releases):
     stamps = {path: path.stat().st_mtime_ns for path in folder(two).rglob("artifacts/**/*")}
     two.register(releases["poor"], {})
 
     assert stamps == {p: p.stat().st_mtime_ns for p in folder(two).rglob("artifacts/**/*")}
 
 
-def test_a_registry_that_was_moved_works_where_it_is(two, releases, tmp_path):
+def test_a_moved_registry_works(two, releases, tmp_path):
     here = folder(two)
     there = here.rename(tmp_path / "elsewhere")
     moved = Registry(f"sqlite:///{there}/mlflow.db")
@@ -262,7 +260,7 @@ def test_a_registry_that_was_moved_works_where_it_is(two, releases, tmp_path):
     assert not here.exists()
 
 
-def test_a_decision_is_kept_whole(two):
+def test_a_decision_is_stored_completely(two):
     decision = {"outcome": "promoted", "reason": "better", "rows": [{"metric": "mape"}] * 60}
     two.log_decision(2, decision, {"challenger": {"memory": {"coverage_80%": 81.0}}})
 
@@ -277,27 +275,27 @@ def test_a_server_that_is_down_fails_fast():
     assert time.monotonic() - start_s < 10
 
 
-def test_a_database_that_cannot_be_made_fails_fast(tmp_path, releases):
+def test_a_database_that_cannot_be_created_fails_fast(tmp_path, releases):
     (tmp_path / "file").write_text("not a database, and not a folder")
     for path in (tmp_path / "file" / "mlflow.db", tmp_path, tmp_path / "file"):
         with pytest.raises(RegistryError, match="cannot be used as a database"):
             Registry(f"sqlite:///{path}").register(releases["good"], {})
 
 
-def test_asking_makes_no_registry(tmp_path):
+def test_reading_does_not_create_a_registry(tmp_path):
     path = tmp_path / "typo" / "mlflow.db"
-    with pytest.raises(RegistryError, match="no registry there"):
+    with pytest.raises(RegistryError, match="registry does not exist"):
         Registry(f"sqlite:///{path}").versions()
     assert not path.parent.exists()
 
 
 @pytest.mark.parametrize("uri", ["postgresql://host/db", "data/registry", "sqlite:///"])
-def test_an_address_of_another_kind_is_refused(uri):
-    with pytest.raises(RegistryError, match="give sqlite:///PATH"):
+def test_an_unknown_uri_scheme_is_an_error(uri):
+    with pytest.raises(RegistryError, match="expected sqlite:///PATH"):
         Registry(uri)
 
 
-def test_the_environment_names_the_registry_before_params_yaml(tmp_path, monkeypatch):
+def test_the_environment_overrides_params_yaml(tmp_path, monkeypatch):
     params = tmp_path / "params.yaml"
     monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)
     assert configured_uri(params) == "sqlite:///data/registry/mlflow.db"
@@ -307,15 +305,15 @@ def test_the_environment_names_the_registry_before_params_yaml(tmp_path, monkeyp
     assert configured_uri(params) == "sqlite:///mine.db"
 
 
-def test_where_the_registry_was_named_once_is_an_error_that_says_where_now(tmp_path, monkeypatch):
+def test_the_old_key_of_the_registry_is_an_error_that_names_the_new_one(tmp_path, monkeypatch):
     monkeypatch.delenv("PRESAGE_REGISTRY", raising=False)
     params = tmp_path / "params.yaml"
     params.write_text("promote: {registry: 'http://shared'}")
-    with pytest.raises(ConfigError, match=r"promote\.registry is not known; .* as `registry:`"):
+    with pytest.raises(ConfigError, match=r"unknown key promote\.registry; .* as `registry:`"):
         configured_uri(params)
 
 
-def test_an_experiment_that_another_process_made_meanwhile_is_taken(tmp_path, monkeypatch):
+def test_an_experiment_created_by_another_process_is_used(tmp_path, monkeypatch):
     from mlflow.tracking import MlflowClient
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
@@ -323,7 +321,7 @@ def test_an_experiment_that_another_process_made_meanwhile_is_taken(tmp_path, mo
     ask = client.get_experiment_by_name
 
     def too_early(name):
-        """There is none, and then another one makes it."""
+        """Return None, while another process creates the experiment."""
         monkeypatch.setattr(client, "get_experiment_by_name", ask)
         made.append(Registry(uri)._files.experiment(MlflowClient(uri, uri)))
 

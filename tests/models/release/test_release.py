@@ -10,8 +10,8 @@ import pytest
 from presage.errors import InvalidJobError, ReleaseError
 from presage.features.columns.schema import matrix
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
-from presage.models.calibration.training_domain import learn_domain
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
+from presage.models.calibration.training_domain import fit_domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import MANIFEST, load_release
 from presage.models.release.release_content import ReleaseContent, write_release
@@ -21,7 +21,7 @@ from presage.system.files import atomic_folder
 from tests.features.examples import device, features, node
 
 PLACED = [Placement(features(node()), device())]
-DOMAIN = learn_domain(matrix(PLACED), ["net"], ["fp32"])
+DOMAIN = fit_domain(matrix(PLACED), ["net"], ["fp32"])
 PROBES = Probes(
     matrix(PLACED).astype(np.float32),
     ((0, 0),),
@@ -36,7 +36,7 @@ def write(folder, **changes):
         models=MODELS, levels=(0.05, 0.1, 0.5, 0.9, 0.95), devices=[device()],
         trained_devices={key: ["example"] for key in QUANTITIES}, max_members={"gpu": 3},
         domains={"gpu": DOMAIN},
-        stranger_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
+        out_of_domain_margins={name: {"gpu": {0.1: 0.5}} for name in QUANTITIES},
         setup_s={"": [1, 2, 3, 4, 5]}, probes=PROBES,
         metrics={"memory": {}}, data_digest="d", versions={"torch": "2"},
     )  # fmt: skip
@@ -50,7 +50,7 @@ def refused(folder, match):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_written_is_loaded(tmp_path):
+def test_a_written_release_is_loaded(tmp_path):
     release = write(tmp_path / "release")
 
     assert load_release(tmp_path / "release").manifest == release.manifest
@@ -60,14 +60,14 @@ def test_what_is_written_is_loaded(tmp_path):
     assert release.model_path("memory").read_bytes() == MODELS["memory"]
 
 
-def test_equal_content_has_an_equal_id_and_a_changed_model_another(tmp_path):
+def test_the_id_depends_on_the_content(tmp_path):
     one, two = write(tmp_path / "one"), write(tmp_path / "two")
     other = write(tmp_path / "three", models=MODELS | {"memory": b"another"})
 
     assert one.release_id == two.release_id != other.release_id
 
 
-def test_writing_again_replaces_the_whole_folder(tmp_path):
+def test_writing_again_replaces_the_folder(tmp_path):
     write(tmp_path / "release")
     (tmp_path / "release" / "stray").touch()
     write(tmp_path / "release")
@@ -78,7 +78,7 @@ def test_writing_again_replaces_the_whole_folder(tmp_path):
 
 @pytest.fixture
 def break_at(monkeypatch):
-    """Let the n-th call (from 0) of a function of os or method of Path raise, the others work."""
+    """Let the n-th call (from 0) of a function of os or a method of Path raise."""
 
     def arrange(owner, name, n, error):
         real, calls = getattr(owner, name), iter(range(99))
@@ -93,9 +93,7 @@ def break_at(monkeypatch):
     return arrange
 
 
-def test_a_release_takes_the_place_of_another_in_one_step_where_the_system_can(
-    tmp_path, monkeypatch
-):
+def test_a_release_is_replaced_atomically_if_the_system_can(tmp_path, monkeypatch):
     write(tmp_path / "release")
     monkeypatch.setattr(Path, "rename", None)  # none is needed
 
@@ -107,7 +105,7 @@ def test_a_release_takes_the_place_of_another_in_one_step_where_the_system_can(
 
 @pytest.fixture
 def no_swap(monkeypatch):
-    """A system that cannot swap two folders."""
+    """Make swapping two folders unsupported."""
     monkeypatch.setattr(atomic_folder, "_swapped", lambda one, other: False)
 
 
@@ -117,9 +115,7 @@ def no_swap(monkeypatch):
     ("owner", "name", "n"),  # a file, a file, the old folder away, the new one in place
     [(os, "open", 0), (os, "open", 3), (Path, "rename", 0), (Path, "rename", 1)],
 )
-def test_a_write_that_is_cut_off_leaves_the_old_release_and_nothing_else(
-    tmp_path, break_at, owner, name, n, error
-):
+def test_an_interrupted_write_leaves_the_old_release(tmp_path, break_at, owner, name, n, error):
     old = write(tmp_path / "release")
     break_at(owner, name, n, error)
 
@@ -149,21 +145,21 @@ def test_two_writers_share_no_partial_folder(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
 
 
-def test_intervals_are_found_by_their_coverage(tmp_path):
+def test_interval_levels_are_found_by_coverage(tmp_path):
     release = write(tmp_path / "release")
 
     assert release.interval_levels(0.8) == (1, 3)
     assert release.interval_levels(0.9) == (0, 4)
-    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=r"request one of 0\.8, 0\.9"):
         release.interval_levels(0.5)
 
 
-def test_a_co_location_with_a_held_out_member_was_not_trained_on():
+def test_co_locations_with_a_held_out_member_are_not_in_training():
     names = [f"job-{i}" for i in range(40)]
     folds = job_folds(names)
-    seen = [name for name, fold in zip(names, folds, strict=True) if fold != HELD_OUT_FOLD]
+    training = [name for name, fold in zip(names, folds, strict=True) if fold != HELD_OUT_FOLD]
     held_out = next(name for name, fold in zip(names, folds, strict=True) if fold == HELD_OUT_FOLD)
-    members = {"two": seen[:2], "three": [*seen[:2], held_out]}
+    members = {"two": training[:2], "three": [*training[:2], held_out]}
     rows = [(name, job, len(jobs)) for name, jobs in members.items() for job in jobs]
     table = pd.DataFrame(rows, columns=["colocation", "job_id", "members"])
 
@@ -191,13 +187,13 @@ def test_a_missing_manifest(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"release"', "{}", '{"release_id": "x"}'])
-def test_a_manifest_that_is_none(tmp_path, text):
+def test_a_file_that_is_not_a_manifest(tmp_path, text):
     write(tmp_path / "release")
     (tmp_path / "release" / MANIFEST).write_text(text)
     refused(tmp_path / "release", "not JSON|not a release manifest")
 
 
-def test_a_manifest_that_was_edited(tmp_path):
+def test_an_edited_manifest(tmp_path):
     write(tmp_path / "release")
     path = tmp_path / "release" / MANIFEST
     content = json.loads(path.read_text()) | {"trained_devices": ["h200"]}

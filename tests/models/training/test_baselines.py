@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from presage.models.training.baselines import BASELINES, out_of_fold
+from presage.models.training.baselines import BASELINES, predict_out_of_fold
 
 
 def data():
@@ -12,30 +12,35 @@ def data():
 
 def test_the_constant_is_the_median_of_the_other_folds():
     y = np.array([1.0, 2.0, 9.0, 100.0])
-    found = out_of_fold("constant", np.zeros((4, 1)), y, np.array([0, 0, 0, 1]))
+    found = predict_out_of_fold("constant", np.zeros((4, 1)), y, np.array([0, 0, 0, 1]))
 
     assert found.tolist() == [100, 100, 100, 2]
 
 
 @pytest.mark.parametrize("name", ["linear", "boosted_trees"])
-def test_a_line_is_learnt(name):
+def test_baselines_learn_a_line(name):
     x, y, folds = data()
 
-    assert np.abs(out_of_fold(name, x, y, folds) - y).mean() < np.abs(y - np.median(y)).mean() / 3
+    assert (
+        np.abs(predict_out_of_fold(name, x, y, folds) - y).mean()
+        < np.abs(y - np.median(y)).mean() / 3
+    )
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_fold_is_forecast_without_its_own_rows(name):
+def test_a_fold_is_predicted_without_its_own_rows(name):
     x, y, folds = data()
     spoiled = np.where(folds == 2, 1e6, y)
 
-    first, second = (out_of_fold(name, x, values, folds)[folds == 2] for values in (y, spoiled))
+    first, second = (
+        predict_out_of_fold(name, x, values, folds)[folds == 2] for values in (y, spoiled)
+    )
     np.testing.assert_array_equal(first, second)
 
 
 def test_further_rows_can_be_hidden():
     y = np.array([1.0, 2.0, 9.0])
     hidden = np.array([[True, False], [True, False], [False, True]])
-    found = out_of_fold("constant", np.zeros((3, 1)), y, np.array([0, 1, 1]), hidden)
+    found = predict_out_of_fold("constant", np.zeros((3, 1)), y, np.array([0, 1, 1]), hidden)
 
     assert found.tolist() == [9, 1.5, 1.5]

@@ -1,4 +1,4 @@
-"""What a network reads once more where images are channels-last."""
+"""Inputs that a network reads a second time where images are channels-last."""
 
 import numpy as np
 import onnxruntime as ort
@@ -6,24 +6,28 @@ import pytest
 import torch
 
 from presage.features.columns.schema import columns
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.margins import Margins
 from presage.models.networks.predictors import ScalarPredictor
 from presage.models.onnx_export.export import export
-from presage.models.training.fine_tuning import Learnt, read_scalar, write_learnt
+from presage.models.training.fine_tuning import (
+    TrainedNetworks,
+    read_scalar_networks,
+    write_networks,
+)
 from presage.models.training.fit import (
     LEVELS,
     FitConfig,
     fit_scalar,
-    inputs_of,
-    quantiles_of,
+    predict_quantiles,
+    select_inputs,
     transform_features,
 )
 
 CONFIG = FitConfig(hidden=16, steps=400, learning_rate=0.02, weight_decay=0.1, ensemble=1, seed=0)
 COLUMNS = columns("full")
 TARGET = QUANTITIES["step_time"]
-INPUTS = inputs_of(TARGET.inputs, "full")
+INPUTS = select_inputs(TARGET.inputs, "full")
 LAYOUT, SHARE = (
     COLUMNS.index(n) for n in ("channels_last", "time_share.DepthwiseConv2D forward 9 points")
 )
@@ -32,7 +36,7 @@ NONE = Margins({}, {})
 
 
 def rows(n: int):
-    """A step is slower by its share of depthwise convolutions, where images are channels-last."""
+    """Return rows whose step is slower by its depthwise share where images are channels-last."""
     rng = np.random.default_rng(0)
     raw = np.full((n, len(COLUMNS)), 0.5)
     raw[:, SHARE] = rng.uniform(0, 1, n)
@@ -48,36 +52,36 @@ def fitted():
     return raw, measured, fit_scalar(x, y, np.ones((1, len(y))), INPUTS, CONFIG)
 
 
-def test_only_shares_of_convolutions_are_read_by_layout_and_only_for_time():
-    assert {COLUMNS[i].split()[0].partition(".")[2] for i in INPUTS.by_layout} == {
+def test_layout_inputs_are_the_convolution_shares_of_step_time():
+    assert {COLUMNS[i].split()[0].partition(".")[2] for i in INPUTS.layout_columns} == {
         "Conv2D", "PointwiseConv2D", "GroupedConv2D", "DepthwiseConv2D"
     }  # fmt: skip
-    assert set(INPUTS.by_layout) < set(INPUTS.columns)
+    assert set(INPUTS.layout_columns) < set(INPUTS.columns)
     for name in ("memory", "compute_utilization"):
-        assert inputs_of(QUANTITIES[name].inputs, "full").by_layout == ()
+        assert select_inputs(QUANTITIES[name].inputs, "full").layout_columns == ()
 
 
-def test_where_images_are_contiguous_it_is_as_if_the_shares_were_zero(fitted):
+def test_layout_inputs_are_those_of_zero_shares_for_contiguous_images(fitted):
     raw, _, stack = fitted
     nothing = raw.copy()
-    nothing[:, INPUTS.by_layout] = 0
-    seen, empty = (
+    nothing[:, INPUTS.layout_columns] = 0
+    found, empty = (
         stack.read(torch.from_numpy(transform_features(m, "full")).float()) for m in (raw, nothing)
     )
     again, is_nhwc = len(INPUTS.columns), raw[:, LAYOUT] == 1
 
-    torch.testing.assert_close(seen[~is_nhwc, again:], empty[~is_nhwc, again:])
+    torch.testing.assert_close(found[~is_nhwc, again:], empty[~is_nhwc, again:])
     position = INPUTS.columns.index(SHARE)
-    second = again + INPUTS.by_layout.index(SHARE)
-    torch.testing.assert_close(seen[is_nhwc, second], seen[is_nhwc, position])
+    second = again + INPUTS.layout_columns.index(SHARE)
+    torch.testing.assert_close(found[is_nhwc, second], found[is_nhwc, position])
 
 
-def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted, tmp_path):
+def test_the_effect_of_the_layout_is_learnt_and_exported(fitted, tmp_path):
     raw, measured, stack = fitted
-    write_learnt(Learnt(stack, MARGINS), tmp_path / "it.npz")
-    again = read_scalar(tmp_path / "it.npz").stack
+    write_networks(TrainedNetworks(stack, MARGINS), tmp_path / "it.npz")
+    again = read_scalar_networks(tmp_path / "it.npz").stack
     x = transform_features(raw, "full")
-    learnt = TARGET.to_measured(quantiles_of(stack, x)[0], raw)
+    expected = TARGET.to_measured(predict_quantiles(stack, x)[0], raw)
     content = export(
         ScalarPredictor(again, TARGET, NONE),
         {"features": (torch.from_numpy(raw[:2]).float(), ("rows",))},
@@ -85,6 +89,6 @@ def test_what_a_layout_does_to_a_share_is_learnt_and_is_in_the_onnx_file(fitted,
     found = ort.InferenceSession(content).run(None, {"features": raw.astype(np.float32)})[0]
 
     middle = LEVELS.index(0.5)
-    assert np.median(np.abs(learnt[:, middle] / measured - 1)) < 0.03
-    np.testing.assert_array_equal(quantiles_of(again, x), quantiles_of(stack, x))
-    np.testing.assert_allclose(found, learnt, rtol=2e-4)
+    assert np.median(np.abs(expected[:, middle] / measured - 1)) < 0.03
+    np.testing.assert_array_equal(predict_quantiles(again, x), predict_quantiles(stack, x))
+    np.testing.assert_allclose(found, expected, rtol=2e-4)

@@ -15,7 +15,7 @@ from presage.errors import ConfigError, TableError, TrainingError
 from presage.features.tables.campaign import read_campaign
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training import baselines
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.benchmark_splits import make_folds, novelty, split_folds
 from presage.pipelines.benchmark.solo import SoloTask
 from presage.pipelines.benchmark.tasks import TASKS
@@ -69,7 +69,7 @@ def test_each_row_is_scored_once_by_networks_not_trained_on_its_group(split):
 def test_no_forecast_of_a_held_out_row_depends_on_its_label(task, split, monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")  # minutes, and masked as the others
     rows = TASKS[task].rows([read_campaign(TRAIN)])
-    asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
+    asked = (folds := split_folds(rows.metadata, split, seed=0)) == folds[0]
     told = replace(rows, measured=np.where(asked, 0.6 * rows.measured, rows.measured))
     told_others = replace(rows, measured=np.where(asked, rows.measured, 0.6 * rows.measured))
     before, after, other = (
@@ -232,7 +232,7 @@ def keep_rows(monkeypatch, *, rows, constant=None):
             return replace(found, measured=0 * found.measured + constant)
 
     whole = SUMS["train-step"]
-    keep_rows = Few(whole.quantity, whole.wanted, whole.unit)
+    keep_rows = Few(whole.quantity, whole.required, whole.unit)
     monkeypatch.setitem(TASKS, "train-step", keep_rows)
 
 

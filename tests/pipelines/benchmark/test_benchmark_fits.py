@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import Campaign, read_campaign
 from presage.models.training.fit import LEVELS
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
+from presage.pipelines.benchmark.benchmark_rows import Rows
+from presage.pipelines.benchmark.benchmark_task import Forecasts
 from presage.pipelines.benchmark.fits import USABLE, FitsTask, decided, decision_figures
-from presage.pipelines.benchmark.rows import Rows
 from presage.pipelines.benchmark.solo import CONFIG, SoloTask
-from presage.pipelines.benchmark.task import Forecasts
 from presage.pipelines.benchmark.tasks import TASKS
 from presage.pipelines.importers.public_models.graph_cache import NoGraphs
 from tests.features.examples import device, features, memory

@@ -11,7 +11,7 @@ from presage.errors import TableError, TrainingError
 from presage.features.tables.campaign import read_campaign
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.additive import Additive
 from presage.pipelines.benchmark.benchmark_splits import novelty
 from presage.pipelines.benchmark.colocated import Colocated, colocated
@@ -112,7 +112,7 @@ def test_every_member_is_a_victim_and_equal_members_are_one_row(rows):
     known = campaign[campaign["slowdown"].notna()]
 
     assert rows.members.loc[rows.is_victim, "count"].sum() == len(known)
-    assert not rows.who["row"].duplicated().any()
+    assert not rows.metadata["row"].duplicated().any()
     assert (rows.count.sum(axis=1) >= 2).all()
     assert rows.count.sum() == rows.members["count"].sum()
 
@@ -219,10 +219,10 @@ def test_clipped_or_infeasible_rows_of_gavel_are_not_victims():
     folder = real("gavel")
     found = read(folder / "pairs.csv.gz", folder / "isolated.csv.gz")
 
-    assert set(found.who["device"]) == {"k80", "p100", "v100-16gb"}
+    assert set(found.metadata["device"]) == {"k80", "p100", "v100-16gb"}
     assert len(found.measured) == 1801  # 1,869 measured, of which 68 are beside their equal
     assert (found.measured < 1).all()
-    both_ways = found.who.groupby("pair")["row"].count()
+    both_ways = found.metadata.groupby("pair")["row"].count()
     assert both_ways.max() == 6  # two victims on three devices: never in two folds
 
 
@@ -231,7 +231,7 @@ def test_ppo_and_td3_of_lucid_are_co_located_jobs_but_not_victims():
     found = read(folder / "pairs.csv", beside=[folder / "pairs.csv", folder / "solo.csv"])
 
     assert {"ppo", "td3"} <= set(found.members["family"])
-    assert {"ppo", "td3"}.isdisjoint(found.who["family"])
+    assert {"ppo", "td3"}.isdisjoint(found.metadata["family"])
     assert len(found.measured) > 1000
 
 

@@ -14,7 +14,7 @@ from presage.features.graph.step_memory import MemoryEstimate
 from presage.models.networks import scale_out_law as step_law
 from presage.models.networks.scale_out_law import ring_bytes
 from presage.models.training import baselines
-from presage.pipelines.benchmark import run as benchmark
+from presage.pipelines.benchmark import benchmark_run as benchmark
 from presage.pipelines.benchmark.benchmark_splits import split_folds
 from presage.pipelines.benchmark.compute_time import compute_seconds
 from presage.pipelines.benchmark.files import read_tables
@@ -89,7 +89,7 @@ def test_no_forecast_of_a_held_out_step_depends_on_its_label(split, tmp_path, mo
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
     files = [pollux(tmp_path, model) for model in ("cifar10", "bert", "ncf")]
     rows = scale_rows(read_tables(files, TrainedGraph()))
-    asked = (folds := split_folds(rows.who, split, seed=0)) == folds[0]
+    asked = (folds := split_folds(rows.metadata, split, seed=0)) == folds[0]
     before, after, other = (
         TASK.cross_forecast(
             replace(rows, measured=rows.measured * factor), split,
@@ -124,8 +124,8 @@ def test_a_split_by_device_needs_two(tmp_path):
 def test_rows_hold_the_spread_over_nodes(tmp_path):
     rows = scale_rows(read_tables(sorted(pollux_tidied(tmp_path).glob("*.csv")), TrainedGraph()))
 
-    assert list(rows.who["placement"]) == ["1", "1 1 2", "7 devices of 6 nodes"]
-    assert list(rows.who["count"]) == ["1", "4", "7"]
+    assert list(rows.metadata["placement"]) == ["1", "1 1 2", "7 devices of 6 nodes"]
+    assert list(rows.metadata["count"]) == ["1", "4", "7"]
     assert rows.measured == pytest.approx([0.04, 0.09, 0.14])
     assert list(rows.facts["alone_s"]) == pytest.approx([0.0395, 0.04, 0.05])
     assert set(rows.facts["gradient_bytes"]) == {GRADIENT_BYTES}
@@ -137,7 +137,7 @@ def test_a_job_on_one_device_is_a_row_too(tmp_path):
     files = [tmp_path / "isolated.csv", tmp_path / "pairs.csv"]
     rows = scale_rows(read_tables(files, TrainedGraph()))
 
-    assert list(rows.who["placement"]) == ["consolidated", "unconsolidated", "1"]
+    assert list(rows.metadata["placement"]) == ["consolidated", "unconsolidated", "1"]
     assert [one.nodes for one in rows.spreads] == [1, 4, 1]
     assert rows.facts["alone_s"].isna().tolist() == [True, True, False]
 

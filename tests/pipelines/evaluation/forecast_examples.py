@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.models.calibration.error_metrics import point_metrics
 from presage.models.training.baselines import BASELINES
 from presage.pipelines.stages.evaluate import Metrics, score_forecasts

@@ -104,7 +104,7 @@ def test_a_release_contains_margins_of_frequently_measured_devices(two_devices):
     assert who == (3.7, 2.5)
     use = (devices == "k80") & (of_row != HELD_OUT_FOLD)
     assert own == cv.margins(y[use], raw.quantiles[use])
-    assert own[0.1] < shipped.everywhere[0.1]
+    assert own[0.1] < shipped.default[0.1]
 
 
 def test_intervals_of_a_device_with_few_rows_use_the_out_of_domain_margins(two_devices):

@@ -9,7 +9,7 @@ import pytest
 from presage.errors import ConfigError
 from presage.pipelines.evaluation.assessment import assess
 from presage.pipelines.evaluation.report import charts
-from presage.pipelines.evaluation.report.page import (
+from presage.pipelines.evaluation.report.evaluation_page import (
     coverage_mark,
     mae,
     percent,
@@ -158,13 +158,13 @@ def test_a_page_replaces_the_previous_one(assessment, page, tmp_path):
 
 
 def test_a_missing_folder_is_not_created(tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no folder .*/absent; make it first"):
+    with pytest.raises(ConfigError, match=r"folder .*/absent does not exist; create it first"):
         check_report_path(tmp_path / "absent" / "out.html")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_as_target_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="that is a folder; name a file in it"):
+    with pytest.raises(ConfigError, match="is a folder; give a file"):
         check_report_path(tmp_path)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from presage.pipelines.evaluation.assessment import assess
-from presage.pipelines.evaluation.report.page import SHOWN_DIGITS, percent, write_report
+from presage.pipelines.evaluation.report.evaluation_page import SHOWN_DIGITS, percent, write_report
 from tests.pipelines.evaluation.forecast_examples import forecasts, metrics_of
 from tests.support.chromium import CONTRAST
 

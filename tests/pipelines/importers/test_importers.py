@@ -21,10 +21,10 @@ from presage.pipelines.importers import (
     parvagpu,
     pollux,
 )
+from presage.pipelines.importers.import_run import import_source
 from presage.pipelines.importers.imported import Imported
 from presage.pipelines.importers.public_models.graph_cache import GraphCache, NoGraphs
 from presage.pipelines.importers.public_models.public_job import PublicModel, add_job
-from presage.pipelines.importers.run import import_source
 from presage.pipelines.profiling.zoo import FAMILIES
 from tests.pipelines.public_files import (
     LAYOUTS,

@@ -13,15 +13,15 @@ import torch
 from presage.errors import ReleaseError
 from presage.features.columns.schema import columns
 from presage.features.device.device import catalogue
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.release.manifest import job_digest
 from presage.models.release.release import load_release
-from presage.models.release.training_data import CampaignRows, LearntFrom, learnt_from
+from presage.models.release.training_data import CampaignRows, TrainingData, read_training_data
 from presage.models.training.fine_tuning import (
-    read_interference,
-    read_jobs,
-    read_scalar,
-    write_learnt,
+    read_interference_networks,
+    read_scalar_networks,
+    read_training_jobs,
+    write_networks,
 )
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
@@ -86,7 +86,7 @@ def test_a_device_class_without_rows_keeps_the_pretrained_networks(features, ste
 
     assert set(step_time.learnt) == {"processor"}
     starts = starts_of("step_time")
-    assert step_time.stranger_margins["gpu"] == starts["gpu"].margins.strangers
+    assert step_time.out_of_domain_margins["gpu"] == starts["gpu"].margins.out_of_domain
     ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
     rows = on_gpu(solo)[[f"full.{name}" for name in columns("full")]].to_numpy(np.float32)
     np.testing.assert_allclose(ours(rows), came(rows), rtol=1e-4)
@@ -96,13 +96,15 @@ def test_a_few_rows_of_a_gpu_change_little_and_keep_out_of_domain_margins(featur
     solo = pd.read_parquet(features / "solo.parquet")
     start = read_pretrained(COMMITTED)
     assert start is not None
-    starts = {name: read_scalar(path) for name, path in start.networks("step_time").items()}
+    starts = {
+        name: read_scalar_networks(path) for name, path in start.networks("step_time").items()
+    }
     few = on_gpu(solo.iloc[:12])
     mixed = pd.concat([solo, few], ignore_index=True)
     trained = train.train(mixed, QUANTITIES["step_time"], SETTINGS, starts)
 
     assert set(trained.learnt) == {"processor", "gpu"}
-    assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
+    assert trained.learnt["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
     table = trained.forecasts
     assert len(table[(table["features"] == "full") & (table["device_kind"] == "v100-16gb")]) == 24
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
@@ -128,11 +130,11 @@ def test_runs_of_one_family_suffice_for_fine_tuning(features, runs):
     solo = pd.read_parquet(features / "solo.parquet")
     alike = on_gpu(solo[solo["family"] == solo["family"].iloc[0]].iloc[:runs])
     target, start = QUANTITIES["step_time"], starts_of("step_time")["gpu"]
-    learnt, table = learn_solo.learn(alike, target, SETTINGS, start)
+    learnt, table = learn_solo.fit_device_class(alike, target, SETTINGS, start)
 
-    assert train.teaches(alike, target, start)
-    assert not train.teaches(alike, target, None)
-    assert learnt.margins.everywhere == start.margins.of_strangers
+    assert train.can_train(alike, target, start)
+    assert not train.can_train(alike, target, None)
+    assert learnt.margins.default == start.margins.total_out_of_domain
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
 
 
@@ -163,13 +165,15 @@ def test_two_co_locations_of_a_gpu_suffice_for_fine_tuning(features, no_onnx):
     }
     start = read_pretrained(COMMITTED)
     assert start is not None
-    starts = {k: read_interference(path) for k, path in start.networks("interference").items()}
+    starts = {
+        k: read_interference_networks(path) for k, path in start.networks("interference").items()
+    }
     trained = train_interference.train(
         solo, interference[pairs], forecasts, SETTINGS_TOGETHER, starts
     )
 
     assert set(trained.learnt) == {"gpu"}
-    assert trained.learnt["gpu"].margins.everywhere == starts["gpu"].margins.of_strangers
+    assert trained.learnt["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
 
 
 def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):
@@ -178,7 +182,7 @@ def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):
     weights, same, changed = (
         list(learnt.stack.state_dict().values())
         for learnt, _ in (
-            learn_solo.learn(
+            learn_solo.fit_device_class(
                 solo.assign(step_time_median_s=solo["step_time_median_s"] * factor),
                 QUANTITIES["step_time"], SETTINGS, None,
             )
@@ -194,9 +198,11 @@ def test_networks_list_their_training_jobs_and_those_of_the_pretraining(features
     solo = pd.read_parquet(features / "solo.parquet")
     solo.loc[3, "step_time_median_s"] = np.nan  # not measured: nothing was learnt from it
     target = QUANTITIES["step_time"]
-    first, _ = learn_solo.learn(solo, target, SETTINGS, None)
-    write_learnt(replace(first, jobs=first.jobs | {"0" * 12}), tmp_path / "one.npz")
-    again, _ = learn_solo.learn(solo, target, SETTINGS, read_scalar(tmp_path / "one.npz"))
+    first, _ = learn_solo.fit_device_class(solo, target, SETTINGS, None)
+    write_networks(replace(first, jobs=first.jobs | {"0" * 12}), tmp_path / "one.npz")
+    again, _ = learn_solo.fit_device_class(
+        solo, target, SETTINGS, read_scalar_networks(tmp_path / "one.npz")
+    )
 
     taught = solo[solo[target.column].notna()]["job_id"]
     seen = taught[job_folds(list(taught)) != HELD_OUT_FOLD]
@@ -208,9 +214,9 @@ def test_training_settings_depend_on_the_number_of_rows():
     large = replace(TINY, hidden=64, steps=900, batch=128, jitter=0.2)
     settings = Settings(replace(TINY, jitter=0.3), large, 1000, FINE)
 
-    assert settings.of(999, goes_on=False) == replace(TINY, jitter=0.3)
-    assert settings.of(1000, goes_on=False) == large
-    few, some, many = (settings.of(rows, goes_on=True) for rows in (10, 100, 1000))
+    assert settings.select(999, is_fine_tuning=False) == replace(TINY, jitter=0.3)
+    assert settings.select(1000, is_fine_tuning=False) == large
+    few, some, many = (settings.select(rows, is_fine_tuning=True) for rows in (10, 100, 1000))
     assert (few.steps, some.steps, many.steps) == (FINE.steps, 100, 900)
     assert (few.weight_decay, some.weight_decay, many.weight_decay) == (30.0, 3.0, 0.3)
     assert {one.jitter for one in (few, some, many)} == {0.0}
@@ -246,7 +252,7 @@ def test_a_release_keeps_its_pretrained_networks(features, step_time, tmp_path):
     ids = np.array(sorted({*solo["job_id"], *interference["job_id"]}))
     jury = job_folds(list(ids)) == HELD_OUT_FOLD
     begun_with = set().union(
-        *(read_jobs(path) for name in QUANTITIES for path in start.networks(name).values())
+        *(read_training_jobs(path) for name in QUANTITIES for path in start.networks(name).values())
     )
     assert len(begun_with) > 1000
     assert made.trained_on is not None
@@ -258,26 +264,26 @@ def test_a_release_keeps_its_pretrained_networks(features, step_time, tmp_path):
     assert made.domains["gpu"] == start.release.domains["gpu"]
     assert made.classes("memory") == {"processor"}
     assert set(made.classes("step_time")) == {"processor", "gpu"}
-    told = learnt_from(made.manifest, "made")
+    told = read_training_data(made.manifest, "made")
     assert told is not None
-    assert told.began_with == release.beginning(start)
+    assert told.base_release == release.describe_base_release(start)
 
 
 def test_the_manifest_lists_the_data_of_the_pretraining_too():
     start = read_pretrained(COMMITTED)
     assert start is not None
     of_gpu, of_cpu = (CampaignRows(name, "m", name, 1, 0, 0, 0) for name in ("gpu", "processor"))
-    told = LearntFrom((), (of_gpu, of_cpu)).as_json()
+    told = TrainingData((), (of_gpu, of_cpu)).as_json()
     spoken = replace(start.release, manifest={**start.release.manifest, "learnt_from": told})
-    began = release.beginning(replace(start, release=spoken))
+    began = release.describe_base_release(replace(start, release=spoken))
 
     assert began is not None
-    assert began.learnt_from == LearntFrom((), (of_gpu,))
+    assert began.training_data == TrainingData((), (of_gpu,))
     assert (began.release_id, set(began.networks)) == (
         start.release.release_id,
         {"step_time-gpu", "interference-gpu"},
     )
-    assert release.beginning(None) is None
+    assert release.describe_base_release(None) is None
 
 
 def test_only_device_classes_without_rows_keep_pretrained_networks():
@@ -312,7 +318,7 @@ def starts_of(predictor):
     """Return the pretrained networks by device class."""
     start = read_pretrained(COMMITTED)
     assert start is not None
-    return {name: read_scalar(path) for name, path in start.networks(predictor).items()}
+    return {name: read_scalar_networks(path) for name, path in start.networks(predictor).items()}
 
 
 def release_file(predictor):

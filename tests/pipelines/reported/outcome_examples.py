@@ -15,7 +15,7 @@ from presage.features.tables import schemas as tables
 from presage.pipelines.reported.outcome_tables import TABLES
 from presage.pipelines.reported.recency import DAY_S, Recency
 from presage.pipelines.reported.withdrawn import Withdrawal
-from presage.pipelines.stages.ingest import Ingested, ingest
+from presage.pipelines.stages.ingest import IngestResult, ingest
 from presage.serving.codec.wire_outcomes import write_report
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import OutcomeLog
@@ -76,7 +76,7 @@ def ingested(
     *logs: Path,
     recency: Recency = RECENCY,
     withdrawals: Sequence[Withdrawal] = (),
-) -> Ingested:
+) -> IngestResult:
     """Ingest without campaigns."""
     return ingest(
         logs, folder, recency=recency, withdrawals=withdrawals,

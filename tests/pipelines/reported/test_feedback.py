@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.reported.recency import DAY_S, Recency
 from presage.pipelines.stages import featurize, train
-from presage.pipelines.stages.featurize import superseded, weights
+from presage.pipelines.stages.featurize import drop_superseded, row_weights
 from presage.pipelines.stages.fit_settings import FineTuning, Settings
 from presage.pipelines.stages.ingest import ingest
 from presage.serving.outcomes.outcome import Outcome
@@ -109,9 +109,9 @@ def test_weights_halve_with_every_half_life_before_the_newest_report():
         (REPORTED_SOURCE, now_s - 10 * DAY_S, "d", "cpu-2", 1.0, 1.0),
     )
 
-    found = weights(rows, Recency(half_life_days=5, most_weight=4, newest_runs=3))
+    found = row_weights(rows, Recency(half_life_days=5, most_weight=4, newest_runs=3))
     assert found.tolist() == [1, 4, 2, 1]
-    assert weights(rows[:1], RECENCY).tolist() == [1]
+    assert row_weights(rows[:1], RECENCY).tolist() == [1]
 
 
 def test_later_reports_replace_measurements():
@@ -123,6 +123,6 @@ def test_later_reports_replace_measurements():
         (REPORTED_SOURCE, 200, "b", "cpu-2", 1.0, 1.3),
     )
 
-    left = superseded(rows)
+    left = drop_superseded(rows)
     assert left["step_time_median_s"].notna().tolist() == [False, True, True, True, True]
     assert left["compute_utilization"].notna().tolist() == [False, True, True, True, True]

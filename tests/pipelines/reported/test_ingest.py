@@ -152,7 +152,7 @@ def test_a_run_time_without_steps_gives_no_step_time(log, to):
 
     assert table(to, "executions").empty
     assert only(table(to, "outcomes"))["runtime_s"] == 9
-    assert done.untaught == 1
+    assert done.unused == 1
 
 
 def test_failures_are_kept_only_of_jobs_that_never_succeeded(log, to):
@@ -347,7 +347,7 @@ def test_the_error_names_a_missing_log_and_the_tables_stay(log, to, tmp_path):
 def test_a_folder_of_other_files_is_not_replaced(log, tmp_path):
     log_of(log, [outcome("a")])
 
-    with pytest.raises(TableError, match=r"holds 'log\.db', .* a folder of its own"):
+    with pytest.raises(TableError, match=r"unknown file 'log\.db', .* another folder"):
         ingested(tmp_path, log)
     assert log.exists()
 

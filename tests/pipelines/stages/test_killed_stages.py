@@ -1,4 +1,4 @@
-"""A stage that is killed leaves what was there or what it was to make, and can be run again."""
+"""A killed stage leaves the old or the new outputs, and can be run again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.models.registry.registry import Registry
 from presage.models.release.release import load_release
 from tests.pipelines.reported.outcome_examples import colocated_outcome, log_of, outcome
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 REGISTRY = "sqlite:///data/registry/mlflow.db"
 FAMILIES = ("gnn", "mlp", "neumf", "vgg")
 FEATURES, MODELS = ("--features", "data/features"), ("--models", "data/models")
-# Each stage's arguments, what it makes, and the file without which that is not whole.
+# Each stage's arguments, its output, and the file without which the output is incomplete.
 WORK: dict[str, tuple[tuple[str, ...], str, str]] = {
     "ingest": (("--profiles", "data/profiles", "--to"), "data/outcomes/tables", "jobs.parquet"),
     "featurize": (("data/profiles/cpu-2", "--target"), "data/features", "solo.parquet"),
@@ -63,8 +63,8 @@ def run() -> Iterator[Run]:
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        asked, answers = process.stdin, process.stdout
-        assert asked is not None
+        requests, answers = process.stdin, process.stdout
+        assert requests is not None
         assert answers is not None
 
         def ask(
@@ -72,20 +72,20 @@ def run() -> Iterator[Run]:
         ) -> dict[str, Any]:
             arguments = [*WORK[stage][0], WORK[stage][1]]
             question = {"stage": stage, "arguments": arguments, "folder": str(folder)}
-            asked.write(json.dumps({**question, "at": at, "after_s": after_s}) + "\n")
-            asked.flush()
+            requests.write(json.dumps({**question, "at": at, "after_s": after_s}) + "\n")
+            requests.flush()
             began_s = time.monotonic()
             answer: dict[str, Any] = json.loads(answers.readline())
             return answer | {"taken_s": time.monotonic() - began_s}
 
         yield ask
-        asked.close()
+        requests.close()
         process.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, run) -> Path:
-    """A workspace in which every stage came to its end; and how many changes each made."""
+    """Workspace after complete runs of every stage, with the number of changes of each."""
     folder = Path(tmp_path_factory.mktemp("calm"))
     small_campaign(folder / "data/profiles/cpu-2", FAMILIES)
     log_of(folder / "data/outcomes/agent.db", [outcome("a"), colocated_outcome("b", "mlp", "gnn")])
@@ -103,28 +103,29 @@ def calm(tmp_path_factory, run) -> Path:
 
 
 def content(path: Path) -> dict[str, bytes]:
-    """Files at or under a path but for hidden ones, which no stage reads."""
+    """Return the files at or below a path, without hidden ones, which no stage reads."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     shown = [f for f in files if f.is_file() and not any(p.startswith(".") for p in f.parts)]
     return {str(f.relative_to(path)): f.read_bytes() for f in shown}
 
 
 @pytest.mark.parametrize("stage", KILLED)
-def test_after_a_kill_all_of_the_old_or_of_the_new_is_there_and_the_repeat_gives_equal_bytes(
+def test_a_killed_stage_leaves_complete_outputs_and_repeats_with_equal_bytes(
     stage, calm, run, tmp_path, monkeypatch
 ):
     draw = random.Random(stage)
-    made, whole = WORK[stage][1:]
+    made, marker = WORK[stage][1:]
     folder = tmp_path / "workspace"
     shutil.copytree(calm, folder)
-    target, wanted = folder / made, content(calm / made)
-    told = json.loads((calm / "done.json").read_text())[stage]
+    target, expected = folder / made, content(calm / made)
+    complete_run = json.loads((calm / "done.json").read_text())[stage]
     kills = KILLS.get(stage, MOST_KILLS)
     points: list[dict[str, Any]] = [
-        {"at": at} for at in draw.sample(range(told["changes"]), min(kills, told["changes"]))
+        {"at": at}
+        for at in draw.sample(range(complete_run["changes"]), min(kills, complete_run["changes"]))
     ]
-    points += [{"after_s": draw.uniform(0, told["taken_s"])} for _ in range(kills // 3)]
-    earlier = dict.fromkeys(wanted, EARLIER)
+    points += [{"after_s": draw.uniform(0, complete_run["taken_s"])} for _ in range(kills // 3)]
+    earlier = dict.fromkeys(expected, EARLIER)
 
     shutil.rmtree(folder / "data/registry")
     for number, point in enumerate(points):
@@ -133,7 +134,7 @@ def test_after_a_kill_all_of_the_old_or_of_the_new_is_there_and_the_repeat_gives
         if number % 2:
             before = earlier
             for name, written in earlier.items():
-                path = target / name if whole else target
+                path = target / name if marker else target
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(written)
         died = run(stage, folder, **point)
@@ -141,18 +142,18 @@ def test_after_a_kill_all_of_the_old_or_of_the_new_is_there_and_the_repeat_gives
             assert died["code"] == 0
             shutil.rmtree(folder / "data/registry", ignore_errors=True)
         found = content(target)
-        looks_whole = found if not whole or whole in found else {}
-        assert looks_whole in ({}, before, wanted), f"{point}: {sorted(found)}"
+        looks_complete = found if not marker or marker in found else {}
+        assert looks_complete in ({}, before, expected), f"{point}: {sorted(found)}"
 
     repeated = run(stage, folder)
     assert repeated["code"] == 0, (folder / "stage.log").read_text()
-    assert content(target) == wanted
+    assert content(target) == expected
     if stage == "promote":
         check_registry(folder, monkeypatch)
 
 
 def check_registry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One version of the release, champion by the journal's last entry."""
+    """Check that the release has one version, the champion of the journal's last entry."""
     monkeypatch.chdir(folder)
     registry = Registry(REGISTRY)
     (only,) = registry.versions()
@@ -162,7 +163,7 @@ def check_registry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clear(target: Path) -> None:
-    """As DVC does before it runs a stage."""
+    """Remove outputs as DVC does before a stage."""
     if target.is_dir():
         shutil.rmtree(target)
     target.unlink(missing_ok=True)

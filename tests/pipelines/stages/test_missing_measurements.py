@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from presage.errors import ReleaseError, TrainingError
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.features.tables.campaign import read_campaign
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
-from presage.models.training.solo_rows import positions_alone
+from presage.models.training.solo_rows import find_solo_rows
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.evaluation import evaluation_tables
 from presage.pipelines.stages import build_release as release
@@ -111,7 +111,7 @@ def test_a_members_job_alone_is_at_its_own_share_else_at_the_largest():
         ]
     )
 
-    assert positions_alone(solo, members).tolist() == [2, 1, 3, -1]
+    assert find_solo_rows(solo, members).tolist() == [2, 1, 3, -1]
 
 
 def test_a_device_measured_for_memory_alone_is_in_that_predictors_domain_only(frames):

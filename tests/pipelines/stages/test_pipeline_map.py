@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from presage.features.colocation_member import SOLO_PROFILE
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 
 ROOT = Path(__file__).parents[3]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]

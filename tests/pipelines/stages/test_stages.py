@@ -1,4 +1,4 @@
-"""The stages on the committed campaign: their outputs, damaged inputs, and Ctrl-C."""
+"""DVC stages on the committed campaign: outputs, corrupt inputs, and Ctrl-C."""
 
 import json
 import os
@@ -19,14 +19,14 @@ import yaml
 
 from presage.errors import ConfigError, TableError, TrainingError
 from presage.features.columns.schema import columns
-from presage.features.quantities.registry import QUANTITIES, solo_quantities
+from presage.features.quantities.quantity_registry import QUANTITIES, solo_quantities
 from presage.features.tables import schemas as tables
 from presage.features.tables.campaign import read_campaign
-from presage.models.release.training_data import learnt_from
+from presage.models.release.training_data import read_training_data
 from presage.models.training import baselines
 from presage.models.training.fit import FitConfig
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
-from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.zoo import parse
 from presage.pipelines.stages import build_release as release
 from presage.pipelines.stages import evaluate, featurize, promote, train, train_interference
@@ -102,7 +102,7 @@ def workspace(tmp_path_factory):
     ("name", "jobs", "families", "colocations"),
     [("cpu-2", 150, 13, 200), ("cpu-2-zoo", 150, 18, 60)],
 )
-def test_the_committed_campaigns_are_as_large_as_promised(name, jobs, families, colocations):
+def test_the_committed_campaigns_have_the_documented_size(name, jobs, families, colocations):
     campaign = read_campaign(CAMPAIGN.with_name(name))
     ran = campaign.executions[campaign.executions["failure"] == ""]
 
@@ -113,7 +113,7 @@ def test_the_committed_campaigns_are_as_large_as_promised(name, jobs, families, 
 
 
 @pytest.mark.parametrize("name", ["cpu-2", "cpu-2-zoo"])
-def test_stored_graphs_are_what_the_tracer_gives_now(name):
+def test_stored_graphs_equal_those_of_the_current_tracer(name):
     jobs = tables.read(tables.JOBS, CAMPAIGN.with_name(name) / "jobs.parquet").to_pandas()
     smallest = jobs.loc[jobs.groupby("family")["peak_live_bytes"].idxmin()]
     traced = {job_id: trace(parse(job_id)).digest for job_id in smallest["job_id"]}
@@ -134,7 +134,7 @@ def test_every_measured_job_has_finite_features_and_a_positive_roofline(workspac
     assert (solo["full.unknown_ops"] == 0).all()
 
 
-def test_forecasts_are_in_order_and_each_job_is_judged_once_per_split(workspace):
+def test_forecasts_are_ordered_and_each_job_occurs_once_per_split(workspace):
     table = pd.read_parquet(workspace / "data/models/step_time/forecasts.parquet")
     full = table[table["features"] == "full"]
 
@@ -143,29 +143,33 @@ def test_forecasts_are_in_order_and_each_job_is_judged_once_per_split(workspace)
     assert (full["q0.05"] > 0).all()
 
 
-def test_baselines_are_reused_for_the_forecasts_that_they_stand_beside(workspace, monkeypatch):
+def test_baselines_are_reused_for_unchanged_forecasts(workspace, monkeypatch):
     monkeypatch.delitem(baselines.BASELINES, "boosted_trees")
     folder = workspace / "data/evaluation"
-    told = evaluate.read_forecasts(workspace / "data/models")
+    forecasts = evaluate.read_forecasts(workspace / "data/models")
 
-    assert evaluate.metrics_left(folder, told) == json.loads((folder / "metrics.json").read_text())
-    assert evaluate.metrics_left(workspace / "absent", told) is None
-    told["memory"] = told["memory"].assign(measured=told["memory"]["measured"] * 1.001)
-    assert evaluate.metrics_left(folder, told) is None
+    assert evaluate.read_previous_metrics(folder, forecasts) == json.loads(
+        (folder / "metrics.json").read_text()
+    )
+    assert evaluate.read_previous_metrics(workspace / "absent", forecasts) is None
+    forecasts["memory"] = forecasts["memory"].assign(
+        measured=forecasts["memory"]["measured"] * 1.001
+    )
+    assert evaluate.read_previous_metrics(folder, forecasts) is None
 
 
-def test_metrics_without_a_baseline_are_not_all_that_is_wanted(workspace):
-    told = evaluate.read_forecasts(workspace / "data/models")
+def test_metrics_without_a_baseline_are_not_reused(workspace):
+    forecasts = evaluate.read_forecasts(workspace / "data/models")
 
     assert "boosted_trees" in baselines.BASELINES
-    assert evaluate.metrics_left(workspace / "data/evaluation", told) is None
+    assert evaluate.read_previous_metrics(workspace / "data/evaluation", forecasts) is None
 
 
 def _check_lineage(release, features):
-    """A manifest says which tables there were, and how many rows of them taught it."""
-    told = learnt_from(release.manifest, "release")
-    assert told is not None
-    (folder,), (rows,) = told.folders, told.rows
+    """Check the tables and the numbers of training rows in a manifest."""
+    data = read_training_data(release.manifest, "release")
+    assert data is not None
+    (folder,), (rows,) = data.folders, data.rows
     executions = CAMPAIGN / "executions.parquet"
     assert (folder.folder, folder.campaigns) == ("data/profiles/cpu-2", (rows.campaign,))
     assert folder.tables["executions"].sha256 == sha256(executions.read_bytes()).hexdigest()
@@ -183,7 +187,7 @@ def _check_lineage(release, features):
     assert rows.colocations == (~hidden.astype(bool)).sum() > 0
 
 
-def test_equal_tables_in_another_folder_make_the_same_release(workspace, tmp_path):
+def test_equal_tables_in_another_folder_give_the_same_release(workspace, tmp_path):
     shutil.copytree(CAMPAIGN, tmp_path / "measured-elsewhere")
     featurize.featurize([tmp_path / "measured-elsewhere"], tmp_path / "features")
     made = [
@@ -198,7 +202,7 @@ def test_equal_tables_in_another_folder_make_the_same_release(workspace, tmp_pat
     assert made[0].release_id == made[1].release_id
 
 
-def test_a_release_is_made_of_the_stages_outputs(workspace, tmp_path):
+def test_a_release_is_built_from_the_outputs_of_the_stages(workspace, tmp_path):
     features, models, evaluation = (
         workspace / "data" / name for name in ("features", "models", "evaluation")
     )
@@ -232,7 +236,7 @@ def change(path, edit):
         (lambda t: t.set_column(4, "steps", t.column("share")), "'steps' is double"),
     ],
 )
-def test_a_damaged_table_is_named(campaign, tmp_path, edit, match):
+def test_a_corrupt_table_is_named(campaign, tmp_path, edit, match):
     change(campaign / "executions.parquet", edit)
     with pytest.raises(TableError, match=match) as caught:
         featurize.featurize([campaign], tmp_path / "features")
@@ -241,7 +245,7 @@ def test_a_damaged_table_is_named(campaign, tmp_path, edit, match):
 
 
 def every(name, value):
-    """An edit that puts ``value`` into every row of a column."""
+    """Return an edit that sets every row of a column to ``value``."""
 
     def edit(table):
         field = table.schema.field(name)
@@ -263,13 +267,13 @@ def every(name, value):
         ("executions", every("campaign", "other"), "refers to device .*'other'"),
     ],
 )
-def test_a_value_that_cannot_exist_is_blamed_on_its_file(campaign, name, edit, match):
+def test_an_impossible_value_is_an_error_that_names_the_file(campaign, name, edit, match):
     change(campaign / f"{name}.parquet", edit)
     with pytest.raises(TableError, match=f"{campaign / name}.parquet: .*{match}"):
         read_campaign(campaign)
 
 
-def test_a_device_is_the_one_of_its_own_campaign(campaign):
+def test_the_device_of_a_row_is_that_of_its_campaign(campaign):
     path = campaign / "devices.parquet"
     change(path, lambda t: pa.concat_tables([every("campaign", "zzz")(every("cores", 64)(t)), t]))
     read = read_campaign(campaign)
@@ -278,13 +282,13 @@ def test_a_device_is_the_one_of_its_own_campaign(campaign):
         assert read.devices[row["device_kind"], row["machine"], row["campaign"]].cores == 2
 
 
-def test_a_run_of_a_job_that_no_row_describes_is_named(campaign, tmp_path):
+def test_a_run_of_an_unknown_job_is_named(campaign, tmp_path):
     change(campaign / "jobs.parquet", lambda table: table.slice(1))
     with pytest.raises(TableError, match=r"refers to job .* which no row describes"):
         featurize.featurize([campaign], tmp_path / "features")
 
 
-def test_campaigns_in_which_nothing_ran_are_refused(campaign, tmp_path):
+def test_campaigns_without_a_completed_run_are_rejected(campaign, tmp_path):
     for name in ("executions", "colocations"):
         change(campaign / f"{name}.parquet", lambda table: table.slice(0, 0))
     with pytest.raises(TrainingError, match="presage profile"):
@@ -298,17 +302,17 @@ def test_a_campaign_without_colocations_cannot_train_interference(workspace):
         name: pd.read_parquet(workspace / f"data/models/{name}/forecasts.parquet")
         for name in solo_quantities()
     }
-    with pytest.raises(TrainingError, match="no co-location ran"):
+    with pytest.raises(TrainingError, match="no co-location was measured"):
         train_interference.train(solo, nothing, forecasts, SETTINGS_TOGETHER, {})
 
 
-def test_too_few_jobs_to_calibrate_say_how_many_are_needed(workspace):
+def test_too_few_jobs_for_calibration_name_the_needed_number(workspace):
     solo = pd.read_parquet(workspace / "data/features/solo.parquet").head(8)
     with pytest.raises(TrainingError, match="measure more jobs"):
         train.train(solo, QUANTITIES["memory"], SETTINGS, {})
 
 
-def test_an_unreadable_folder_is_one_line_and_exit_code_1(tmp_path):
+def test_an_unreadable_folder_is_a_one_line_error_with_status_1(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "presage.pipelines.stages.featurize", "nowhere", "--target",
          str(tmp_path / "x")],
@@ -335,7 +339,7 @@ def run(stage, workspace, target):
             {"hiden": 9},
             "step_time.hiden is not a setting; did you mean 'hidden'",
         ),
-        ("train", "step_time", {"hidden": "9"}, "train.step_time.hidden='9' is not a whole number"),
+        ("train", "step_time", {"hidden": "9"}, "train.step_time.hidden='9' is not an integer"),
         ("train_interference", "interference", {"seed": 0.5}, "train.interference.seed=0.5"),
         ("train_interference", "interference", None, "no section 'train.interference'"),
         ("promote", "tolerance", {"mape": "1e-2"}, "promote.tolerance.mape='1e-2' is not a number"),
@@ -343,7 +347,7 @@ def run(stage, workspace, target):
         ("promote", "tolerance", None, "promote.tolerance is missing"),
     ],
 )
-def test_a_parameter_of_no_use_is_named(
+def test_an_invalid_parameter_is_named(
     workspace, tmp_path, monkeypatch, stage, section, change, match
 ):
     params = yaml.safe_load((workspace / "params.yaml").read_text())
@@ -360,7 +364,9 @@ def test_a_parameter_of_no_use_is_named(
 
 
 @pytest.mark.parametrize("stage", ["train", "train_interference", "promote"])
-def test_without_parameters_a_stage_says_where_to_run_it(workspace, tmp_path, monkeypatch, stage):
+def test_a_stage_without_params_yaml_names_the_folder_to_run_in(
+    workspace, tmp_path, monkeypatch, stage
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"^params.yaml: No such file .* repository's root"):
         run(stage, workspace, tmp_path / "target")
@@ -368,7 +374,7 @@ def test_without_parameters_a_stage_says_where_to_run_it(workspace, tmp_path, mo
 
 @pytest.mark.parametrize("content", [None, b"PAR1 and then nothing"])
 @pytest.mark.parametrize("stage", ["train", "train_interference"])
-def test_a_stage_names_the_table_it_cannot_read(workspace, tmp_path, monkeypatch, stage, content):
+def test_a_stage_names_an_unreadable_table(workspace, tmp_path, monkeypatch, stage, content):
     monkeypatch.chdir(workspace)
     if content is not None:
         (tmp_path / "data/features").mkdir(parents=True)
@@ -381,7 +387,7 @@ def test_a_stage_names_the_table_it_cannot_read(workspace, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "error", [ConfigError("params.yaml: bad"), OSError(28, "No space left on device", "model.onnx")]
 )
-def test_what_a_person_can_mend_is_one_line_and_exit_code_1(error, capsys):
+def test_an_expected_error_is_one_line_with_status_1(error, capsys):
     def fail():
         raise error
 
@@ -395,9 +401,7 @@ def test_what_a_person_can_mend_is_one_line_and_exit_code_1(error, capsys):
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_ctrl_c_while_a_stage_writes_is_130_and_one_line_and_leaves_nothing_half_written(
-    workspace, tmp_path, stage
-):
+def test_ctrl_c_during_a_write_exits_130_and_leaves_complete_files(workspace, tmp_path, stage):
     arguments = [*STAGES[stage], str(tmp_path / "target")]
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK_IN_A_WRITE, stage, *arguments],
@@ -416,7 +420,9 @@ def test_ctrl_c_while_a_stage_writes_is_130_and_one_line_and_leaves_nothing_half
 
     assert begun
     assert process.returncode == 130
-    assert message.endswith("interrupted; files are whole, run it again to go on\n")
+    assert message.endswith(
+        "interrupted; no file is incomplete, run the command again to continue\n"
+    )
     assert "Traceback" not in message
     assert not list(tmp_path.rglob("*.partial"))
     written = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi topo -m`` prints on machines of several builds."""
+"""Output of ``nvidia-smi topo -m`` on machines of several builds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Legend:
 
 
 def listing(matrix: list[list[str]], cards: int = 0) -> str:
-    """As a recent driver prints links between GPUs, on a terminal; with network cards."""
+    """Return a listing as a recent driver prints it on a terminal, with network cards."""
     gpus, nics = [f"GPU{i}" for i in range(len(matrix))], [f"NIC{i}" for i in range(cards)]
     head = "\t".join(["", *gpus, *nics, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])
     lines = [f"\x1b[4m{head}\x1b[0m"]

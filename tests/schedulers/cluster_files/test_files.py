@@ -61,16 +61,16 @@ def test_a_cluster_has_the_nodes_of_its_file_in_order(tmp_path):
         ),
         (
             "nodes: [{name: n0, devices: 100000000000, kind: v100, within: nvswitch}]",
-            "devices=100000000000, at most 1,000,000 are simulated",
+            "devices=100000000000, the limit is 1,000,000",
         ),
         (
             "nodes: [{name: 'n[0-99]', devices: 10001, kind: v100}]",
-            "a cluster of 1,000,100 devices, at most 1,000,000",
+            "the cluster has 1,000,100 devices, the limit is 1,000,000",
         ),
         ("nodes: [&a {name: n0, devices: 1, kind: v100}, *a]", "two nodes are called 'n0'"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_one_line(tmp_path, text, words):
+def test_an_invalid_cluster_is_reported_in_one_line(tmp_path, text, words):
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words) as error:
@@ -79,7 +79,7 @@ def test_a_cluster_that_cannot_be_is_one_line(tmp_path, text, words):
     assert "\n" not in str(error.value)
 
 
-def test_a_trace_is_jobs_by_submission_and_apart_from_them_how_long_each_ran(tmp_path):
+def test_a_trace_has_jobs_by_submission_and_their_durations_separately(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(TRACE + "a,9.5,2,100,resnet\nb,0,1,7.25,\n")
     found = read_trace(path)
@@ -112,7 +112,7 @@ def test_a_trace_is_jobs_by_submission_and_apart_from_them_how_long_each_ran(tmp
         (TRACE + "a,0,1,5,\na,0,1,5,\n", "line 3: duplicate job_id 'a'"),
     ],
 )
-def test_a_trace_that_cannot_be_is_one_line_that_names_the_line(tmp_path, text, words):
+def test_an_invalid_trace_is_reported_in_one_line_with_the_line_number(tmp_path, text, words):
     path = tmp_path / "trace.csv"
     path.write_text(text)
     with pytest.raises(TableError, match=words) as error:
@@ -122,7 +122,7 @@ def test_a_trace_that_cannot_be_is_one_line_that_names_the_line(tmp_path, text, 
 
 
 @pytest.mark.parametrize(("read", "error"), [(read_cluster, ConfigError), (read_trace, TableError)])
-def test_a_file_that_is_not_there_is_named(tmp_path, read, error):
+def test_a_missing_file_is_named(tmp_path, read, error):
     with pytest.raises(error, match="No such file"):
         read(tmp_path / "absent")
     with pytest.raises(error, match="Is a directory"):

@@ -20,7 +20,7 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.core.topology import COSTS, Topology, Vertex
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.cluster_files.nvidia_topo_listings import (
     CUBE_MESH,
     NVSWITCH,
@@ -35,7 +35,7 @@ LEVELS = ("nvlink", "pix", "pxb", "phb", "numa", "node")
 
 
 def costs_of(matrix):
-    """What each link of a matrix costs."""
+    """Return the cost of each link of a matrix."""
     cost = {kind: COSTS[level] for kind, level in zip(KINDS, LEVELS, strict=True)} | {"X": 0.0}
     return np.array([[cost["NV4" if kind[:2] == "NV" else kind] for kind in row] for row in matrix])
 
@@ -71,7 +71,7 @@ def test_a_listing_of_a_tree_is_that_tree(matrix, shape, cards):
         assert list(tree.below(levels[name], name)) == list(devices)
 
 
-def test_a_cube_mesh_is_two_quads_and_no_link_of_it_costs_less_than_it_does():
+def test_a_cube_mesh_is_two_quads_and_no_link_is_underestimated():
     tree = tree_of(listing(CUBE_MESH, 4))
     found, links = tree.distances(range(8)), costs_of(CUBE_MESH)
 
@@ -85,7 +85,7 @@ def test_a_cube_mesh_is_two_quads_and_no_link_of_it_costs_less_than_it_does():
 
 @st.composite
 def ranks(draw, tree):
-    """A matrix of kinds between 1 to 8 GPUs: a random tree's, or any symmetric one."""
+    """Draw a matrix of link kinds between 1 to 8 GPUs: of a random tree, or any symmetric one."""
     count = draw(st.integers(1, 8))
     drawn = np.array(draw(st.lists(st.integers(0, 5), min_size=64, max_size=64))).reshape(8, 8)
     drawn = np.maximum(drawn, drawn.T)[:count, :count]
@@ -102,7 +102,7 @@ def written(drawn):
 
 @settings(deadline=None)
 @given(ranks(tree=True), st.integers(0, 2))
-def test_what_was_written_of_a_tree_is_read_again(drawn, cards):
+def test_a_written_tree_is_read_back(drawn, cards):
     text = listing(written(drawn), cards)
 
     assert (read_links(text) == drawn).all()
@@ -111,7 +111,7 @@ def test_what_was_written_of_a_tree_is_read_again(drawn, cards):
 
 @settings(deadline=None)
 @given(ranks(tree=False))
-def test_a_tree_is_never_nearer_than_the_links_and_as_far_for_some_two_of_each_vertex(drawn):
+def test_a_tree_never_underestimates_a_link_and_is_tight_for_each_vertex(drawn):
     tree, links = Topology(build_node_tree(drawn, "n0", 0)), costs_of(written(drawn))
 
     assert (tree.distances(range(len(drawn))) >= links).all()
@@ -121,7 +121,7 @@ def test_a_tree_is_never_nearer_than_the_links_and_as_far_for_some_two_of_each_v
         assert vertex is tree.root or within == COSTS[vertex.level]
 
 
-def test_what_stands_around_a_listing_and_how_its_columns_are_set_is_passed_over():
+def test_text_around_a_listing_and_its_column_widths_are_ignored():
     pasted = "$ nvidia-smi topo -m\n" + listing(PCIE, 2).expandtabs(9).replace("\x1b[4m", "")
     old = (
         "\tGPU0\tGPU1\tmlx4_0\tCPU Affinity\nGPU0\t X \tSOC\tPHB\t0-9\nGPU1\tSOC\t X \tSOC\t10-19\n"
@@ -150,7 +150,7 @@ PAIR = "\tGPU0\tGPU1\tCPU Affinity\n"
         (PAIR + "GPU0\t X \tPIX\nGPU0\t X \tPIX\n", "line 3: a second line of GPU0"),
     ],
 )
-def test_a_listing_that_cannot_be_is_one_line_that_names_the_line(text, words):
+def test_an_invalid_listing_is_reported_in_one_line_with_the_line_number(text, words):
     with pytest.raises(ConfigError, match=words) as error:
         read_links(text)
     assert "\n" not in str(error.value)
@@ -200,7 +200,7 @@ NAMES = {"pairs": PAIRS, "pcie": PCIE, "nvswitch": NVSWITCH, "cube-mesh": CUBE_M
         ("nvswitch", 2, (3,), 8, tuple(range(8, 16))),
     ],
 )
-def test_c3_a_gang_goes_where_a_listing_says_that_devices_are_near(
+def test_c3_a_gang_is_placed_on_devices_that_a_listing_shows_as_near(
     tmp_path, within, nodes, busy, members, goes_to
 ):
     (tmp_path / "n.topo.txt").write_text(listing(NAMES[within], 2))
@@ -213,11 +213,13 @@ def test_c3_a_gang_goes_where_a_listing_says_that_devices_are_near(
     ledger = Ledger(there, Queue(lambda job, status: (job.submit_s,)))
     for tenant, device in zip(tenants, busy, strict=True):
         ledger.submit(tenant, 0.0)
-        ledger.apply([Start(tenant.job_id, (there.whole[device],))], 0.0)
+        ledger.apply([Start(tenant.job_id, (there.full_allocations[device],))], 0.0)
     ledger.submit(job("gang", 1.0, gpus=members), 1.0)
     for optimiser in ("tree", "frog-leaping"):
         state = State(ledger, 1.0, Progress())
         actions = Gang(optimiser=optimiser).decide(
             state, Forecasts(NoForecasts(), there), Random(0)
         )
-        assert actions == [Start("gang", tuple(there.whole[device] for device in goes_to))]
+        assert actions == [
+            Start("gang", tuple(there.full_allocations[device] for device in goes_to))
+        ]

@@ -22,7 +22,7 @@ LEVELS = tuple(COSTS)
 
 @st.composite
 def topologies(draw):
-    """Trees of any shape over up to 24 devices, in any order, with equal costs too."""
+    """Draw trees of any shape over up to 24 devices, in any order, also with equal costs."""
     devices = draw(st.permutations(range(draw(st.integers(1, 24)))))
     steps = draw(st.lists(st.sampled_from((0.0, 0.5, 3.0)), min_size=9, max_size=9))
     costs = dict(zip(LEVELS, np.cumsum(steps).tolist(), strict=True))
@@ -41,7 +41,7 @@ def topologies(draw):
 
 
 def path(vertex, device):
-    """Vertices above a device, from the root."""
+    """Return the vertices above a device, from the root."""
     for one in vertex.below:
         if one == device:
             return [vertex]
@@ -73,7 +73,7 @@ def test_the_devices_below_a_vertex_are_those_whose_ancestor_it_is(tree):
         assert all(vertex in path(tree.root, device) for device in below)
 
 
-def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
+def test_a_cluster_without_a_topology_has_the_largest_distances():
     found = cluster(2, 1).topology
 
     assert found.levels == ("node", "cluster")
@@ -83,37 +83,40 @@ def test_a_cluster_of_which_nobody_said_anything_is_as_wide_as_can_be():
 @pytest.mark.parametrize(
     ("root", "words"),
     [
-        (Vertex("r", "rack", (0, 2)), "device 1 is in the tree nowhere"),
-        (Vertex("r", "rack", (0, 1, 1)), "device 1 is in the tree twice"),
-        (Vertex("r", "rack", (1,)), "device 0 is in the tree nowhere"),
+        (Vertex("r", "rack", (0, 2)), "device 1 is not in the tree"),
+        (Vertex("r", "rack", (0, 1, 1)), "device 1 is twice in the tree"),
+        (Vertex("r", "rack", (1,)), "device 0 is not in the tree"),
         (Vertex("r", "rack", (0, Vertex("n", "node", ()))), "node 'n' has no device below it"),
-        (Vertex("r", "room", (0,)), "level 'room', which costs nothing; known are nvlink, pix"),
+        (
+            Vertex("r", "room", (0,)),
+            "level 'room', which has no cost; levels with",
+        ),
         (
             Vertex("r", "node", (0, Vertex("n", "rack", (1,)))),
-            "rack 'n' is below node 'r'; levels are, from the innermost, nvlink",
+            "rack 'n' is below node 'r'; the order of levels, from the innermost, is nvlink",
         ),
         (
             Vertex("r", "rack", (Vertex("n", "node", (0,)), Vertex("n", "node", (1,)))),
-            "two of level 'node' are called 'n'",
+            "two vertices of level 'node' are called 'n'",
         ),
     ],
 )
-def test_a_tree_that_cannot_be_is_one_line(root, words):
+def test_an_invalid_tree_is_reported_in_one_line(root, words):
     with pytest.raises(ConfigError, match=words) as error:
         Topology(root)
     assert "\n" not in str(error.value)
 
 
 def test_costs_are_finite_and_never_fall_outwards():
-    for cost, words in ((-1, ">= 0, the cost of a device"), (float("nan"), "costs nan")):
+    for cost, words in ((-1, ">= 0, the cost of a device"), (float("nan"), "cost of node is nan")):
         with pytest.raises(ConfigError, match=words):
             Topology(Vertex("n", "node", (0,)), {"node": cost})
-    with pytest.raises(ConfigError, match=r"rack costs 4, must be a finite number >= 5, .* node"):
+    with pytest.raises(ConfigError, match=r"cost of rack is 4, must be a finite .* >= 5, .* node"):
         Topology(Vertex("n", "node", (0,)), {"node": 5.0, "rack": 4.0})
 
 
-def test_a_topology_is_of_its_cluster():
-    with pytest.raises(ConfigError, match="a topology of 2 devices for a cluster of 3"):
+def test_a_topology_must_match_its_cluster():
+    with pytest.raises(ConfigError, match="the topology has 2 devices and the cluster 3"):
         Cluster(cluster(3).nodes, cluster(2).topology)
     with pytest.raises(ValueError, match="no vertex is of level 'rack'; there are node, cluster"):
         cluster(1).topology.ancestor("rack")
@@ -140,7 +143,7 @@ def read(tmp_path, text):
     return read_cluster(path)
 
 
-def test_a_file_says_what_nodes_are_like_and_how_they_are_grouped(tmp_path):
+def test_a_file_describes_nodes_and_their_groups(tmp_path):
     found = read(tmp_path, FILE)
     tree = found.topology
 
@@ -158,14 +161,14 @@ WIRES = ("nvlink", "pix", "pxb", "phb", "numa", "node", "rack", "spine", "cluste
 
 
 def chain(costs):
-    """Device i + 1 meets all before it at the i-th level."""
+    """Return a tree in which device i + 1 meets all earlier devices at the i-th level."""
     vertex = Vertex("v0", WIRES[0], (0, 1))
     for i, level in enumerate(WIRES[1:], 1):
         vertex = Vertex("cluster" if level == "cluster" else f"v{i}", level, (vertex, i + 1))
     return Topology(vertex, costs)
 
 
-def test_c3_levels_cost_what_the_requirement_says_unless_a_table_says_otherwise():
+def test_c3_levels_have_the_required_costs_unless_a_table_overrides_them():
     # Same device, NVLink, PIX, PXB, PHB, NODE, SYS, rack, spine, beyond.
     found = chain(COSTS).distance(0, range(10))
     assert found.tolist() == [0, 1, 2, 3, 4, 4, 5, 10, 20, 40]
@@ -173,7 +176,7 @@ def test_c3_levels_cost_what_the_requirement_says_unless_a_table_says_otherwise(
     assert chain(own).distance(0, range(10)).tolist() == [0, *own.values()]
 
 
-def test_a_thousand_nodes_are_a_few_lines_and_quick(tmp_path):
+def test_a_thousand_nodes_need_few_lines_and_little_time(tmp_path):
     found = read(
         tmp_path,
         'nodes: [{name: "n[0000-1023]", devices: 8, kind: h200, within: nvswitch}]\n'
@@ -191,11 +194,11 @@ def test_a_thousand_nodes_are_a_few_lines_and_quick(tmp_path):
     assert list(tree.below("spine", "spine7")) == list(range(7168, 8192))
 
 
-def test_the_guides_example_is_as_it_says(tmp_path):
+def test_the_guides_example_is_right(tmp_path):
     guide = (Path(__file__).parents[3] / "docs/topology.md").read_text()
-    said, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
+    text, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
     (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
-    read(tmp_path, said)
+    read(tmp_path, text)
     lines = [line.replace('"cluster.yaml"', "path") for line in code.splitlines()]
     known = {
         "read_cluster": read_cluster,
@@ -226,7 +229,7 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
         (NODES + "topology: {cost: {}}", "topology.cost is not known; did you mean 'costs'"),
         (NODES + "topology: {costs: [1]}", "topology.costs is not a mapping"),
         (NODES + "topology: {costs: {rack: far}}", "costs.rack='far' is not a number"),
-        (NODES + "topology: {costs: {rack: 30}}", "costs: spine costs 20, must .* >= 30"),
+        (NODES + "topology: {costs: {rack: 30}}", "costs: cost of spine is 20, must .* >= 30"),
         (NODES + "topology: {costs: {rak: 12}}", "costs.rak: no group has .* did you mean 'rack'"),
         (NODES + "topology: {groups: {rak: 2}}", "groups.rak is not known; did you mean 'rack'"),
         (NODES + "topology: {groups: {rack: 0}}", "groups.rack is not a mapping; write"),
@@ -242,7 +245,10 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
             "rack.s: node 'n1' is in two groups",
         ),
         (NODES + "topology: {groups: {spine: 2, rack: 2}}", "spine .* is below rack 'rack0'"),
-        (NODES + "topology: {groups: {pix: 2}}", "node 'n0' is below pix 'pix0'; levels are"),
+        (
+            NODES + "topology: {groups: {pix: 2}}",
+            "node 'n0' is below pix 'pix0'; the order",
+        ),
         ("nodes: [{name: a, devices: 3, kind: v100, within: nvlink-pairs}]", "for 3 devices"),
         (
             "nodes: [{name: a, devices: 3, kind: v100, within: nvswich}]",
@@ -258,7 +264,7 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
         ('nodes: [{name: "n[a-b]", devices: 1, kind: v100}]', "'a-b' is not a number range"),
     ],
 )
-def test_a_topology_that_cannot_be_is_one_line_with_its_place(tmp_path, text, words):
+def test_an_invalid_topology_is_reported_in_one_line_with_its_place(tmp_path, text, words):
     with pytest.raises(ConfigError, match=words) as error:
         read(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path / 'cluster.yaml'}: ")

@@ -22,7 +22,7 @@ from presage.schedulers.simulator.simulation import Simulation
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.testing.checked_policy import picture_of
 from tests.schedulers.clusters import cluster, job, simulated
-from tests.schedulers.kubernetes.gated import gated
+from tests.schedulers.kubernetes.gated import gated_cluster
 from tests.schedulers.kubernetes.manifests import node
 from tests.schedulers.live.agent.test_node_core import Node
 from tests.schedulers.live.controller.test_core import V100, World
@@ -92,14 +92,14 @@ def controller() -> Iterator[System]:
 def agent() -> Iterator[System]:
     node = Node()
     node.order("a", FULL_DEVICE_MILLI)
-    node.core.apply(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeCommands(version=1, tasks=node._orders.values()), 1.0)
     yield System(lambda: node.core.backend, lambda backend: None, 1.0)
 
 
 @contextmanager
 def kubernetes() -> Iterator[System]:
-    with gated(node("n0", gpus=2)) as cluster:
-        cluster.gang("a", 1)
+    with gated_cluster(node("n0", gpus=2)) as cluster:
+        cluster.create_gang("a", 1)
 
         def backend() -> Backend:
             snapshot = cluster.snapshot()
@@ -123,7 +123,7 @@ def system(request) -> Iterator[System]:
 
 
 def start(state: Any, device: int = 0) -> Start:
-    whole = state.cluster.whole[device]
+    whole = state.cluster.full_allocations[device]
     return Start(state.pending.first().job_id, (whole,))
 
 
@@ -142,7 +142,7 @@ def test_a_start_is_carried_out_and_observed(system):
 
     state = system.view().state
     assert len(state.pending) == 0
-    assert (len(state.on(0)), len(state.on(1))) == (0, 1)
+    assert (len(state.jobs_on(0)), len(state.jobs_on(1))) == (0, 1)
     (status,) = state.running.values()
     assert [allocation.device for allocation in status.allocations] == [1]
 
@@ -163,10 +163,10 @@ def test_an_observed_job_is_not_started_again(system):
 
 
 IMPOSSIBLE: list[Callable[[Any], Any]] = [
-    lambda state: Start("no such job", (state.cluster.whole[0],)),
+    lambda state: Start("no such job", (state.cluster.full_allocations[0],)),
     lambda state: Start(state.pending.first().job_id, (Allocation(99, 1, 1),)),
-    lambda state: Start(state.pending.first().job_id, state.cluster.whole[:2]),
-    lambda state: Start(state.pending.first().job_id, [state.cluster.whole[0]]),  # type: ignore[arg-type]
+    lambda state: Start(state.pending.first().job_id, state.cluster.full_allocations[:2]),
+    lambda state: Start(state.pending.first().job_id, [state.cluster.full_allocations[0]]),  # type: ignore[arg-type]
     lambda state: Start(state.pending.first().job_id, (Allocation("0", 1, 1),)),  # type: ignore[arg-type]
     lambda state: Resume(state.pending.first().job_id),
     lambda state: Wake(float("nan")),
@@ -201,15 +201,15 @@ def test_the_possible_part_of_a_decision_is_carried_out_unless_the_backend_is_at
 def test_a_migration_is_observed_or_rejected(system):
     system.reconcile(lambda state: [start(state)])
     decision = system.reconcile(
-        lambda state: [Migrate(next(iter(state.running)), (state.cluster.whole[1],))]
+        lambda state: [Migrate(next(iter(state.running)), (state.cluster.full_allocations[1],))]
     )
 
     state = system.view().state
     if decision.rejections:
         assert "Migrate" in decision.rejections[0].why
-        assert state.on(0)
+        assert state.jobs_on(0)
     else:
-        assert state.on(1)
+        assert state.jobs_on(1)
     assert bool(decision.rejections) == (not isinstance(system.backend(), Simulation))
 
 

@@ -1,4 +1,4 @@
-"""How busy jobs are, as a mean over the last while."""
+"""Recent mean of compute usage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_paused_job_falls_slowly_and_not_at_once():
     assert usage.at("job", 60.0) == 0.0
 
 
-def test_of_two_readings_of_one_moment_the_second_holds():
+def test_of_two_readings_at_one_time_the_second_counts():
     usage = Usage(10.0)
     usage.report("job", 5.0, 900.0)
     usage.report("job", 5.0, 300.0)
@@ -41,7 +41,7 @@ def test_of_two_readings_of_one_moment_the_second_holds():
     steps=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1000)), min_size=1, max_size=20),
     later_s=st.integers(1, 40),
 )
-def test_a_mean_is_the_area_under_what_was_reported(steps, later_s):
+def test_a_mean_is_the_area_under_the_reported_values(steps, later_s):
     usage, now_s, curve = Usage(20.0), 0, {}
     for gap_s, milli in steps:
         now_s += gap_s

@@ -1,4 +1,4 @@
-"""The ledger: all of a batch or nothing, and the invariants of a cluster, whatever is asked."""
+"""Ledger: atomic batches, and the invariants of a cluster under any actions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HALF = FULL_DEVICE_MILLI // 2
 
 
 def ledger(*devices: int, a100: int = 0, jobs=()) -> Ledger:
-    """Of a cluster of such nodes, and perhaps one of A100s; the jobs wait."""
+    """Return a ledger of such nodes, optionally with a node of A100s; the jobs wait."""
     nodes = cluster(*devices).nodes + (cluster(a100, kind="a100").nodes if a100 else ())
     names = (Node(f"n{i}", n.devices, n.kind, n.memory_bytes) for i, n in enumerate(nodes))
     made = Ledger(
@@ -51,22 +51,22 @@ def part(device: int, compute_milli: int = HALF, memory_bytes: int = 4 * GIB) ->
 
 
 def picture(made: Ledger):
-    """All that can be seen of a ledger."""
+    """Return the complete visible state of a ledger."""
     return (
         {job_id: made.status(job_id) for job_id in made.jobs},
         list(made.running.items()),
         [waiting.job_id for waiting in made.pending],
-        [made.on(device) for device in range(made.cluster.devices)],
-        [made.idle.on(node) for node in range(len(made.cluster.nodes))],
+        [made.jobs_on(device) for device in range(made.cluster.devices)],
+        [made.idle.count_on(node) for node in range(len(made.cluster.nodes))],
         made.capacity.compute_milli.tolist(),
         made.capacity.memory_bytes.tolist(),
         made.down,
     )
 
 
-def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
+def test_a_started_job_holds_its_allocations_until_it_ends():
     made = ledger(2, jobs=[job("a", gpus=2)])
-    made.apply([Start("a", made.cluster.whole)], 5.0)
+    made.apply([Start("a", made.cluster.full_allocations)], 5.0)
 
     assert made.status("a").phase is Phase.RUNNING
     assert made.idle.count == 0
@@ -84,23 +84,23 @@ def test_a_started_job_holds_what_it_was_allocated_until_it_ends():
             "n0/0 has 500 thousandths of its compute left, not 1000",
         ),
         (Start("b", (part(0, 1, 13 * GIB),)), "bytes of memory left"),
-        (Start("b", ()), "0 members of a gang that needs 1"),
-        (Start("gang", (part(1), part(1))), "two members on n0/1"),
-        (Start("gang", (part(1),)), "1 members of a gang that needs 2"),
+        (Start("b", ()), "the gang needs 1 members, got 0"),
+        (Start("gang", (part(1), part(1))), "another member of the job is on n0/1"),
+        (Start("gang", (part(1),)), "the gang needs 2 members, got 1"),
         (Start("b", (part(7),)), "there is no device 7"),
-        (Start("b", (part(1, 0),)), "an allocation of 0 thousandths"),
+        (Start("b", (part(1, 0),)), "allocation of 0 thousandths"),
         (Start("a", (part(1),)), "it is running"),
-        (Start("picky", (part(1),)), "n0/1 is a v100, and it runs on a100"),
-        (Start("nobody", (part(1),)), "there is no such job"),
+        (Start("picky", (part(1),)), "n0/1 is a v100, and the job runs on a100 only"),
+        (Start("missing", (part(1),)), "there is no such job"),
         (Preempt("b"), "it is pending"),
         (Pause("b"), "it is pending"),
         (Resume("a"), "it is running"),
         (Resize("b", (part(1),)), "it is pending"),
-        (Migrate("a", (part(0), part(1))), "2 members of a gang that needs 1"),
+        (Migrate("a", (part(0), part(1))), "the gang needs 1 members, got 2"),
         (Reject("a", "enough"), "it is running"),
     ],
 )
-def test_of_a_batch_with_an_impossible_action_nothing_is_done(impossible, why):
+def test_a_batch_with_an_impossible_action_changes_nothing(impossible, why):
     others = [job("a"), job("b"), job("gang", gpus=2), job("c"), job("picky", kinds=("a100",))]
     made = ledger(2, a100=1, jobs=others)
     made.apply([Start("a", (part(0),))], 1.0)
@@ -122,7 +122,7 @@ def test_a_refused_batch_leaves_the_order_of_running_jobs_and_of_the_queue():
     assert picture(made) == before
 
 
-def test_a_paused_job_keeps_its_memory_and_lends_its_compute():
+def test_a_paused_job_holds_its_memory_and_frees_its_compute():
     made = ledger(1, jobs=[job("a"), job("b")])
     made.apply([Start("a", (part(0, FULL_DEVICE_MILLI, 10 * GIB),)), Pause("a")], 1.0)
     made.apply([Start("b", (part(0, FULL_DEVICE_MILLI, 6 * GIB),))], 2.0)
@@ -136,42 +136,47 @@ def test_a_paused_job_keeps_its_memory_and_lends_its_compute():
 
 def test_an_elastic_gang_runs_with_any_number_within_its_range():
     made = ledger(4, jobs=[job("a", gpus=4, min_gpus=2)])
-    made.apply([Start("a", made.cluster.whole[:2])], 0.0)
-    made.apply([Resize("a", made.cluster.whole)], 10.0)
-    with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2 to 4"):
-        made.apply([Resize("a", made.cluster.whole[:1])], 20.0)
+    made.apply([Start("a", made.cluster.full_allocations[:2])], 0.0)
+    made.apply([Resize("a", made.cluster.full_allocations)], 10.0)
+    with pytest.raises(ImpossibleActionError, match="the gang needs 2 to 4 members, got 1"):
+        made.apply([Resize("a", made.cluster.full_allocations[:1])], 20.0)
 
     assert made.status("a").attained_at(20.0) == 2 * 10 + 4 * 10
     assert made.idle.count == 0
 
 
-def test_best_effort_goes_nowhere_where_a_latency_sensitive_job_that_waits_would_fit():
+def test_best_effort_does_not_take_devices_of_a_waiting_latency_sensitive_job():
     urgent = job("urgent", latency_sensitive=True, memory_bytes=8 * GIB)
     made = ledger(2, jobs=[job("patient"), job("small"), urgent])
 
-    with pytest.raises(ImpossibleActionError, match=r"'patient' goes where .* 'urgent'"):
-        made.apply([Start("patient", made.cluster.whole[:1])], 0.0)
+    with pytest.raises(
+        ImpossibleActionError, match=r"'patient' takes devices .* 'urgent' would fit"
+    ):
+        made.apply([Start("patient", made.cluster.full_allocations[:1])], 0.0)
     made.apply([Start("small", (part(0, HALF),))], 0.0)  # it asks for a whole device's compute
     made.apply(
         [
             Preempt("small"),
-            Start("urgent", made.cluster.whole[:1]),
-            Start("patient", made.cluster.whole[1:]),
+            Start("urgent", made.cluster.full_allocations[:1]),
+            Start("patient", made.cluster.full_allocations[1:]),
         ],
         1.0,
     )
     assert list(made.running) == ["urgent", "patient"]
 
 
-def test_what_can_never_run_is_rejected_when_it_comes():
+def test_a_job_that_can_never_run_is_rejected_at_submission():
     made = ledger(4, 4)
 
-    assert made.submit(job("large", gpus=9), 0.0) == "a gang of 9, and there are 8 devices for it"
+    assert (
+        made.submit(job("large", gpus=9), 0.0)
+        == "the gang needs 9 devices, and the cluster has 8 for it"
+    )
     assert made.submit(job("fat", memory_bytes=17 * GIB), 0.0) == (
-        "it asks for 17 GiB of a device, and there are at most 16"
+        "the job requests 17 GiB of device memory, and devices have at most 16"
     )
     assert made.submit(job("elastic", gpus=9, min_gpus=8), 0.0) == ""
-    assert "of which there is no device" in made.submit(job("other", kinds=("a100",)), 0.0)
+    assert "the cluster has no such device" in made.submit(job("other", kinds=("a100",)), 0.0)
     assert made.status("large").phase is made.status("other").phase is Phase.REJECTED
     with pytest.raises(ImpossibleActionError, match="'large' was submitted before"):
         made.submit(job("large"), 1.0)
@@ -185,12 +190,12 @@ def test_a_kind_that_is_too_small_is_excluded_and_without_another_a_job_can_neve
     assert made.exclude("any", "v100") == ""
     assert made.jobs["any"].kinds == ("a100",)
     for job_id, kind in (("any", "a100"), ("only", "v100")):
-        assert made.exclude(job_id, kind) == f"it does not fit into the memory of {kind}"
+        assert made.exclude(job_id, kind) == f"the job does not fit into the memory of {kind}"
 
 
-def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
+def test_a_failed_node_has_no_capacity_until_it_is_repaired():
     made = ledger(2, 2, jobs=[job("a", gpus=3), job("b")])
-    made.apply([Start("a", made.cluster.whole[1:])], 0.0)
+    made.apply([Start("a", made.cluster.full_allocations[1:])], 0.0)
     changes = made.fail(0, 5.0)
 
     assert [change.job.job_id for change in changes] == ["a"]
@@ -203,9 +208,9 @@ def test_a_node_that_fails_gives_nothing_until_it_is_repaired():
     assert picture(made)[3:] == picture(ledger(2, 2))[3:]
 
 
-def test_a_reservation_keeps_devices_from_others_until_it_expires():
+def test_a_reservation_holds_devices_until_it_expires():
     made = ledger(2, 2, jobs=[job("gang", gpus=3), job("b"), job("c", gpus=2)])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Reserve("gang", whole[:2], 10.0)], 0.0)
 
     assert made.status("gang").phase is Phase.RESERVED
@@ -215,7 +220,7 @@ def test_a_reservation_keeps_devices_from_others_until_it_expires():
     made.apply([Reserve("gang", whole[1:3], 20.0)], 6.0)  # elsewhere, and for longer
     made.apply([Start("b", whole[:1])], 7.0)
     assert made.expire(19.9) == []
-    # Whoever decides after that finds it free, also if nobody told the ledger.
+    # The next decision finds it free, even if the expiry was not reported to the ledger.
     changes = made.apply([Start("c", whole[1:3])], 20.0)
     assert [(change.job.job_id, change.after.phase) for change in changes] == [
         ("gang", Phase.PENDING), ("c", Phase.RUNNING)
@@ -223,13 +228,13 @@ def test_a_reservation_keeps_devices_from_others_until_it_expires():
     assert made.status("gang").waited_s == 20.0
 
 
-def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
+def test_a_gang_starts_from_its_reservation_with_all_members():
     made = ledger(2, jobs=[job("gang", gpus=2)])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Reserve("gang", whole[:1], 10.0)], 0.0)
-    with pytest.raises(ImpossibleActionError, match="1 members of a gang that needs 2"):
+    with pytest.raises(ImpossibleActionError, match="the gang needs 2 members, got 1"):
         made.apply([Start("gang", whole[:1])], 1.0)
-    with pytest.raises(ImpossibleActionError, match="it would expire at 1"):
+    with pytest.raises(ImpossibleActionError, match="the reservation would expire at 1"):
         made.apply([Reserve("gang", whole, 1.0)], 1.0)
     made.apply([Start("gang", whole)], 2.0)
 
@@ -240,9 +245,9 @@ def test_a_gang_starts_out_of_its_reservation_with_all_that_it_needs():
     assert made.idle.count == 2
 
 
-def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
+def test_jobs_of_an_earlier_ledger_are_adopted_with_their_status():
     made = ledger(2, 2, jobs=[job("runs"), job("keeps", gpus=4), job("waits"), job("late", 3.0)])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Start("runs", whole[:1]), Reserve("keeps", whole[1:3], 10.0)], 4.0)
     made.apply([Reserve("late", whole[3:], 5.0)], 4.0)
     made.expire(5.0)
@@ -256,23 +261,23 @@ def test_jobs_of_an_earlier_ledger_are_taken_over_as_they_stood():
     with pytest.raises(ImpossibleActionError, match="n0/0 has 0 thousandths"):
         again.adopt(job("more"), made.status("runs"))
     assert picture(again) == picture(made)
-    assert "a gang of 5" in again.adopt(job("large", gpus=5), made.status("waits"))
+    assert "the gang needs 5" in again.adopt(job("large", gpus=5), made.status("waits"))
 
 
-def test_a_latency_sensitive_gang_is_not_eaten_up_one_device_after_the_other():
+def test_best_effort_jobs_do_not_take_a_waiting_gangs_devices_one_by_one():
     gang = job("gang", gpus=2, latency_sensitive=True)
     made = ledger(2, 1, jobs=[job("first", latency_sensitive=True), gang, job("b"), job("c")])
-    whole = made.cluster.whole
+    whole = made.cluster.full_allocations
     made.apply([Start("first", whole[2:])], 0.0)
 
-    with pytest.raises(ImpossibleActionError, match="best-effort job 'c' goes where"):
+    with pytest.raises(ImpossibleActionError, match="best-effort job 'c' takes devices"):
         made.apply([Start("c", whole[1:2])], 1.0)  # one device is left, and it needs both
-    with pytest.raises(ImpossibleActionError, match="best-effort job 'b' goes where"):
+    with pytest.raises(ImpossibleActionError, match="best-effort job 'b' takes devices"):
         made.apply([Start("b", whole[:1]), Start("c", whole[1:2])], 0.0)
 
 
 WHOLE_DEVICE = Allocation(0, FULL_DEVICE_MILLI, 16 * GIB)
-# What a policy returns nobody has type-checked.
+# Return values of policies are not type-checked.
 ANY_START: Any = Start
 ANY_GRANT: Any = Allocation
 ANY_RESERVE: Any = Reserve
@@ -281,38 +286,40 @@ ANY_WAKE: Any = Wake
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "message"),
     [
-        ("start", "action 1 is none, but something of type str"),
-        (object(), "action 1 is none, but something of type object"),
-        (ANY_START(7, (WHOLE_DEVICE,)), "action 1 names no job, but something of type int"),
-        (ANY_START("a", None), "allocations are no tuple, but something of type NoneType"),
-        (ANY_START("a", {WHOLE_DEVICE}), "allocations are no tuple, but something of type set"),
+        ("start", "action 1: expected an action, got str"),
+        (object(), "action 1: expected an action, got object"),
+        (ANY_START(7, (WHOLE_DEVICE,)), "action 1: expected a job id, got int"),
+        (ANY_START("a", None), "allocations: expected a tuple, got NoneType"),
+        (ANY_START("a", {WHOLE_DEVICE}), "allocations: expected a tuple, got set"),
         (
             ANY_START("a", ((0, FULL_DEVICE_MILLI, GIB),)),
-            "among allocations there is something of type tuple",
+            "expected an Allocation, got tuple",
         ),
-        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli is no whole number, but"),
-        (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device is no whole number, but"),
-        (ANY_START("a", (ANY_GRANT(0, 1, 10**5000),)), "memory_bytes is beyond 64 bits"),
-        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "something of type str is no time"),
-        (ANY_RESERVE("a", (WHOLE_DEVICE,), 10**400), "beyond all that a float can hold"),
-        (ANY_REJECT("a", None), "the reason is no text, but something of type NoneType"),
-        (ANY_WAKE("soon"), "something of type str is no time"),
-        (ANY_WAKE(np.float32(1)), "something of type float32 is no time"),
-        (Wake(float("nan")), "nan is no time"),
-        (Wake(10**400), "a time is beyond all that a float can hold"),
+        (ANY_START("a", (ANY_GRANT(0, 500.7, GIB),)), "compute_milli: expected an int, got"),
+        (ANY_START("a", (ANY_GRANT(np.int64(0), 1, GIB),)), "device: expected an int, got"),
+        (ANY_START("a", (ANY_GRANT(0, 1, 10**5000),)), "memory_bytes does not fit into 64 bits"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), "soon"), "expected a time in seconds, got str"),
+        (ANY_RESERVE("a", (WHOLE_DEVICE,), 10**400), "expected a time that fits into a float"),
+        (ANY_REJECT("a", None), "reason: expected a str, got NoneType"),
+        (ANY_WAKE("soon"), "expected a time in seconds, got str"),
+        (ANY_WAKE(np.float32(1)), "expected a time in seconds, got float32"),
+        (Wake(float("nan")), "expected a time in seconds, got nan"),
+        (Wake(10**400), "expected a time that fits into a float"),
     ],
 )
-def test_whatever_a_policy_returns_is_refused_with_a_reason(action: Any, said: str) -> None:
+def test_invalid_return_values_of_a_policy_are_rejected_with_a_reason(
+    action: Any, message: str
+) -> None:
     made = ledger(1, jobs=[job("a")])
-    with pytest.raises(ImpossibleActionError, match=re.escape(said)):
+    with pytest.raises(ImpossibleActionError, match=re.escape(message)):
         made.apply([action], 0.0)
     assert made.idle.count == 1
 
 
 class AnyActions(RuleBasedStateMachine):
-    """Whatever is asked, in any order: the invariants hold, and a refusal changes nothing."""
+    """Any actions in any order: the invariants hold, and a rejection changes nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -378,9 +385,9 @@ class AnyActions(RuleBasedStateMachine):
     @invariant()
     def nothing_is_held_that_is_not_there(self):
         made = self.made
-        for device, whole in enumerate(made.cluster.whole):
+        for device, whole in enumerate(made.cluster.full_allocations):
             node = made.cluster.node_of[device]
-            statuses = {job_id: made.status(job_id) for job_id in made.on(device)}
+            statuses = {job_id: made.status(job_id) for job_id in made.jobs_on(device)}
             held = [
                 (allocation, status.phase)
                 for status in statuses.values()

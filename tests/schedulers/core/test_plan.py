@@ -32,16 +32,16 @@ def state_of(devices, jobs, *, running=(), now_s=0.0, ageing_s=math.inf):
     return State(ledger, now_s, Progress())
 
 
-def test_the_queue_puts_latency_sensitive_jobs_first_whatever_the_policys_key_is():
+def test_the_queue_serves_latency_sensitive_jobs_first_under_any_key():
     state = state_of(cluster(1), [job("a"), job("b", 1.0, **URGENT)])
     assert [one.job_id for one in state.pending] == ["b", "a"]
 
 
-def test_a_best_effort_job_does_not_get_what_a_waiting_urgent_gang_could_have():
+def test_a_best_effort_job_does_not_get_the_devices_of_a_waiting_urgent_gang():
     devices = cluster(2, 2)
     running = [
-        Start("x", (devices.whole[0],)),
-        Start("y", (devices.whole[2],)),
+        Start("x", (devices.full_allocations[0],)),
+        Start("y", (devices.full_allocations[2],)),
     ]
     jobs = [job("x"), job("y"), job("gang", gpus=2, **URGENT), job("small")]
     state = state_of(devices, jobs, running=running)
@@ -51,12 +51,12 @@ def test_a_best_effort_job_does_not_get_what_a_waiting_urgent_gang_could_have():
     # One idle device on each node: the gang is not placed there, but the ledger says that it fits.
     assert not plan.start(state.job("gang"))
     assert not plan.start(small)
-    assert plan.start(state.job("gang"), (devices.whole[1], devices.whole[3]))
+    assert plan.start(state.job("gang"), (devices.full_allocations[1], devices.full_allocations[3]))
     assert not plan.start(small)  # nothing is left
     state._ledger.apply(plan.actions, 0.0)
 
 
-def test_a_job_that_has_waited_for_the_policys_ageing_may_go_first():
+def test_a_job_that_has_waited_for_the_ageing_time_may_precede():
     jobs = [job("old"), job("urgent", 5.0, **URGENT)]
     for ageing_s, starts in ((math.inf, False), (5.0, True)):
         state = state_of(cluster(1), jobs, now_s=5.0, ageing_s=ageing_s)
@@ -65,7 +65,7 @@ def test_a_job_that_has_waited_for_the_policys_ageing_may_go_first():
         state._ledger.apply(plan.actions, 5.0)
 
 
-def test_a_plan_refuses_what_is_not_there_and_leaves_its_capacity_as_it_was():
+def test_a_plan_rejects_missing_capacity_and_stays_unchanged():
     devices = cluster(1)
     state = state_of(devices, [job("a"), job("b"), job("c")])
     plan = state.plan()
@@ -84,7 +84,9 @@ def test_a_plan_refuses_what_is_not_there_and_leaves_its_capacity_as_it_was():
 def test_a_preemption_frees_devices_for_a_start_and_the_job_may_start_again():
     devices = cluster(2)
     state = state_of(
-        devices, [job("a"), job("wide", gpus=2)], running=[Start("a", (devices.whole[0],))]
+        devices,
+        [job("a"), job("wide", gpus=2)],
+        running=[Start("a", (devices.full_allocations[0],))],
     )
     plan = state.plan()
     assert not plan.start(state.job("wide"))
@@ -93,14 +95,14 @@ def test_a_preemption_frees_devices_for_a_start_and_the_job_may_start_again():
     assert not plan.preempt("wide")
     assert plan.start(state.job("wide"))
     assert not plan.start(state.job("a"))
-    assert plan.actions == [Preempt("a"), Start("wide", devices.whole)]
+    assert plan.actions == [Preempt("a"), Start("wide", devices.full_allocations)]
     state._ledger.apply(plan.actions, 0.0)
 
 
-def test_a_preemption_that_would_make_an_earlier_start_an_overtaking_is_refused():
+def test_a_preemption_that_turns_an_earlier_start_into_overtaking_is_rejected():
     devices = cluster(2)
     jobs = [job("a"), job("small"), job("gang", gpus=2, **URGENT)]
-    state = state_of(devices, jobs, running=[Start("a", (devices.whole[0],))])
+    state = state_of(devices, jobs, running=[Start("a", (devices.full_allocations[0],))])
     plan = state.plan()
     assert plan.start(state.job("small"))  # the gang does not fit anyway
     assert not plan.preempt("a")  # now it would
@@ -109,7 +111,7 @@ def test_a_preemption_that_would_make_an_earlier_start_an_overtaking_is_refused(
 
 @settings(deadline=None, max_examples=300)
 @given(made=traces(), devices=CLUSTERS, data=st.data())
-def test_whatever_a_plan_starts_and_preempts_the_ledger_accepts(made, devices, data):
+def test_the_ledger_accepts_every_plan(made, devices, data):
     jobs, _ = made
     ledger = Ledger(
         devices, Queue(lambda one, status: (one.submit_s,)),
@@ -135,5 +137,5 @@ def test_whatever_a_plan_starts_and_preempts_the_ledger_accepts(made, devices, d
             elif phase in WAITING and one.gpus == 1:
                 device = data.draw(st.integers(0, devices.devices - 1))
                 if not one.kinds or devices.kind_of(device) in one.kinds:
-                    plan.start(one, (one.requested(devices.whole[device]),))
+                    plan.start(one, (one.requested(devices.full_allocations[device]),))
         ledger.apply(plan.actions, now_s)

@@ -7,7 +7,7 @@ import math
 from presage.schedulers.core.reported_progress import Progress
 
 
-def test_what_is_not_saved_is_counted_in_seconds_at_the_pace_that_was_known_last():
+def test_unsaved_work_is_counted_in_seconds_at_the_last_known_speed():
     progress = Progress()
     progress.report("job", 0.5, 100.0, 0.01, saved=0.4)
     assert round(progress.unsaved_s("job", 100.0), 6) == 10.0
@@ -18,13 +18,13 @@ def test_what_is_not_saved_is_counted_in_seconds_at_the_pace_that_was_known_last
     assert round(progress.unsaved_s("job", 106.0), 6) == 15.0
 
 
-def test_what_is_all_saved_costs_nothing_also_where_no_pace_was_ever_known():
+def test_fully_saved_work_costs_nothing_even_without_a_known_speed():
     progress = Progress()
     progress.report("job", 0.4, 100.0, 0.0, saved=0.4)
     assert progress.unsaved_s("job", 101.0) == 0.0
 
 
-def test_of_a_job_that_never_said_that_it_saved_nobody_can_tell():
+def test_unsaved_work_is_unknown_for_a_job_without_checkpoints():
     progress = Progress()
     assert progress.unsaved_s("job", 1.0) == math.inf
     progress.report("job", 0.5, 100.0, 0.01)

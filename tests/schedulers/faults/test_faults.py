@@ -47,7 +47,7 @@ TIMES = st.integers(0, 30).map(float)
 
 @given(st.lists(st.builds(lambda n, a, b: Outage(n, min(a, b), max(a, b)),
                           st.integers(0, 2), TIMES, TIMES)))  # fmt: skip
-def test_merged_outages_are_apart_and_cover_the_same_time_and_faults_are_those(outages):
+def test_merged_outages_are_disjoint_cover_the_same_time_and_equal_the_faults(outages):
     found = merge_outages(outages)
 
     for a, b in pairwise(found):
@@ -62,7 +62,7 @@ def test_merged_outages_are_apart_and_cover_the_same_time_and_faults_are_those(o
     assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
 
 
-def test_a_fault_is_at_a_time():
+def test_a_fault_needs_a_finite_time():
     for at_s in (-1.0, math.nan, math.inf):
         with pytest.raises(ConfigError, match="must be a finite number >= 0"):
             Fault(at_s, 0, repaired=False)
@@ -71,7 +71,7 @@ def test_a_fault_is_at_a_time():
 # The published trace ------------------------------------------------------------------------
 
 
-def test_the_published_trace_is_what_its_readme_counts():
+def test_the_published_trace_has_the_counts_of_its_readme():
     _, trace = real_trace()
 
     assert (trace.nodes, trace.days, trace.faults) == (400, 349, 584)
@@ -82,7 +82,7 @@ def test_the_published_trace_is_what_its_readme_counts():
     assert days_down(trace.outages) == pytest.approx(3231.3222)
 
 
-def test_a_cluster_of_as_many_nodes_has_the_same_outages_and_a_smaller_one_some_of_them():
+def test_a_cluster_of_equal_size_has_all_outages_and_a_smaller_one_a_subset():
     path, trace = real_trace()
     same = faults_to_outages(read_faults(path, cluster(*[8] * NODES), seed=1))
     some = faults_to_outages(read_faults(path, cluster(*[8] * 64), seed=1))
@@ -97,7 +97,7 @@ def test_a_cluster_of_as_many_nodes_has_the_same_outages_and_a_smaller_one_some_
     assert some == faults_to_outages(read_faults(path, cluster(*[8] * 64), seed=1))
 
 
-def test_a_larger_cluster_has_every_traced_node_again_at_other_times():
+def test_a_larger_cluster_repeats_every_traced_node_at_other_times():
     path, trace = real_trace()
     found = faults_to_outages(read_faults(path, cluster(*[8] * (2 * NODES)), seed=0))
     first = [one for one in found if one.node < NODES]
@@ -108,7 +108,7 @@ def test_a_larger_cluster_has_every_traced_node_again_at_other_times():
     assert not {one.from_s for one in first} & {one.from_s for one in again if one.from_s}
 
 
-def test_a_slice_begins_with_who_is_down_on_its_first_day():
+def test_a_slice_begins_with_the_nodes_that_are_down_on_its_first_day():
     path, _ = real_trace()
     whole = faults_to_outages(read_faults(path, cluster(*[8] * NODES), seed=3))
     cut = read_faults(path, cluster(*[8] * NODES), seed=3, from_day=200.0)
@@ -128,7 +128,7 @@ def event(node, day, kind, why="x"):
     return {"node_id": node, "event_time": day, "event_type": f"fault_{kind}", "fault_type": why}
 
 
-def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
+def test_overlapping_faults_and_faults_without_end_or_start():
     trace = parse_fault_trace(
         json.dumps(
             [
@@ -174,7 +174,7 @@ def test_faults_that_overlap_or_lack_an_end_or_a_beginning():
         ("at_s,node,event\n5,n0,fail\n3,n0,fail\n", "line 2: n0 fails and is already down"),
     ],
 )
-def test_faults_that_cannot_be_are_one_line_that_names_the_place(tmp_path, text, words):
+def test_invalid_faults_are_reported_in_one_line_with_their_place(tmp_path, text, words):
     path = tmp_path / "faults"
     path.write_text(text)
     with pytest.raises(TableError, match=words) as error:
@@ -183,7 +183,7 @@ def test_faults_that_cannot_be_are_one_line_that_names_the_place(tmp_path, text,
     assert "\n" not in str(error.value)
 
 
-def test_a_csv_of_ones_own_names_nodes_in_any_order_also_gzipped(tmp_path):
+def test_a_csv_file_names_nodes_in_any_order_plain_or_gzipped(tmp_path):
     text = "event,at_s,node\nrepair,9000,n1\nfail,3600,n1\nfail,7200,n0\n"
     (tmp_path / "a.csv").write_text(text)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
@@ -211,7 +211,7 @@ SPAN_S = 350 * DAY_S
 
 
 def parts_down(faults, nodes, from_s, until_s):
-    """Of each node, the part of a time that it is down."""
+    """Return, for each node, the fraction of time that it is down."""
     down = np.zeros(nodes)
     for node, a, b in faults_to_outages(faults):
         down[node] += max(0.0, min(b, until_s) - max(a, from_s))
@@ -219,7 +219,7 @@ def parts_down(faults, nodes, from_s, until_s):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=["exponential", "bursts", "wear"])
-def test_nodes_are_down_for_mttr_of_mtbf_and_mttr_from_the_first_day_on(model):
+def test_nodes_are_down_for_mttr_over_mtbf_plus_mttr_from_the_first_day(model):
     nodes = 1000
     faults = model.draw(nodes, SPAN_S, seed=0)
 
@@ -233,7 +233,7 @@ def test_nodes_are_down_for_mttr_of_mtbf_and_mttr_from_the_first_day_on(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=["exponential", "bursts", "wear"])
-def test_what_was_drawn_is_fitted_again(model):
+def test_a_fit_recovers_the_parameters_of_drawn_faults(model):
     found = fit_fault_model(model.draw(2000, SPAN_S, seed=5), 2000, SPAN_S)
 
     assert found.mtbf_s == pytest.approx(model.mtbf_s, rel=0.03)
@@ -253,7 +253,7 @@ def test_the_published_trace_is_fitted():
     assert found.down == pytest.approx(3231.3222 / (trace.nodes * trace.days))
 
 
-def test_what_no_distribution_has_is_one_line():
+def test_invalid_distribution_parameters_are_reported_in_one_line():
     for values in ({"mtbf_s": 0}, {"mttr_s": math.inf}, {"shape": math.nan}, {"spread": -1}):
         with pytest.raises(ConfigError, match=f"{next(iter(values))}=.*must be a finite number"):
             FaultModel(**({"mtbf_s": 1.0, "mttr_s": 1.0} | values))
@@ -265,7 +265,7 @@ def test_what_no_distribution_has_is_one_line():
 # In the simulator ---------------------------------------------------------------------------
 
 
-def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkpoints():
+def test_jobs_finish_under_real_faults_and_lose_work_since_their_checkpoints():
     path, _ = real_trace()
     hour_s = 3600.0
     saves = Checkpointing(interval_s=6 * hour_s, cost_s=120.0, restart_s=300.0)
@@ -283,23 +283,23 @@ def test_jobs_finish_under_real_faults_and_lose_what_was_done_since_their_checkp
 
     assert {one.job.job_id for one in done.results} == ground_truth.keys()
     assert all(one.phase is Phase.FINISHED for one in done.results)
-    # From the log alone: how long runs lasted, and what of them was kept.
+    # From the log: the length of runs, and the work that was saved.
     began_s: dict[str, float] = {}
-    held_s, kept_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
+    held_s, saved_s, starts = (dict.fromkeys(ground_truth, 0.0) for _ in range(3))
     for at_s, what, name, _ in done.log.entries:
         if what == "start":
             began_s[name] = at_s
             starts[name] += 1
         elif what in {"lost", "finish"}:
             ran_s = at_s - began_s[name]
-            work_s = max(0.0, ran_s - (saves.restart_s if kept_s[name] else 0.0))
+            work_s = max(0.0, ran_s - (saves.restart_s if saved_s[name] else 0.0))
             step_s = saves.interval_s + saves.cost_s
             held_s[name] += ran_s
-            kept_s[name] += work_s // step_s * step_s if what == "lost" else work_s
+            saved_s[name] += work_s // step_s * step_s if what == "lost" else work_s
     assert Counter(what for _, what, _, _ in done.log.entries)["lost"] == 9
     for one in done.results:
         name, gpus = one.job.job_id, one.job.gpus
         whole_s = ground_truth[name] * (1 + saves.cost_s / saves.interval_s)
-        assert kept_s[name] == pytest.approx(whole_s)
+        assert saved_s[name] == pytest.approx(whole_s)
         assert one.status.attained_s == pytest.approx(gpus * held_s[name])
         assert one.status.starts == starts[name]

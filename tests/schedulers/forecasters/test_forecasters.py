@@ -1,4 +1,4 @@
-"""One contract for whoever foretells."""
+"""Contract of all forecasters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def made(name: str, zoo, jobs) -> Forecaster:
     return Noisy(found, spread=0.4, seed=5) if noisy else found
 
 
-# Oracles are asked of the jobs and kinds of their world alone.
+# Oracles know only the jobs and kinds of their ground truth.
 STRANGERS_TO_JOBS = ("none", "table", "release", "noisy release")
 
 
@@ -70,15 +70,15 @@ def forecaster(request, zoo, jobs):
     return made(request.param, zoo, jobs)
 
 
-def test_as_many_answers_as_questions_whatever_their_order_and_occupancy(forecaster, jobs):
-    alone = [(one, "cpu-2") for one in jobs]
+def test_there_is_one_response_per_request_in_any_order_and_co_location(forecaster, jobs):
+    solo = [(one, "cpu-2") for one in jobs]
     pairs = [("cpu-2", (one, other)) for one in jobs[:5] for other in jobs[:5]]
-    told, together = forecaster.predictions(alone), forecaster.slowdowns(pairs)
-    assert (len(told), len(together)) == (len(alone), len(pairs))
+    predictions, together = forecaster.predictions(solo), forecaster.slowdowns(pairs)
+    assert (len(predictions), len(together)) == (len(solo), len(pairs))
 
-    order = list(range(len(alone)))
+    order = list(range(len(solo)))
     Random(1).shuffle(order)
-    assert list(forecaster.predictions([alone[i] for i in order])) == [told[i] for i in order]
+    assert list(forecaster.predictions([solo[i] for i in order])) == [predictions[i] for i in order]
     for (_, members), slowdowns in zip(pairs, together, strict=True):
         assert slowdowns is None or len(slowdowns) == len(members)
         again = forecaster.slowdowns([("cpu-2", members[::-1])])[0]
@@ -86,9 +86,7 @@ def test_as_many_answers_as_questions_whatever_their_order_and_occupancy(forecas
     assert list(forecaster.predictions([])) == list(forecaster.slowdowns([])) == []
 
 
-def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
-    forecaster, jobs, request
-):
+def test_forecasts_carry_the_id_of_their_release(forecaster, jobs, request):
     name = request.node.callspec.params["forecaster"]
     of_release = load_release(ROOT / "data/pretrained/release").release_id
     forecasts = Forecasts(forecaster, DEVICES)
@@ -98,7 +96,7 @@ def test_forecasts_name_a_release_where_one_made_them_and_keep_it_on_their_way(
     assert read_predictions([sent])["cpu-2"].release_id == sent.release_id
 
 
-def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster, jobs):
+def test_jobs_of_one_equivalence_class_differ_only_in_run_time(forecaster, jobs):
     one, like_it = forecaster.predictions([(jobs[0], "cpu-2"), (jobs[9], "cpu-2")])
     assert (one is None) == (like_it is None)
     assert one is None or one[1:4] == like_it[1:4]
@@ -106,25 +104,25 @@ def test_jobs_that_do_the_same_are_foretold_the_same_but_for_how_long(forecaster
 
 @pytest.mark.parametrize("kind", ["cpu-2", "no such kind"])
 @pytest.mark.parametrize("name", STRANGERS_TO_JOBS)
-def test_of_a_stranger_nothing_is_said_and_never_nonsense(name, kind, zoo, jobs):
-    stranger, forecaster = job("stranger"), made(name, zoo, jobs)
-    told = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
-    told.expect([stranger])
-    assert told.prediction(stranger, kind) == RuntimePrediction(math.inf, 1000, GIB)
-    assert told.slowdowns([(kind, (stranger, stranger))]) == [(math.inf, math.inf)]
-    assert told.missing == {kind: 1}
+def test_out_of_domain_jobs_get_no_forecast_or_a_valid_one(name, kind, zoo, jobs):
+    unknown, forecaster = job("unknown"), made(name, zoo, jobs)
+    predictions = Forecasts(forecaster, Cluster((Node("n0", 1, kind, GIB),)))
+    predictions.expect([unknown])
+    assert predictions.prediction(unknown, kind) == RuntimePrediction(math.inf, 1000, GIB)
+    assert predictions.slowdowns([(kind, (unknown, unknown))]) == [(math.inf, math.inf)]
+    assert predictions.missing == {kind: 1}
 
 
-def test_a_service_that_is_down_is_a_device_alone_for_every_job(jobs):
+def test_without_a_service_every_job_gets_an_exclusive_device(jobs):
     with PresageClient("127.0.0.1:1", timeout_s=0.3) as client:
         with pytest.raises(ServiceError):
             client.device("cpu-2")
-        told = Forecasts(Predicted(client), DEVICES)
-        told.expect(jobs)
-        assert {told.prediction(one, "cpu-2") for one in jobs} == {
+        predictions = Forecasts(Predicted(client), DEVICES)
+        predictions.expect(jobs)
+        assert {predictions.prediction(one, "cpu-2") for one in jobs} == {
             RuntimePrediction(math.inf, 1000, 16 * GIB)
         }
-    ((why, times),) = told.failures.items()
+    ((why, times),) = predictions.failures.items()
     assert "127.0.0.1:1" in why
     assert times == 1  # asked once for all
 
@@ -133,74 +131,74 @@ class Down(NoForecasts):
     """Fails, but for one time."""
 
     def __init__(self, answers):
-        self.asked, self._answers = 0, answers
+        self.requests, self._answers = 0, answers
 
-    def predictions(self, asked):
-        self.asked += 1
-        if self.asked != self._answers:
-            raise ServiceError("nobody is there")
-        return super().predictions(asked)
+    def predictions(self, requests):
+        self.requests += 1
+        if self.requests != self._answers:
+            raise ServiceError("the service is down")
+        return super().predictions(requests)
 
 
-@pytest.mark.parametrize(("answers", "asked"), [(0, 3), (3, 6)])
-def test_who_fails_three_times_in_a_row_is_asked_no_more(answers, asked):
+@pytest.mark.parametrize(("answers", "requests"), [(0, 3), (3, 6)])
+def test_a_forecaster_that_fails_three_times_in_a_row_is_not_used_again(answers, requests):
     forecaster = Down(answers)
-    told = Forecasts(forecaster, DEVICES)
+    predictions = Forecasts(forecaster, DEVICES)
     for number in range(20):
-        assert told.runtime_s(job(str(number))) == math.inf
-    assert forecaster.asked == asked
+        assert predictions.runtime_s(job(str(number))) == math.inf
+    assert forecaster.requests == requests
 
 
 class Broken(NoForecasts):
     """Whose arithmetic fails."""
 
-    def predictions(self, asked):
-        return [RuntimePrediction(1.0, round(math.inf), 1) for _ in asked]
+    def predictions(self, requests):
+        return [RuntimePrediction(1.0, round(math.inf), 1) for _ in requests]
 
 
-def test_a_forecaster_that_fails_at_its_numbers_has_said_nothing():
-    told = Forecasts(Broken(), DEVICES)
-    assert told.prediction(job("1"), "cpu-2").runtime_s == math.inf
-    assert list(told.failures.values()) == [1]
+def test_a_forecaster_with_an_arithmetic_error_has_no_forecast():
+    predictions = Forecasts(Broken(), DEVICES)
+    assert predictions.prediction(job("1"), "cpu-2").runtime_s == math.inf
+    assert list(predictions.failures.values()) == [1]
 
 
 class Switched(NoForecasts):
-    """A service that is there or not, and knows nothing."""
+    """Service that can be switched off, without forecasts."""
 
     there = False
 
-    def predictions(self, asked):
+    def predictions(self, requests):
         if not self.there:
-            raise ServiceError("nobody is there")
-        return super().predictions(asked)
+            raise ServiceError("the service is down")
+        return super().predictions(requests)
 
 
-def test_a_failure_is_known_until_the_forecaster_answers_again(monkeypatch):
+def test_a_failure_is_reported_until_the_forecaster_responds_again(monkeypatch):
     fresh = PredictionCache(Switched)
     assert fresh.failure == ""
     now_s = 0.0
     for number in range(5):
         forecasts = fresh.get(DEVICES, now_s)
-        if number:  # nobody has been asked anew yet
-            assert fresh.failure == forecasts.failure == "nobody is there"
+        if number:  # no new request was sent yet
+            assert fresh.failure == forecasts.failure == "the service is down"
         forecasts.runtime_s(job(str(number)))
-        assert fresh.failure == "nobody is there"
+        assert fresh.failure == "the service is down"
         now_s += MOST_RETRY_S + 1
 
     monkeypatch.setattr(Switched, "there", True)
     forecasts = fresh.get(DEVICES, now_s)
-    assert fresh.failure == "nobody is there"
+    assert fresh.failure == "the service is down"
     forecasts.runtime_s(job("last"))
     assert fresh.failure == forecasts.failure == ""
 
 
-def test_of_a_service_that_is_silent_the_cluster_says_so_whatever_grpc_calls_it(jobs):
+def test_an_unresponsive_service_is_reported_whatever_the_grpc_status(jobs):
     with socket.socket() as mute:  # takes connections, and never answers
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         silent = f"127.0.0.1:{mute.getsockname()[1]}"
         causes = {"127.0.0.1:1": "connection refused", silent: "something listens there"}
         for target, cause in causes.items():
-            told = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
-            told.runtime_s(jobs[0])
-            assert told.failure.startswith(f"no prediction service at {target}: {cause}")
+            predictions = Forecasts(live_forecaster(target, 0.1, None, None)(), DEVICES)
+            predictions.runtime_s(jobs[0])
+            assert predictions.failure.startswith(f"no prediction service at {target}: {cause}")

@@ -1,4 +1,4 @@
-"""A cluster with a gate that is stepped by hand: nothing happens but what a test says."""
+"""Cluster with a gate, whose components act only when a test calls them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.gate.writes import EmitEvent
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
 from presage.schedulers.kubernetes.snapshot import Snapshot
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.api_server.statuses import Json
 from tests.schedulers.kubernetes.job_controller import JobController
@@ -23,8 +23,8 @@ from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeSchedu
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, pod, pod_group
 
 
-class Gated:
-    """An API server, kube-scheduler, the Job controller and a gate; and what time it is."""
+class GatedCluster:
+    """API server, kube-scheduler, Job controller and gate, with a manual clock."""
 
     def __init__(self, server: ApiServer, now_s: list[float], **options: Any) -> None:
         self.server, self._now_s = server, now_s
@@ -36,28 +36,28 @@ class Gated:
         self.restart()
 
     def restart(self) -> None:
-        """The gate's process dies, and another one starts."""
+        """Replace the gate by a new one, as after a restart."""
         self.gate = Gate(self.policy, self._forecaster)
 
     @property
     def now_s(self) -> float:
         return self._now_s[0]
 
-    def later(self, more_s: float) -> None:
-        self._now_s[0] += more_s
+    def advance(self, seconds: float) -> None:
+        self._now_s[0] += seconds
 
-    def gang(self, name: str, pods: int, min_member: int = 0, **options: Any) -> list[str]:
-        """A PodGroup and a Job of as many pods, gated; their names."""
+    def create_gang(self, name: str, pods: int, min_member: int = 0, **options: Any) -> list[str]:
+        """Create a PodGroup and gated pods of a Job; return the names of the pods."""
         group = {k: options.pop(k) for k in ("scheduleTimeoutSeconds",) if k in options}
         annotations = options.pop("group_annotations", {})
-        made = pod_group(name, min_member or pods, **group)
-        made["metadata"]["annotations"] = annotations
-        self.server.create("podgroups", made)
+        manifest = pod_group(name, min_member or pods, **group)
+        manifest["metadata"]["annotations"] = annotations
+        self.server.create("podgroups", manifest)
         options = {"gpus": 1, "gates": [GATE], "labels": {POD_GROUP_LABEL: name}, **options}
-        return self.jobs.owned(name, [pod("", **options) for _ in range(pods)])
+        return self.jobs.create_pods(name, [pod("", **options) for _ in range(pods)])
 
     def snapshot(self) -> Snapshot:
-        """What the API server has."""
+        """Return a snapshot of the API server."""
         server = self.server
 
         def named(plural: str) -> dict[tuple[str, str], Json]:
@@ -70,19 +70,19 @@ class Gated:
         return Snapshot(server.version, nodes, named("pods"), named("podgroups"))
 
     def step(self) -> Step:
-        """What the gate would do now."""
+        """Return the next step of the gate."""
         return self.gate.step(self.snapshot(), self.now_s)
 
-    def write(self, most: int = 10_000) -> int:
-        """Let the gate work until it has nothing more to do, or so many writes; how many it was."""
+    def write(self, limit: int = 10_000) -> int:
+        """Perform up to ``limit`` writes of the gate; return their number."""
         count = 0
-        while count < most:
+        while count < limit:
             step = self.step()
             work = [write for write in step.writes if not isinstance(write, EmitEvent)]
             for write in step.writes:
                 if isinstance(write, EmitEvent):
                     self.writer.write(write)
-                elif count < most:
+                elif count < limit:
                     self.writer.write(write)
                     count += 1
             if not work:
@@ -90,7 +90,7 @@ class Gated:
         return count
 
     def settle(self) -> None:
-        """Until nobody has anything to do."""
+        """Run all components until nothing changes."""
         while True:
             before = self.server.version
             self.write()
@@ -103,13 +103,13 @@ class Gated:
             if self.server.version == before:
                 return
 
-    def where(self, name: str) -> list[str]:
-        """Nodes of a gang's bound pods, by rank."""
-        pods = self.of(name)
+    def bound_nodes(self, name: str) -> list[str]:
+        """Return the nodes of a gang's bound pods, sorted."""
+        pods = self.gang_pods(name)
         return sorted(one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName"))
 
-    def of(self, name: str) -> list[Json]:
-        """Pods of a gang."""
+    def gang_pods(self, name: str) -> list[Json]:
+        """Return the pods of a gang."""
         return [
             one
             for one in self.server.all("pods")
@@ -117,16 +117,16 @@ class Gated:
         ]
 
     def events(self, reason: str) -> list[str]:
-        """What was said for a reason."""
+        """Return the messages of events with a reason."""
         return [one["message"] for one in self.server.all("events") if one["reason"] == reason]
 
 
 @contextmanager
-def gated(*nodes: Json, **options: Any) -> Iterator[Gated]:
-    """With these nodes, from 2026 on."""
+def gated_cluster(*nodes: Json, **options: Any) -> Iterator[GatedCluster]:
+    """Yield a cluster with these nodes; its clock starts in 2026."""
     now_s = [datetime(2026, 1, 1, tzinfo=UTC).timestamp()]
     with ApiServer(clock=lambda: datetime.fromtimestamp(now_s[0], UTC)) as server:
         server.create("customresourcedefinitions", POD_GROUP_DEFINITION)
         for one in nodes:
             server.create("nodes", one)
-        yield Gated(server, now_s, **options)
+        yield GatedCluster(server, now_s, **options)

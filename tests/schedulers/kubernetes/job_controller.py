@@ -1,4 +1,4 @@
-"""A stand-in of the Job controller: what is deleted or fails comes back under a new name."""
+"""Fake Job controller: it replaces pods that are deleted or fail by pods of a new name."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.api_server.statuses import Json
 
-# Keeps a pod until the controller has counted it: also one that was never bound.
+# Keeps a pod until the controller has counted it, even if it was never bound.
 FINALIZER = "batch.kubernetes.io/job-tracking"
 
 
 class JobController:
-    """Keeps one pod per template; acts only in ``step``."""
+    """Controller that keeps one pod for each template; it acts only in ``step``."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self._templates: dict[tuple[str, str], tuple[Json, Json]] = {}  # by namespace and pod
 
-    def owned(self, job: str, templates: Iterable[Json]) -> list[str]:
-        """Create a job's pods, one a template, gates and all; their names, in that order."""
+    def create_pods(self, job: str, templates: Iterable[Json]) -> list[str]:
+        """Create one pod for each template; return their names in the same order."""
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -31,15 +31,15 @@ class JobController:
         return [self._create(owner, template) for template in templates]
 
     def step(self) -> list[str]:
-        """Let go of pods that are being deleted or have ended, and replace all but those done.
+        """Remove the finalizers of terminating and finished pods, and replace failed pods.
 
-        As with podReplacementPolicy TerminatingOrFailed, the default: a pod that was bound is
-        replaced while it is still there. Returns the new pods' names.
+        As with the default podReplacementPolicy TerminatingOrFailed, a bound pod is replaced
+        while it still exists. Returns the names of the new pods.
         """
         new = []
         for (namespace, name), (owner, template) in list(self._templates.items()):
             pod = self._server.get("pods", name, namespace)
-            if pod is not None and not _over(pod):
+            if pod is not None and not _is_replaceable(pod):
                 continue
             del self._templates[namespace, name]
             if pod is not None and FINALIZER in pod["metadata"].get("finalizers", []):
@@ -49,13 +49,13 @@ class JobController:
         return new
 
     def _create(self, owner: Json, template: Json) -> str:
-        given = template["metadata"]
-        labels = {**(given.get("labels") or {}), "batch.kubernetes.io/job-name": owner["name"]}
+        metadata = template["metadata"]
+        labels = {**(metadata.get("labels") or {}), "batch.kubernetes.io/job-name": owner["name"]}
         metadata = {
             "generateName": f"{owner['name']}-",
-            "namespace": given.get("namespace", "default"),
+            "namespace": metadata.get("namespace", "default"),
             "labels": labels,
-            "annotations": given.get("annotations") or {},
+            "annotations": metadata.get("annotations") or {},
             "ownerReferences": [owner],
             "finalizers": [FINALIZER],
         }
@@ -64,6 +64,6 @@ class JobController:
         return str(created["name"])
 
 
-def _over(pod: Json) -> bool:
-    going = "deletionTimestamp" in pod["metadata"]
-    return going or pod["status"]["phase"] in ("Succeeded", "Failed")
+def _is_replaceable(pod: Json) -> bool:
+    is_terminating = "deletionTimestamp" in pod["metadata"]
+    return is_terminating or pod["status"]["phase"] in ("Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""Objects as users write them, with little in them."""
+"""Minimal manifests of nodes, pods and pod groups."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def node(
     taints: Iterable[Json] = (),
     unschedulable: bool = False,
 ) -> Json:
-    amounts = {"cpu": str(cpus), "memory": memory, "pods": "110", "nvidia.com/gpu": str(gpus)}
+    resources = {"cpu": str(cpus), "memory": memory, "pods": "110", "nvidia.com/gpu": str(gpus)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": {"taints": list(taints), **({"unschedulable": True} if unschedulable else {})},
         "status": {
-            "capacity": amounts,
-            "allocatable": amounts,
+            "capacity": resources,
+            "allocatable": resources,
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
@@ -76,7 +76,7 @@ def pod(
     annotations: dict[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """A pod of one container; ``spec`` as in PodSpec, in its own spelling: nodeSelector=..."""
+    """Return a pod with one container; ``spec`` has keys of PodSpec, such as nodeSelector."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     resources = {"requests": {"cpu": cpus, "memory": memory}, "limits": limits}
     return {

@@ -1,4 +1,4 @@
-"""``presage kubernetes`` as processes, beside an API server and kube-scheduler."""
+"""``presage kubernetes`` as processes, with a fake API server and kube-scheduler."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def server(tmp_path) -> Iterator[ApiServer]:
 
 @contextmanager
 def presage(tmp_path: Path, *arguments: str) -> Iterator[Any]:
-    """A command that runs on, once it has said that it does."""
+    """Start a command and wait for its first line."""
     command = [sys.executable, "-m", "presage", "kubernetes", *arguments]
     command += ["--kubeconfig", str(tmp_path / "kubeconfig")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -59,30 +59,30 @@ def presage(tmp_path: Path, *arguments: str) -> Iterator[Any]:
             assert process.stderr is not None
             line = process.stderr.readline()
             assert line.startswith(("planning", "answering")), line + process.stderr.read()
-            vars(process)["said"] = line
+            vars(process)["first_line"] = line
             threading.Thread(target=process.stderr.read, daemon=True).start()
             yield process
         finally:
             process.kill()
 
 
-def until(holds, what: str) -> None:
+def wait_until(holds, what: str) -> None:
     ends_s = time.monotonic() + LONG_S
     while not holds():
         assert time.monotonic() < ends_s, what
         time.sleep(0.02)
 
 
-def gang(server: ApiServer, name: str, pods: int) -> None:
+def create_gang(server: ApiServer, name: str, pods: int) -> None:
     server.create("podgroups", pod_group(name, pods))
     template = pod(
         "", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: name},
         annotations={JOB_FEATURES: to_json(features(name=name))},
     )  # fmt: skip
-    JobController(server).owned(name, [template] * pods)
+    JobController(server).create_pods(name, [template] * pods)
 
 
-def bound(server: ApiServer, name: str) -> list[str]:
+def bound_nodes(server: ApiServer, name: str) -> list[str]:
     return sorted(
         one["spec"].get("nodeName", "")
         for one in server.all("pods")
@@ -90,20 +90,20 @@ def bound(server: ApiServer, name: str) -> list[str]:
     )
 
 
-def test_a_gate_that_is_killed_goes_on_where_it_was_and_ends_when_told(server, tmp_path):
+def test_a_killed_gate_continues_after_a_restart_and_stops_on_sigterm(server, tmp_path):
     for name in ("n0", "n1"):
         labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}
         server.create("nodes", node(name, gpus=4, labels=labels))
     with KubeScheduler(server.url):
         for i in range(2):
-            gang(server, f"g{i}", 4)
+            create_gang(server, f"g{i}", 4)
         with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
-            until(lambda: server.seen("PATCH", "/pods/"), "no pod was released")
+            wait_until(lambda: server.requests_to("PATCH", "/pods/"), "no pod was released")
             process.send_signal(signal.SIGKILL)
             process.wait()
         with presage(tmp_path, "gate", "--predictor", str(RELEASE)) as process:
-            until(lambda: bound(server, "g0") == ["n0"] * 4, "g0 was not bound")
-            until(lambda: bound(server, "g1") == ["n1"] * 4, "g1 was not bound")
+            wait_until(lambda: bound_nodes(server, "g0") == ["n0"] * 4, "g0 was not bound")
+            wait_until(lambda: bound_nodes(server, "g1") == ["n1"] * 4, "g1 was not bound")
             process.send_signal(signal.SIGTERM)
             assert process.wait(5.0) == 0
     done = subprocess.run(
@@ -122,20 +122,20 @@ def test_an_extender_passes_all_nodes_while_its_forecaster_is_down(server, tmp_p
     annotations = {JOB_FEATURES: to_json(features())}
     server.create("pods", pod("busy", gpus=1, nodeName="n0", annotations=annotations))
     new = pod("new", gpus=1, annotations=annotations)
-    nobody = "127.0.0.1:9"
-    with presage(tmp_path, "extender", "--predictor", nobody, "--port", "0") as process:
-        url = process.said.split()[-1]
+    unreachable = "127.0.0.1:9"
+    with presage(tmp_path, "extender", "--predictor", unreachable, "--port", "0") as process:
+        url = process.first_line.split()[-1]
         body = json.dumps({"Pod": new, "NodeNames": ["n0", "n1"]}).encode()
         request = urllib.request.Request(url + "/filter", body)
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            assert json.load(answer)["NodeNames"] == ["n0", "n1"]
-        with urllib.request.urlopen(url + "/status", timeout=20) as answer:
-            assert nobody in json.load(answer)["forecasts"]
+        with urllib.request.urlopen(request, timeout=20) as response:
+            assert json.load(response)["NodeNames"] == ["n0", "n1"]
+        with urllib.request.urlopen(url + "/status", timeout=20) as response:
+            assert unreachable in json.load(response)["forecasts"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(5.0) == 0
 
 
-def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path):
+def test_an_extender_uses_a_prediction_service_with_tls_and_token(server, tmp_path):
     labels = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/gpu.replicas": "2"}
     server.create("nodes", node("n0", gpus=2, labels=labels))
     authority = make_authority(tmp_path, "ours")
@@ -147,22 +147,30 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
         "NodeNames": ["n0"],
     }
     with start_server(load_release(RELEASE), options) as service:
-        ask = ("extender", "--predictor", service.target, "--port", "0", "--ca", str(authority[0]))
-        for more, told in (
+        extender = (
+            "extender",
+            "--predictor",
+            service.target,
+            "--port",
+            "0",
+            "--ca",
+            str(authority[0]),
+        )
+        for more, result in (
             ((), "requires a token"),
             (("--token-file", str(tmp_path / "token")), "ok"),
         ):
-            with presage(tmp_path, *ask, *more) as process:
-                url = process.said.split()[-1]
+            with presage(tmp_path, *extender, *more) as process:
+                url = process.first_line.split()[-1]
                 request = urllib.request.Request(url + "/filter", json.dumps(body).encode())
-                with urllib.request.urlopen(request, timeout=20) as answer:
-                    assert json.load(answer)["NodeNames"] == ["n0"]
-                with urllib.request.urlopen(url + "/status", timeout=20) as answer:
-                    assert told in json.load(answer)["forecasts"]
+                with urllib.request.urlopen(request, timeout=20) as response:
+                    assert json.load(response)["NodeNames"] == ["n0"]
+                with urllib.request.urlopen(url + "/status", timeout=20) as response:
+                    assert result in json.load(response)["forecasts"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (
             ["gate", "--policy", "fifo"],
@@ -170,22 +178,22 @@ def test_an_extender_asks_a_service_that_wants_a_token_over_tls(server, tmp_path
         ),
         (["gate", "--topology", "rack"], "--topology 'rack': write LEVEL=LABEL, each level once"),
         (["gate", "--topology", "shelf=a"], "--topology shelf is not known; known are rack, spine"),
-        (["gate", "--predictor", "nobody"], "'nobody' is unknown"),
+        (["gate", "--predictor", "unreachable"], "'unreachable' is unknown"),
         (["gate", "--risk", "0.7", "--predictor", str(RELEASE)], "risk=0.7"),
         (["gate", "--kubeconfig", "/nowhere"], "give --kubeconfig FILE"),
         (["extender", "--tls-cert", "a"], "give both --tls-cert and --tls-key"),
     ],
 )
-def test_what_is_wrong_on_the_command_line_is_named(tmp_path, arguments, said):
-    nobody = {"server": "http://127.0.0.1:9"}
+def test_invalid_options_are_named(tmp_path, arguments, message):
+    unreachable = {"server": "http://127.0.0.1:9"}
     kubeconfig = {
-        "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": nobody}],
+        "apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": unreachable}],
         "users": [{"name": "u", "user": {}}], "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     }  # fmt: skip
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     if "--kubeconfig" not in arguments:
         arguments = [*arguments, "--kubeconfig", str(tmp_path / "kubeconfig")]
-    told = CliRunner().invoke(app, ["kubernetes", *arguments])
-    assert isinstance(told.exception, PresageError)
-    assert said in str(told.exception)
+    result = CliRunner().invoke(app, ["kubernetes", *arguments])
+    assert isinstance(result.exception, PresageError)
+    assert message in str(result.exception)

@@ -1,4 +1,4 @@
-"""The example manifests: what Kubernetes knows, what each other says, what the code is called."""
+"""The example manifests match the Kubernetes API, each other and the code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from presage.schedulers.kubernetes.snapshot import Json
 from presage.serving.client.job_features import from_json
 from presage.serving.server_options import Tls
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer
-from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import Bound, KubeScheduler
+from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import Binding, KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod
 from tests.serving.support.certificates import make_authority, make_certificate
 
@@ -49,13 +49,13 @@ ALL = [
     for path in sorted(FOLDER.glob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text())
 ]
-# What the API server itself does not define.
-OTHERS = ("scheduling.x-k8s.io/v1alpha1", "kubescheduler.config.k8s.io/v1")
-BUILT_IN = [document for document in ALL if document["apiVersion"] not in OTHERS]
+# API versions of custom resources and of configuration files.
+CUSTOM_VERSIONS = ("scheduling.x-k8s.io/v1alpha1", "kubescheduler.config.k8s.io/v1")
+BUILT_IN = [document for document in ALL if document["apiVersion"] not in CUSTOM_VERSIONS]
 
 
-def the(kind: str, name: str = "") -> Json:
-    """The one object of that kind, and name where it is given."""
+def manifest(kind: str, name: str = "") -> Json:
+    """Return the only object of a kind, optionally with a name."""
     (found,) = [
         one for one in ALL if one["kind"] == kind and (not name or one["metadata"]["name"] == name)
     ]
@@ -63,7 +63,7 @@ def the(kind: str, name: str = "") -> Json:
 
 
 def unknown_fields(value: Any, model: str, where: str) -> Iterator[str]:
-    """Fields that Kubernetes' API has not, by the official client's models of it."""
+    """Yield fields that the models of the official client do not have."""
     if model.startswith("list["):
         for one in value:
             yield from unknown_fields(one, model[5:-1], f"{where}[]")
@@ -83,44 +83,44 @@ def unknown_fields(value: Any, model: str, where: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "document", BUILT_IN, ids=[f"{one['kind']} {one['metadata']['name']}" for one in BUILT_IN]
 )
-def test_every_field_is_one_of_kubernetes(document):
+def test_every_field_exists_in_the_kubernetes_api(document):
     assert list(unknown_fields(document, f"V1{document['kind']}", document["kind"])) == []
 
 
-def test_a_slip_in_a_field_would_be_found():
-    slip = {
+def test_unknown_fields_are_found():
+    invalid = {
         "metadata": {"names": "a"},
         "spec": {"template": {"spec": {"containers": [{"arg": 1}]}}},
     }
 
-    assert list(unknown_fields(slip, "V1Deployment", "")) == [
+    assert list(unknown_fields(invalid, "V1Deployment", "")) == [
         ".metadata.names",
         ".spec.template.spec.containers[].arg",
     ]
 
 
-def test_the_gang_is_taken_by_the_api_server_and_waits_for_its_plan():
-    job = the("Job")["spec"]
+def test_the_api_server_accepts_the_gang_and_its_pods_are_gated():
+    job = manifest("Job")["spec"]
     with ApiServer() as server:
         api = kubernetes_client.CustomObjectsApi(server.client())
-        server.create("customresourcedefinitions", the("CustomResourceDefinition"))
+        server.create("customresourcedefinitions", manifest("CustomResourceDefinition"))
         where = (POD_GROUP_GROUP, POD_GROUP_VERSION, "default", POD_GROUP_PLURAL)
-        group = api.create_namespaced_custom_object(*where, the("PodGroup"))
+        group = api.create_namespaced_custom_object(*where, manifest("PodGroup"))
         template = job["template"]
         metadata = {**template["metadata"], "name": "classifier-0"}
-        made = server.create("pods", {"spec": template["spec"], "metadata": metadata})
+        created = server.create("pods", {"spec": template["spec"], "metadata": metadata})
 
     assert group["spec"]["minMember"] == job["completions"] == job["parallelism"] == 4
-    assert made["metadata"]["labels"][POD_GROUP_LABEL] == group["metadata"]["name"]
-    assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == [GATE]
-    assert made["status"]["conditions"][0]["reason"] == "SchedulingGated"
-    assert made["spec"]["containers"][0]["resources"]["requests"] == {"nvidia.com/gpu": "8"}
-    assert from_json(made["metadata"]["annotations"][JOB_FEATURES]).job.batch_size == 256
+    assert created["metadata"]["labels"][POD_GROUP_LABEL] == group["metadata"]["name"]
+    assert [gate["name"] for gate in created["spec"]["schedulingGates"]] == [GATE]
+    assert created["status"]["conditions"][0]["reason"] == "SchedulingGated"
+    assert created["spec"]["containers"][0]["resources"]["requests"] == {"nvidia.com/gpu": "8"}
+    assert from_json(created["metadata"]["annotations"][JOB_FEATURES]).job.batch_size == 256
 
 
-def test_members_of_the_gang_find_each_other():
-    job = the("Job")
-    service = the("Service", "classifier")
+def test_members_of_the_gang_have_dns_names():
+    job = manifest("Job")
+    service = manifest("Service", "classifier")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     first = f"{job['metadata']['name']}-0.{service['metadata']['name']}"
 
@@ -130,27 +130,36 @@ def test_members_of_the_gang_find_each_other():
     assert f"--rdzv-endpoint={first}:29400" in container["args"]
 
 
-def test_the_definition_is_the_one_that_tests_use_and_allows_what_the_gang_says():
-    ours, used = the("CustomResourceDefinition")["spec"], POD_GROUP_DEFINITION["spec"]
-    (version,) = ours["versions"]
+def test_the_pod_group_definition_matches_the_tests_and_the_gang():
+    definition, test_definition = (
+        manifest("CustomResourceDefinition")["spec"],
+        POD_GROUP_DEFINITION["spec"],
+    )
+    (version,) = definition["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]
 
-    assert ours["names"].items() >= {**used["names"], "shortNames": ["pg", "pgs"]}.items()
-    assert (ours["group"], ours["scope"]) == (used["group"], used["scope"])
+    assert (
+        definition["names"].items()
+        >= {**test_definition["names"], "shortNames": ["pg", "pgs"]}.items()
+    )
+    assert (definition["group"], definition["scope"]) == (
+        test_definition["group"],
+        test_definition["scope"],
+    )
     assert (version["name"], version["subresources"]) == (POD_GROUP_VERSION, {"status": {}})
-    assert the("PodGroup")["spec"].keys() <= schema["spec"]["properties"].keys()
+    assert manifest("PodGroup")["spec"].keys() <= schema["spec"]["properties"].keys()
 
 
 @pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
-def test_each_runs_as_its_own_account_with_its_own_role_and_as_little_of_a_machine(name):
-    deployment, role = the("Deployment", name), the("ClusterRoleBinding", name)
+def test_each_deployment_has_its_own_role_and_minimal_privileges(name):
+    deployment, role = manifest("Deployment", name), manifest("ClusterRoleBinding", name)
     spec = deployment["spec"]["template"]["spec"]
-    account = the("ServiceAccount", name)["metadata"]
+    account = manifest("ServiceAccount", name)["metadata"]
     (container,) = spec["containers"]
 
     assert spec["serviceAccountName"] == account["name"]
     assert role["subjects"] == [{"kind": "ServiceAccount", **account}]
-    assert role["roleRef"]["name"] == the("ClusterRole", name)["metadata"]["name"]
+    assert role["roleRef"]["name"] == manifest("ClusterRole", name)["metadata"]["name"]
     assert (
         deployment["spec"]["selector"]["matchLabels"]
         == (deployment["spec"]["template"]["metadata"]["labels"])
@@ -161,14 +170,14 @@ def test_each_runs_as_its_own_account_with_its_own_role_and_as_little_of_a_machi
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    verbs = {verb for rule in the("ClusterRole", name)["rules"] for verb in rule["verbs"]}
+    verbs = {verb for rule in manifest("ClusterRole", name)["rules"] for verb in rule["verbs"]}
     assert "*" not in verbs
 
 
-def test_kube_scheduler_asks_where_the_extender_listens():
-    (extender,) = the("KubeSchedulerConfiguration")["extenders"]
-    service = the("Service", "presage-extender")
-    deployment = the("Deployment", "presage-extender")["spec"]["template"]
+def test_kube_scheduler_is_configured_with_the_extender_s_address():
+    (extender,) = manifest("KubeSchedulerConfiguration")["extenders"]
+    service = manifest("Service", "presage-extender")
+    deployment = manifest("Deployment", "presage-extender")["spec"]["template"]
     (container,) = deployment["spec"]["containers"]
     (port,) = service["spec"]["ports"]
     where = urlsplit(extender["urlPrefix"])
@@ -198,22 +207,22 @@ def secret_of(spec: Json, option: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
-def test_forecasts_are_asked_for_with_a_token(name):
-    """A service beyond loopback answers no others."""
-    spec = the("Deployment", name)["spec"]["template"]["spec"]
+def test_forecast_requests_have_a_token(name):
+    """A service on a non-loopback address requires one."""
+    spec = manifest("Deployment", name)["spec"]["template"]["spec"]
 
     assert secret_of(spec, "--token-file") == secret_of(spec, "--ca") == "presage-forecasts"
 
 
-class Backwards:
-    """Prefers the last node."""
+class LastNodeFirst:
+    """Verbs that prefer the last node."""
 
     def __init__(self, server: ApiServer) -> None:
         self._core = kubernetes_client.CoreV1Api(server.client())
-        self.asked: list[str] = []
+        self.pods: list[str] = []
 
     def filter(self, args: FilterArgs) -> FilterResult:
-        self.asked.append(args.pod["metadata"]["name"])
+        self.pods.append(args.pod["metadata"]["name"])
         assert args.by_name
         return FilterResult(list(args.nodes))
 
@@ -234,8 +243,8 @@ class Backwards:
         return {}
 
 
-def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is_gone(tmp_path):
-    configuration = the("KubeSchedulerConfiguration")
+def test_kube_scheduler_uses_the_extender_and_continues_without_it(tmp_path):
+    configuration = manifest("KubeSchedulerConfiguration")
     authority = make_authority(tmp_path, "ca")
     tls = Tls(*make_certificate(tmp_path, "tls", authority), client_ca=authority[0])
     certificate, key = make_certificate(tmp_path, "scheduler", authority)
@@ -245,25 +254,25 @@ def test_kube_scheduler_takes_the_configuration_and_goes_on_when_the_extender_is
             server.create("nodes", node(name))
         server.create("pods", pod("plain"))
         server.create("pods", pod("trains", gpus=8))
-        verbs = Backwards(server)
+        verbs = LastNodeFirst(server)
         with ExtenderServer(verbs, port=0, tls=tls) as extender:
             (entry,) = configuration["extenders"]
             assert entry["tlsConfig"].keys() == files.keys()
             entry = {**entry, "urlPrefix": extender.url, "tlsConfig": files}
-            asked = {**configuration, "extenders": [entry]}
-            scheduler = KubeScheduler.configured(server.url, asked)
+            used = {**configuration, "extenders": [entry]}
+            scheduler = KubeScheduler.configured(server.url, used)
             assert scheduler.step() == [
-                Bound("default", "plain", "n0"),
-                Bound("default", "trains", "n1"),
+                Binding("default", "plain", "n0"),
+                Binding("default", "trains", "n1"),
             ]
-        assert verbs.asked == ["trains"]  # the other asks for no GPU
+        assert verbs.pods == ["trains"]  # the other pod requests no GPU
         server.create("pods", pod("later", gpus=8))
-        assert scheduler.step() == [Bound("default", "later", "n0")]
+        assert scheduler.step() == [Binding("default", "later", "n0")]
 
 
 @pytest.mark.parametrize("name", ["presage-gate", "presage-extender"])
-def test_the_commands_of_the_deployments_are_known(name):
-    (container,) = the("Deployment", name)["spec"]["template"]["spec"]["containers"]
+def test_the_commands_of_the_deployments_exist(name):
+    (container,) = manifest("Deployment", name)["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["presage"]
     assert CliRunner().invoke(app, [*container["args"], "--help"]).exit_code == 0
     assert CliRunner().invoke(app, [*container["args"], "--slip", "--help"]).exit_code == 2

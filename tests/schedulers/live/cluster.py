@@ -168,7 +168,7 @@ class LiveCluster:
 
     def connected(self, *nodes: str) -> None:
         """Wait until these, and no others, are given jobs."""
-        until(lambda: {n.name for n in self.all().nodes if not n.why} == set(nodes), what=nodes)
+        until(lambda: {n.name for n in self.all().nodes if not n.reason} == set(nodes), what=nodes)
 
     def log(self, name: str) -> Path:
         """What a process of that name says."""

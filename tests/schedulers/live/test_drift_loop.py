@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from presage.features.job.job import JobFeatures
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.job.job_description import JobFeatures
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.features.tables.campaign import read_campaign
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.client.client import PresageClient
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.v1.prediction_pb2 import Outcome
 from tests.schedulers.live.cluster import ROOT, LiveCluster, all_faults, until
@@ -178,7 +178,7 @@ def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_
 
     slow = loop.live("slow", jobs, SLOWER)
     assert {row.release_id for row in slow} == {before}
-    assert not any(row.neighbours for row in slow)
+    assert not any(row.colocated_jobs for row in slow)
     timed = [row for row in loop.outcomes() if row.HasField("step_time_median_s")]
     assert len(timed) > len(jobs) // 2  # of all, unless the machine stalls
     said = loop.drift(status=3)
@@ -197,7 +197,7 @@ def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_
     assert after == decision["challenger"]
 
     (outcome,) = loop.live("next", [last], SLOWER)  # one that the controller has not asked for yet
-    (told,) = loop.cluster.status("next-0").told
+    (told,) = loop.cluster.status("next-0").predictions
     assert (told.kind, told.release_id, outcome.release_id) == (KIND, after, after)
     said = loop.drift(status=0)
     judged = said["outcomes"] - said["of_other_releases"] - said["of_no_release"]

@@ -1,4 +1,4 @@
-"""What a job says of itself, and what is made of it when it lies."""
+"""Progress reports of jobs, including invalid ones."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def places(tmp_path, monkeypatch):
     signal.signal(signal.SIGUSR1, before)
 
 
-def said(places: Path) -> Report:
+def reported(places: Path) -> Report:
     report = read_progress(places / "progress.json")
     assert report is not None
     return report
 
 
-def test_outside_presage_nothing_is_done(tmp_path, monkeypatch):
+def test_outside_of_presage_progress_does_nothing(tmp_path, monkeypatch):
     for name in ("PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -60,26 +60,26 @@ def test_outside_presage_nothing_is_done(tmp_path, monkeypatch):
 
 def test_the_first_and_the_last_step_are_written_at_once_and_few_between(places):
     run = begin(iterations=1000)
-    assert said(places)[:3] == (1000, 0, 0)
+    assert reported(places)[:3] == (1000, 0, 0)
     run.step(1)
-    assert said(places).done == 1
+    assert reported(places).done == 1
     began_s = time.monotonic()
     run.step(2)
     if time.monotonic() - began_s < 0.4:
-        assert said(places).done == 1
+        assert reported(places).done == 1
     run.step(1000)
-    assert said(places).done == 1000
+    assert reported(places).done == 1000
 
 
 def test_steps_are_written_after_a_while(places):
     run = begin(iterations=10**9)
     done, ends_s = 0, time.monotonic() + 20
-    while said(places).done < 2:
+    while reported(places).done < 2:
         assert time.monotonic() < ends_s
         done += 1
         run.step(done)
         time.sleep(0.01)
-    assert abs(said(places).at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
+    assert abs(reported(places).done_at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
 
 
 def test_a_step_costs_next_to_nothing(places):
@@ -94,47 +94,47 @@ def test_a_step_costs_next_to_nothing(places):
     assert best_s < 10e-6  # 0.25e-6 on an idle machine
 
 
-def test_what_was_saved_is_known_to_the_next_attempt(places):
+def test_the_next_attempt_knows_the_saved_checkpoint(places):
     run = begin(iterations=1000)
     run.step(300)
     assert run.saved(250)
-    assert said(places)[:3] == (1000, 300, 250)
-    assert said(places).saved_at_s > 0
+    assert reported(places)[:3] == (1000, 300, 250)
+    assert reported(places).saved_at_s > 0
 
     again = begin(iterations=1000)
 
     assert again.first == 250
-    assert said(places)[:3] == (1000, 250, 250)
+    assert reported(places)[:3] == (1000, 250, 250)
     assert begin(iterations=100).first == 100
 
 
 def test_a_checkpoint_counts_as_progress(places):
     run = begin(iterations=1000)
     run.saved(40)
-    assert said(places).done == 40
+    assert reported(places).done == 40
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", '{"done": -1}', '{"done": "x"}', '{"done": 1e999}']
 )
-def test_a_damaged_note_of_what_was_saved_is_none(places, text):
+def test_a_corrupt_checkpoint_record_is_ignored(places, text):
     (places / "checkpoints" / "presage-saved.json").write_text(text)
     assert begin(iterations=10).first == 0
 
 
-def test_a_checkpoint_that_cannot_be_noted_is_not_claimed(places, monkeypatch):
+def test_a_checkpoint_that_cannot_be_recorded_is_not_reported(places, monkeypatch):
     run = begin(iterations=1000)
     assert run.saved(100)
     monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
 
     assert not run.saved(200)
 
-    assert said(places).saved == 100
+    assert reported(places).saved == 100
     assert begin(iterations=1000).first == 100
     assert sorted(path.name for path in (places / "checkpoints").iterdir()) == [progress.SAVED]
 
 
-def test_a_progress_file_that_cannot_be_written_is_not_the_jobs_fault(places, monkeypatch):
+def test_an_unwritable_progress_file_does_not_fail_the_job(places, monkeypatch):
     run = begin(iterations=1000)
     monkeypatch.setenv("PRESAGE_PROGRESS", "/no/such/folder/progress.json")
     other = begin(iterations=1000)
@@ -145,7 +145,7 @@ def test_a_progress_file_that_cannot_be_written_is_not_the_jobs_fault(places, mo
     other.step(1000)
 
 
-def test_sigusr1_asks_until_something_is_saved(places):
+def test_sigusr1_requests_a_checkpoint_until_one_is_saved(places):
     run = begin(iterations=10)
     assert not run.checkpoint_requested
 
@@ -166,12 +166,12 @@ def test_a_job_may_begin_in_a_thread(places):
 
 
 @pytest.mark.parametrize("iterations", [0, -1, 2**60])
-def test_a_job_without_iterations_is_a_mistake(iterations):
+def test_a_job_without_iterations_is_an_error(iterations):
     with pytest.raises(ValueError, match="must be >= 1"):
         begin(iterations=iterations)
 
 
-def test_several_who_write_never_leave_half_a_report(places):
+def test_concurrent_writers_never_leave_a_partial_report(places):
     run = begin(iterations=10**6)
     stop = threading.Event()
 
@@ -186,14 +186,14 @@ def test_several_who_write_never_leave_half_a_report(places):
         thread.start()
     try:
         for _ in range(300):
-            said(places)
+            reported(places)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
 
 
-def test_it_imports_pythons_own_library_alone():
+def test_it_imports_only_the_standard_library():
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "from presage import progress\n"
@@ -209,7 +209,7 @@ def test_it_imports_pythons_own_library_alone():
     ("name", "noted"),
     [("OutOfMemoryError", True), ("ZeroDivisionError", False), ("KeyboardInterrupt", False)],
 )
-def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, noted):
+def test_a_gpu_out_of_memory_error_is_recorded_when_the_job_ends(places, name, noted):
     code = (
         "import sys\n"
         "class OutOfMemoryError(RuntimeError): ...\n"
@@ -225,21 +225,19 @@ def test_that_a_gpu_was_out_of_memory_is_noted_as_the_job_ends(places, name, not
 
     assert ended.returncode != 0
     assert ended.stdout == f"former hook {name}\n"
-    assert said(places).done == 2
-    assert said(places).out_of_memory is noted
+    assert reported(places).done == 2
+    assert reported(places).out_of_memory is noted
 
 
 @pytest.mark.parametrize("limit", ["", "x", "nan", "-1", "0", "0.5", "inf"])
-def test_a_part_of_the_memory_that_is_none_is_not_set(places, monkeypatch, limit):
+def test_an_invalid_memory_fraction_is_not_set(places, monkeypatch, limit):
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", limit)
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
     begin(iterations=1)
 
 
-def test_torch_is_told_its_part_of_each_gpus_memory_and_goes_on_with_the_same_one(
-    places, monkeypatch
-):
-    told: list[tuple[float, int]] = []
+def test_torch_gets_its_memory_fraction_of_each_gpu_and_keeps_its_device(places, monkeypatch):
+    limits: list[tuple[float, int]] = []
     current = [0]
 
     class Cuda:
@@ -254,7 +252,7 @@ def test_torch_is_told_its_part_of_each_gpus_memory_and_goes_on_with_the_same_on
         @staticmethod
         def set_per_process_memory_fraction(part: float, device: int) -> None:
             current[0] = device  # as torch does
-            told.append((part, device))
+            limits.append((part, device))
 
         @staticmethod
         def set_device(device: int) -> None:
@@ -263,11 +261,11 @@ def test_torch_is_told_its_part_of_each_gpus_memory_and_goes_on_with_the_same_on
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(20 * GIB))
     monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda}))
     begin(iterations=1)
-    assert told == [(0.5, 0), (0.25, 1)]  # of the third it may have all
+    assert limits == [(0.5, 0), (0.25, 1)]  # of the third it may have all
     assert current == [0]
 
 
-def test_without_torch_its_part_of_the_memory_is_nobodys(places, monkeypatch):
+def test_without_torch_the_memory_fraction_has_no_effect(places, monkeypatch):
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(GIB))
     monkeypatch.setitem(sys.modules, "torch", None)
     begin(iterations=1)
@@ -280,17 +278,15 @@ JSON = st.recursive(
 )
 
 
-@given(
-    said=st.dictionaries(st.sampled_from([*progress.Report._fields, "at", "saved_at"]), JSON) | JSON
-)
-def test_whatever_json_is_read_as_nothing_or_as_what_can_be_true(tmp_path_factory, said):
+@given(reported=st.dictionaries(st.sampled_from([*progress.Report._fields]), JSON) | JSON)
+def test_any_json_is_read_as_no_report_or_a_valid_one(tmp_path_factory, reported):
     path = tmp_path_factory.getbasetemp() / "any.json"
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(reported))
     _is_sound(read_progress(path))
 
 
 @given(raw=st.binary(max_size=80) | st.just(b"[" * 4000) | st.just(b'{"done": 1' + b"0" * 4000))
-def test_whatever_bytes_are_read_as_nothing_or_as_what_can_be_true(tmp_path_factory, raw):
+def test_any_bytes_are_read_as_no_report_or_a_valid_one(tmp_path_factory, raw):
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(raw)
     _is_sound(read_progress(path))
@@ -299,18 +295,21 @@ def test_whatever_bytes_are_read_as_nothing_or_as_what_can_be_true(tmp_path_fact
 @pytest.mark.parametrize(
     ("text", "report"),
     [
-        ('{"iterations": 10, "done": 3, "at": 1.5}', Report(10, 3, 0, 1.5, 0.0)),
-        ('{"iterations": 10, "done": 3.0, "saved": 2, "at": 1}', Report(10, 3, 2, 1.0, 0.0)),
-        ('{"iterations": 10, "done": 12, "saved": 11, "at": 1}', Report(10, 10, 10, 1.0, 0.0)),
-        ('{"iterations": 10, "done": 3, "saved": 5, "at": 1}', Report(10, 5, 5, 1.0, 0.0)),
+        ('{"iterations": 10, "done": 3, "done_at_s": 1.5}', Report(10, 3, 0, 1.5, 0.0)),
+        ('{"iterations": 10, "done": 3.0, "saved": 2, "done_at_s": 1}', Report(10, 3, 2, 1.0, 0.0)),
+        (
+            '{"iterations": 10, "done": 12, "saved": 11, "done_at_s": 1}',
+            Report(10, 10, 10, 1.0, 0.0),
+        ),
+        ('{"iterations": 10, "done": 3, "saved": 5, "done_at_s": 1}', Report(10, 5, 5, 1.0, 0.0)),
         ('{"iterations": 10, "done": 3}', None),
-        ('{"iterations": 10, "done": 3.5, "at": 1}', None),
-        ('{"iterations": 10, "done": true, "at": 1}', None),
-        ('{"iterations": 0, "done": 0, "at": 1}', None),
-        ('{"iterations": 10, "done": -1, "at": 1}', None),
-        ('{"iterations": 10, "done": 3, "at": NaN}', None),
-        ('{"iterations": 1e300, "done": 3, "at": 1}', None),
-        ('{"iterations": 10, "done": 3, "at": 1, "saved": null}', None),
+        ('{"iterations": 10, "done": 3.5, "done_at_s": 1}', None),
+        ('{"iterations": 10, "done": true, "done_at_s": 1}', None),
+        ('{"iterations": 0, "done": 0, "done_at_s": 1}', None),
+        ('{"iterations": 10, "done": -1, "done_at_s": 1}', None),
+        ('{"iterations": 10, "done": 3, "done_at_s": NaN}', None),
+        ('{"iterations": 1e300, "done": 3, "done_at_s": 1}', None),
+        ('{"iterations": 10, "done": 3, "done_at_s": 1, "saved": null}', None),
     ],
 )
 def test_reports_of_jobs_in_other_languages(tmp_path, text, report):
@@ -318,17 +317,17 @@ def test_reports_of_jobs_in_other_languages(tmp_path, text, report):
     assert read_progress(tmp_path / "progress.json") == report
 
 
-def test_nothing_was_reported_after_now(tmp_path):
-    (tmp_path / "progress.json").write_text('{"iterations": 10, "done": 3, "at": 1e15}')
+def test_no_report_lies_in_the_future(tmp_path):
+    (tmp_path / "progress.json").write_text('{"iterations": 10, "done": 3, "done_at_s": 1e15}')
     found = read_progress(tmp_path / "progress.json")
     assert found is not None
-    assert found.at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert found.done_at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _is_sound(report: Report | None) -> None:
     if report is not None:
         assert 0 <= report.saved <= report.done <= report.iterations
-        assert 0 <= report.at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+        assert 0 <= report.done_at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
         assert report.saved_at_s >= 0
 
 
@@ -336,7 +335,7 @@ def _no_space(_: int) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_job_that_is_asked_for_a_checkpoint_as_it_ends_ends_well(places):
+def test_a_checkpoint_request_at_the_end_of_a_job_is_harmless(places):
     code = (
         "import os, signal\nfrom presage import progress\n"
         "run, job = progress.begin(1), os.getpid()\n"

@@ -12,7 +12,7 @@ import presage
 from presage.models.release.release import load_release
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.server_options import Options
 from presage.serving.v1.prediction_pb2 import Outcome

@@ -60,12 +60,12 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
     rows = {row.job.job_id: row for row in cluster.all().jobs}
     assert {row.allocations[0].device for row in rows.values()} == {0}
     assert rows["two"].allocations[0].compute_milli == prediction.compute_milli < 500
-    (told,) = rows["one"].told
+    (told,) = rows["one"].predictions
     assert (told.compute_milli, told.memory_bytes) == (
         prediction.compute_milli,
         prediction.memory_bytes,
     )
-    assert told.promised_s == pytest.approx(prediction.promised_s)
+    assert told.slo_s == pytest.approx(prediction.promised_s)
     assert told.release_id == load_release(RELEASE).release_id
     share = f"{prediction.compute_milli / 10:g} %"
     words = " ".join(asked("explain", "two").split())
@@ -73,6 +73,6 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
     assert f"; when it was placed no other node had room for {share} and" in words
     assert "forecasts" in words
     found = json.loads(asked("explain", "one", "--json"))
-    assert found["status"]["told"][0]["foretold"]
+    assert found["status"]["predictions"][0]["is_predicted"]
     cluster.cancel("one", "two")
     cluster.over("one", "two")

@@ -11,7 +11,7 @@ from presage.schedulers.core.action import Pause, Preempt, Reserve, Start, Wake
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.policy import Demand, Policy, PolicyNeeds
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 from presage.testing import BrokenPolicyError, check_policy
 
 
@@ -64,21 +64,23 @@ def test_a_policy_that_preempts_by_its_plan_keeps_the_contract():
 class Overtakes(Policy):
     def decide(self, state, forecasts, rng):
         idle, actions = list(range(state.cluster.devices)), []
-        idle = [device for device in idle if not state.on(device)]
+        idle = [device for device in idle if not state.jobs_on(device)]
         for job in reversed(list(state.pending)):
             kinds = job.kinds or state.cluster.kinds
             here = [device for device in idle if state.cluster.kind_of(device) in kinds]
             if len(here) >= job.fewest_gpus:
                 mine = here[: job.gpus]
                 idle = [device for device in idle if device not in mine]
-                held = tuple(state.cluster.whole[device] for device in mine)
+                held = tuple(state.cluster.full_allocations[device] for device in mine)
                 actions.append(Start(job.job_id, held))
         return actions
 
 
 class TakesTooMuch(Policy):
     def decide(self, state, forecasts, rng):
-        return [Start(job.job_id, state.cluster.whole[: job.gpus]) for job in state.pending]
+        return [
+            Start(job.job_id, state.cluster.full_allocations[: job.gpus]) for job in state.pending
+        ]
 
 
 class StartsNobody(Policy):
@@ -131,8 +133,8 @@ class ReservesUndeclared(Fifo):
         first = state.pending.first()
         if first is None or state.idle_count == 0:
             return []
-        idle = next(d for d in range(state.cluster.devices) if not state.on(d))
-        return [Reserve(first.job_id, (state.cluster.whole[idle],), state.now_s + 1.0)]
+        idle = next(d for d in range(state.cluster.devices) if not state.jobs_on(d))
+        return [Reserve(first.job_id, (state.cluster.full_allocations[idle],), state.now_s + 1.0)]
 
 
 class SharesUndeclared(Fifo):
@@ -150,11 +152,11 @@ class DemandsUndeclared(Fifo):
 
 class ChangesKeys(Fifo):
     def __init__(self):
-        self.asked = 0
+        self.calls = 0
 
     def key(self, job, status, forecasts):
-        self.asked += 1
-        return (self.asked,)
+        self.calls += 1
+        return (self.calls,)
 
 
 class ReturnsWords(Policy):
@@ -169,9 +171,9 @@ class ReturnsNothing(Policy):
 
 class SplitsGangs(Policy):
     def decide(self, state, forecasts, rng):
-        idle = [d for d in range(state.cluster.devices) if not state.on(d)]
+        idle = [d for d in range(state.cluster.devices) if not state.jobs_on(d)]
         first = state.pending.first()
-        held = tuple(Allocation(*state.cluster.whole[d]) for d in idle[:1])
+        held = tuple(Allocation(*state.cluster.full_allocations[d]) for d in idle[:1])
         return [Start(first.job_id, held)] if first and held else []
 
 
@@ -180,10 +182,10 @@ class SplitsGangs(Policy):
     [
         (
             Overtakes,
-            "the ledger accepts every decision: best-effort job .* goes where latency-sens",
+            "the ledger accepts every decision: best-effort job .* takes devices on which the wait",
         ),
         (TakesTooMuch, "the ledger accepts every decision: action ., Start of job"),
-        (SplitsGangs, "the ledger accepts every decision: .* 1 members of a gang"),
+        (SplitsGangs, "the ledger accepts every decision: .* the gang needs 2 members, got 1"),
         (StartsNobody, "all jobs end: job '0' never does"),
         (Remembers, "equal inputs give equal answers: at . s decide"),
         (Draws, "equal inputs give equal answers: at . s decide"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
@@ -18,8 +18,8 @@ from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.backfill import Backfill
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.least_attained_service import LeastAttainedService
-from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.policy_registry import POLICIES
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
@@ -34,25 +34,28 @@ class AnyForecasts:
     def __init__(self, predictions):
         self._predictions = predictions
 
-    def predictions(self, asked):
-        return [self._predictions[int(one.job_id) % len(self._predictions)] for one, _ in asked]
+    def predictions(self, requests):
+        return [self._predictions[int(one.job_id) % len(self._predictions)] for one, _ in requests]
 
-    def slowdowns(self, asked):
-        told = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
-        return [told[sum(int(one.job_id) for one in jobs) % len(told)] for _, jobs in asked]
+    def slowdowns(self, requests):
+        predictions = (None, [1.0], [float("nan"), 1.2], [0.5, 1.1], [1.3, 1.0])
+        return [
+            predictions[sum(int(one.job_id) for one in jobs) % len(predictions)]
+            for _, jobs in requests
+        ]
 
 
 class ByModel:
-    """Foretells jobs of a model alike."""
+    """Forecaster with equal forecasts for all jobs of a model."""
 
     def __init__(self, **predictions):
         self._predictions = predictions
 
-    def predictions(self, asked):
-        return [self._predictions.get(one.model) for one, _ in asked]
+    def predictions(self, requests):
+        return [self._predictions.get(one.model) for one, _ in requests]
 
-    def slowdowns(self, asked):
-        return [[1.2] * len(jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [[1.2] * len(jobs) for _, jobs in requests]
 
 
 class Forgetful(Sharing):
@@ -72,11 +75,11 @@ class Forgetful(Sharing):
     ageing_s=st.sampled_from((math.inf, 5.0, 2.0)),
     ties=st.sampled_from(("first", "random")),
 )
-def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
+def test_the_cache_of_unfit_workload_keys_changes_no_decision(
     made, devices, milli, gib, ageing_s, ties
 ):
     jobs, ground_truth = made
-    told = ByModel(
+    predictions = ByModel(
         **{
             model: RuntimePrediction(20.0, compute, memory * GIB, high_s=25.0)
             for model, compute, memory in zip("ab", milli, gib, strict=True)
@@ -84,14 +87,14 @@ def test_what_sharing_remembers_of_shapes_that_did_not_fit_changes_no_decision(
     )
 
     def log(policy):
-        return [*simulated(devices, policy, jobs, ground_truth, forecaster=told).log.lines()]
+        return [*simulated(devices, policy, jobs, ground_truth, forecaster=predictions).log.lines()]
 
     found = log(Sharing(home_s=4.0, ageing_s=ageing_s, ties=ties))
     assert found == log(Forgetful(home_s=4.0, ageing_s=ageing_s, ties=ties))
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_an_elastic_job_larger_than_the_cluster_has_all_of_it(name):
+def test_an_elastic_job_larger_than_the_cluster_gets_all_of_it(name):
     jobs = [job("large", gpus=8, min_gpus=2), job("small", 1.0)]
     done = simulated(cluster(2, 2), POLICIES[name](), jobs, {"large": 10.0, "small": 5.0})
     ends = {one.job.job_id: one.end_s for one in done.results}
@@ -101,14 +104,14 @@ def test_an_elastic_job_larger_than_the_cluster_has_all_of_it(name):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_nobody_is_put_where_less_memory_is_than_is_asked_for(name):
+def test_no_job_is_placed_on_a_device_with_less_memory_than_requested(name):
     devices = Cluster((Node("n0", 1, "k80", 12 * GIB), Node("n1", 2, "v100", 16 * GIB)))
     jobs = [job("a", memory_bytes=14 * GIB), job("b", gpus=3, memory_bytes=14 * GIB)]
     done = simulated(devices, POLICIES[name](), jobs, {"a": 10.0, "b": 10.0})
     starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
     assert starts == [1]
     rejected = [more for _, what, _, more in done.log.entries if what == "reject"]
-    assert rejected == ["a gang of 3, and there are 2 devices for it"]
+    assert rejected == ["the gang needs 3 devices, and the cluster has 2 for it"]
 
 
 @given(
@@ -118,11 +121,9 @@ def test_nobody_is_put_where_less_memory_is_than_is_asked_for(name):
     gpus=st.integers(1, 36),
     kinds=st.sampled_from(((), ("v100",), ("k80",))),
 )
-def test_a_gang_has_a_place_on_an_empty_cluster_exactly_if_there_are_so_many_devices(
-    sizes, gpus, kinds
-):
+def test_a_gang_fits_on_an_empty_cluster_exactly_if_there_are_enough_devices(sizes, gpus, kinds):
     devices, one = cluster_of(*sizes), job("a", gpus=gpus, kinds=kinds)
-    allocations = consolidated(one, devices, IdleDevices(devices))
+    allocations = place_consolidated(one, devices, IdleDevices(devices))
     assert (allocations is not None) == can_run(one, devices)
     if allocations is not None:
         assert len({allocation.device for allocation in allocations}) == gpus
@@ -139,7 +140,7 @@ BLOCKED = [job("0"), job("1", 1.0, gpus=2), job("2", 2.0), job("3", 3.0)]
 LENGTHS = {"0": 10.0, "1": 10.0, "2": 8.0, "3": 20.0}
 
 
-def test_best_effort_does_not_overtake_what_is_latency_sensitive_and_would_fit_there():
+def test_best_effort_does_not_overtake_a_latency_sensitive_job_that_would_fit():
     urgent = {"latency_sensitive": True}
     jobs = [job("0"), job("1", **urgent), job("2", gpus=4, **urgent), job("3", **urgent)]
     lengths = {"0": 1.0, "1": 8.0, "2": 1.0, "3": 5000.0}
@@ -149,22 +150,22 @@ def test_best_effort_does_not_overtake_what_is_latency_sensitive_and_would_fit_t
     assert starts == {"1": 0.0, "2": 8.0, "3": 9.0, "0": 9.0}
 
 
-def test_strict_policies_let_nobody_overtake():
+def test_strict_policies_allow_no_overtaking():
     assert starts_of(simulated(cluster(2), Fifo(), BLOCKED, LENGTHS)) == {
         "0": 0.0, "1": 10.0, "2": 20.0, "3": 20.0
     }  # fmt: skip
 
 
-def test_backfilling_fills_the_gap_with_who_is_over_in_time():
+def test_backfilling_fills_the_gap_with_jobs_that_end_in_time():
     assert starts_of(simulated(cluster(2), Backfill(), BLOCKED, LENGTHS)) == {
         "0": 0.0, "1": 10.0, "2": 2.0, "3": 20.0
     }  # fmt: skip
 
 
-def test_backfilling_goes_where_the_waiting_job_will_not_be():
+def test_backfilling_uses_devices_that_the_head_will_not_get():
     jobs = [job("0", gpus=2), job("1", gpus=1), job("2", 1.0, gpus=2), job("3", 2.0)]
     lengths = {"0": 10.0, "1": 30.0, "2": 5.0, "3": 99.0}
-    # 2 waits for the first node; 3 is long, and finds the device beside 1.
+    # 2 waits for the first node; 3 is long, and gets the other device of job 1's node.
     assert starts_of(simulated(cluster(2, 2), Backfill(), jobs, lengths)) == {
         "0": 0.0, "1": 0.0, "2": 10.0, "3": 2.0
     }  # fmt: skip
@@ -172,8 +173,8 @@ def test_backfilling_goes_where_the_waiting_job_will_not_be():
 
 @settings(deadline=None, max_examples=60)
 @given(made=traces())
-def test_with_true_forecasts_backfilling_delays_no_job_that_was_next(made):
-    """Whoever was next in the queue, and did not fit, starts no later than it was foretold to."""
+def test_with_true_forecasts_backfilling_does_not_delay_the_head(made):
+    """The blocked head of the queue starts no later than predicted."""
     jobs, ground_truth = made
     promised: dict[str, float] = {}
 
@@ -189,9 +190,9 @@ def test_with_true_forecasts_backfilling_delays_no_job_that_was_next(made):
         assert start_s <= promised.get(job_id, start_s) + 1e-6
 
 
-def test_shortest_first_serves_by_forecast_and_strangers_last():
+def test_shortest_first_serves_by_forecast_and_unknown_jobs_last():
     jobs = [job("0"), job("1", 1.0), job("2", 1.0), job("3", 1.0)]
-    told = [
+    predictions = [
         RuntimePrediction(5.0, 1000, 1),
         None,
         RuntimePrediction(9.0, 1000, 1),
@@ -202,12 +203,12 @@ def test_shortest_first_serves_by_forecast_and_strangers_last():
         ShortestFirst(),
         jobs,
         dict.fromkeys("0123", 10.0),
-        forecaster=AnyForecasts(told),
+        forecaster=AnyForecasts(predictions),
     )
     assert [one.job.job_id for one in done.results] == ["0", "3", "2", "1"]
 
 
-def test_shortest_remaining_first_preempts_who_has_more_left():
+def test_shortest_remaining_first_preempts_jobs_with_more_remaining_time():
     jobs = [job("long"), job("short", 10.0), job("longer", 11.0)]
     ground_truth = {"long": 100.0, "short": 20.0, "longer": 95.0}
     done = simulated(cluster(1), ShortestRemainingFirst(), jobs, ground_truth)
@@ -218,7 +219,7 @@ def test_shortest_remaining_first_preempts_who_has_more_left():
     ]  # fmt: skip
 
 
-def test_least_attained_service_lets_the_young_go_first_without_knowing_anything():
+def test_least_attained_service_serves_young_jobs_first_without_forecasts():
     jobs = [job("old"), job("young", 500.0)]
     ground_truth = {"old": 5000.0, "young": 50.0}
     done = simulated(cluster(1), LeastAttainedService(threshold_s=1000.0), jobs, ground_truth)
@@ -230,12 +231,12 @@ def test_least_attained_service_lets_the_young_go_first_without_knowing_anything
     ]
 
 
-def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
-    asked = []
+def test_forecasts_request_a_batch_once_and_replace_invalid_numbers():
+    requests = []
 
     class Counting(Oracle):
         def predictions(self, pairs):
-            asked.append(len(pairs))
+            requests.append(len(pairs))
             return [RuntimePrediction(float("nan"), -1, -1)] * len(pairs)
 
     devices = cluster(1)
@@ -246,22 +247,22 @@ def test_forecasts_ask_once_for_a_whole_batch_and_hide_what_is_no_number():
     assert {forecasts.prediction(one, "v100") for one in jobs} == {
         RuntimePrediction(float("inf"), 1000, devices.nodes[0].memory_bytes)
     }
-    assert asked == [10_000]
+    assert requests == [10_000]
 
 
-def test_a_job_that_ages_makes_capacity_also_if_it_was_started_with_those_that_wait():
+def test_an_aged_job_is_drained_for_even_among_jobs_submitted_together():
     done = simulated(cluster(1), POLICIES["las"](), [job("a"), job("b")], {"a": 1e5, "b": 100.0})
     assert starts_of(done)["b"] == 3600.0
 
 
-def test_only_those_are_preempted_whose_devices_are_used():
+def test_only_jobs_whose_devices_are_used_are_preempted():
     jobs = [job("x", gpus=7), job("a"), job("b", gpus=8), job("n", 10.0, gpus=8)]
     lengths = {"x": 110.0, "a": 1000.0, "b": 900.0, "n": 100.0}
     done = simulated(cluster(8, 8), POLICIES["srtf"](), jobs, lengths)
     assert [entry[2] for entry in done.log.entries if entry[1] == "preempt"] == ["b"]
 
 
-def test_who_is_preempted_waits_in_its_turn():
+def test_a_preempted_job_queues_by_its_key():
     # The third takes a device of the first; what is left of that is not for the last.
     jobs = [job("0", latency_sensitive=True), job("1", latency_sensitive=True, gpus=2),
             job("2", 1.0), job("3", 2.0, gpus=2, latency_sensitive=True)]  # fmt: skip
@@ -272,7 +273,7 @@ def test_who_is_preempted_waits_in_its_turn():
 
 
 @pytest.mark.parametrize("name", ["best-fit", "bin-packing"])
-def test_nobody_has_what_a_latency_sensitive_gang_would_take_on_one_node(name):
+def test_no_best_effort_job_takes_devices_of_a_latency_sensitive_gang_on_one_node(name):
     jobs = [job("o1", gpus=3), job("x1"), job("o2", gpus=3), job("x2"),
             job("urgent", 5.0, gpus=2, latency_sensitive=True),
             job("b", 5.0, gpus=2, memory_bytes=16 * GIB)]  # fmt: skip
@@ -283,8 +284,8 @@ def test_nobody_has_what_a_latency_sensitive_gang_would_take_on_one_node(name):
 
 @settings(deadline=None, max_examples=100)
 @given(made=traces(), devices=CLUSTERS)
-def test_backfilling_delays_nobody_beyond_what_was_foretold(made, devices):
-    """By exact forecasts: the first that waits starts no later than was reserved for it."""
+def test_backfilling_delays_no_job_beyond_its_predicted_start(made, devices):
+    """With exact forecasts the head starts no later than its reservation."""
     jobs, ground_truth = made
     promised: dict[str, float] = {}
 

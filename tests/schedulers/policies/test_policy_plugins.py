@@ -19,9 +19,9 @@ from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
+from presage.schedulers.policies.packing.packing_policy import Packing
 from presage.schedulers.policies.parameters import read_parameters
-from presage.schedulers.policies.registry import POLICIES, as_policy, policy_names, policy_of
+from presage.schedulers.policies.policy_registry import POLICIES, as_policy, policy_names, policy_of
 from presage.schedulers.simulator.sweep import compute_digest, read_sweep
 from presage.schedulers.traces.trace import Trace
 from presage.testing import check_policy
@@ -34,7 +34,7 @@ SOURCE = str(Path(presage.__file__).parent.parent)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with a policy, a trace and a cluster; modules of it are forgotten."""
+    """Change to a folder with a policy, a trace and a cluster; its modules are unloaded later."""
     (tmp_path / "shortest_fitting.py").write_text(PLAIN)
     (tmp_path / "trace.csv").write_text(TRACE)
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
@@ -75,7 +75,7 @@ def test_a_policy_of_the_current_folder_keeps_the_contract(folder):
     check_policy(NAME, examples=60)
 
 
-def test_a_sweep_takes_a_class_and_simulates_anew_when_its_file_changes(folder):
+def test_a_sweep_takes_a_class_and_simulates_again_when_its_file_changes(folder):
     (folder / "sweep.yaml").write_text(
         f"trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, '{NAME}:depth=9']\n"
     )
@@ -133,7 +133,7 @@ def test_a_plug_in_that_cannot_be_imported_is_an_error_of_one_line(folder, monke
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("import nothing_like_this\n", "cannot be imported: ModuleNotFoundError: No module named"),
         ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3 (.*own.py, line 1)"),
@@ -154,9 +154,9 @@ def test_a_plug_in_that_cannot_be_imported_is_an_error_of_one_line(folder, monke
         ),
     ],
 )
-def test_what_is_wrong_with_a_users_module_is_said_in_one_line(folder, text, said):
+def test_errors_of_a_users_module_are_reported_in_one_line(folder, text, message):
     (folder / "own.py").write_text(text)
-    with pytest.raises(ConfigError, match=f"^policy 'own:Own'.*{said}") as error:
+    with pytest.raises(ConfigError, match=f"^policy 'own:Own'.*{message}") as error:
         policy_of("own:Own")
     assert "\n" not in str(error.value)
 
@@ -170,7 +170,7 @@ def made_by(
     label: str = "",
     free=2,
 ) -> None:
-    """A constructor of parameters of every type."""
+    """Return a policy from a constructor with parameters of every type."""
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def made_by(
         ("label=a=b", "a=b"), ("free=7", 7),
     ],
 )  # fmt: skip
-def test_a_parameter_is_read_as_its_annotation_says(text, value):
+def test_a_parameter_is_read_by_its_annotation(text, value):
     (found,) = read_parameters("any", made_by, [text]).values()
     assert (found, type(found)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("count=2.5", "policy 'any': count=2.5, must be an int: a whole number"),
         ("count=" + "9" * 5000, "must be an int"),
@@ -202,10 +202,10 @@ def test_a_parameter_is_read_as_its_annotation_says(text, value):
         ("count", "'count' is not PARAMETER=VALUE"),
     ],
 )
-def test_a_value_of_a_wrong_type_is_refused_by_parameter_type_and_value(text, said):
+def test_a_value_of_a_wrong_type_is_rejected_with_parameter_type_and_value(text, message):
     with pytest.raises(ConfigError) as error:
         read_parameters("any", made_by, [text])
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -237,15 +237,15 @@ def test_a_wrapped_policy_is_the_policy(name):
     jobs = [job("0", gpus=2), job("1", model="a"), job("2", 1.0, model="a", latency_sensitive=True)]
     lengths = {"0": 5.0, "1": 30.0, "2": 7.0}
 
-    class Told:
-        def predictions(self, asked):
-            return [RuntimePrediction(20.0, 300, 4 * GIB) for _ in asked]
+    class Predictor:
+        def predictions(self, requests):
+            return [RuntimePrediction(20.0, 300, 4 * GIB) for _ in requests]
 
-        def slowdowns(self, asked):
-            return [[1.1] * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            return [[1.1] * len(jobs) for _, jobs in requests]
 
     def log(policy):
-        return [*simulated(cluster(2), policy, jobs, lengths, forecaster=Told()).log.lines()]
+        return [*simulated(cluster(2), policy, jobs, lengths, forecaster=Predictor()).log.lines()]
 
     assert log(Wrapped(policy_of(name))) == log(policy_of(name))
 
@@ -267,11 +267,11 @@ def test_simulate_takes_files_and_names(folder):
 
 def test_simulate_takes_objects():
     class Half:
-        def predictions(self, asked):
-            return [RuntimePrediction(50.0, 400, 4 * GIB) for _ in asked]
+        def predictions(self, requests):
+            return [RuntimePrediction(50.0, 400, 4 * GIB) for _ in requests]
 
-        def slowdowns(self, asked):
-            return [[1.0] * len(jobs) for _, jobs in asked]
+        def slowdowns(self, requests):
+            return [[1.0] * len(jobs) for _, jobs in requests]
 
     devices = Cluster((Node("n0", 1, "v100", 16 * GIB),))
     trace = Trace((job("b", 1.0, model="m"), job("a", model="m")), {"a": 50.0, "b": 50.0})
@@ -281,7 +281,7 @@ def test_simulate_takes_objects():
     assert simulate(trace, devices, "packing", "none").metrics.average_jct_s == 74.5
 
 
-def test_simulate_says_what_is_wrong(folder):
+def test_simulate_reports_errors(folder):
     trace, devices = Trace((job("a"),), {}), cluster(1)
     with pytest.raises(ConfigError, match="job 'a' has no duration"):
         simulate(trace, devices)

@@ -30,32 +30,32 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.live.protocol.wire import read_predictions, write_prediction
-from presage.schedulers.policies.sharing.demand import Needs, needs_of
 from presage.schedulers.policies.sharing.device_choice import choose_device
+from presage.schedulers.policies.sharing.needs import Needs, needs_of
 from presage.schedulers.policies.sharing.node_choice import choose_node
-from presage.schedulers.policies.sharing.policy import Sharing
 from presage.schedulers.policies.sharing.reclaim import Tenant, release
-from presage.schedulers.policies.sharing.slo import violated
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
+from presage.schedulers.policies.sharing.slo import is_violated
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 
 NOTHING = NoForecasts()
 
 
-class Told:
-    """Foretells each job by its model: compute, memory, run time, and how much more at most."""
+class Fixed:
+    """Forecaster by model: compute, memory, run time and its upper bound."""
 
     def __init__(self, **by_model):
         self._by_model = by_model
 
-    def predictions(self, asked):
-        return [self._of(one, kind) for one, kind in asked]
+    def predictions(self, requests):
+        return [self._of(one, kind) for one, kind in requests]
 
-    def slowdowns(self, asked):
-        return [[1.0] * len(jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [[1.0] * len(jobs) for _, jobs in requests]
 
     def _of(self, one, kind):
-        told = self._by_model.get(one.model)
-        return told(kind) if callable(told) else told
+        predictions = self._by_model.get(one.model)
+        return predictions(kind) if callable(predictions) else predictions
 
 
 def prediction(compute_milli, runtime_s=100.0, gib=1, **more):
@@ -63,7 +63,7 @@ def prediction(compute_milli, runtime_s=100.0, gib=1, **more):
 
 
 class World:
-    """A ledger under the policy, without a simulator: time and progress are a test's."""
+    """Ledger under the policy without a simulator; tests set time and progress."""
 
     def __init__(self, devices, forecaster, **settings):
         self.policy = Sharing(**{"check_s": 60.0, "reserve": 0.0, **settings})
@@ -94,7 +94,7 @@ class World:
 
 
 def resources(*left):
-    """Nodes of devices, each by its kind and the hundredths of it that are left."""
+    """Return nodes of devices, each with its kind and its free capacity in hundredths."""
     kinds = tuple(dict.fromkeys(kind for node in left for kind, _ in node))
     flat = list(chain(*left))
     columns = DeviceColumns(
@@ -116,9 +116,9 @@ def chosen(columns, capacity, rng=None, **need):
 # The controller -------------------------------------------------------------------------------
 
 
-def test_c1_the_resource_set_is_what_is_left_of_each_device_of_each_node_by_its_kind():
+def test_c1_the_resource_set_is_the_free_capacity_of_each_device_by_kind():
     has = (Node("a", 2, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB))
-    world = World(Cluster(has), Told(some=prediction(300, gib=5)))
+    world = World(Cluster(has), Fixed(some=prediction(300, gib=5)))
     world.submit(job("one", model="some")).decide(0.0)
 
     capacity, columns = world.ledger.capacity, world.ledger.cluster.columns
@@ -127,7 +127,7 @@ def test_c1_the_resource_set_is_what_is_left_of_each_device_of_each_node_by_its_
     assert [columns.kinds[kind] for kind in columns.kind] == ["v100", "v100", "k80"]
 
 
-def test_c2_a_node_is_feasible_if_a_device_has_what_is_foretold_for_its_own_kind():
+def test_c2_a_node_is_feasible_if_a_device_has_the_predicted_need_for_its_kind():
     columns, capacity = resources([("A1", 45)], [("A2", 45)])
 
     assert chosen(columns, capacity, A1=50, A2=40) == "b"
@@ -135,7 +135,7 @@ def test_c2_a_node_is_feasible_if_a_device_has_what_is_foretold_for_its_own_kind
 
 
 def test_c2_compute_and_memory_must_both_fit_and_on_the_same_device():
-    world = World(cluster(2), Told(busy=prediction(900, gib=1), large=prediction(100, gib=12)))
+    world = World(cluster(2), Fixed(busy=prediction(900, gib=1), large=prediction(100, gib=12)))
     world.submit(job("1", model="busy"), job("2", model="large")).decide(0.0)
     assert world.held("1").keys() != world.held("2").keys()
 
@@ -153,8 +153,8 @@ LARGE_AND_SMALL = Cluster(
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_c2_no_kind_will_do_whose_memory_is_less_than_is_foretold(gpus):
-    world = World(LARGE_AND_SMALL, Told(some=prediction(200), huge=prediction(200, gib=40)))
+def test_c2_kinds_with_less_memory_than_predicted_are_excluded(gpus):
+    world = World(LARGE_AND_SMALL, Fixed(some=prediction(200), huge=prediction(200, gib=40)))
     world.submit(job("on the large one", model="some", kinds=("h100",)))
     world.submit(job("huge", 1.0, model="huge", gpus=gpus)).decide(1.0)
 
@@ -163,8 +163,8 @@ def test_c2_no_kind_will_do_whose_memory_is_less_than_is_foretold(gpus):
     assert world.held("huge").keys() <= {2, 3}
 
 
-def test_c2_nobody_is_kept_from_a_small_kind_by_one_that_waits_for_a_large_one():
-    world = World(LARGE_AND_SMALL, Told(large=prediction(1000), huge=prediction(200, gib=40)))
+def test_c2_a_job_waiting_for_a_large_kind_does_not_block_a_small_one():
+    world = World(LARGE_AND_SMALL, Fixed(large=prediction(1000), huge=prediction(200, gib=40)))
     for name in "12":
         world.submit(job(name, model="large", kinds=("h100",), latency_sensitive=True))
     world.decide(0.0)
@@ -175,22 +175,22 @@ def test_c2_nobody_is_kept_from_a_small_kind_by_one_that_waits_for_a_large_one()
     assert world.held("unknown") == {0: FULL_DEVICE_MILLI}
 
 
-def test_c2_a_kind_that_is_not_foretold_is_no_reason_to_be_kept_from_another():
-    told = {"v100": None, "h100": prediction(200, gib=100)}
-    world = World(LARGE_AND_SMALL, Told(huge=told.get))
+def test_c2_a_kind_without_a_forecast_does_not_exclude_another():
+    predictions = {"v100": None, "h100": prediction(200, gib=100)}
+    world = World(LARGE_AND_SMALL, Fixed(huge=predictions.get))
     assert world.forecasts.too_small(job("huge", model="huge")) == ()
 
 
-def test_c2_a_gang_that_only_a_small_kind_has_enough_devices_for_goes_there():
+def test_c2_a_gang_is_placed_on_a_small_kind_if_only_that_has_enough_devices():
     devices = Cluster((Node("small", 4, "v100", 16 * GIB), Node("large", 2, "h100", 80 * GIB)))
-    world = World(devices, Told(huge=prediction(200, gib=40)))
+    world = World(devices, Fixed(huge=prediction(200, gib=40)))
     world.submit(job("huge", model="huge", gpus=4)).decide(0.0)
     assert world.phase("huge") is Phase.RUNNING
 
 
-def test_c2_where_no_kind_is_foretold_to_have_enough_all_that_there_is_has_to_do():
-    told = Told(huge=prediction(200, gib=100), for_h100=prediction(200, gib=40))
-    world = World(LARGE_AND_SMALL, told)
+def test_c2_if_no_kind_has_the_predicted_memory_a_job_gets_an_exclusive_device():
+    predictions = Fixed(huge=prediction(200, gib=100), for_h100=prediction(200, gib=40))
+    world = World(LARGE_AND_SMALL, predictions)
     world.submit(job("huge", model="huge"), job("kept", model="for_h100", kinds=("v100",)))
     world.decide(0.0)
 
@@ -198,7 +198,7 @@ def test_c2_where_no_kind_is_foretold_to_have_enough_all_that_there_is_has_to_do
     assert world.ledger.status("kept").allocations[0].memory_bytes == 16 * GIB
 
 
-def test_c3_the_node_whose_eligible_device_has_most_left_is_chosen_as_in_the_worked_example():
+def test_c3_the_node_with_the_most_free_eligible_device_as_in_the_worked_example():
     columns, capacity = resources(
         [("A1", 90), ("A1", 100), ("A1", 30)],
         [("A1", 90), ("A2", 40), ("A3", 80)],
@@ -208,13 +208,13 @@ def test_c3_the_node_whose_eligible_device_has_most_left_is_chosen_as_in_the_wor
     assert chosen(columns, capacity, A1=40, A2=50, A3=70) == "a"
 
 
-def test_c3_of_equals_the_first_node_is_chosen_as_in_the_worked_example():
+def test_c3_ties_go_to_the_first_node_as_in_the_worked_example():
     columns, capacity = resources([("A1", 80), ("A3", 80)], [("A2", 80)], [("A1", 80), ("A2", 10)])
 
     assert chosen(columns, capacity, A1=30, A2=50, A3=90) == "a"
 
 
-def test_c3_of_equals_a_seed_may_choose():
+def test_c3_ties_may_be_broken_by_a_seed():
     columns, capacity = resources([("A1", 80)], [("A1", 80)], [("A1", 70)])
     found = {chosen(columns, capacity, Random(seed), A1=30) for seed in range(20)}
 
@@ -233,7 +233,7 @@ shares, kinds = st.integers(0, 100), st.sampled_from(("A1", "A2"))
     ),
     need=st.fixed_dictionaries({"A1": shares, "A2": shares}),
 )
-def test_c3_as_its_text_says_for_any_resource_set(left, need):
+def test_c3_the_specification_holds_for_any_resource_set(left, need):
     columns, capacity = resources(*left)
     need = {kind: need[kind] for kind in columns.kinds}
     best = {
@@ -246,12 +246,12 @@ def test_c3_as_its_text_says_for_any_resource_set(left, need):
     assert chosen(columns, capacity, **need) == expected
 
 
-def test_c4_best_effort_makes_capacity_as_in_the_worked_example():
+def test_c4_best_effort_jobs_are_evicted_as_in_the_worked_example():
     # Need A1 35: c has 20 left and 40 held by best effort; a and b have as much, and none to take.
-    told = Told(
+    predictions = Fixed(
         urgent=prediction(350), held=prediction(800), mixed=prediction(400), be=prediction(400)
     )
-    world = World(cluster(1, 1, 1), told, least_milli=400)
+    world = World(cluster(1, 1, 1), predictions, least_milli=400)
     for name, model, device, urgent in (
         ("on a", "held", 0, True), ("on b", "held", 1, True),
         ("on c", "mixed", 2, True), ("be on c", "be", 2, False),
@@ -268,7 +268,7 @@ def test_c4_best_effort_makes_capacity_as_in_the_worked_example():
 
 
 def test_c4_without_releasable_best_effort_a_latency_sensitive_task_waits():
-    world = World(cluster(1), Told(urgent=prediction(600)))
+    world = World(cluster(1), Fixed(urgent=prediction(600)))
     world.submit(job("1", model="urgent", latency_sensitive=True))
     world.submit(job("2", model="urgent", latency_sensitive=True))
     world.decide(0.0)
@@ -277,7 +277,7 @@ def test_c4_without_releasable_best_effort_a_latency_sensitive_task_waits():
     assert world.phase("2") is Phase.PENDING
 
 
-def test_c4_jobs_are_lowered_before_any_is_ended():
+def test_c4_jobs_are_shrunk_before_any_is_evicted():
     tenants = [Tenant("a", 400, GIB, 100, 50.0), Tenant("b", 300, GIB, 100, 1.0)]
 
     assert release(250, 0, tenants) == ((), (("a", 150),), 0.0)
@@ -285,7 +285,7 @@ def test_c4_jobs_are_lowered_before_any_is_ended():
     assert release(600, 0, tenants) == (("b",), (("a", 100),), 1.0)
 
 
-def test_c4_victims_are_the_smallest_set_and_of_these_the_one_that_loses_least():
+def test_c4_evictions_are_the_smallest_set_with_the_least_loss():
     tenants = [
         Tenant("large", 500, 5 * GIB, 500, 90.0), Tenant("small", 200, 2 * GIB, 200, 1.0),
         Tenant("other", 300, 3 * GIB, 300, 2.0), Tenant("young", 500, 5 * GIB, 500, 10.0),
@@ -293,7 +293,7 @@ def test_c4_victims_are_the_smallest_set_and_of_these_the_one_that_loses_least()
 
     def victims(lack_milli, lack_bytes):
         found = release(lack_milli, lack_bytes, tenants)
-        return found and found.ended
+        return found and found.evicted
 
     assert victims(500, 0) == ("young",)
     assert victims(100, 3 * GIB) == ("other",)
@@ -307,7 +307,7 @@ def test_c4_victims_are_the_smallest_set_and_of_these_the_one_that_loses_least()
     made=st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 8), st.integers(1, 1000),
                             st.integers(0, 3)), max_size=5),
 )  # fmt: skip
-def test_c4_no_smaller_set_would_do_and_what_is_released_is_enough(lack_milli, lack_gib, made):
+def test_c4_the_released_capacity_is_enough_and_no_smaller_set_is(lack_milli, lack_gib, made):
     tenants = [
         Tenant(str(i), milli, gib * GIB, min(least, milli), float(lost))
         for i, (milli, gib, least, lost) in enumerate(made)
@@ -327,28 +327,28 @@ def test_c4_no_smaller_set_would_do_and_what_is_released_is_enough(lack_milli, l
         return
     lost = {one.job_id: one.lost_s for one in tenants}
     best = min((len(ended), sum(lost[i] for i in ended)) for ended in will_do)
-    assert (len(found.ended), found.lost_s) == best
+    assert (len(found.evicted), found.lost_s) == best
     has = {one.job_id: one for one in tenants}
-    given_milli = sum(has[i].compute_milli for i in found.ended)
-    given_milli += sum(has[i].compute_milli - left for i, left in found.lowered)
+    given_milli = sum(has[i].compute_milli for i in found.evicted)
+    given_milli += sum(has[i].compute_milli - left for i, left in found.shrunk)
     assert given_milli >= lack_milli
-    assert all(left >= has[i].least_milli for i, left in found.lowered)
-    assert not set(found.ended) & {i for i, _ in found.lowered}
+    assert all(left >= has[i].least_milli for i, left in found.shrunk)
+    assert not set(found.evicted) & {i for i, _ in found.shrunk}
 
 
-def test_c4_of_very_many_tenants_a_set_that_is_nearly_smallest_is_found_at_once():
+def test_c4_a_nearly_smallest_set_of_many_tenants_is_found_quickly():
     tenants = [Tenant(f"{i:02}", 20, (1 + i % 3) * GIB, 20, float(i)) for i in range(48)]
     found = release(0, 60 * GIB, tenants)
 
     assert found is not None
-    assert len(found.ended) <= 22  # 16 of 3 GiB, and 6 of 2 GiB
-    assert sum(one.memory_bytes for one in tenants if one.job_id in found.ended) >= 60 * GIB
+    assert len(found.evicted) <= 22  # 16 of 3 GiB, and 6 of 2 GiB
+    assert sum(one.memory_bytes for one in tenants if one.job_id in found.evicted) >= 60 * GIB
     assert release(0, 97 * GIB, tenants) is None
 
 
-def test_c4_a_job_that_saved_recent_loses_less_than_one_that_keeps_nothing():
+def test_c4_a_job_with_a_recent_checkpoint_loses_less_than_one_without():
     often = Checkpointing(interval_s=60.0)
-    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
+    world = World(cluster(2), Fixed(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("keeps", model="any", checkpointing=often), job("loses", model="any"))
     world.decide(0.0)
     world.submit(job("urgent", 3600.5, model="any", latency_sensitive=True))
@@ -358,20 +358,20 @@ def test_c4_a_job_that_saved_recent_loses_less_than_one_that_keeps_nothing():
     assert world.phase("loses") is Phase.RUNNING
 
 
-def test_c4_what_was_saved_when_it_was_sent_away_is_not_lost_again():
-    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
+def test_c4_work_saved_at_an_eviction_is_not_lost_again():
+    world = World(cluster(2), Fixed(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("was away", model="any")).decide(0.0)
     world.ledger.apply([Preempt("was away")], 3000.0)
     world.submit(job("young", 3000.0, model="any"))
     for name, device, at_s in (("young", 1, 3400.0), ("was away", 0, 3500.0)):
-        world.ledger.apply([Start(name, (world.ledger.cluster.whole[device],))], at_s)
+        world.ledger.apply([Start(name, (world.ledger.cluster.full_allocations[device],))], at_s)
     world.submit(job("urgent", 3600.0, model="any", latency_sensitive=True))
 
     assert world.decide(3600.0)[0] == Preempt("was away")
 
 
-def test_c4_a_job_that_says_it_has_just_saved_loses_little():
-    world = World(cluster(2), Told(any=prediction(1000, 9e9)), least_milli=1000)
+def test_c4_a_job_that_reports_a_recent_checkpoint_loses_little():
+    world = World(cluster(2), Fixed(any=prediction(1000, 9e9)), least_milli=1000)
     world.submit(job("silent", model="any"), job("saves", model="any")).decide(0.0)
     for name, saved in {"silent": 0.0, "saves": 0.29}.items():
         world.progress.report(name, 0.3, 3600.0, 1e-4, saved)
@@ -380,8 +380,8 @@ def test_c4_a_job_that_says_it_has_just_saved_loses_little():
     assert world.decide(3600.0)[0] == Preempt("saves")
 
 
-def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
-    world = World(cluster(2, 2), Told(any=prediction(1000)))
+def test_c4_a_latency_sensitive_gang_gets_devices_of_best_effort_jobs():
+    world = World(cluster(2, 2), Fixed(any=prediction(1000)))
     world.submit(*(job(f"be{i}", model="any") for i in range(4))).decide(0.0)
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
 
@@ -389,8 +389,8 @@ def test_c4_a_gang_of_latency_sensitive_tasks_has_devices_of_best_effort_ones():
     assert [world.phase(f"be{i}") for i in range(4)].count(Phase.PENDING) == 2
 
 
-def test_c4_a_gang_has_no_device_that_the_same_decision_gave_away():
-    world = World(cluster(2), Told(small=prediction(300), large=prediction(700)), least_milli=1000)
+def test_c4_a_gang_does_not_get_a_device_allocated_by_the_same_decision():
+    world = World(cluster(2), Fixed(small=prediction(300), large=prediction(700)), least_milli=1000)
     world.submit(job("a", model="small"), job("b", model="small")).decide(0.0)
     world.submit(job("urgent", 1.0, model="large", latency_sensitive=True, priority=1))
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
@@ -399,8 +399,8 @@ def test_c4_a_gang_has_no_device_that_the_same_decision_gave_away():
     assert world.phase("gang") is Phase.PENDING
 
 
-def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_capacity_for_it():
-    world = World(cluster(1), Told(some=prediction(600)))
+def test_c5_a_best_effort_task_that_fits_nowhere_waits_without_evictions():
+    world = World(cluster(1), Fixed(some=prediction(600)))
     world.submit(job("1", model="some"), job("2", model="some")).decide(0.0)
 
     assert world.phase("2") is Phase.PENDING
@@ -408,7 +408,7 @@ def test_c5_a_best_effort_task_that_fits_nowhere_waits_and_nobody_makes_capacity
 
 
 def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue():
-    world = World(cluster(1), Told(some=prediction(1000)))
+    world = World(cluster(1), Fixed(some=prediction(1000)))
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
     world.submit(job("be", 1.0, model="some"), job("ls", 2.0, model="some", latency_sensitive=True))
     world.decide(2.0)
@@ -419,8 +419,8 @@ def test_c6_the_latency_sensitive_queue_is_served_before_the_best_effort_queue()
     assert world.phase("be") is Phase.PENDING
 
 
-def test_c6_a_task_that_aged_and_does_not_fit_yet_has_the_device_that_comes_free():
-    world = World(cluster(2), Told(large=prediction(900), small=prediction(400)), ageing_s=100.0)
+def test_c6_an_aged_task_gets_the_next_free_device():
+    world = World(cluster(2), Fixed(large=prediction(900), small=prediction(400)), ageing_s=100.0)
     world.submit(job("1", model="large", latency_sensitive=True)).decide(0.0)
     world.submit(job("2", model="small", latency_sensitive=True)).decide(0.0)
     world.submit(job("aged", 1.0, model="large")).decide(1.0)
@@ -429,15 +429,15 @@ def test_c6_a_task_that_aged_and_does_not_fit_yet_has_the_device_that_comes_free
     assert world.phase("late") is Phase.PENDING
 
 
-def test_c6_a_task_that_aged_is_waited_for_where_its_memory_comes_free_too():
-    told = Told(
+def test_c6_an_aged_task_is_drained_for_where_memory_is_freed_too():
+    predictions = Fixed(
         tiny=prediction(100, gib=10), busy=prediction(600), small=prediction(300),
         aged=prediction(500, gib=12),
     )  # fmt: skip
-    world = World(cluster(2), told, ageing_s=100.0)
+    world = World(cluster(2), predictions, ageing_s=100.0)
     for number, model in enumerate(("tiny", "busy")):
         world.submit(job(model, model=model, latency_sensitive=True))
-        of = told.predictions([(job(model, model=model), "v100")])[0]
+        of = predictions.predictions([(job(model, model=model), "v100")])[0]
         allocation = Allocation(number, of.compute_milli, of.memory_bytes)
         world.ledger.apply([Start(model, (allocation,))], 0.0)
     world.submit(job("aged", 1.0, model="aged")).decide(1.0)
@@ -447,8 +447,8 @@ def test_c6_a_task_that_aged_is_waited_for_where_its_memory_comes_free_too():
     assert world.held("ls") == {0: 300}
 
 
-def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
-    world = World(cluster(1), Told(some=prediction(1000)), ageing_s=100.0)
+def test_c6_with_ageing_a_best_effort_task_that_waited_long_precedes():
+    world = World(cluster(1), Fixed(some=prediction(1000)), ageing_s=100.0)
     world.submit(job("now", model="some", latency_sensitive=True)).decide(0.0)
     world.submit(job("be", 1.0, model="some"))
     world.submit(job("ls", 2.0, model="some", latency_sensitive=True)).decide(2.0)
@@ -457,36 +457,37 @@ def test_c6_with_ageing_a_best_effort_task_that_waited_too_long_goes_first():
 
     assert world.phase("be") is Phase.RUNNING
     with pytest.raises(ImpossibleActionError, match="latency-sensitive job 'ls'"):
-        plain = World(cluster(1), Told(some=prediction(1000)))
+        plain = World(cluster(1), Fixed(some=prediction(1000)))
         plain.submit(job("be"), job("ls", latency_sensitive=True))
-        plain.ledger.apply([Start("be", plain.ledger.cluster.whole)], 200.0)
+        plain.ledger.apply([Start("be", plain.ledger.cluster.full_allocations)], 200.0)
 
 
-def test_c7_what_goes_with_a_task_is_its_need_and_its_predicted_run_time_on_every_kind():
-    """What travels is tested in tests/schedulers/live/controller; here, what there is to travel."""
+def test_c7_a_task_carries_its_need_and_its_predicted_run_time_on_every_kind():
+    """Messages are tested in tests/schedulers/live/controller; this tests their content."""
     has = Cluster((Node("a", 1, "v100", 16 * GIB), Node("b", 1, "k80", 12 * GIB)))
     by_kind = {"v100": prediction(300, 50.0, 2), "k80": prediction(800, 190.0, 3)}
-    forecasts = Forecasts(Told(some=by_kind.get), has)
+    forecasts = Forecasts(Fixed(some=by_kind.get), has)
     kinds = ("v100", "k80")
-    told = read_predictions(
+    predictions = read_predictions(
         [write_prediction(k, forecasts.prediction(job("1", model="some"), k)) for k in kinds]
     )
 
     assert needs_of(job("1", model="some"), kinds, forecasts, 1.0) == (
         (300, 800), (2 * GIB, 3 * GIB),
     )  # fmt: skip
-    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 50.0, "k80": 190.0}
+    assert {kind: one.runtime_s for kind, one in predictions.items()} == {
+        "v100": 50.0,
+        "k80": 190.0,
+    }
 
 
 # The node agent -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("left", "device"), [((50, 10, 0, 0), 0), ((80, 40, 100, 10), 2)], ids=str)
-def test_n1_a_latency_sensitive_task_has_the_device_with_most_left_as_in_both_examples(
-    left, device
-):
-    told = {f"fill{share}": prediction(1000 - 10 * share) for share in left}
-    world = World(cluster(4), Told(need=prediction(50), **told))
+def test_n1_a_latency_sensitive_task_gets_the_most_free_device_as_in_both_examples(left, device):
+    predictions = {f"fill{share}": prediction(1000 - 10 * share) for share in left}
+    world = World(cluster(4), Fixed(need=prediction(50), **predictions))
     for i, share in enumerate(left):
         if share < 100:
             one = job(f"fill{i}", model=f"fill{share}")
@@ -498,16 +499,16 @@ def test_n1_a_latency_sensitive_task_has_the_device_with_most_left_as_in_both_ex
     assert world.held("ls") == {device: 50}
 
 
-def test_n2_where_nobody_foretells_neighbours_it_goes_by_the_run_time_alone():
-    class Alone(Told):
-        def slowdowns(self, asked):
-            return [None] * len(asked)
+def test_n2_without_predicted_slowdowns_only_the_solo_run_time_counts():
+    class SoloOnly(Fixed):
+        def slowdowns(self, requests):
+            return [None] * len(requests)
 
-    def told(kind):
+    def predictions(kind):
         return prediction(300, 100.0 if kind == "a100" else 1000.0)
 
     devices = Cluster((Node("a", 1, "a100", 40 * GIB), Node("k", 1, "k80", 12 * GIB)))
-    world = World(devices, Alone(there=prediction(500), be=told))
+    world = World(devices, SoloOnly(there=prediction(500), be=predictions))
     world.submit(job("a", model="there", kinds=("a100",)), job("k", model="there", kinds=("k80",)))
     world.decide(0.0)
     state = State(world.ledger, 1.0, world.progress, world.usage)
@@ -517,73 +518,73 @@ def test_n2_where_nobody_foretells_neighbours_it_goes_by_the_run_time_alone():
     )
 
 
-def test_n2_a_best_effort_task_has_the_device_with_the_shortest_predicted_run_time():
-    class Crowded(Told):
-        def slowdowns(self, asked):
-            return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in asked]
+def test_n2_a_best_effort_task_gets_the_device_with_the_shortest_predicted_run_time():
+    class Crowded(Fixed):
+        def slowdowns(self, requests):
+            return [[3.0 if jobs[0].model == "loud" else 1.1] * len(jobs) for _, jobs in requests]
 
-    told = Crowded(loud=prediction(300), quiet=prediction(400), new=prediction(200))
-    world = World(cluster(2), told)
+    predictions = Crowded(loud=prediction(300), quiet=prediction(400), new=prediction(200))
+    world = World(cluster(2), predictions)
     world.submit(job("loud", model="loud"), job("quiet", model="quiet")).decide(0.0)
     world.submit(job("new", 1.0, model="new")).decide(1.0)
 
-    # There is more left beside the loud one, but it takes longer there.
+    # More capacity is free next to the loud job, but it takes longer there.
     assert world.held("new").keys() == world.held("quiet").keys()
 
 
 def test_n3_a_qos_check_as_in_the_worked_example():
     # 1:30 + 1:00 > 2:00: of 100 iterations 40 are left, each of 90 s; promised are 2 hours.
-    told = RuntimePrediction(9000.0, 500, GIB, high_s=7200.0 * 1.25)
-    assert told.remaining_s(0.6) == 3600.0
-    assert violated(5400.0, 0.6, told._replace(high_s=7200.0))
-    assert not violated(3600.0, 0.6, told._replace(high_s=7200.0))
+    forecast = RuntimePrediction(9000.0, 500, GIB, high_s=7200.0 * 1.25)
+    assert forecast.remaining_s(0.6) == 3600.0
+    assert is_violated(5400.0, 0.6, forecast._replace(high_s=7200.0))
+    assert not is_violated(3600.0, 0.6, forecast._replace(high_s=7200.0))
 
 
 def test_n3_the_preset_is_the_upper_bound_so_that_noise_is_no_violation():
-    told = prediction(500, 100.0, high_s=120.0)
+    forecast = prediction(500, 100.0, high_s=120.0)
 
-    assert not violated(60.0, 0.45, told)
-    assert violated(70.0, 0.45, told)
-    assert violated(60.0, 0.45, told._replace(high_s=None))
+    assert not is_violated(60.0, 0.45, forecast)
+    assert is_violated(70.0, 0.45, forecast)
+    assert is_violated(60.0, 0.45, forecast._replace(high_s=None))
 
 
-def test_n3_a_part_of_the_preset_may_be_kept_in_hand():
-    told = prediction(300, runtime_s=100.0, high_s=120.0)
-    assert not violated(60.0, 0.4, told)  # 60 s more: it will just be in time
-    assert violated(60.0, 0.4, told, reserve=0.1)
-    assert not violated(50.0, 0.4, told, reserve=0.5)
+def test_n3_a_fraction_of_the_margin_may_be_held_back():
+    forecast = prediction(300, runtime_s=100.0, high_s=120.0)
+    assert not is_violated(60.0, 0.4, forecast)  # 60 s more: it will just be in time
+    assert is_violated(60.0, 0.4, forecast, reserve=0.1)
+    assert not is_violated(50.0, 0.4, forecast, reserve=0.5)
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e6), st.floats(0.0, 0.5), st.floats(1.0, 2.0))
 @example(0.25, 7.2, 0.5, 1.0)  # sums are rounded
-def test_n3_a_task_that_is_as_fast_as_foretold_is_in_time(part, runtime_s, setup, high):
+def test_n3_a_task_that_is_as_fast_as_predicted_meets_its_slo(part, runtime_s, setup, high):
     setup_s = setup * runtime_s
-    told = prediction(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
+    forecast = prediction(300, runtime_s, high_s=high * runtime_s, setup_s=setup_s)
     elapsed_s = part * runtime_s
     done = max(0.0, (elapsed_s - setup_s) / (runtime_s - setup_s))
 
-    assert not violated(elapsed_s, done, told, reserve=0.5)
+    assert not is_violated(elapsed_s, done, forecast, reserve=0.5)
 
 
-def test_n3_setup_is_over_once_something_is_done():
-    told = prediction(500, 100.0, setup_s=20.0)
+def test_n3_setup_ends_with_the_first_progress():
+    forecast = prediction(500, 100.0, setup_s=20.0)
 
-    assert told.remaining_s(0.0) == 100.0
-    assert told.remaining_s(0.5) == 40.0
-    assert told.remaining_s(1.0) == 0.0
+    assert forecast.remaining_s(0.0) == 100.0
+    assert forecast.remaining_s(0.5) == 40.0
+    assert forecast.remaining_s(1.0) == 0.0
 
 
-def test_n3_where_nothing_is_foretold_nothing_is_violated():
-    assert not violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).prediction(job("1"), "v100"))
+def test_n3_without_a_forecast_no_slo_is_violated():
+    assert not is_violated(1e9, 0.1, Forecasts(NOTHING, cluster(1)).prediction(job("1"), "v100"))
 
 
 def late(world, job_id, now_s, done=0.0):
-    """Let a job have done so much by now."""
+    """Set the progress of a job so that it is late."""
     world.progress.report(job_id, done, now_s, 0.0)
 
 
-def test_n4_a_late_task_is_given_a_tenth_of_the_device_at_each_look_until_it_is_in_time():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0)))
+def test_n4_a_task_that_violates_its_slo_gets_a_tenth_of_the_device_at_each_check():
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     late(world, "ls", 60.0)
     assert world.decide(60.0) == [Resize("ls", (Allocation(0, 600, GIB),))]
@@ -593,26 +594,26 @@ def test_n4_a_late_task_is_given_a_tenth_of_the_device_at_each_look_until_it_is_
     assert world.decide(180.0) == []
 
 
-def test_n4_of_a_task_whose_pace_is_known_as_many_steps_at_once_as_will_do():
-    world = World(cluster(1), Told(ls=prediction(400, 600.0, high_s=630.0)))
+def test_n4_with_a_known_speed_all_needed_steps_are_given_at_once():
+    world = World(cluster(1), Fixed(ls=prediction(400, 600.0, high_s=630.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
-    world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as foretold
+    world.progress.report("ls", 0.05, 60.0, 1 / 1200)  # twice as slow as predicted
 
     assert world.decide(60.0) == [Resize("ls", (Allocation(0, 800, GIB),))]
     world.progress.report("ls", 0.15, 120.0, 1 / 600)
     assert world.decide(120.0) == []
 
 
-def test_n4_where_by_the_model_no_share_is_enough_it_is_one_step_at_a_time():
-    world = World(cluster(1), Told(ls=prediction(400, 100.0, high_s=110.0)))
+def test_n4_if_no_share_is_predicted_to_be_enough_steps_are_given_one_by_one():
+    world = World(cluster(1), Fixed(ls=prediction(400, 100.0, high_s=110.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
-    world.progress.report("ls", 0.1, 60.0, 1 / 100)  # now as fast as foretold, but far behind
+    world.progress.report("ls", 0.1, 60.0, 1 / 100)  # now as fast as predicted, but far behind
 
     assert world.decide(60.0) == [Resize("ls", (Allocation(0, 500, GIB),))]
 
 
-def test_n4_until_nothing_is_left():
-    world = World(cluster(1), Told(ls=prediction(850, 600.0)))
+def test_n4_steps_end_when_no_capacity_is_free():
+    world = World(cluster(1), Fixed(ls=prediction(850, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     for look in range(1, 5):
         late(world, "ls", 60.0 * look)
@@ -621,8 +622,8 @@ def test_n4_until_nothing_is_left():
     assert world.held("ls") == {0: FULL_DEVICE_MILLI}
 
 
-def test_n5_where_not_enough_is_left_best_effort_tasks_of_the_device_are_lowered():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
+def test_n5_best_effort_tasks_of_the_device_are_shrunk_if_too_little_is_free():
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     world.decide(60.0)
@@ -631,8 +632,8 @@ def test_n5_where_not_enough_is_left_best_effort_tasks_of_the_device_are_lowered
     assert world.held("be") == {0: 400}
 
 
-def test_n5_what_was_lowered_has_it_back_when_there_is_capacity_again():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
+def test_n5_shrunk_tasks_get_their_compute_back_when_it_is_free():
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0), be=prediction(480, 600.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     world.decide(60.0)
@@ -642,8 +643,8 @@ def test_n5_what_was_lowered_has_it_back_when_there_is_capacity_again():
     assert world.held("be") == {0: 480}
 
 
-def test_n6_a_best_effort_task_left_with_too_little_saves_ends_waits_and_runs_again_there():
-    world = World(cluster(1), Told(ls=prediction(750, 600.0), be=prediction(250)), home_s=900.0)
+def test_n6_a_best_effort_task_below_the_minimum_is_evicted_and_restarts_there():
+    world = World(cluster(1), Fixed(ls=prediction(750, 600.0), be=prediction(250)), home_s=900.0)
     world.submit(job("ls", model="ls", latency_sensitive=True), job("be", model="be")).decide(0.0)
     late(world, "ls", 60.0)
     assert world.decide(60.0)[0] == Resize("be", (Allocation(0, 150, GIB),))
@@ -655,8 +656,8 @@ def test_n6_a_best_effort_task_left_with_too_little_saves_ends_waits_and_runs_ag
     assert world.held("be") == {0: 250}
 
 
-def test_n7_a_task_in_time_but_busier_than_foretold_is_paused_and_resumed_by_a_windowed_mean():
-    world = World(cluster(1), Told(ls=prediction(500, 6000.0, high_s=9000.0)))
+def test_n7_a_task_that_meets_its_slo_but_exceeds_its_predicted_use_is_paused():
+    world = World(cluster(1), Fixed(ls=prediction(500, 6000.0, high_s=9000.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 900.0)
     late(world, "ls", 60.0, 0.02)
@@ -669,8 +670,8 @@ def test_n7_a_task_in_time_but_busier_than_foretold_is_paused_and_resumed_by_a_w
     assert world.decide(120.0) == [Resume("ls")]
 
 
-def test_n7_what_a_paused_task_goes_on_with_is_nobody_elses():
-    world = World(cluster(1), Told(ls=prediction(500, 6000.0, high_s=9000.0), be=prediction(600)))
+def test_n7_the_compute_of_a_paused_task_is_not_allocated_to_others():
+    world = World(cluster(1), Fixed(ls=prediction(500, 6000.0, high_s=9000.0), be=prediction(600)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 900.0)
     late(world, "ls", 60.0, 0.02)
@@ -683,8 +684,8 @@ def test_n7_what_a_paused_task_goes_on_with_is_nobody_elses():
     assert world.phase("ls") is Phase.RUNNING
 
 
-def test_n7_a_paused_task_that_comes_to_be_late_goes_on():
-    world = World(cluster(1), Told(ls=prediction(500, 600.0, high_s=650.0)))
+def test_n7_a_paused_task_whose_slo_is_violated_is_resumed():
+    world = World(cluster(1), Fixed(ls=prediction(500, 600.0, high_s=650.0)))
     world.submit(job("ls", model="ls", latency_sensitive=True)).decide(0.0)
     world.usage.report("ls", 0.0, 1000.0)
     late(world, "ls", 60.0, 0.1)
@@ -704,8 +705,10 @@ def test_n9_steps_and_the_lowest_share_are_bounded():
             Sharing(**bad)
 
 
-def test_n9_a_task_that_was_ended_may_go_elsewhere_after_a_while():
-    world = World(cluster(1, 1), Told(ls=prediction(1000, 600.0), be=prediction(1000)), home_s=90.0)
+def test_n9_an_evicted_task_may_start_elsewhere_after_a_while():
+    world = World(
+        cluster(1, 1), Fixed(ls=prediction(1000, 600.0), be=prediction(1000)), home_s=90.0
+    )
     world.submit(job("be", model="be"), job("other", model="be")).decide(0.0)
     world.submit(job("ls", 1.0, model="ls", latency_sensitive=True)).decide(1.0)
     (ended,) = (name for name in ("be", "other") if world.phase(name) is Phase.PENDING)
@@ -722,7 +725,7 @@ def test_n9_a_task_that_was_ended_may_go_elsewhere_after_a_while():
 # In the simulator -----------------------------------------------------------------------------
 
 
-def test_a_missing_forecast_means_a_whole_device():
+def test_a_missing_forecast_means_an_exclusive_device():
     world = World(cluster(2), NOTHING)
     world.submit(job("1"), job("2"), job("3")).decide(0.0)
 
@@ -730,8 +733,8 @@ def test_a_missing_forecast_means_a_whole_device():
     assert world.phase("3") is Phase.PENDING
 
 
-def test_a_latency_sensitive_gang_is_not_kept_waiting_by_latency_sensitive_single_tasks():
-    world = World(cluster(2), Told(one=prediction(1000)))
+def test_latency_sensitive_single_tasks_do_not_starve_a_latency_sensitive_gang():
+    world = World(cluster(2), Fixed(one=prediction(1000)))
     world.submit(*(job(str(i), model="one", latency_sensitive=True) for i in (1, 2))).decide(0.0)
     world.submit(job("gang", 1.0, gpus=2, latency_sensitive=True)).decide(1.0)
     world.submit(job("next", 2.0, model="one", latency_sensitive=True)).decide(2.0)
@@ -741,13 +744,13 @@ def test_a_latency_sensitive_gang_is_not_kept_waiting_by_latency_sensitive_singl
     assert world.phase("next") is Phase.PENDING
 
 
-def test_a_gang_that_waits_is_not_kept_waiting_by_single_tasks_that_come_and_come():
+def test_a_stream_of_single_tasks_does_not_starve_a_waiting_gang():
     jobs = [job("first", gpus=1, model="m")]
     jobs += [job(f"s{i}", float(i), model="m") for i in range(1, 40)]
     jobs.insert(3, job("gang", 2.5, gpus=2))
     ground_truth = {one.job_id: 10.0 for one in jobs}
     done = simulated(
-        cluster(2), Sharing(), jobs, ground_truth, forecaster=Told(m=prediction(1000, 10.0))
+        cluster(2), Sharing(), jobs, ground_truth, forecaster=Fixed(m=prediction(1000, 10.0))
     )
 
     ends = {one.job.job_id: one.end_s for one in done.results}

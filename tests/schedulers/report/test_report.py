@@ -1,4 +1,4 @@
-"""The page of simulations: as text, and in headless Chromium."""
+"""The report page of simulations, as text and in headless Chromium."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
-from presage.schedulers.report.figures import columns_of, distribution, span
+from presage.schedulers.report.figures import distribution, format_time_span, make_columns
 from presage.schedulers.report.page import render
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from tests.schedulers.clusters import GIB, cluster, job, simulated
@@ -25,7 +25,7 @@ LARGEST = 1_500_000  # bytes, with 20,000 jobs
 
 
 class Halves(Fifo):
-    """Halves of devices for everybody."""
+    """Policy that allocates half devices to every job."""
 
     def decide(self, state, forecasts, rng):
         capacity, actions = state.capacity(), []
@@ -63,7 +63,7 @@ def simulations(jobs, ground_truth, devices, faults=()):
 
 @pytest.fixture(scope="module")
 def simulated_jobs():
-    """200 jobs of up to 8 devices on 12, one of them too large; a node fails."""
+    """Simulate 200 jobs of up to 8 devices on 12, one of them too large; a node fails."""
     rng, now_s, jobs, duration_s = Random(7), 0.0, [], {}
     for i in range(200):
         now_s += rng.expovariate(1 / 400)
@@ -79,49 +79,49 @@ def simulated_jobs():
     return simulations(jobs, ground_truth, cluster(4, 8), faults)
 
 
-def rendered(done):
-    return render(done, title="jobs & devices", facts={"trace": "<made up>"})
+def render_page(runs):
+    return render(runs, title="jobs & devices", facts={"trace": "<made up>"})
 
 
 @pytest.fixture(scope="module")
 def content(simulated_jobs):
-    return rendered(simulated_jobs)
+    return render_page(simulated_jobs)
 
 
-def test_equal_simulations_give_equal_bytes_and_text_is_text(content, simulated_jobs):
-    assert rendered(simulated_jobs) == content
+def test_equal_simulations_give_equal_bytes_and_texts_are_escaped(content, simulated_jobs):
+    assert render_page(simulated_jobs) == content
     assert "<made up>" not in content
     assert "&lt;made up&gt;" in content
     assert "://" not in re.sub(r'<script type="application/octet-stream".*?</script>', "", content)
 
 
-def test_the_best_of_a_column_are_those_that_are_shown_as_the_best():
+def test_the_best_cells_are_those_with_the_best_text():
     def columns(*durations_s):
         found = {
             str(one): compute_metrics(simulated(cluster(1), Fifo(), [job("a")], {"a": one}))
             for one in durations_s
         }
-        return {column.key: column for column in columns_of(found)}
+        return {column.key: column for column in make_columns(found)}
 
     def shown(column):
-        return [(cell.text, cell.best) for cell in column.cells.values()]
+        return [(cell.text, cell.is_best) for cell in column.cells.values()]
 
     close = columns(36000.0, 36001.0, 72000.0)
     assert close["makespan_s"].unit == "h"
     assert shown(close["makespan_s"]) == [("10.00", True), ("10.00", True), ("20.00", False)]
-    assert shown(close["device_use"]) == [("100.0", False)] * 3
+    assert shown(close["device_utilization"]) == [("100.0", False)] * 3
     assert shown(columns(36000.0, 36001.0)["makespan_s"]) == [("10.00", False)] * 2
     assert columns(60.0)["makespan_s"].unit == "s"
     assert "overflows" not in close
 
 
-def test_a_time_is_told_in_two_units():
-    assert [span(s) for s in (0, 2.5, 59.94, 61, 3600, 5400, 86399, 266_400)] == [
+def test_durations_have_at_most_two_units():
+    assert [format_time_span(s) for s in (0, 2.5, 59.94, 61, 3600, 5400, 86399, 266_400)] == [
         "0 s", "2.5 s", "59.9 s", "1 min 1 s", "1 h", "1 h 30 min", "24 h", "3 d 2 h",
     ]  # fmt: skip
 
 
-def test_a_distribution_says_what_part_took_no_longer():
+def test_a_distribution_has_times_and_cumulative_fractions():
     at_s, part = distribution([3.0, 1.0, 2.0, 2.0])
     assert (at_s.tolist(), part.tolist()) == ([1, 2, 2, 3], [0.25, 0.5, 0.75, 1.0])
     at_s, part = distribution(range(100_000))
@@ -141,7 +141,7 @@ def path(content, tmp_path_factory):
 
 @pytest.fixture
 def show(open_page, path):
-    """Opens the page, or another one, once it is drawn."""
+    """Return a function that opens a page and waits until it is drawn."""
 
     def shown(which=path, **options):
         page = open_page(which, **options)
@@ -152,26 +152,26 @@ def show(open_page, path):
 
 
 def drawn_after(page, act):
-    """Acts, and waits until the page was drawn again."""
+    """Perform an action and wait until the page is drawn again."""
     before = page.evaluate("Number(document.body.dataset.drawn)")
     act()
     page.evaluate(
         """before => new Promise((done) => {
-            const look = () =>
-                document.body.dataset.drawn > before ? done() : requestAnimationFrame(look);
-            look();
+            const check = () =>
+                document.body.dataset.drawn > before ? done() : requestAnimationFrame(check);
+            check();
         })""",
         before,
     )
 
 
 def shown_range(page):
-    said = page.evaluate("({...document.getElementById('range').dataset})")
-    return {key: float(value) for key, value in said.items()}
+    values = page.evaluate("({...document.getElementById('range').dataset})")
+    return {key: float(value) for key, value in values.items()}
 
 
 def colours(page, selector):
-    """How many different colours a canvas has."""
+    """Return the number of different colours of a canvas."""
     return page.eval_on_selector(
         selector,
         """c => new Set(new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height)
@@ -183,7 +183,7 @@ def canvas_box(page):
     return page.locator(".gantt:not([hidden]) canvas").first.bounding_box()
 
 
-def test_the_page_asks_for_itself_alone_and_complains_of_nothing(show, path):
+def test_the_page_loads_nothing_else_and_logs_no_errors(show, path):
     page = show()
 
     assert page.asked == [path.as_uri()]
@@ -191,33 +191,33 @@ def test_the_page_asks_for_itself_alone_and_complains_of_nothing(show, path):
     assert page.eval_on_selector_all("main > section", "all => all.map((s) => s.id)") == SECTIONS
 
 
-def test_the_table_has_the_figures_of_the_metrics(show, simulated_jobs):
+def test_the_table_has_the_metrics(show, simulated_jobs):
     cells = show().eval_on_selector_all(
         "td[data-figure]", "all => all.map((c) => [c.dataset.figure, c.dataset.value])"
     )
     shown = dict(cells)
     for policy, done in simulated_jobs.items():
         found = compute_metrics(done)
-        for figure in ("jobs", "average_jct_s", "p99_jct_s", "makespan_s", "device_use"):
+        for figure in ("jobs", "average_jct_s", "p99_jct_s", "makespan_s", "device_utilization"):
             assert float(shown[f"{policy}.{figure}"]) == getattr(found, figure)
     assert shown["fifo.rejected"] == "1"
 
 
 def test_every_chart_is_drawn(show):
     page = show()
-    for chart in ("overview", "busy", "held", "pending", "jcts", "waits"):
+    for chart in ("overview", "busy", "allocated", "pending", "jcts", "waits"):
         assert colours(page, f"#{chart}") > 5, chart
     assert colours(page, ".gantt:not([hidden]) canvas") > 20
 
 
-def test_wheel_keys_drag_and_buttons_move_the_view(show):
+def test_wheel_keys_drag_and_buttons_change_the_view(show):
     page = show()
     page.locator("#timeline").scroll_into_view_if_needed()
     everything = shown_range(page)
     box = canvas_box(page)
     x, y = box["x"] + box["width"] / 2, box["y"] + 80
     page.mouse.move(x, y)
-    page.mouse.wheel(0, -300)  # it only passes by
+    page.mouse.wheel(0, -300)  # the canvas is not focused
     page.wait_for_timeout(200)
     assert shown_range(page) == everything
 
@@ -238,20 +238,20 @@ def test_wheel_keys_drag_and_buttons_move_the_view(show):
     assert shown_range(page) == everything
 
 
-def test_tabs_change_the_policy_and_all_of_them_can_be_shown(show):
+def test_tabs_select_a_policy_and_all_can_be_shown(show):
     page = show()
-    seen = "all => all.filter((g) => !g.hidden).map((g) => g.querySelector('h3').innerText)"
+    visible = "all => all.filter((g) => !g.hidden).map((g) => g.querySelector('h3').innerText)"
     drawn_after(page, lambda: page.click("#tab1"))
     assert page.get_attribute("#tab1", "aria-selected") == "true"
-    assert page.eval_on_selector_all(".gantt", seen) == ["srtf"]
+    assert page.eval_on_selector_all(".gantt", visible) == ["srtf"]
     drawn_after(page, lambda: page.press("#tab1", "ArrowRight"))
-    assert page.eval_on_selector_all(".gantt", seen) == ["<b>halves"]
+    assert page.eval_on_selector_all(".gantt", visible) == ["<b>halves"]
     drawn_after(page, lambda: page.check("#all"))
-    assert page.eval_on_selector_all(".gantt", seen) == list(POLICIES)
+    assert page.eval_on_selector_all(".gantt", visible) == list(POLICIES)
 
 
 @pytest.mark.parametrize("by", ["wait", "user"])
-def test_bars_can_be_coloured_by_something_else(show, by):
+def test_bars_can_be_coloured_by_waiting_time_and_user(show, by):
     page = show()
     before = page.inner_text("#colours")
     drawn_after(page, lambda: page.select_option("#colour", by))
@@ -259,7 +259,7 @@ def test_bars_can_be_coloured_by_something_else(show, by):
     assert ("u1" in page.inner_text("#colours")) == (by == "user")
 
 
-def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
+def test_a_job_can_be_found_and_has_a_tooltip(show, simulated_jobs):
     page = show()
     page.fill("#find", LAST)
     drawn_after(page, lambda: page.press("#find", "Enter"))
@@ -273,17 +273,17 @@ def test_a_job_is_found_and_told_of_under_the_pointer(show, simulated_jobs):
         box["x"] + 84 + (box["width"] - 98) / 2,
         box["y"] + 3 + (allocations[0].device + 0.5 - view["first"]) * row,
     )
-    told = page.inner_text("#tip")
+    tip = page.inner_text("#tip")
     for words in (LAST, "<i>net</i> 1", "u1", "fifo", f"\n{job_over.job.gpus}\n", "waited", "JCT"):
-        assert words in told
-    page.fill("#find", "nobody")
+        assert words in tip
+    page.fill("#find", "unknown")
     page.press("#find", "Enter")
-    assert page.inner_text("#said") == "no job nobody"
+    assert page.inner_text("#message") == "no job has the id unknown"
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_at_any_width_and_in_either_theme_it_can_be_read(show, width, scheme):
+def test_the_page_is_readable_at_any_width_and_in_both_themes(show, width, scheme):
     page = show(width=width, scheme=scheme)
     paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
 
@@ -293,14 +293,14 @@ def test_at_any_width_and_in_either_theme_it_can_be_read(show, width, scheme):
         assert page.evaluate(CONTRAST, [paper, ink]) >= 4.5, selector
 
 
-def test_a_trace_without_jobs_is_a_page_too(show, tmp_path):
+def test_a_trace_without_jobs_gives_a_page(show, tmp_path):
     target = tmp_path / "none.html"
-    target.write_text(rendered(simulations([], {}, cluster(1))))
+    target.write_text(render_page(simulations([], {}, cluster(1))))
 
     assert show(target).said == []
 
 
-def test_many_jobs_are_mixed_and_told_apart_when_one_looks_closer(show, tmp_path):
+def test_many_jobs_are_blended_and_separate_after_zooming_in(show, tmp_path):
     rng = Random(3)
     jobs = [
         job(f"application_{i:05d}", 60.0 * i, gpus=rng.choice((1, 2, 8))) for i in range(20_000)
@@ -308,7 +308,7 @@ def test_many_jobs_are_mixed_and_told_apart_when_one_looks_closer(show, tmp_path
     ground_truth = {one.job_id: rng.expovariate(1 / 600) for one in jobs}
     target = tmp_path / "many.html"
     done = {"fifo": simulated(cluster(*[8] * 8), Fifo(), jobs, ground_truth)}
-    target.write_text(rendered(done))
+    target.write_text(render_page(done))
     assert target.stat().st_size < LARGEST
 
     page = show(target)

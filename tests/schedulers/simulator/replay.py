@@ -58,12 +58,12 @@ class Replay(Policy):
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-                what, job_id, more = entry["what"], entry.get("job", ""), entry.get("more")
+                what, job_id, more = entry["event"], entry.get("job_id", ""), entry.get("details")
                 if what == "decide":
                     decision = int(more)
                     actions = self._of_decision.setdefault(decision, [])
                 elif what == "refused":
-                    self._refused[decision] = more["why"]
+                    self._refused[decision] = more["reason"]
                 elif what in _ACTIONS:
                     actions.append(_action(what, job_id or more, more))
                 elif what == "submit":  # after it, a line may say that the job can never run
@@ -72,11 +72,11 @@ class Replay(Policy):
                 raise TableError(f"line {number} is none of a simulation's log ({error})") from None
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
-        """As they come: what is logged says who is next."""
+        """Return a key that keeps the logged order."""
         return ()
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
-        """What was decided then.
+        """Return the logged decision.
 
         Raises
         ------
@@ -104,5 +104,5 @@ def _action(what: str, whose: Any, more: Any) -> Action:
     return _PLAIN[what](whose)
 
 
-def _allocations(told: Any) -> tuple[Allocation, ...]:
-    return tuple(Allocation(*allocation) for allocation in told)
+def _allocations(rows: Any) -> tuple[Allocation, ...]:
+    return tuple(Allocation(*allocation) for allocation in rows)

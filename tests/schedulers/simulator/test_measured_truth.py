@@ -1,4 +1,4 @@
-"""Worlds of measured models: what jobs do to each other, and who foretells it."""
+"""Ground truth from measured models: slowdowns, and forecasts of them."""
 
 from __future__ import annotations
 
@@ -54,55 +54,55 @@ def of(model: str, job_id: str = "", **values):
     return job(job_id or model, model=model, **values)
 
 
-def beside(*models: str, kind: str = "v100", milli: int = 1000, shares: str = "none"):
+def colocated(*models: str, kind: str = "v100", milli: int = 1000, shares: str = "none"):
     world = MeasuredTruth({}, SMALL, "v100", shares=shares)
     members = [(of(model, str(i)), milli) for i, model in enumerate(models)]
     return world.slowdowns(kind, members)
 
 
-def test_a_pair_is_as_slow_as_it_was_measured_whoever_comes_first():
-    assert beside("a", "b") == [1.2, 1.5]
-    assert beside("b", "a") == [1.5, 1.2]
-    assert beside("a", "a") == [pytest.approx(1.1)] * 2  # alike, so equally slow
-    assert beside("a") == [1.0]
+def test_a_pair_has_its_measured_slowdowns_in_either_order():
+    assert colocated("a", "b") == [1.2, 1.5]
+    assert colocated("b", "a") == [1.5, 1.2]
+    assert colocated("a", "a") == [pytest.approx(1.1)] * 2  # alike, so equally slow
+    assert colocated("a") == [1.0]
 
 
-def test_a_pair_that_nobody_measured_takes_turns_if_it_needs_more_than_there_is():
-    assert beside("a", "c") == [1.5, 1.5]  # one half and, where nobody measured, all of it
-    assert beside("a", "b", kind="k80") == [2.0, 2.0]
-    assert beside("b", "b") == [pytest.approx(1.4)] * 2
+def test_an_unmeasured_pair_shares_time_if_it_needs_more_than_the_device():
+    assert colocated("a", "c") == [1.5, 1.5]  # half of the device and, unmeasured, all of it
+    assert colocated("a", "b", kind="k80") == [2.0, 2.0]
+    assert colocated("b", "b") == [pytest.approx(1.4)] * 2
 
 
-def test_the_effects_of_several_neighbours_are_added():
-    a, b, c = beside("a", "b", "c")
+def test_the_effects_of_several_co_located_jobs_are_added():
+    a, b, c = colocated("a", "b", "c")
     assert a == pytest.approx(1 + 0.2 + 0.5)
     assert b == pytest.approx(1 + 0.5 + 0.7)
     assert c == pytest.approx(1 + 0.5 + 0.7)
 
 
-def test_a_share_slows_a_job_where_it_is_all_that_it_gets():
-    assert beside("a", milli=250) == [1.0]
-    assert beside("a", milli=250, shares="caps") == [2.0]  # it needs half of the device
-    assert beside("a", milli=600, shares="caps") == [1.0]
-    assert beside("a", "b", milli=500, shares="caps") == [1.2, 1.5]  # neighbours slow it more
+def test_a_hard_limit_slows_a_job_down():
+    assert colocated("a", milli=250) == [1.0]
+    assert colocated("a", milli=250, shares="caps") == [2.0]  # it needs half of the device
+    assert colocated("a", milli=600, shares="caps") == [1.0]
+    assert colocated("a", "b", milli=500, shares="caps") == [1.2, 1.5]  # neighbours slow it more
 
 
-def test_another_kind_of_device_is_as_much_slower_as_a_step_there():
+def test_run_times_on_another_kind_scale_with_the_step_time():
     world = MeasuredTruth({"j": 100.0}, SMALL, "v100")
     assert world.solo_s(of("a", "j"), "v100", 1) == 100.0
     assert world.solo_s(of("a", "j"), "k80", 1) == pytest.approx(300.0)
     assert world.solo_s(of("a", "j", gpus=4), "v100", 2) == 200.0
 
 
-def test_jobs_fit_by_their_measured_peaks_unless_two_of_them_did_not():
+def test_jobs_fit_by_their_measured_peaks_except_measured_failures():
     world = MeasuredTruth({}, SMALL, "v100")
     assert world.fits("v100", 16 * GIB, [of("a"), of("b")])
     assert not world.fits("v100", 12 * GIB, [of("a"), of("b")])
     assert not world.fits("v100", 16 * GIB, [of("a"), of("c"), of("b")])
-    assert world.fits("k80", 1, [of("a"), of("b")])  # of which nobody knows
+    assert world.fits("k80", 1, [of("a"), of("b")])  # not measured
 
 
-def test_an_oracle_says_what_is_true_and_a_table_what_was_measured():
+def test_an_oracle_returns_the_truth_and_a_table_the_measurements():
     world, devices = MeasuredTruth({"a": 100.0}, SMALL, "v100"), cluster(1)
     one, other = of("a", iterations=50), of("b")
 
@@ -125,28 +125,28 @@ def test_an_oracle_says_what_is_true_and_a_table_what_was_measured():
     bias=st.floats(0.1, 10),
     order=st.permutations([of("a", str(i), iterations=i + 1) for i in range(5)]),
 )
-def test_noise_is_drawn_for_a_job_in_whatever_order_it_is_asked_for(spread, bias, order):
-    asked = [(one, "v100") for one in order]
+def test_noise_does_not_depend_on_the_order_of_requests(spread, bias, order):
+    requests = [(one, "v100") for one in order]
     once = Noisy(Table(SMALL), spread=spread, bias=bias, seed=3)
-    said = dict(zip(order, once.predictions(asked), strict=True))
+    first_predictions = dict(zip(order, once.predictions(requests), strict=True))
 
     for one in order:
-        assert once.predictions([(one, "v100")]) == [said[one]]
-    for one, prediction in said.items():
-        first = said[order[0]]
+        assert once.predictions([(one, "v100")]) == [first_predictions[one]]
+    for one, prediction in first_predictions.items():
+        first = first_predictions[order[0]]
         assert prediction and first
         assert prediction.memory_bytes == first.memory_bytes  # of one model
         if spread == 0:
             assert prediction.runtime_s == pytest.approx(0.1 * one.iterations * bias)
 
 
-def test_noise_has_the_bias_and_the_spread_that_were_asked_for():
+def test_noise_has_the_requested_bias_and_spread():
     import numpy as np
 
     noisy = Noisy(Table(SMALL), spread=0.5, bias=2.0, seed=1)
     jobs = [of("a", str(i), iterations=1000) for i in range(4000)]
-    told = noisy.predictions([(one, "v100") for one in jobs])
-    off = np.log([prediction.runtime_s / 100 for prediction in told if prediction])
+    predictions = noisy.predictions([(one, "v100") for one in jobs])
+    off = np.log([prediction.runtime_s / 100 for prediction in predictions if prediction])
 
     assert np.exp(off.mean()) == pytest.approx(2.0, rel=0.03)
     assert off.std() == pytest.approx(0.5, rel=0.03)
@@ -157,11 +157,11 @@ def test_noise_has_the_bias_and_the_spread_that_were_asked_for():
 
 @pytest.fixture(scope="module")
 def zoo() -> Measurements:
-    """What this project measured on two cores, in git."""
+    """Return this project's measurements on two cores, in git."""
     return read_measurements(ROOT / "data/profiles/cpu-2-zoo")
 
 
-def test_a_campaign_of_ours_is_a_world(zoo):
+def test_our_own_campaign_is_a_ground_truth(zoo):
     assert zoo.kinds() == ["cpu-2"]
     assert len(zoo.models_on("cpu-2")) == 166
     assert sorted({len(models) for _, models in zoo.slowdowns}) == [2, 3]
@@ -172,23 +172,23 @@ def test_a_campaign_of_ours_is_a_world(zoo):
     assert world.slowdowns("cpu-2", members) == [max(1.0, s) for s in slowdowns]
 
 
-def test_a_service_foretells_as_a_release_in_this_process_does(zoo):
+def test_a_service_predicts_the_same_as_a_release_in_this_process(zoo):
     models = zoo.models_on("cpu-2")[:12]
     jobs = [
         job(model, model=model, features=zoo.features[model], iterations=1000)
         for model in models
     ]  # fmt: skip
-    asked = [(one, "cpu-2") for one in [*jobs, of("nobody")]] + [(jobs[0], "no such kind")]
-    pairs = [("cpu-2", (one, jobs[0])) for one in jobs] + [("cpu-2", (jobs[0], of("nobody")))]
+    requests = [(one, "cpu-2") for one in [*jobs, of("unknown")]] + [(jobs[0], "no such kind")]
+    pairs = [("cpu-2", (one, jobs[0])) for one in jobs] + [("cpu-2", (jobs[0], of("unknown")))]
 
     here = Predicted(Predictor(load_release(RELEASE)))
     with serving("--release", RELEASE) as server, PresageClient(server.target) as client:
         there = Predicted(client)
-        told, together = there.predictions(asked), there.slowdowns(pairs)
+        predictions, together = there.predictions(requests), there.slowdowns(pairs)
 
-    mine = here.predictions(asked)
-    assert told[-2:] == mine[-2:] == [None, None]  # no features; a kind without forecast
-    for one, other in zip(told[:-2], mine[:-2], strict=True):
+    mine = here.predictions(requests)
+    assert predictions[-2:] == mine[-2:] == [None, None]  # no features; a kind without forecast
+    for one, other in zip(predictions[:-2], mine[:-2], strict=True):
         assert one is not None
         assert other is not None
         assert one[:-1] == pytest.approx(other[:-1], rel=1e-4)
@@ -198,7 +198,7 @@ def test_a_service_foretells_as_a_release_in_this_process_does(zoo):
         assert there_ == pytest.approx(here_, rel=1e-4)
 
 
-def test_less_risk_is_more_memory_and_nothing_else(zoo):
+def test_a_lower_risk_raises_only_the_memory_bound(zoo):
     model = zoo.models_on("cpu-2")[0]
     one = job("j", model=model, features=zoo.features[model], iterations=10)
     predictor = Predictor(load_release(RELEASE))
@@ -214,7 +214,7 @@ def test_less_risk_is_more_memory_and_nothing_else(zoo):
         Predicted(predictor, risk=0.6)
 
 
-def test_models_are_known_by_the_names_that_traces_give_them():
+def test_models_are_found_by_the_names_in_traces():
     measured = ["gavel/A3C/b1", "gavel/ResNet-18/b64", "gavel/ResNet-50/b64"]
     assert resolve_model_name("ResNet-18 (batch size 64)", measured) == "gavel/ResNet-18/b64"
     assert resolve_model_name("A3C", measured) == "gavel/A3C/b1"
@@ -225,7 +225,7 @@ def test_models_are_known_by_the_names_that_traces_give_them():
         resolve_model_name("gavel/ResNet-18/b46", measured)
 
 
-def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
+def test_a_model_must_be_timed_only_on_the_kinds_that_its_job_may_use(zoo):
     timed = {("a", "v100"): 0.1, ("a", "k80"): 0.3, ("a", "p100"): 0.2, ("b", "k80"): 0.4,
              ("b", "p100"): 0.2}  # fmt: skip
     features = next(iter(zoo.features.values()))
@@ -253,7 +253,7 @@ def test_a_model_must_be_timed_on_the_kinds_that_its_job_may_use_alone(zoo):
         models_of(job("drawn"), kinds=other)
 
 
-def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
+def test_out_of_domain_jobs_of_a_release_are_counted(zoo):
     from dataclasses import replace
 
     from presage.schedulers.core.forecasts import Forecasts
@@ -261,17 +261,17 @@ def test_jobs_unlike_all_that_a_release_learnt_from_are_counted(zoo):
     features = zoo.features[zoo.models_on("cpu-2")[0]]
     huge = replace(features, job=replace(features.job, job_id="huge", batch_size=10_000_000))
     devices = cluster(1, kind="cpu-2")
-    told = Forecasts(Predicted(Predictor(load_release(RELEASE))), devices)
+    predictions = Forecasts(Predicted(Predictor(load_release(RELEASE))), devices)
     jobs = [job(one.job.job_id, features=one, iterations=5) for one in (features, huge)]
-    told.expect(jobs)
+    predictions.expect(jobs)
     for one in jobs:
-        told.prediction(one, "cpu-2")
-        told.forget(one)
-        told.prediction(one, "cpu-2")
-    assert told.out_of_domain == {"cpu-2": 1}
+        predictions.prediction(one, "cpu-2")
+        predictions.forget(one)
+        predictions.prediction(one, "cpu-2")
+    assert predictions.out_of_domain == {"cpu-2": 1}
 
 
-def test_a_gang_on_several_nodes_takes_as_much_longer_as_was_measured():
+def test_a_gang_on_several_nodes_has_the_measured_ratio():
     measured = replace(SMALL, spread={("a", "v100", 2): 1.5, ("a", "v100", 4): 2.0,
                                       ("b", "v100", 2): 0.9})  # fmt: skip
     world = MeasuredTruth({"x": 10.0, "y": 10.0}, measured, "v100")
@@ -284,7 +284,7 @@ def test_a_gang_on_several_nodes_takes_as_much_longer_as_was_measured():
     assert [one.end_s for one in done.results] == [20.0, 110.0]
 
 
-def test_how_much_longer_is_read_where_both_were_timed():
+def test_multi_node_ratios_need_both_measurements():
     rows = [
         ("a", 2, 0, "consolidated", 0.2), ("a", 2, 0, "unconsolidated", 0.3),
         ("a", 4, 1, "4", 0.4), ("a", 4, 2, "2 2", 1.0), ("a", 4, 4, "1 1 1 1", 1.2),
@@ -298,7 +298,7 @@ def test_how_much_longer_is_read_where_both_were_timed():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "weights", "given"),
+    ("needed", "weights", "allocated"),
     [
         ((0.3, 0.4), (300, 400), (0.3, 0.4)),
         ((1.0, 1.0), (750, 250), (0.75, 0.25)),
@@ -307,21 +307,21 @@ def test_how_much_longer_is_read_where_both_were_timed():
         ((0.9,), (100,), (0.9,)),
     ],
 )
-def test_a_device_is_divided_by_weights_and_what_is_left_by_one_goes_to_the_others(
-    wanted, weights, given
+def test_a_device_is_divided_by_weights_and_unused_shares_are_redistributed(
+    needed, weights, allocated
 ):
-    assert divide_by_weight(wanted, weights) == pytest.approx(given)
+    assert divide_by_weight(needed, weights) == pytest.approx(allocated)
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.integers(1, 1000)), min_size=1, max_size=6))
-def test_nothing_of_a_device_is_left_while_anybody_wants_more(members):
-    wanted, weights = zip(*members, strict=True)
-    given_ = divide_by_weight(wanted, weights)
-    assert all(got <= want + 1e-9 for got, want in zip(given_, wanted, strict=True))
-    assert sum(given_) == pytest.approx(min(1.0, sum(wanted)))
+def test_a_device_is_fully_used_while_a_job_needs_more(members):
+    needed, weights = zip(*members, strict=True)
+    allocations = divide_by_weight(needed, weights)
+    assert all(got <= want + 1e-9 for got, want in zip(allocations, needed, strict=True))
+    assert sum(allocations) == pytest.approx(min(1.0, sum(needed)))
 
 
-def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
+def test_unequal_weights_shift_the_mutual_slowdown_to_the_smaller_weight():
     effects = [[9.0, 0.2], [0.4, 9.0]]  # what a job does to itself is not asked
     assert weighted_slowdowns(effects, [500, 500]) == pytest.approx([1.2, 1.4])
     assert weighted_slowdowns(effects, [900, 100]) == pytest.approx([1.04, 1.72])
@@ -332,10 +332,13 @@ def test_unequal_weights_turn_what_jobs_do_to_each_other_against_the_smaller():
     assert weighted_slowdowns(effects, [900, 100], 0.5) == pytest.approx([1.12, 1.56])
 
 
-def test_by_weights_a_pair_is_as_slow_as_it_was_measured_or_as_it_meets_by_chance():
-    assert beside("a", "b", milli=500, shares="weights") == pytest.approx([1.2, 1.5])
-    assert beside("b", "b", milli=500, shares="weights") == pytest.approx([1.49, 1.49])
-    assert beside("c", "c", milli=500, shares="weights") == [2.0, 2.0]  # all of it, for all we know
+def test_with_weights_a_pair_has_its_measured_slowdown_or_that_of_chance_overlap():
+    assert colocated("a", "b", milli=500, shares="weights") == pytest.approx([1.2, 1.5])
+    assert colocated("b", "b", milli=500, shares="weights") == pytest.approx([1.49, 1.49])
+    assert colocated("c", "c", milli=500, shares="weights") == [
+        2.0,
+        2.0,
+    ]  # all of it, for all we know
 
 
 def test_a_latency_sensitive_jobs_weight_counts_tenfold():
@@ -344,7 +347,7 @@ def test_a_latency_sensitive_jobs_weight_counts_tenfold():
     assert world.slowdowns("v100", members) == pytest.approx([1 + 0.4 / 11, 1 + 0.5 * 20 / 11])
 
 
-def test_shares_that_are_weights_let_a_job_use_what_its_neighbours_leave():
-    assert beside("a", milli=250, shares="weights") == [1.0]
+def test_with_weights_a_job_may_use_what_co_located_jobs_leave():
+    assert colocated("a", milli=250, shares="weights") == [1.0]
     with pytest.raises(ValueError, match="none, caps, weights"):
-        beside("a", shares="weight")
+        colocated("a", shares="weight")

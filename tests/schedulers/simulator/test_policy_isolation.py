@@ -16,7 +16,7 @@ SECRET = {"a": 12345.678, "b": 9876.543}  # durations that occur nowhere else
 
 
 def reachable(*roots: object) -> list[object]:
-    """Every object that some lead to, but for classes, modules and what these hold."""
+    """Return every object reachable from others, except through classes and modules."""
     seen: dict[int, object] = {}
     left = list(roots)
     while left:
@@ -56,7 +56,7 @@ def seen_by_a_policy(forecaster_of):
     return ground_truth, policy
 
 
-def test_nothing_that_a_policy_is_given_leads_to_the_ground_truth():
+def test_no_argument_of_a_policy_gives_access_to_the_ground_truth():
     ground_truth, policy = seen_by_a_policy(lambda ground_truth: NoForecasts())
 
     assert not any(one is ground_truth or one is SECRET for one in policy.seen)
@@ -64,7 +64,7 @@ def test_nothing_that_a_policy_is_given_leads_to_the_ground_truth():
     assert policy.foreseen == []
 
 
-def test_an_oracle_is_told_the_ground_truth_and_that_is_seen():
+def test_the_search_finds_the_ground_truth_in_an_oracle():
     ground_truth, policy = seen_by_a_policy(lambda ground_truth: Oracle(ground_truth, cluster(1)))
 
     assert any(one is ground_truth for one in policy.seen)

@@ -30,7 +30,7 @@ from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.registry import POLICIES
+from presage.schedulers.policies.policy_registry import POLICIES
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
@@ -58,7 +58,7 @@ class AnyThing(Fifo):
             if rng.random() < 0.05:
                 actions.append(Reject(one.job_id, "for no reason"))
             elif rng.random() < 0.15:
-                kept = tuple(state.cluster.whole[: one.gpus])[: rng.randint(1, 4)]
+                kept = tuple(state.cluster.full_allocations[: one.gpus])[: rng.randint(1, 4)]
                 actions.append(Reserve(one.job_id, kept, state.now_s + rng.choice((5.0, 50.0))))
             elif rng.random() < 0.7:
                 share, memory = rng.choice(((FULL_DEVICE_MILLI, 16), (300, 4), (600, 8)))
@@ -86,12 +86,12 @@ class AnyThing(Fifo):
         return actions
 
     def paused(self, state):
-        on = {job_id for device in range(state.cluster.devices) for job_id in state.on(device)}
+        on = {job_id for device in range(state.cluster.devices) for job_id in state.jobs_on(device)}
         return sorted(on - state.running.keys())
 
 
 def busy_day(seed, policy, *, jobs=60):
-    """Shared devices, preemption, faults, overflows, urgent jobs, and one too large to run."""
+    """Return a day with shared devices, preemption, faults, overflows and urgent jobs."""
     from random import Random
 
     drawn, made, lengths, now_s = Random(seed), [], {}, 0.0
@@ -117,7 +117,7 @@ def busy_day(seed, policy, *, jobs=60):
 
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000))
-def test_what_is_decided_by_a_log_writes_the_same_log(seed):
+def test_replayed_decisions_write_the_same_log(seed):
     first = list(busy_day(seed, AnyThing(), jobs=20).log.lines())
     assert list(busy_day(seed, Replay(first), jobs=20).log.lines()) == first
 
@@ -128,7 +128,7 @@ def test_the_log_of_every_policy_can_be_replayed(name):
     assert list(busy_day(1, Replay(first)).log.lines()) == first
 
 
-# What a policy returns nobody has type-checked.
+# Return values of policies are not type-checked.
 start: Any = Start
 reserve: Any = Reserve
 reject: Any = Reject
@@ -152,35 +152,35 @@ IMPOSSIBLE: list[Callable[[Any, Any], list[Any]]] = [
 
 
 class Careless(Fifo):
-    """Wants what nobody can do, each thing once, and what can be done in between."""
+    """Policy that decides each impossible action once, and possible ones in between."""
 
     def __init__(self):
-        self.wanted = [one for impossible in IMPOSSIBLE for one in (None, impossible)]
+        self.impossible_actions = [one for impossible in IMPOSSIBLE for one in (None, impossible)]
 
     def decide(self, state, forecasts, rng):
         first = state.pending.first()
-        impossible = self.wanted.pop() if first and self.wanted else None
+        impossible = self.impossible_actions.pop() if first and self.impossible_actions else None
         if impossible is None:
             return [*super().decide(state, forecasts, rng), Wake(state.now_s + 1)]
-        return impossible(first.job_id, state.cluster.whole[0])
+        return impossible(first.job_id, state.cluster.full_allocations[0])
 
 
-def test_what_was_refused_is_logged_by_its_reason_and_replayed():
+def test_refused_decisions_are_logged_by_their_reason_and_replayed():
     first, again = (list(busy_day(3, Careless()).log.lines()) for _ in range(2))
-    refused = [json.loads(line)["more"] for line in first if '"refused"' in line]
+    refused = [json.loads(line)["details"] for line in first if '"refused"' in line]
 
     assert len(refused) == len(IMPOSSIBLE)
-    assert {tuple(more) for more in refused} == {("why",)}
+    assert {tuple(more) for more in refused} == {("reason",)}
     assert again == first
     assert list(busy_day(3, Replay(first)).log.lines()) == first
 
 
-def test_a_log_of_what_stopped_a_simulation_stops_it_again():
+def test_a_log_that_ended_in_an_error_ends_in_it_again():
     def stopped(policy):
         jobs, devices = [job("a")], cluster(1)
         ground_truth = TraceDurations({"a": 1.0})
         simulation = Simulation(devices, policy, Oracle(ground_truth, devices), ground_truth, jobs)
-        with pytest.raises(ImpossibleActionError, match="beyond all that a float can hold"):
+        with pytest.raises(ImpossibleActionError, match="expected a time that fits into a float"):
             simulation.run()
         return list(simulation.log.lines())
 
@@ -189,7 +189,7 @@ def test_a_log_of_what_stopped_a_simulation_stops_it_again():
     assert stopped(Replay(first)) == first
 
 
-def test_a_job_that_is_rejected_without_a_word_is_so_again():
+def test_a_job_rejected_without_a_reason_is_replayed():
     class Silent(Fifo):
         def decide(self, state, forecasts, rng):
             return [Reject(one.job_id, "") for one in state.pending]
@@ -207,8 +207,8 @@ def golden_lines():
     return [line for day in days for line in day.log.lines()]
 
 
-def test_a_day_is_simulated_as_it_always_was():
-    """A golden log: what changes it changes schedules; look at each line before making it anew."""
+def test_a_simulated_day_equals_the_golden_log():
+    """Golden log: a change of it changes schedules; check each line before rewriting it."""
     lines = golden_lines()
     assert GOLDEN.read_text().splitlines() == lines
     words = {word for line in lines for word in line.split('"')}
@@ -218,7 +218,7 @@ def test_a_day_is_simulated_as_it_always_was():
     } <= words  # fmt: skip
 
 
-def test_names_of_nodes_and_devices_are_of_no_effect():
+def test_names_of_nodes_and_devices_have_no_effect():
     from presage.schedulers.core.cluster import Cluster, Node
 
     jobs = [job(str(i), i / 2, gpus=1 + i % 3) for i in range(40)]
@@ -233,10 +233,10 @@ def test_names_of_nodes_and_devices_are_of_no_effect():
 @pytest.mark.parametrize(
     "line",
     [
-        "", "{", "[]", '{"s": 1}', '{"s": "x", "what": "start"}',
-        '{"s": 1, "what": "start", "job": "a", "more": [[1]]}',
+        "", "{", "[]", '{"time_s": 1}', '{"time_s": "x", "event": "start"}',
+        '{"time_s": 1, "event": "start", "job_id": "a", "details": [[1]]}',
     ],
 )  # fmt: skip
-def test_what_is_no_log_is_named(line):
+def test_a_file_that_is_not_a_log_is_named(line):
     with pytest.raises(TableError, match="line 2 is none of a simulation's log"):
-        Replay(['{"s": 0.0, "what": "finish", "job": "a"}', line])
+        Replay(['{"time_s": 0.0, "event": "finish", "job_id": "a"}', line])

@@ -17,7 +17,7 @@ from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.registry import POLICIES, policy_of
+from presage.schedulers.policies.policy_registry import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from presage.schedulers.simulator.simulation import OVERFLOW_S
@@ -31,7 +31,7 @@ def average_jct_s(simulation):
 
 
 @pytest.mark.parametrize(("policy", "published_s"), [(Fifo, 796_881.0), (ShortestFirst, 388_986.4)])
-def test_a_philly_cluster_is_as_other_simulators_say(policy, published_s):
+def test_a_philly_cluster_has_the_results_of_other_simulators(policy, published_s):
     trace = read_trace(real("traces") / "gavel_philly/vc_0e4a51.csv")
     done = simulated(cluster(*[8] * 8), policy(), trace.jobs, trace.duration_s)
 
@@ -39,7 +39,7 @@ def test_a_philly_cluster_is_as_other_simulators_say(policy, published_s):
 
 
 def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
-    """Jobs that come by a Poisson process to one device; their mean service time is 1 s."""
+    """Return Poisson arrivals at one device with a mean service time of 1 s."""
     now_s, jobs, ground_truth = 0.0, [], {}
     for i in range(count):
         now_s += rng.expovariate(load)
@@ -55,7 +55,7 @@ def queue_of(rng: Random, load: float, service_s, count: int = 60_000):
         ("M/D/1", lambda rng: 1.0, lambda load: 1 + load / (2 * (1 - load))),
     ],
 )
-def test_one_device_is_the_queue_of_the_textbooks(name, service_s, mean_s):
+def test_one_device_is_an_m_m_1_queue(name, service_s, mean_s):
     load = 0.7
     jobs, ground_truth = queue_of(Random(1), load, service_s)
     done = simulated(cluster(1), Fifo(), jobs, ground_truth)
@@ -65,7 +65,7 @@ def test_one_device_is_the_queue_of_the_textbooks(name, service_s, mean_s):
 
 @st.composite
 def traces(draw, most_gpus: int = 4):
-    """Jobs by submission, and how long each runs."""
+    """Draw jobs by submission, with their run times."""
     count = draw(st.integers(1, 12))
     now_s, jobs, ground_truth = 0.0, [], {}
     for i in range(count):
@@ -99,7 +99,7 @@ def test_laws_of_every_policy(name, trace):
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None)
 @given(trace=traces(), times=st.sampled_from((2.0, 0.25, 1024.0)))
-def test_time_that_is_scaled_scales_every_completion(name, trace, times):
+def test_scaling_time_scales_every_completion(name, trace, times):
     jobs, ground_truth = trace
     scaled = {
         "las": f"las:threshold_s={3600 * times}",
@@ -121,7 +121,7 @@ def test_time_that_is_scaled_scales_every_completion(name, trace, times):
 @settings(deadline=None)
 @given(trace=traces())
 def test_littles_law(name, trace):
-    """Mean jobs in the system = arrival rate x mean time there, both over the same time.
+    """Mean jobs in the system equal arrival rate times mean time in it.
 
     The first by what the ledger holds at each event, the second by what became of the jobs.
     """
@@ -157,7 +157,7 @@ def test_a_job_that_is_larger_than_the_cluster_is_rejected_and_the_rest_runs():
 
 
 class Preempts(Fifo):
-    """Puts whoever runs back into the queue at 10 s."""
+    """Policy that preempts all running jobs at 10 s."""
 
     def decide(self, state, forecasts, rng):
         if state.now_s == 10.0:
@@ -167,7 +167,7 @@ class Preempts(Fifo):
         return [Wake(10.0), *super().decide(state, forecasts, rng)]
 
 
-def test_a_preempted_job_goes_on_from_where_it_was_after_what_that_costs():
+def test_a_preempted_job_resumes_with_its_progress_after_its_costs():
     costs = Checkpointing(cost_s=3.0, restart_s=4.0)
     done = simulated(cluster(1), Preempts(), [job("a", checkpointing=costs)], {"a": 50.0})
 
@@ -185,7 +185,7 @@ class Swaps(Fifo):
         return [Preempt(a), Preempt(b), Start(a, on_b.allocations), Start(b, on_a.allocations)]
 
 
-def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
+def test_jobs_that_swap_devices_in_one_batch_pay_once():
     costs = Checkpointing(cost_s=1.0, restart_s=2.0)
     jobs = [job(name, checkpointing=costs) for name in "ab"]
     done = simulated(cluster(1, 1), Swaps(), jobs, {"a": 20.0, "b": 30.0})
@@ -194,7 +194,7 @@ def test_jobs_that_change_places_in_one_batch_pay_for_it_once():
     assert done.results[0].status.starts == 2
 
 
-def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
+def test_a_job_whose_node_fails_resumes_from_its_last_checkpoint_elsewhere():
     saves = Checkpointing(interval_s=20.0, cost_s=2.0)  # so 50 s of work take 55 s
     fault = [Fault(33.0, 0, repaired=False), Fault(500.0, 0, repaired=True)]
     done = simulated(
@@ -208,21 +208,21 @@ def test_a_job_whose_node_fails_goes_on_from_its_last_checkpoint_elsewhere():
     ]  # fmt: skip
 
 
-def test_nobody_decides_when_nothing_happens():
-    """An end that was foreseen, and put off since, is none."""
+def test_the_policy_does_not_decide_without_events():
+    """A postponed end is not an event."""
 
     class Stops(Fifo):
         def decide(self, state, forecasts, rng):
-            asked.append(state.now_s)
+            decided_at.append(state.now_s)
             at = {1.0: Pause("a"), 5.0: Resume("a")}.get(state.now_s)
             begun = [Wake(1.0), Wake(5.0)] if state.now_s == 0.0 else []
             return [*super().decide(state, forecasts, rng), *begun, *([at] if at else [])]
 
-    asked: list[float] = []
+    decided_at: list[float] = []
     done = simulated(cluster(1), Stops(), [job("a")], {"a": 10.0})
 
     assert done.results[0].end_s == 14.0
-    assert asked == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
+    assert decided_at == [0.0, 1.0, 5.0, 14.0]  # and not at 10 s
 
 
 class Sizes(TraceDurations):
@@ -243,7 +243,7 @@ class Sizes(TraceDurations):
 
 
 class Packs(Fifo):
-    """Two jobs a device, whatever they take; alone, once they did not fit."""
+    """Policy with two jobs a device, and one after an overflow."""
 
     def decide(self, state, forecasts, rng):
         capacity, actions = state.capacity(), []
@@ -262,14 +262,14 @@ class Packs(Fifo):
         return actions
 
 
-def test_jobs_that_share_a_device_slow_each_other_down_for_as_long_as_both_are_there():
+def test_co_located_jobs_slow_each_other_down_while_both_run():
     ground_truth = Sizes({"a": 10.0, "b": 30.0}, {"a": 4, "b": 4})
     done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
     assert [(one.job.job_id, one.end_s) for one in done.results] == [("a", 20.0), ("b", 40.0)]
 
 
-def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
+def test_a_job_that_does_not_fit_with_another_overflows_and_is_retried():
     ground_truth = Sizes({"a": 100.0, "b": 50.0}, {"a": 10, "b": 10})
     done = simulated(cluster(1), Packs(), [job("a"), job("b")], ground_truth)
 
@@ -281,7 +281,7 @@ def test_a_job_that_does_not_fit_beside_another_fails_and_is_tried_again():
     assert done.results[1].status.overflows == 1
 
 
-def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
+def test_a_job_that_fits_nowhere_fails_after_a_solo_run_on_each_kind():
     devices = Cluster((Node("n0", 2, "v100", 16 * GIB), Node("n1", 1, "k80", 12 * GIB)))
     done = simulated(devices, Fifo(), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
@@ -289,12 +289,12 @@ def test_a_job_that_fits_nowhere_has_failed_once_it_was_alone_on_each_kind():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_job_that_does_not_fit_is_tried_again_on_larger_devices(policy):
+def test_a_job_that_does_not_fit_is_retried_on_larger_devices(policy):
     devices = Cluster((Node("n0", 1, "v100", 16 * GIB), Node("n1", 2, "a100", 40 * GIB)))
     done = simulated(devices, POLICIES[policy](), [job("a")], Sizes({"a": 100.0}, {"a": 20}))
 
     starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
-    assert starts == ([1] if policy == "sharing" else [0, 1])  # who asks for its bound beforehand
+    assert starts == ([1] if policy == "sharing" else [0, 1])  # sharing checks the bound beforehand
     assert done.results[0].phase is Phase.FINISHED
 
 
@@ -303,7 +303,7 @@ class NeverStarts(Fifo):
         return [Wake(state.now_s + 1.0)]
 
 
-def test_a_policy_that_starts_nobody_comes_to_an_end():
+def test_a_policy_that_starts_no_jobs_terminates():
     done = simulated(cluster(1), NeverStarts(), [job("a")], {"a": 1.0})
 
     assert done.results == []
@@ -313,10 +313,10 @@ def test_a_policy_that_starts_nobody_comes_to_an_end():
 class TakesTooMuch(Fifo):
     def decide(self, state, forecasts, rng):
         actions = super().decide(state, forecasts, rng)
-        return actions if state.now_s else [*actions, Start("b", state.cluster.whole)]
+        return actions if state.now_s else [*actions, Start("b", state.cluster.full_allocations)]
 
 
-def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
+def test_an_impossible_action_is_logged_and_ignored_with_keep_going():
     jobs = [job("a"), job("b"), job("c", 5.0)]
     done = simulated(
         cluster(1), TakesTooMuch(), jobs, dict.fromkeys("abc", 1.0), stop_on_impossible=False
@@ -324,7 +324,7 @@ def test_an_impossible_action_is_logged_and_left_out_if_one_goes_on():
     refused = [entry for entry in done.log.entries if entry[1] == "refused"]
 
     assert len(refused) == 1
-    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["why"]
+    assert "Start of job 'b': n0/0 has 0 thousandths" in refused[0][3]["reason"]
     assert [one.job.job_id for one in done.results] == ["a", "b", "c"]
 
 
@@ -381,12 +381,12 @@ def down(at_s, until_s=None, node=0):
 def test_what_a_preempted_job_saved_outlives_the_next_failure():
     # Saved after 900 s; started again at 900, and its node fails 50 s later.
     done = simulated(
-        cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).whole)]}),
+        cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).full_allocations)]}),
         [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0),
     )  # fmt: skip
     assert done.results[0].end_s == 950.0 + 100.0
 
-    script = {900.0: [Preempt("a"), Wake(905.0)], 905.0: [Start("a", cluster(1).whole)]}
+    script = {900.0: [Preempt("a"), Wake(905.0)], 905.0: [Start("a", cluster(1).full_allocations)]}
     done = simulated(
         cluster(1), Scripted(script), [job("a")], {"a": 1000.0}, faults=down(950.0, 950.0)
     )
@@ -394,13 +394,13 @@ def test_what_a_preempted_job_saved_outlives_the_next_failure():
 
 
 def test_a_checkpoint_holds_what_was_done_when_it_was_written():
-    # Half as fast until 1000 s, where a checkpoint is due; then alone, until the node fails.
+    # Half as fast until 1000 s, where a checkpoint is due; then solo until the node fails.
     class Both(Fifo):
         def decide(self, state, forecasts, rng):
             return [
                 Start(one.job_id, (Allocation(0, 500, 8 * GIB),))
                 for one in state.pending
-                if one.job_id not in state.on(0) and len(state.on(0)) < 2
+                if one.job_id not in state.jobs_on(0) and len(state.jobs_on(0)) < 2
             ]
 
     saves = Checkpointing(interval_s=1000.0)
@@ -429,9 +429,9 @@ def test_a_paused_job_whose_node_fails_falls_back_to_its_checkpoint():
         {101.0: [Resize("a", (Allocation(0, 900, 16 * GIB),))]},
     ],
 )
-def test_a_restart_is_paid_whole_whatever_comes_between(more):
+def test_a_restart_is_paid_in_full_despite_interruptions(more):
     costs = Checkpointing(restart_s=600.0)
-    script = {10.0: [Preempt("a"), Wake(100.0)], 100.0: [Start("a", cluster(1).whole)]}
+    script = {10.0: [Preempt("a"), Wake(100.0)], 100.0: [Start("a", cluster(1).full_allocations)]}
     done = simulated(
         cluster(1), Scripted(script | more, starts=True), [job("a", checkpointing=costs)],
         {"a": 110.0},
@@ -445,11 +445,15 @@ def test_a_restart_is_paid_whole_whatever_comes_between(more):
     "wants",
     [
         lambda state: [Wake(state.now_s + 1e-3)],
-        lambda state: [Reserve("a", state.cluster.whole, state.now_s + 1.0)],
-        lambda state: [Start("a", state.cluster.whole), Preempt("a"), Wake(state.now_s + 1.0)],
+        lambda state: [Reserve("a", state.cluster.full_allocations, state.now_s + 1.0)],
+        lambda state: [
+            Start("a", state.cluster.full_allocations),
+            Preempt("a"),
+            Wake(state.now_s + 1.0),
+        ],
     ],
 )
-def test_a_policy_that_goes_on_for_ever_and_starts_nobody_is_stopped(wants, faults):
+def test_a_policy_that_wakes_for_ever_without_starts_is_stopped(wants, faults):
     class Restless(Fifo):
         def decide(self, state, forecasts, rng):
             return wants(state) if len(state.pending) or state.now_s else []

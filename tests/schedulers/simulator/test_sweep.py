@@ -61,24 +61,24 @@ def swept(folder, **options):
     return scenarios, outcomes
 
 
-def test_every_combination_is_simulated_once_and_told_in_order(folder):
+def test_every_combination_is_simulated_once_and_reported_in_order(folder):
     scenarios, outcomes = swept(folder)
 
-    told = [
+    result = [
         (o["scenario"]["policy"], o["scenario"]["load"], o["scenario"]["seed"]) for o in outcomes
     ]
-    assert told == [(one.policy, one.load, one.seed) for one in scenarios]
-    assert told[:4] == [("fifo", 1, 0), ("fifo", 1, 1), ("fifo", 1, 2), ("fifo", 2, 0)]
+    assert result == [(one.policy, one.load, one.seed) for one in scenarios]
+    assert result[:4] == [("fifo", 1, 0), ("fifo", 1, 1), ("fifo", 1, 2), ("fifo", 2, 0)]
     assert {o["metrics"]["jobs"] for o in outcomes} == {40}
     rows = comparison_rows(outcomes)
     assert [(row["policy"], row["load"]) for row in rows] == [
         ("fifo", "1.0"), ("fifo", "2.0"), ("sjf", "1.0"), ("sjf", "2.0")
     ]  # fmt: skip
-    assert "±" in rows[0]["JCT h"]  # faults are drawn anew for every seed
+    assert "±" in rows[0]["JCT h"]  # faults are drawn for every seed
     assert {row["finished"] for row in rows} == {"40"}
 
 
-def test_jobs_that_did_not_finish_are_shown_beside_the_means_of_those_that_did(folder):
+def test_unfinished_jobs_are_shown_with_the_means_of_finished_ones(folder):
     (folder / "trace.csv").write_text(TRACE + "large,0,9,1\n")
     (folder / "faults.csv").write_text("at_s,node,event\n30,n0,fail\n")
     (folder / "sweep.yaml").write_text(
@@ -94,7 +94,7 @@ def test_jobs_that_did_not_finish_are_shown_beside_the_means_of_those_that_did(f
         assert 0 < float(row["finished"].removesuffix(" of 41")) < 10
 
 
-def test_what_is_there_is_not_made_again_unless_it_is_of_other_files(folder):
+def test_existing_outcomes_are_not_recomputed_unless_files_changed(folder):
     _, first = swept(folder)
     made = {path: path.stat().st_mtime_ns for path in (folder / "out").iterdir()}
     next(iter(made)).unlink()
@@ -109,7 +109,7 @@ def test_what_is_there_is_not_made_again_unless_it_is_of_other_files(folder):
     assert compute_digest(read_sweep(folder / "sweep.yaml")[0]) != before
 
 
-def test_a_sweep_that_was_killed_goes_on(folder):
+def test_a_killed_sweep_resumes(folder):
     command = [
         sys.executable, "-m", "presage", "sweep", str(folder / "sweep.yaml"),
         "--out", str(folder / "out"), "--workers", "1", "--json",
@@ -134,7 +134,7 @@ def test_a_sweep_that_was_killed_goes_on(folder):
 @pytest.mark.skipif(
     find_spec("ray") is None, reason="Ray is not installed: pip install presage[ray]"
 )
-def test_a_sweep_on_ray_tells_the_same(folder):
+def test_a_sweep_on_ray_has_the_same_results(folder):
     script = (
         "import ray, json, sys; from pathlib import Path\n"
         "from presage.schedulers.simulator.sweep import *\n"
@@ -143,15 +143,15 @@ def test_a_sweep_on_ray_tells_the_same(folder):
         " progress=lambda: None)\n"
         "print(json.dumps(found))\n"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, str(folder / "sweep.yaml"), str(folder / "on-ray")],
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
-    assert json.loads(told.stdout.splitlines()[-1]) == swept(folder)[1]
+    assert json.loads(result.stdout.splitlines()[-1]) == swept(folder)[1]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("policy: fifo\ncluster: c\n", "key 'trace' is missing; name a file"),
         ("trace: t\ncluster: c\npolcy: fifo\n", "polcy is not known; did you mean 'policy'"),
@@ -163,8 +163,8 @@ def test_a_sweep_on_ray_tells_the_same(folder):
         ("trace: t\ncluster: c\nload: -1\n", r"load=-1\.0, must be a finite number > 0"),
         ("trace: t\ncluster: c\npredictor: table\n", "predictor 'table' needs tables"),
         *(
-            (f"trace: t\ncluster: c\n{line}\n", said)
-            for line, said in (
+            (f"trace: t\ncluster: c\n{line}\n", message)
+            for line, message in (
                 ("policy: 3", "policy=3 is not text"),
                 ("policy: []", "policy is an empty list"),
                 ("trace: 3", "trace=3 is not the path of a file"),
@@ -198,10 +198,10 @@ def test_a_sweep_on_ray_tells_the_same(folder):
         ("trace: [\n", "is not YAML"),
     ],
 )
-def test_a_wrong_sweep_is_named(tmp_path, text, said):
+def test_an_invalid_sweep_is_named(tmp_path, text, message):
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=said) as error:
+    with pytest.raises(ConfigError, match=message) as error:
         read_sweep(path)
     assert "\n" not in str(error.value)
 
@@ -214,16 +214,16 @@ def test_equal_scenarios_are_one(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(folder):
+def test_a_failing_scenario_is_named_and_the_others_are_simulated(folder):
     (folder / "sweep.yaml").write_text(
         "trace: trace.csv\ncluster: cluster.yaml\npolicy: [fifo, sjf]\n"
         "predictor: [none, oracel, '127.0.0.1:1', 'there:99999']\n"
     )
-    told = simulate(folder)
-    assert told.returncode == 1
-    assert len(json.loads(told.stdout)["outcomes"]) == 2 == len(done_in(folder))
+    result = simulate(folder)
+    assert result.returncode == 1
+    assert len(json.loads(result.stdout)["outcomes"]) == 2 == len(done_in(folder))
     assert pq.read_table(folder / "out" / "outcomes.parquet").num_rows == 2
-    lines = told.stderr.splitlines()
+    lines = result.stderr.splitlines()
     assert len(lines) == 7
     assert lines[0].startswith("policy=fifo predictor=oracel: predictor 'oracel' is unknown; did ")
     assert lines[1].startswith("policy=fifo predictor=127.0.0.1:1: ")
@@ -233,7 +233,7 @@ def test_a_scenario_that_cannot_be_simulated_is_named_and_the_others_are_done(fo
 
 @pytest.fixture
 def slow(folder):
-    """One quick scenario, and two that would take minutes, in this order."""
+    """Return one quick scenario and two that take minutes, in this order."""
     (folder / "slow.csv").write_text(
         "job_id,submit,gpus,duration\n" + "".join(f"{i},0,1,9000000\n" for i in range(50))
     )
@@ -252,16 +252,16 @@ def test_ctrl_c_ends_workers_at_once_and_keeps_what_was_done(slow):
         assert working
         began_s = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=60)[1].decode()
+        message = process.communicate(timeout=60)[1].decode()
     assert time.monotonic() - began_s < 10
     assert process.returncode == 130
-    assert said == "interrupted; files are complete\n"
+    assert message == "interrupted; files are complete\n"
     assert len(done_in(slow)) == 2
     assert not any(Path(f"/proc/{worker}").exists() for worker in working)
 
 
 @IN_PROC
-def test_a_worker_that_was_killed_is_named_and_the_others_go_on(slow):
+def test_a_killed_worker_is_named_and_the_others_continue(slow):
     with subprocess.Popen(command(slow), stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(done_in(slow)) == 2)
         for _ in range(2):  # each at one of the slow ones
@@ -276,16 +276,16 @@ def test_a_worker_that_was_killed_is_named_and_the_others_go_on(slow):
     assert len(done_in(slow)) == 2
 
 
-def test_what_a_process_died_at_is_told_and_another_goes_on(capfd):
-    told = dict(done_by_workers(int, ["1", "x", "3", "y", "5"], 2))
-    assert [told[i] for i in (0, 2, 4)] == [1, 3, 5]
-    assert all("its process ended with status 1" in str(told[i]) for i in (1, 3))
+def test_the_scenario_of_a_dead_process_is_named_and_another_process_continues(capfd):
+    result = dict(done_by_workers(int, ["1", "x", "3", "y", "5"], 2))
+    assert [result[i] for i in (0, 2, 4)] == [1, 3, 5]
+    assert all("its process ended with status 1" in str(result[i]) for i in (1, 3))
     assert "invalid literal for int() with base 10: 'x'" in capfd.readouterr().err
     assert not list(done_by_workers(int, [], 2))
 
 
 def workers_of(pid):
-    """Children that simulate, and not the tracker of multiprocessing."""
+    """Return the simulating child processes, without multiprocessing's tracker."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
@@ -313,7 +313,7 @@ def wait_for(happened, timeout_s=60.0):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"metrics": {}}', b"\xff"])
-def test_an_outcome_that_is_damaged_is_made_anew(folder, content):
+def test_a_corrupt_outcome_is_recomputed(folder, content):
     (folder / "sweep.yaml").write_text("trace: trace.csv\ncluster: cluster.yaml\n")
     _, first = swept(folder)
     (path,) = done_in(folder)
@@ -322,7 +322,7 @@ def test_an_outcome_that_is_damaged_is_made_anew(folder, content):
     assert json.loads(path.read_bytes()) == first[0]
 
 
-def test_an_outcome_is_of_the_release_that_is_served(folder):
+def test_an_outcome_depends_on_the_served_release(folder):
     release = make_release(folder / "release")
     with serving("--release", release.folder) as server:
         scenario = replace(read_sweep(folder / "sweep.yaml")[0], predictor=server.target)
@@ -336,7 +336,7 @@ def test_an_outcome_is_of_the_release_that_is_served(folder):
         assert compute_digest(scenario) != before
 
 
-def test_an_outcome_is_of_the_listings_that_its_cluster_names(folder):
+def test_an_outcome_depends_on_the_listings_of_its_cluster(folder):
     scenario = read_sweep(folder / "sweep.yaml")[0]
     digests = set()
     for link in ("NV1", "PHB"):
@@ -349,7 +349,7 @@ def test_an_outcome_is_of_the_listings_that_its_cluster_names(folder):
     assert len(digests) == 2
 
 
-def test_margins_are_students():
+def test_margins_follow_students_t_distribution():
     assert mean_with_margin([1.0, 2.0, 3.0])[0] == 2.0
     assert mean_with_margin([1.0, 2.0, 3.0])[1] == pytest.approx(4.303 / 3**0.5)
     assert mean_with_margin([5.0]) == (5.0, float("inf"))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.faults.fault import Fault
-from presage.schedulers.policies.registry import POLICIES
-from presage.schedulers.report.bars import bars_of
+from presage.schedulers.policies.policy_registry import POLICIES
+from presage.schedulers.report.bars import make_bars
 from presage.schedulers.simulator.results.timeline import ENDS, Steps, make_timeline
 from tests.schedulers.clusters import cluster, simulated
 from tests.schedulers.simulator.test_simulator import Packs, Sizes, traces
@@ -21,13 +21,13 @@ def allocations(*devices, share=FULL_DEVICE_MILLI):
 
 
 def of(simulation):
-    """Its timeline."""
+    """Return the timeline of a simulation."""
     over = {one.job.job_id for one in simulation.results}
     return make_timeline(simulation.log.entries, simulation.ledger.cluster, over)
 
 
 def held_of(line):
-    """Rows that a person reads."""
+    """Return rows in a readable form."""
     held = line.intervals
     columns = (held.device, held.start_s, held.end_s, held.compute_milli, held.paused)
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -37,7 +37,7 @@ def held_of(line):
     ]
 
 
-def test_what_a_job_goes_through_is_an_interval_a_device_each():
+def test_each_state_of_a_job_is_an_interval_on_each_device():
     log = [
         (0.0, "submit", "a", {"gpus": 2}),
         (0.0, "submit", "b", None),
@@ -82,7 +82,7 @@ def test_what_a_job_goes_through_is_an_interval_a_device_each():
     assert (up.at_s.tolist(), up.value.tolist()) == ([0, 8, 9, 11, 12], [4, 2, 4, 2, 4])
 
 
-def test_a_log_of_nothing_is_a_timeline_of_nothing():
+def test_an_empty_log_is_an_empty_timeline():
     line = make_timeline([], cluster(1), ended=())
 
     assert (line.job_ids, line.end_s, len(line.intervals.job)) == ((), 0.0, 0)
@@ -92,7 +92,7 @@ def test_a_log_of_nothing_is_a_timeline_of_nothing():
 @pytest.mark.parametrize("policy", POLICIES)
 @given(trace=traces(), fails_s=st.sampled_from((3.0, 9.0, 1e6)))
 def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fails_s):
-    """The queue's integral over time is the sum of all waiting times: Little's law."""
+    """The integral of the queue length is the sum of waiting times (Little's law)."""
     jobs, ground_truth = trace
     faults = [Fault(fails_s, 0, repaired=False), Fault(fails_s + 20.0, 0, repaired=True)]
     done = simulated(cluster(2, 2), POLICIES[policy](), jobs, ground_truth, faults=faults)
@@ -111,13 +111,13 @@ def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fai
 
 
 @given(trace=traces(most_gpus=1), gib=st.sampled_from((1, 9)))
-def test_bars_of_jobs_that_share_devices_lie_side_by_side(trace, gib):
+def test_make_bars_jobs_that_share_devices_lie_side_by_side(trace, gib):
     jobs, ground_truth = trace
     done = simulated(
         cluster(2, 1), Packs(), jobs, Sizes(ground_truth, dict.fromkeys(ground_truth, gib))
     )
     line = of(done)
-    held, bars = line.intervals, bars_of(line.intervals)
+    held, bars = line.intervals, make_bars(line.intervals)
     area = bars.share_milli * bars.devices * (bars.end_s - bars.start_s) / FULL_DEVICE_MILLI
 
     assert area.sum() == pytest.approx(line.allocated_compute().integral(line.end_s))
@@ -143,7 +143,7 @@ def test_devices_side_by_side_are_one_bar():
         (0.0, "start", "a", allocations(3, 0, 1)),
         (2.0, "finish", "a", None),
     ]
-    bars = bars_of(make_timeline(log, cluster(4), ended={"a"}).intervals)
+    bars = make_bars(make_timeline(log, cluster(4), ended={"a"}).intervals)
 
     assert (bars.device.tolist(), bars.devices.tolist()) == ([0, 3], [2, 1])
 

@@ -1,4 +1,4 @@
-"""What gangs send over each level of a topology: requirement C4."""
+"""Gradient traffic of gangs over each level of a topology: requirement C4."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.topology import Topology, Vertex
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.traffic import GangRun, bytes_by_level
 from tests.features.examples import features
@@ -34,7 +34,7 @@ def gang_run(one, *devices, progress=1.0):
 
 
 def pairs_on_two_nodes():
-    """Nodes of two pairs that NVLink joins; devices are not numbered in the order of the tree."""
+    """Return nodes of two NVLink pairs; device numbers differ from the order of the tree."""
     return Topology(
         Vertex("all", "rack", (
             Vertex("a", "node", (Vertex("a0", "nvlink", (0, 4)), Vertex("a1", "nvlink", (1, 5)))),
@@ -62,29 +62,32 @@ def test_c4_a_ring_of_four_over_two_nodes():
         max_size=5,
     )
 )
-def test_whatever_way_it_goes_all_is_sent(gangs):
+def test_the_total_sent_does_not_depend_on_the_route(gangs):
     gang_runs = [gang_run(sender(gpus=len(on)), *on, progress=part) for on, part in gangs]
     sent = sum(part * 10 * 2 * (len(on) - 1) * GRADIENT_BYTES for on, part in gangs)
     found = bytes_by_level(gang_runs, TREE)
     assert sum((found or {}).values()) == pytest.approx(sent)
 
 
-def test_of_whom_nothing_is_known_nothing_is_told():
+def test_unknown_traffic_is_not_reported():
     silent = [job("a", gpus=2), sender(gpus=2, iterations=0), sender(gpus=1)]
     assert bytes_by_level([gang_run(one, *range(one.gpus)) for one in silent], TREE) is None
     done = simulated(cluster(2), policy_of("fifo"), silent[:1], {"a": 1.0})
     assert compute_metrics(done).bytes_by_level is None
 
 
-def test_a_gang_that_moves_sends_from_where_it_is_and_what_is_lost_was_sent_too():
+def test_a_moved_gang_sends_from_its_devices_and_lost_work_counts():
     # Two nodes of two. 400 of 1,000 s on the first one, the rest on both; then its node fails.
     both = (Allocation(0, FULL_DEVICE_MILLI, 16 * GIB), Allocation(2, FULL_DEVICE_MILLI, 16 * GIB))
-    script = {0.0: [Start("a", cluster(2, 2).whole[:2])], 400.0: [Preempt("a"), Start("a", both)]}
+    script = {
+        0.0: [Start("a", cluster(2, 2).full_allocations[:2])],
+        400.0: [Preempt("a"), Start("a", both)],
+    }
     one = sender(gpus=2, iterations=1000, checkpointing=Checkpointing(restart_s=10.0))
     done = simulated(
         cluster(2, 2), Scripted(script), [one], {"a": 1000.0}, faults=down(610.0, 610.0, node=1)
     )
-    # 200 s were done there, and are done again by who starts jobs on as few nodes as can be.
+    # 200 s were done there, and are repeated on as few nodes as possible.
     found = compute_metrics(done).bytes_by_level
     assert found == pytest.approx({"node": 4000.0 * 2 * (400 + 600), "cluster": 4000.0 * 2 * 200})
     assert [one.progress for one in done.gang_runs] == pytest.approx([0.4, 0.2, 0.6])
@@ -95,7 +98,7 @@ def test_a_gang_that_moves_sends_from_where_it_is_and_what_is_lost_was_sent_too(
     gpus=st.lists(st.integers(1, 6), min_size=1, max_size=8),
     policy=st.sampled_from(("fifo", "las:threshold_s=30", "srtf", "gang", "packing")),
 )
-def test_what_is_never_lost_is_done_once(gpus, policy):
+def test_work_that_is_not_lost_is_done_once(gpus, policy):
     jobs = [sender(str(i), 7.0 * i, gpus=count) for i, count in enumerate(gpus)]
     nodes = tuple(Node(f"n{i}", 3, "v100", 16 * GIB) for i in range(2))
     done = simulated(Cluster(nodes), policy_of(policy), jobs, {one.job_id: 50.0 for one in jobs})

@@ -36,19 +36,19 @@ def trace(tmp_path, monkeypatch):
     return invoke
 
 
-def test_a_program_is_given_json_and_nothing_else(trace):
-    told = json.loads(trace("show", "philly.csv", "--json"))
+def test_json_output_is_only_json(trace):
+    result = json.loads(trace("show", "philly.csv", "--json"))
 
-    assert told["jobs"] == 4
-    assert told["span_s"] == 75 * 3600.0
-    assert told["devices_busy"] == pytest.approx((60 + 28800 + 60 + 1200) / (75 * 3600))
-    assert told["gangs"] == {"1": 2, "2": 1, "4": 1}
-    assert told["users"] == {"red": 3, "blue": 1}
-    assert told["left_out"] == {"without GPUs": 1}
-    assert told["duration_s"]["p50"] == 330.0
+    assert result["jobs"] == 4
+    assert result["span_s"] == 75 * 3600.0
+    assert result["devices_busy"] == pytest.approx((60 + 28800 + 60 + 1200) / (75 * 3600))
+    assert result["gangs"] == {"1": 2, "2": 1, "4": 1}
+    assert result["users"] == {"red": 3, "blue": 1}
+    assert result["left_out"] == {"without GPUs": 1}
+    assert result["duration_s"]["p50"] == 330.0
 
 
-def test_a_person_is_shown_figures_with_units(trace):
+def test_terminal_output_has_figures_with_units(trace):
     shown = trace("show", "philly.csv")
     for words in (
         "jobs          4", "3.1 d", "0.1 devices busy", "0.1 an hour, index of dispersion",
@@ -59,12 +59,12 @@ def test_a_person_is_shown_figures_with_units(trace):
 
 
 def test_part_of_a_trace_is_written_in_our_format(trace, tmp_path):
-    told = trace(
+    result = trace(
         "convert", "philly.csv", "--output", "new/red.csv", "--user", "red", "--from-s", "3600",
         "--to-s", "999999", "--first", "1", "--load", "2",
     )  # fmt: skip
 
-    assert told == "new/red.csv: 1 jobs\n1 rows left out: 1 without GPUs\n"
+    assert result == "new/red.csv: 1 jobs\n1 rows left out: 1 without GPUs\n"
     assert (tmp_path / "new/red.csv").read_text() == (
         "job_id,submit,gpus,duration,user\n2,1800.0,1,60.0,red\n"
     )
@@ -81,7 +81,7 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--user", "rde"), "no job of user 'rde' in the trace; did you mean 'red'"),
         (("--load", "0"), "--load 0.0: must be a finite number above 0"),
@@ -95,19 +95,19 @@ def test_more_jobs_like_those_of_a_trace_have_the_same_bytes_each_time(trace, tm
         (("--from-s", "1e9"), "out.csv: no job is selected"),
     ],
 )
-def test_a_part_that_cannot_be_is_refused(trace, tmp_path, words, said):
-    with pytest.raises(ConfigError, match=said):
+def test_an_invalid_part_is_rejected(trace, tmp_path, words, message):
+    with pytest.raises(ConfigError, match=message):
         trace("convert", "philly.csv", "--output", "out.csv", *words)
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_what_is_written_is_not_gzipped(trace):
+def test_output_files_are_not_gzipped(trace):
     with pytest.raises(ConfigError, match=r"--output out.csv.gz: the file is plain CSV"):
         trace("convert", "philly.csv", "--output", "out.csv.gz")
 
 
 @pytest.mark.parametrize(
-    ("jobs", "said"),
+    ("jobs", "message"),
     [
         (
             "999999999999",
@@ -116,13 +116,13 @@ def test_what_is_written_is_not_gzipped(trace):
         ("10000000", "10,000,000 jobs at the rate of the trace take more than 1e.12 s"),
     ],
 )
-def test_more_jobs_than_can_be_are_refused(trace, tmp_path, jobs, said):
+def test_too_many_jobs_are_rejected(trace, tmp_path, jobs, message):
     (tmp_path / "rare.csv").write_text("job_id,submit,gpus,duration\na,0,1,9\nb,1e6,1,9\n")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         trace("generate", "--like", "rare.csv", "--jobs", jobs, "--output", "out.csv")
 
 
-def test_what_is_written_is_a_file(trace):
+def test_output_must_be_a_file(trace):
     for words in (("convert", "philly.csv"), ("generate", "--like", "philly.csv", "--jobs", "9")):
         with pytest.raises(ConfigError, match=r"--output \.: is a folder; name a file in it"):
             trace(*words, "--output", ".")
@@ -131,9 +131,9 @@ def test_what_is_written_is_a_file(trace):
 def test_a_log_of_a_simulation_is_a_trace_again(trace, tmp_path):
     (tmp_path / "cluster.yaml").write_text("nodes: [{name: n0, devices: 4, kind: v100}]")
     words = ["simulate", "--trace", "philly.csv", "--cluster", "cluster.yaml", "--policy", "fifo"]
-    told = CliRunner().invoke(app, [*words, "--log", "."])
-    assert told.exit_code == 0
-    assert told.stdout.endswith("1 rows left out: 1 without GPUs\n")
+    result = CliRunner().invoke(app, [*words, "--log", "."])
+    assert result.exit_code == 0
+    assert result.stdout.endswith("1 rows left out: 1 without GPUs\n")
     trace("convert", "fifo.jsonl", "--output", "again.csv")
 
     was, again = read_trace(tmp_path / "philly.csv"), read_trace(tmp_path / "again.csv")

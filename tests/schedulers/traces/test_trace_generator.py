@@ -30,7 +30,7 @@ def submissions(trace):
 
 
 def distance(some, others):
-    """Of Kolmogorov and Smirnov: largest difference of two distribution functions."""
+    """Return the Kolmogorov-Smirnov distance of two samples."""
     some, others = np.sort(some), np.sort(others)
     at = np.concatenate([some, others])
     below = [np.searchsorted(one, at, side="right") / len(one) for one in (some, others)]
@@ -44,21 +44,21 @@ def test_a_published_trace_is_matched_in_load_arrivals_gangs_durations_and_users
     like = read_trace(real("traces") / name)
     count = rounds * len(like.jobs)
     made = generate_trace(like, count, seed=0)
-    was, told = summarize(like), summarize(made)
+    was, generated = summarize(like), summarize(made)
 
-    assert told.devices_busy == pytest.approx(was.devices_busy, rel=0.05)
-    assert told.arrival_dispersion == pytest.approx(was.arrival_dispersion, rel=0.1)
-    assert told.jobs / told.span_s == pytest.approx(was.jobs / was.span_s, rel=0.05)
+    assert generated.devices_busy == pytest.approx(was.devices_busy, rel=0.05)
+    assert generated.arrival_dispersion == pytest.approx(was.arrival_dispersion, rel=0.1)
+    assert generated.jobs / generated.span_s == pytest.approx(was.jobs / was.span_s, rel=0.05)
     assert distance(durations(like), durations(made)) < 0.01
     for gpus in (1, 2, 4, 8):
-        assert told.gangs[gpus] / count == pytest.approx(was.gangs[gpus] / was.jobs, abs=0.005)
+        assert generated.gangs[gpus] / count == pytest.approx(was.gangs[gpus] / was.jobs, abs=0.005)
         assert distance(durations(like, gpus), durations(made, gpus)) < 0.05
     for user, jobs in was.users.items():
-        assert told.users.get(user, 0) / count == pytest.approx(jobs / was.jobs, abs=0.02)
+        assert generated.users.get(user, 0) / count == pytest.approx(jobs / was.jobs, abs=0.02)
 
 
 def trace_of(submit_s, **values):
-    """Jobs of an hour each."""
+    """Return a trace of jobs of an hour each."""
     made = tuple(job(f"t{i}", when, **values) for i, when in enumerate(sorted(submit_s)))
     return Trace(made, dict.fromkeys((one.job_id for one in made), HOUR))
 
@@ -84,7 +84,7 @@ def test_bursts_stay_bursts():
         assert dispersion(submissions(made), bin_s) == pytest.approx(was, rel=0.15)
 
 
-def test_nobody_comes_at_night_or_on_the_sixth_and_seventh_day_of_the_week():
+def test_no_jobs_arrive_at_night_or_on_the_sixth_and_seventh_day_of_the_week():
     rng = np.random.default_rng(1)
     at_s = np.concatenate([[0.0], rng.uniform(0, 70 * DAY, 20_000)])
     works = (at_s % DAY < 8 * HOUR) & (at_s // DAY % 7 < 5)
@@ -97,7 +97,7 @@ def test_nobody_comes_at_night_or_on_the_sixth_and_seventh_day_of_the_week():
 
 @st.composite
 def traces(draw):
-    """At least two jobs, not all at one time."""
+    """Draw at least two jobs, not all at one time."""
     step_s = draw(st.sampled_from((60.0, HOUR, DAY)))
     times = draw(st.lists(st.integers(0, 60), min_size=1, max_size=12))
     gangs = draw(st.lists(st.sampled_from((1, 2, 8)), min_size=14, max_size=14))
@@ -111,7 +111,7 @@ def traces(draw):
 
 @settings(deadline=None)
 @given(like=traces(), count=st.integers(1, 60), seed=st.integers(0, 2**32))
-def test_laws_of_what_is_generated(like, count, seed):
+def test_laws_of_generated_traces(like, count, seed):
     made = generate_trace(like, count, seed)
     kinds = {(one.gpus, one.user, one.priority) for one in like.jobs}
 
@@ -139,6 +139,6 @@ def test_a_trace_without_a_rate_is_refused(submit_s):
         generate_trace(trace_of(submit_s), 10, seed=0)
 
 
-def test_times_that_are_no_seconds_are_refused():
+def test_invalid_times_are_rejected():
     with pytest.raises(ConfigError, match="a trace of 86,400 days; give its times in seconds"):
         generate_trace(trace_of((0.0, 86_400 * DAY)), 10, seed=0)

@@ -49,25 +49,25 @@ def read(tmp_path):
 # The published files ------------------------------------------------------------------------
 
 
-def test_philly_is_what_was_published():
+def test_philly_has_the_published_figures():
     found = read_trace(real("traces") / "philly/philly.csv.gz")
-    told = summarize(found)
+    summary = summarize(found)
 
-    assert (told.jobs, dict(told.left_out)) == (82_247, {})
-    assert told.gangs == {
+    assert (summary.jobs, dict(summary.left_out)) == (82_247, {})
+    assert summary.gangs == {
         1: 76_627, 2: 1_818, 4: 1_870, 8: 1_643, 12: 7, 16: 199, 24: 7, 32: 67, 64: 6, 128: 3
     }  # fmt: skip
-    assert (len(told.users), told.users["0e4a51"]) == (15, 1_435)
+    assert (len(summary.users), summary.users["0e4a51"]) == (15, 1_435)
     assert found.jobs[0].submit_s == 0.0
-    assert told.span_s == 9_408_690.0
-    assert told.devices_busy == pytest.approx(374.24, abs=0.01)
+    assert summary.span_s == 9_408_690.0
+    assert summary.devices_busy == pytest.approx(374.24, abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("number", "jobs"),
     [(1, 1_595), (2, 5_778), (3, 3_011), (4, 15_802), (5, 3_629), (6, 2_396), (7, 12_699)],
 )
-def test_itp_is_what_was_published(number, jobs):
+def test_itp_has_the_published_figures(number, jobs):
     found = read_trace(real("traces") / f"microsoft_itp/cluster0{number}.csv.gz")
 
     assert (len(found.jobs), dict(found.left_out)) == (jobs, {})
@@ -76,18 +76,18 @@ def test_itp_is_what_was_published(number, jobs):
 
 
 @pytest.mark.parametrize(("name", "choosy"), [("default", 0), ("gpuspec33", 2_092)])
-def test_openb_is_what_was_published_less_what_asked_for_no_gpu_or_got_none(name, choosy):
+def test_openb_has_the_published_figures_without_jobs_that_requested_or_got_no_gpu(name, choosy):
     found = read_trace(real("traces") / f"alibaba_openb/v2023_openb_pod_list_{name}.csv.gz")
-    told = summarize(found)
+    summary = summarize(found)
 
-    assert told.left_out == {"without GPUs": 1_088, "never scheduled": 861}
-    assert told.gangs == {1: 6_129, 2: 15, 4: 15, 8: 44}
+    assert summary.left_out == {"without GPUs": 1_088, "never scheduled": 861}
+    assert summary.gangs == {1: 6_129, 2: 15, 4: 15, 8: 44}
     assert sum(bool(one.kinds) for one in found.jobs) == choosy
     parts = [one for one in found.jobs if one.compute_milli < 1000]
     assert all(one.gpus == 1 and one.memory_bytes == 0 for one in parts)
 
 
-def test_a_virtual_cluster_of_gavel_is_what_was_published():
+def test_a_virtual_cluster_of_gavel_has_the_published_figures():
     found = read_trace(real("traces") / "gavel_philly/vc_0e4a51.csv")
 
     assert len(found.jobs) == 984
@@ -143,14 +143,14 @@ def test_a_part_of_a_gpu_is_that_part_of_its_memory_too(read):
     assert found.left_out == {"never scheduled": 1, "without GPUs": 1}
 
 
-def test_our_own_format_says_whatever_a_job_can_say(read):
+def test_our_own_format_holds_every_field_of_a_job(read):
     columns = (
         "job_id,submit,gpus,duration,model,user,min_gpus,kinds,compute_milli,memory_gib,iterations,"
         "latency_sensitive,priority,checkpoint_interval_s,checkpoint_cost_s,restart_s\n"
     )
-    told = "a,1.5,4,60,gpt,ann,2,v100 'my gpu',500,1.5,100,1,-3,600,2.5,30\nb,0,1,5,,,,,,,,,,,,\n"
+    rows = "a,1.5,4,60,gpt,ann,2,v100 'my gpu',500,1.5,100,1,-3,600,2.5,30\nb,0,1,5,,,,,,,,,,,,\n"
 
-    assert read(columns + told) == Trace(
+    assert read(columns + rows) == Trace(
         (
             job("b"),
             job(
@@ -217,21 +217,27 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
             "deletion_time='inf', must be a time",
         ),
         (OPENB + "a,1,1,1,1250,,LS,Running,5,9,6\n", "line 2: job 'a': compute_milli=1250, must"),
-        ('{"s": 0, "what": "submit", "job": "a"}\n', "line 1: a submission without the job's col"),
-        ('{"s": 0, "what": "start", "job": "a"}\n', "line 1: job 'a' was never submitted"),
-        ('{"s": 0, "what"\n', "line 1: is not an event"),
-        ('{"s": 0}\n', "line 1: is not an event"),
-        ('{"s": 1' + 400 * "0" + ', "what": "start"}\n', "line 1: is not an event"),
-        ('{"s": NaN, "what": "start", "job": "a"}\n', "line 1: is not an event"),
-        ('{"s": 2e12, "what": "start", "job": "a"}\n', "is not an event; .* at most 1e12 seconds"),
-        ('{"s": 0, "what": ["start"], "job": {}}\n', "line 1: is not an event"),
         (
-            '{"s": 0, "what": "submit", "job": "a", "more": {"gpus": 1.5}}\n',
+            '{"time_s": 0, "event": "submit", "job_id": "a"}\n',
+            "line 1: a submission without the job's col",
+        ),
+        ('{"time_s": 0, "event": "start", "job_id": "a"}\n', "line 1: job 'a' was never submitted"),
+        ('{"time_s": 0, "event"\n', "line 1: is not an event"),
+        ('{"time_s": 0}\n', "line 1: is not an event"),
+        ('{"time_s": 1' + 400 * "0" + ', "event": "start"}\n', "line 1: is not an event"),
+        ('{"time_s": NaN, "event": "start", "job_id": "a"}\n', "line 1: is not an event"),
+        (
+            '{"time_s": 2e12, "event": "start", "job_id": "a"}\n',
+            "is not an event; .* at most 1e12 seconds",
+        ),
+        ('{"time_s": 0, "event": ["start"], "job_id": {}}\n', "line 1: is not an event"),
+        (
+            '{"time_s": 0, "event": "submit", "job_id": "a", "details": {"gpus": 1.5}}\n',
             "line 1: gpus='1.5', must be an integer >= 1",
         ),
     ],
 )
-def test_what_cannot_be_is_one_line_that_names_place_and_remedy(read, tmp_path, text, words):
+def test_invalid_values_are_reported_in_one_line_with_place_and_remedy(read, tmp_path, text, words):
     with pytest.raises(TableError, match=words.replace("|", r"\|")) as error:
         read(text)
     assert str(error.value).startswith(str(tmp_path / "trace.csv"))
@@ -249,12 +255,12 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
     ("text", "words"),
     [
         ("sn,gpu,model\na,1,K80\n", "line 2: model='K80', must be one of P100, T4"),
-        ("sn,gpu,model\na,0,\n", "a cluster of no nodes"),
+        ("sn,gpu,model\na,0,\n", "a cluster needs at least one node"),
         ("sn,gpu,model\na,1,T4\na,1,T4\n", "two nodes are called 'a'"),
         ("name,devices\n", "no column 'sn'; a CSV cluster file has openb's"),
     ],
 )
-def test_nodes_that_cannot_be_are_one_line(tmp_path, text, words):
+def test_invalid_nodes_are_reported_in_one_line(tmp_path, text, words):
     path = tmp_path / "nodes.csv"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words) as error:
@@ -300,14 +306,14 @@ def traces(draw, fewest=0):
 
 @settings(deadline=None)
 @given(trace=traces())
-def test_what_is_written_is_read(tmp_path_factory, trace):
+def test_a_written_trace_is_read_back(tmp_path_factory, trace):
     path = tmp_path_factory.mktemp("written") / "trace.csv"
     write_trace(path, trace)
 
     assert read_trace(path) == trace
 
 
-def test_only_columns_that_say_something_are_written(tmp_path):
+def test_only_columns_with_values_are_written(tmp_path):
     write_trace(tmp_path / "plain.csv", Trace((job("a"), job("b", 2.5)), {"a": 1.0, "b": 2.0}))
     write_trace(tmp_path / "more.csv", Trace((job("a"), job("b", priority=1)), {"a": 1, "b": 2}))
 
@@ -318,7 +324,7 @@ def test_only_columns_that_say_something_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"), [("\ud800", "is not UTF-8"), ("a\rb", "a carriage return")]
 )
-def test_a_name_that_no_file_can_hold_is_refused(tmp_path, name, words):
+def test_a_name_that_no_file_can_hold_is_rejected(tmp_path, name, words):
     with pytest.raises(TableError, match=words):
         write_trace(tmp_path / "a.csv", Trace((job(name),), {name: 1.0}))
 
@@ -333,7 +339,7 @@ def logged(tmp_path, done):
 @given(trace=traces(fewest=1))
 def test_a_log_holds_the_jobs_of_its_simulation(tmp_path_factory, trace):
     plain = tuple(replace(one, kinds=(), checkpointing=Checkpointing()) for one in trace.jobs)
-    devices = cluster(512, memory_bytes=2**40)  # nobody asks for more
+    devices = cluster(512, memory_bytes=2**40)  # no job requests more
     done = simulated(devices, ShortestRemainingFirst(), plain, trace.duration_s)
     found = logged(tmp_path_factory.mktemp("log"), done)
 
@@ -341,7 +347,7 @@ def test_a_log_holds_the_jobs_of_its_simulation(tmp_path_factory, trace):
     assert found.duration_s == pytest.approx(trace.duration_s, abs=1e-3)
 
 
-def test_a_log_tells_how_long_jobs_ran_and_leaves_out_who_did_not_finish(tmp_path):
+def test_a_log_yields_durations_without_unfinished_jobs(tmp_path):
     world = {"long": 100.0, "short": 10.0, "large": 1.0, "stuck": 5.0}
     submitted = [
         job("long", gpus=2, checkpointing=Checkpointing(restart_s=3.0)),
@@ -361,13 +367,14 @@ def test_a_log_tells_how_long_jobs_ran_and_leaves_out_who_did_not_finish(tmp_pat
 
 def test_time_in_which_a_job_was_paused_or_waited_is_not_its_duration(read):
     whole, half = [[0, 1000, 1], [1, 1000, 1]], [[0, 1000, 1]]
-    told = [
+    events = [
         ("start", whole), ("pause", None), ("resume", None), ("resize", half), ("lost", None),
         ("start", whole), ("preempt", None), ("start", half), ("migrate", whole), ("finish", None),
     ]  # fmt: skip
-    lines = [{"s": 0.0, "what": "submit", "job": "a", "more": {"gpus": 2}}]
+    lines = [{"time_s": 0.0, "event": "submit", "job_id": "a", "details": {"gpus": 2}}]
     lines += [
-        {"s": 2.0**i, "what": what, "job": "a", "more": more} for i, (what, more) in enumerate(told)
+        {"time_s": 2.0**i, "event": what, "job_id": "a", "details": more}
+        for i, (what, more) in enumerate(events)
     ]
     found = read("".join(f"{json.dumps(line)}\n" for line in lines), "log.jsonl")
 
@@ -385,38 +392,38 @@ FOUR = Trace(
 
 
 def test_part_of_a_trace():
-    def told(trace):
+    def arrivals(trace):
         assert trace.duration_s.keys() == {one.job_id for one in trace.jobs}
         assert trace.left_out == FOUR.left_out
         return [(one.job_id, one.submit_s) for one in trace.jobs]
 
-    assert told(select_user(FOUR, "ann")) == [("a", 0.0), ("c", 20.0)]
-    assert told(select_period(FOUR, 10.0, 30.0)) == [("b", 0.0), ("c", 10.0)]
-    assert told(select_first(FOUR, 1)) == [("a", 0.0)]
-    assert told(scale_load(FOUR, 4.0)) == [("a", 0.0), ("b", 2.5), ("c", 5.0), ("d", 7.5)]
+    assert arrivals(select_user(FOUR, "ann")) == [("a", 0.0), ("c", 20.0)]
+    assert arrivals(select_period(FOUR, 10.0, 30.0)) == [("b", 0.0), ("c", 10.0)]
+    assert arrivals(select_first(FOUR, 1)) == [("a", 0.0)]
+    assert arrivals(scale_load(FOUR, 4.0)) == [("a", 0.0), ("b", 2.5), ("c", 5.0), ("d", 7.5)]
     with pytest.raises(ConfigError, match="no job of user 'anne' in the trace; did you mean 'ann'"):
         select_user(FOUR, "anne")
 
 
 @given(trace=traces(), factor=st.sampled_from((0.25, 2.0, 1024.0)))
-def test_a_trace_that_comes_faster_offers_so_many_times_the_load(trace, factor):
+def test_a_trace_with_faster_arrivals_offers_a_multiple_of_the_load(trace, factor):
     before, after = summarize(trace), summarize(scale_load(trace, factor))
     if before.devices_busy is not None and after.devices_busy is not None:
         assert after.devices_busy == pytest.approx(before.devices_busy * factor)
 
 
 def test_figures_of_a_trace():
-    told = summarize(
+    summary = summarize(
         Trace(
             (job("a", gpus=4, user="ann"), job("b", 7200.0, compute_milli=500, model="gpt")),
             {"a": 3600.0, "b": 7200.0},
         )
     )
 
-    assert (told.jobs, told.span_s, told.devices_busy) == (2, 7200.0, 2.5)
-    assert told.arrival_dispersion == 0.5  # one in the first hour, none in the second
-    assert (told.gangs, told.users, told.models) == ({1: 1, 4: 1}, {"ann": 1}, {"gpt": 1})
-    assert (told.duration_s["p50"], told.duration_s["mean"]) == (5400.0, 5400.0)
+    assert (summary.jobs, summary.span_s, summary.devices_busy) == (2, 7200.0, 2.5)
+    assert summary.arrival_dispersion == 0.5  # one in the first hour, none in the second
+    assert (summary.gangs, summary.users, summary.models) == ({1: 1, 4: 1}, {"ann": 1}, {"gpt": 1})
+    assert (summary.duration_s["p50"], summary.duration_s["mean"]) == (5400.0, 5400.0)
     assert summarize(Trace((), {})).devices_busy is None
 
 
@@ -424,32 +431,33 @@ MODELS = ("bert", "gpt", "resnet")
 
 
 @given(trace=traces(), seed=st.integers(0, 3), kept=st.integers(0, 5))
-def test_a_model_that_is_assigned_depends_on_nobody_else(trace, seed, kept):
-    told = assign_models(trace, MODELS, seed)
+def test_an_assigned_model_does_not_depend_on_other_jobs(trace, seed, kept):
+    assigned = assign_models(trace, MODELS, seed)
 
-    assert assign_models(select_first(trace, kept), MODELS, seed).jobs == told.jobs[:kept]
-    assert assign_models(told, MODELS, seed + 1) == told
-    for one, was in zip(told.jobs, trace.jobs, strict=True):
+    assert assign_models(select_first(trace, kept), MODELS, seed).jobs == assigned.jobs[:kept]
+    assert assign_models(assigned, MODELS, seed + 1) == assigned
+    for one, was in zip(assigned.jobs, trace.jobs, strict=True):
         assert one == replace(was, model=one.model)
         assert one.model == was.model or (not was.model and one.model in MODELS)
 
 
-def test_a_user_trains_the_same_again_and_strangers_draw_evenly():
+def test_a_user_repeats_models_and_other_jobs_draw_evenly():
     again = [job(str(i), user="ann", gpus=4) for i in range(50)]
-    strangers = [job(f"s{i}", 1.0) for i in range(3000)]
-    told = assign_models(
-        Trace((*again, *strangers), {one.job_id: 100.0 for one in (*again, *strangers)}), MODELS, 0
+    others = [job(f"s{i}", 1.0) for i in range(3000)]
+    assigned = assign_models(
+        Trace((*again, *others), {one.job_id: 100.0 for one in (*again, *others)}), MODELS, 0
     )
 
-    assert len({one.model for one in told.jobs[:50]}) == 1
-    counts = summarize(Trace(told.jobs[50:], told.duration_s)).models
+    assert len({one.model for one in assigned.jobs[:50]}) == 1
+    counts = summarize(Trace(assigned.jobs[50:], assigned.duration_s)).models
     assert all(counts[name] == pytest.approx(1000, abs=90) for name in MODELS)
     assert (
-        told.jobs != assign_models(Trace(tuple(again + strangers), told.duration_s), MODELS, 1).jobs
+        assigned.jobs
+        != assign_models(Trace(tuple(again + others), assigned.duration_s), MODELS, 1).jobs
     )
 
 
-def test_every_format_is_known_by_columns_that_no_other_has():
+def test_every_format_is_recognized_by_distinctive_columns():
     for name, one in FORMATS.items():
         for other, two in FORMATS.items():
             assert name == other or not set(one.columns) <= set(two.columns)

@@ -18,7 +18,7 @@ from presage.serving.client.job_features import (
     from_onnx,
     to_json,
 )
-from presage.serving.codec import wire
+from presage.serving.codec import wire_values
 from presage.serving.v1 import prediction_pb2 as pb
 
 
@@ -141,7 +141,7 @@ def test_json_is_the_protobuf_json_of_a_job_and_the_form_before_it_is_still_read
     features = job()
     message = json_format.Parse(to_json(features), pb.Job())
 
-    assert message == wire.write_job(features)
+    assert message == wire_values.write_job(features)
     assert from_json(json_format.MessageToJson(message)) == features  # camelCase, as protoc has it
     assert from_json(json.dumps(asdict(features))) == features
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from presage.features.quantities.registry import job_quantities
+from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.codec import encode
 from presage.serving.predictor.quantiles import (
     ColocationQuantiles,

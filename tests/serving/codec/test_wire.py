@@ -16,7 +16,7 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import matrix
 from presage.features.device.device import catalogue, known_device, similar_kinds
 from presage.features.placement import Placement
-from presage.serving.codec import wire, wire_outcomes, wire_requests
+from presage.serving.codec import wire_outcomes, wire_requests, wire_values
 from presage.serving.v1 import prediction_pb2 as pb
 from tests.features.random_values import DEVICES, JOBS, SHARES
 
@@ -88,7 +88,7 @@ def without_memory(request: pb.PredictRequest) -> None:
 def test_a_job_without_memory_is_read_by_its_peak(features):
     request = wire_requests.write_predict([Placement(features, catalogue()["t4"])], 0.8)
     without_memory(request)
-    read = wire.read_job(sent(request).jobs[0], "jobs[0]")
+    read = wire_values.read_job(sent(request).jobs[0], "jobs[0]")
 
     peak = features.memory.peak_bytes
     weights = min(4 * features.parameters, peak)
@@ -99,24 +99,24 @@ def test_a_job_without_memory_is_read_by_its_peak(features):
 
 
 def test_the_peak_of_a_job_with_memory_is_written_but_not_read(job):
-    row = wire.write_job(job())
+    row = wire_values.write_job(job())
     assert row.peak_live_bytes == job().memory.peak_bytes
 
     row.peak_live_bytes = -1
-    assert wire.read_job(row, "jobs[0]") == job()
+    assert wire_values.read_job(row, "jobs[0]") == job()
     row.memory.SetInParent()
     row.memory.Clear()
-    assert wire.read_job(row, "jobs[0]").peak_live_bytes == 0
+    assert wire_values.read_job(row, "jobs[0]").peak_live_bytes == 0
 
 
 def test_a_job_of_an_old_client_lacks_parameters_shapes_and_version(job):
-    row = wire.write_job(job())
+    row = wire_values.write_job(job())
     row.ClearField("framework_version")
     for op in row.op_stats:
         op.ClearField("parameters")
         op.ClearField("shape")
 
-    read = wire.read_job(sent(row), "jobs[0]")
+    read = wire_values.read_job(sent(row), "jobs[0]")
     assert read.job.framework_version == ""
     assert [(op.parameters, op.shape) for op in read.op_stats] == [(0, ""), (0, "")]
 
@@ -132,7 +132,7 @@ def test_a_job_on_many_devices_is_sent_once(job):
 
 def test_a_request_without_placements_means_every_job_on_every_device(job):
     request = pb.PredictRequest(
-        jobs=[wire.write_job(job("a")), wire.write_job(job("b"))],
+        jobs=[wire_values.write_job(job("a")), wire_values.write_job(job("b"))],
         devices=[pb.Device(kind="t4"), pb.Device(kind="v100")],
     )
 
@@ -151,8 +151,8 @@ def test_a_request_without_placements_means_every_job_on_every_device(job):
 def make_request(job, change) -> pb.PredictRequest:
     """Return a request of four jobs on two devices, changed."""
     request = pb.PredictRequest(
-        jobs=[wire.write_job(job(f"job-{i}")) for i in range(4)],
-        devices=[pb.Device(kind="v100"), wire.write_device(catalogue()["t4"])],
+        jobs=[wire_values.write_job(job(f"job-{i}")) for i in range(4)],
+        devices=[pb.Device(kind="v100"), wire_values.write_device(catalogue()["t4"])],
         placements=[
             pb.Placement(job_index=job, device_index=job % 2, share=pb.Share(fraction=0.5))
             for job in (3, 2, 1, 0)
@@ -345,7 +345,7 @@ def test_many_unknown_kinds_cost_one_search(job):
 
 def make_interference_request(job, change) -> pb.PredictInterferenceRequest:
     request = pb.PredictInterferenceRequest(
-        jobs=[wire.write_job(job())],
+        jobs=[wire_values.write_job(job())],
         devices=[pb.Device(kind="v100")],
         colocations=[pb.Colocation(members=[pb.Colocation.Member()] * 2)] * 2,
     )
@@ -402,7 +402,7 @@ def read_in_part(job, what: str) -> object:
         together = make_interference_request(job, set_to("colocations.1.device_index", 9))
         return wire_requests.read_predict_interference(together, CATALOGUE).errors[1]
     if what == "outcomes":
-        outcomes = [pb.Outcome(job=wire.write_job(job()), device=pb.Device(kind="v100"))] * 2
+        outcomes = [pb.Outcome(job=wire_values.write_job(job()), device=pb.Device(kind="v100"))] * 2
         report = pb.ReportOutcomesRequest(outcomes=outcomes)
         return wire_outcomes.read_outcomes(report, CATALOGUE.known_device)[1][0]
     change = {"jobs": set_to("jobs.0.batch_size", 0), "devices": set_to("devices.0.kind", "v10")}
@@ -430,4 +430,4 @@ def test_a_size_beyond_the_message_type_is_named_before_sending(job, value):
         object.__setattr__(impossible.job, "name", "\ud800")
 
     with pytest.raises(InvalidJobError, match="job 'job' cannot be sent"):
-        wire.write_job(impossible)
+        wire_values.write_job(impossible)

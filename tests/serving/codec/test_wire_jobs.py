@@ -11,7 +11,7 @@ from presage.errors import PresageError
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.shape_class import SHAPES
 from presage.features.job.job_table import job_table
-from presage.serving.codec import wire
+from presage.serving.codec import wire_values
 from presage.serving.codec.wire_jobs import read_jobs
 from presage.serving.v1 import prediction_pb2 as pb
 
@@ -76,7 +76,7 @@ def one_by_one(rows):
     jobs, said = [], {}
     for i, row in enumerate(rows):
         try:
-            jobs.append(wire.read_job(row, f"jobs[{i}]"))
+            jobs.append(wire_values.read_job(row, f"jobs[{i}]"))
         except PresageError as error:
             said[i] = type(error), str(error)
     return jobs, said
@@ -102,7 +102,7 @@ def assert_equal(table, expected):
 
 
 def test_a_refused_job_leaves_the_others_in_their_order(job):
-    rows = [wire.write_job(job(f"job {i}")) for i in range(4)]
+    rows = [wire_values.write_job(job(f"job {i}")) for i in range(4)]
     rows[1].op_stats[1].flops = math.nan
     rows[2].batch_size = 0
 
@@ -118,7 +118,7 @@ def test_a_refused_job_leaves_the_others_in_their_order(job):
 
 @pytest.mark.parametrize("rows_of_operators", [10_000, 10_001])
 def test_operators_of_a_job_with_too_many_are_not_read(job, rows_of_operators):
-    row = wire.write_job(job())
+    row = wire_values.write_job(job())
     first = row.op_stats[0]
     row.op_stats.extend([first] * (rows_of_operators - len(row.op_stats)))
 
@@ -129,7 +129,7 @@ def test_operators_of_a_job_with_too_many_are_not_read(job, rows_of_operators):
 
 
 def test_a_peak_is_summed_exactly(job):
-    row = wire.write_job(job())
+    row = wire_values.write_job(job())
     row.memory.CopyFrom(pb.Memory(parameter_bytes=2**62, batch_bytes=2**62 - 1))
     assert not read_jobs([row]).errors
 

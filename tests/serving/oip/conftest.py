@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.oip.served import ServedModels
 from presage.serving.predictor.onnx_model import OnnxModel
 
@@ -28,11 +28,11 @@ def served(release) -> ServedModels:
         )
         for name in QUANTITIES
     }
-    return ServedModels.of(release, models)
+    return ServedModels.from_release(release, models)
 
 
 @pytest.fixture(scope="session")
 def never_run(release) -> ServedModels:
     """Served models that fail the test when one of them runs."""
     models: dict[str, Any] = {name: NeverRun() for name in QUANTITIES}
-    return ServedModels.of(release, models)
+    return ServedModels.from_release(release, models)

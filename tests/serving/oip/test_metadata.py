@@ -6,7 +6,7 @@ import presage
 from presage.errors import UnknownModelError
 from presage.features.colocation_member import MEMBER_COLUMNS
 from presage.features.columns.schema import schema_hash
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.oip.messages import message
 from presage.serving.oip.metadata import model_metadata, model_ready, server_metadata
 from tests.serving.oip.requests import COLUMNS

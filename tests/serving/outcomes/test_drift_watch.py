@@ -168,10 +168,10 @@ def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, c
     ("arguments", "message"),
     [
         (["none.db", "--release", "DIR"], "outcome log none.db cannot be read"),
-        (["--release", "9"], "no registry there; `dvc repro` makes one"),
+        (["--release", "9"], "the registry does not exist; create it with `dvc repro`"),
         (
             ["--registry", "sqlite:///none/mlflow.db"],
-            "none/mlflow.db: cannot be asked who is champion",
+            "none/mlflow.db: the champion cannot be read",
         ),
     ],
 )

@@ -9,9 +9,9 @@ from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Share, catalogue
-from presage.features.job.job import JobFeatures, memory_from_peak
+from presage.features.job.job_description import JobFeatures, memory_from_peak
 from presage.features.placement import Placement
-from presage.serving.predictor.forecasts import PredictionBackend
+from presage.serving.predictor.prediction_backend import PredictionBackend
 
 QUARTERS = (Share(0.25, "cpu-quota"), Share(0.5, "cpu-quota"), Share(1.0, "cpu-quota"))
 
@@ -76,9 +76,9 @@ def test_eighty_percent_is_the_default(backend, job, cpu):
 
 @pytest.mark.parametrize("coverage", [0.0, 0.5, 1.5, float("nan")])
 def test_the_error_of_a_missing_coverage_lists_those_of_the_release(backend, job, cpu, coverage):
-    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=r"request one of 0\.8, 0\.9"):
         backend.predict([Placement(job(), cpu)], coverage=coverage)
-    with pytest.raises(InvalidJobError, match=r"ask for one of 0\.8, 0\.9"):
+    with pytest.raises(InvalidJobError, match=r"request one of 0\.8, 0\.9"):
         backend.predict_interference([Colocation(cpu, (job(),), (Share(),))], coverage=coverage)
 
 

@@ -12,7 +12,7 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns
 from presage.features.device.device import Share
 from presage.features.placement import Placement
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.serving.predictor.predictor import Predictor
 
 
@@ -148,7 +148,7 @@ def test_a_model_failure_is_an_error_of_the_release(release_with, handmade_model
         predictor.warm_up()
 
 
-NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in QUANTITIES}}
+NO_MARGINS: dict[str, Any] = {"out_of_domain_margins": {name: {} for name in QUANTITIES}}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ NO_MARGINS: dict[str, Any] = {"stranger_margins": {name: {} for name in QUANTITI
         ({"setup_s": {"": (1.0, 2.0)}}, "must be 5 non-decreasing numbers"),
         ({"setup_s": {"": (2.0, 1.0, 3.0, 4.0, 5.0)}}, "must be 5 non-decreasing numbers"),
         ({"setup_s": {"": (1.0, 2.0, float("nan"), 4.0, 5.0)}}, r"setup_s\.\[2\] is not finite"),
-        ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, "other levels than the release"),
+        ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)}, "levels that the release does not have"),
         ({"levels": (0.1, 0.2, 0.3, 0.4, 0.5)} | NO_MARGINS, r"no median or no 0\.8 interval"),
         ({"levels": (0.05, 0.1, 0.6, 0.9, 0.95)} | NO_MARGINS, r"no median or no 0\.8 interval"),
     ],
@@ -189,7 +189,7 @@ def test_the_cache_of_a_job_is_bounded_and_freed_with_it(release, job, cpu, monk
     predictor, features = Predictor(release), job()
     for step in range(1, 10):
         predict_one(predictor, features, cpu, share=step / 10)
-        assert len(predictor._cache.of(features)) <= 3
+        assert len(predictor._cache.get(features)) <= 3
     assert len(predictor._cache) == 1
     del features
     assert len(predictor._cache) == 0

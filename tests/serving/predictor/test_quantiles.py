@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from presage.errors import InvalidJobError
-from presage.features.quantities.registry import job_quantities
+from presage.features.quantities.quantity_registry import job_quantities
 from presage.serving.predictor.quantiles import select_quantiles
 from presage.serving.v1 import prediction_pb2 as pb
 

@@ -106,7 +106,7 @@ def test_5000_requests_of_8_clients_meet_20_promotions_and_rollbacks(
             answers = [answer for future in asking for answer in future.result()]
         for client in clients:
             client.close()
-        repeated = server.metrics.registry.get_sample_value("presage_repeated_total")
+        repeated = server.metrics.registry.get_sample_value("presage_response_cache_hits_total")
 
     assert len(served) == 10
     assert len(answers) == 5000
@@ -227,7 +227,7 @@ def test_a_bad_release_is_rejected_and_the_old_one_stays(
         assert ask.predict([Placement(job(), cpu)])[0].step_time_s.median > 0
         with pytest.raises(RefusedReleaseError, match=said):
             ask.reload()
-        counted = server.metrics.registry.get_sample_value("presage_releases_refused_total")
+        counted = server.metrics.registry.get_sample_value("presage_releases_rejected_total")
         assert counted == 1  # a release, however often it is tried
 
         replace(folder, releases[2])
@@ -258,7 +258,7 @@ def test_a_rejected_release_that_is_rolled_back_is_no_longer_reported(releases):
             source.release = releases[100]
             until(lambda: ask.release().refused is not None)
             time.sleep(0.5)  # it is tried some times more
-            counted = server.metrics.registry.get_sample_value("presage_releases_refused_total")
+            counted = server.metrics.registry.get_sample_value("presage_releases_rejected_total")
             assert counted == turn
             source.release = releases[1]
             until(lambda: ask.release().refused is None)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from presage.cli.app import app
 from presage.errors import RegistryError, ReleaseError
 from presage.features.placement import Placement
-from presage.models.registry.champion import Champion, find_champion, lay_down
+from presage.models.registry.champion import Champion, fetch_champion, find_champion
 from presage.models.registry.registry import Registry
 from presage.serving.client.client import PresageClient
 from presage.serving.predictor.release_follower import RegistrySource
@@ -84,7 +84,7 @@ def test_a_release_is_listed_promoted_rolled_back_and_fetched(shared, releases, 
 
     champion = champion_of(shared)
     assert champion.release_id == ids[0]
-    folder = lay_down(shared.uri, champion, tmp_path / "cache")
+    folder = fetch_champion(shared.uri, champion, tmp_path / "cache")
     shown = models(shared, "show", "champion", "--download", str(tmp_path / "by-hand"))
     assert shown["manifest"]["release_id"] == ids[0]
     for path in releases[0].folder.iterdir():
@@ -154,12 +154,12 @@ def test_a_corrupt_file_is_rejected_and_the_old_release_stays(shared, releases, 
         shared.put_file(key, whole[: len(whole) // 2])
         registry.promote(2)
         with pytest.raises(ReleaseError, match=rf"{damaged}.*step_time\.onnx"):
-            lay_down(shared.uri, champion_of(shared), tmp_path / "other")
+            fetch_champion(shared.uri, champion_of(shared), tmp_path / "other")
         with pytest.raises(ReleaseError, match=r"step_time\.onnx"):
             registry.download(2, tmp_path / "by-hand")
         assert not (tmp_path / "by-hand").exists()
         refused = server.metrics.registry.get_sample_value
-        until(lambda: refused("presage_releases_refused_total"))
+        until(lambda: refused("presage_releases_rejected_total"))
         assert client.predict([Placement(job("a"), cpu)])[0].step_time_s.release_id == good
 
         release = models(shared, "register", str(releases[1].folder))  # mended where it lies

@@ -46,7 +46,7 @@ def public(key):
 @pytest.fixture
 def folder(tmp_path, key):
     """Folder of a signed release."""
-    release = make_release(tmp_path / "release", learnt_from=LEARNT_FROM)
+    release = make_release(tmp_path / "release", training_data=LEARNT_FROM)
     sign_release(release.folder, key)
     return release.folder
 
@@ -126,8 +126,8 @@ SPOILED = {
     unsigned: "is not signed",
     signed_by_another: "not by a trusted key",
     cut_short: "not by a trusted key",
-    altered_beyond_its_id: "was altered after it was signed",
-    altered_with_a_new_id: "was altered after it was signed",
+    altered_beyond_its_id: "was changed after it was signed",
+    altered_with_a_new_id: "was changed after it was signed",
     with_another_model: "the manifest says",
     with_the_signature_of_another_release: "not by a trusted key",
 }
@@ -153,7 +153,7 @@ def test_a_running_server_rejects_it_with_the_reason_and_keeps_serving(
     key = tmp_path / "release.key"
     with serving_trusted(folder, public) as server, PresageClient(server.target) as ask:
         before = ask.release()
-        new = make_release(tmp_path / "new", data_digest="2" * 16, learnt_from=LEARNT_FROM).folder
+        new = make_release(tmp_path / "new", data_digest="2" * 16, training_data=LEARNT_FROM).folder
         sign_release(new, key)
         spoil(new)
         put_in_place(new, folder)

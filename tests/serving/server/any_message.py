@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from presage.features.columns.schema import columns
 from presage.features.graph.op_kinds import OP_KINDS
-from presage.features.job.job import MEMORY_FORMATS, PRECISIONS
+from presage.features.job.job_description import MEMORY_FORMATS, PRECISIONS
 from tests.fuzzing.messages import is_map, submessages
 
 SECRET = "s3cret"

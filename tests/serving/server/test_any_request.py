@@ -29,7 +29,7 @@ from presage.models.release.release import load_release
 from presage.serving.authentication.callers import ROLES
 from presage.serving.authentication.local_token import local_token
 from presage.serving.client.credentials import Credentials
-from presage.serving.codec import wire, wire_matrix, wire_outcomes, wire_requests
+from presage.serving.codec import wire_matrix, wire_outcomes, wire_requests, wire_values
 from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
 from presage.serving.outcomes.outcome import Outcome
@@ -84,8 +84,8 @@ def valid_requests() -> dict[str, list[Any]]:
     known = load_release(RELEASE).devices["cpu-2"]
     placements = [pb.Placement(job_index=1, device_index=0), pb.Placement(share=cpu.share)]
     asked: dict[str, Any] = {
-        "jobs": [wire.write_job(job) for job in jobs],
-        "devices": [cpu, wire.write_device(known)],
+        "jobs": [wire_values.write_job(job) for job in jobs],
+        "devices": [cpu, wire_values.write_device(known)],
     }
     predict = pb.PredictRequest(**asked, placements=placements, coverage=0.8, levels=[0.95])
     members = [pb.Colocation.Member(job_index=i, share=cpu.share) for i in (0, 1)]

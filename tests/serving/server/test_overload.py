@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from presage.errors import OverloadedError, ServiceError
 from presage.features.placement import Placement
 from presage.serving.client.client import PresageClient
-from presage.serving.codec import wire
+from presage.serving.codec import wire_values
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.server.prediction_service import SERVICE_NAME
@@ -34,7 +34,7 @@ from tests.serving.support.running_server import start_server
 def large_request(job, rows=4096):
     """Return a request that is large enough to run in a thread."""
     return pb.PredictRequest(
-        jobs=[wire.write_job(job(f"job-{i}")) for i in range(64)],
+        jobs=[wire_values.write_job(job(f"job-{i}")) for i in range(64)],
         devices=[pb.Device(kind="cpu-2")] * (rows // 64),
     )
 
@@ -191,7 +191,7 @@ def test_an_idle_stream_ends_with_the_server(release, job, cpu):
             yield pb.PredictStreamRequest(
                 request_id=1,
                 predict=pb.PredictRequest(
-                    jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")]
+                    jobs=[wire_values.write_job(job())], devices=[pb.Device(kind="cpu-2")]
                 ),
             )
             more.wait(20)
@@ -313,7 +313,9 @@ def test_a_signal_to_the_whole_group_drains_its_workers(release, job, tmp_path, 
     """Ctrl-C and systemd signal every process: workers get a second signal from their parent."""
     options = ("--release", release.folder, "--no-outcomes", "--workers", 2, "--drain-s", 1)
     question = pb.PredictStreamRequest(
-        predict=pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="cpu-2")])
+        predict=pb.PredictRequest(
+            jobs=[wire_values.write_job(job())], devices=[pb.Device(kind="cpu-2")]
+        )
     )
     questions: list[SimpleQueue[pb.PredictStreamRequest]] = [SimpleQueue() for _ in range(6)]
     with serving(*options, cwd=tmp_path) as server, ExitStack() as stack:
@@ -354,7 +356,9 @@ def test_workers_end_with_their_parent(release, tmp_path):
 def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, job):
     """Calls that Python has not begun are bounded by gRPC, far beyond the server's capacity."""
     requests = [  # no two the same: those would be answered from what is kept
-        pb.PredictRequest(jobs=[wire.write_job(job(f"{i}"))], devices=[pb.Device(kind="cpu-2")])
+        pb.PredictRequest(
+            jobs=[wire_values.write_job(job(f"{i}"))], devices=[pb.Device(kind="cpu-2")]
+        )
         for i in range(3000)
     ]
     with start_server(release, Options(port=0)) as server:

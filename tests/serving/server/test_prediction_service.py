@@ -13,13 +13,13 @@ import pytest
 from presage.errors import InvalidJobError, UnknownDeviceError
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Share
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.serving.client.client import PresageClient
-from presage.serving.codec import wire, wire_matrix, wire_outcomes
+from presage.serving.codec import wire_matrix, wire_outcomes, wire_values
 from presage.serving.outcomes.outcome import Outcome
 from presage.serving.outcomes.outcome_log import read_outcomes
-from presage.serving.predictor.forecasts import JobForecast
+from presage.serving.predictor.prediction_backend import JobForecast
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
 from presage.serving.v1 import prediction_pb2_grpc as pb_grpc
@@ -43,7 +43,7 @@ def status_of(call):
 
 def request_of(job, *, jobs=3):
     return pb.PredictRequest(
-        jobs=[wire.write_job(job(f"job-{i}")) for i in range(jobs)],
+        jobs=[wire_values.write_job(job(f"job-{i}")) for i in range(jobs)],
         devices=[pb.Device(kind="cpu-2"), pb.Device(kind="v100")],
     )
 
@@ -106,7 +106,7 @@ def test_a_call_whose_rows_all_fail_ends_with_the_first_rows_status(stub, job):
 
 def test_a_bad_member_is_an_error_for_its_colocation(stub, job):
     request = pb.PredictInterferenceRequest(
-        jobs=[wire.write_job(job("good")), wire.write_job(job("bad", batch_size=3))],
+        jobs=[wire_values.write_job(job("good")), wire_values.write_job(job("bad", batch_size=3))],
         devices=[pb.Device(kind="cpu-2")],
         colocations=[
             pb.Colocation(members=[pb.Colocation.Member(job_index=j) for j in members])
@@ -153,7 +153,7 @@ def test_quantiles_have_the_requested_levels(client, stub, job, cpu, constants):
         (0.05, pytest.approx(memory.median * low / 2)),
     )
     pair = pb.PredictInterferenceRequest(
-        jobs=[wire.write_job(job())],
+        jobs=[wire_values.write_job(job())],
         devices=[pb.Device(kind="cpu-2")],
         colocations=[pb.Colocation(members=[pb.Colocation.Member()] * 2)],
         levels=[0.9],
@@ -313,7 +313,7 @@ def test_valid_outcomes_are_stored_once_and_the_others_get_errors(reporting, job
     kept = list(read_outcomes(log))
     assert [row.idempotency_key for row in kept] == ["key-0", "key-1", "key-2"]
     outcome = pb.Outcome.FromString(kept[0].message)
-    assert wire.read_job(outcome.job, "job") == job("job-0")
+    assert wire_values.read_job(outcome.job, "job") == job("job-0")
     assert outcome.runtime_s == 2.5
     assert not outcome.HasField("step_time_median_s")
     assert [row.position for row in read_outcomes(log, after=kept[1].position)] == [
@@ -371,8 +371,8 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     )  # fmt: skip
     labels = {"quantity": "step_time_s"}
     until(lambda: sample("presage_outcome_ratio_count", labels) == 2)
-    assert sample("presage_outcome_inside_total", labels | {"inside": "true"}) == 1
-    assert sample("presage_outcome_inside_total", labels | {"inside": "false"}) == 1
+    assert sample("presage_outcome_in_interval_total", labels | {"in_interval": "true"}) == 1
+    assert sample("presage_outcome_in_interval_total", labels | {"in_interval": "false"}) == 1
     assert sample("presage_outcome_ratio_sum", labels) == pytest.approx(101)
 
     # What is sent again, and what is refused, is not compared again.
@@ -382,7 +382,7 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
     until(lambda: sample("presage_outcome_ratio_count", labels) == 3)
     with pytest.raises(InvalidJobError):
         client.report([other])
-    assert sample("presage_outcomes_total", {"result": "refused"}) == 2
+    assert sample("presage_outcomes_total", {"result": "rejected"}) == 2
     assert sample("presage_outcome_ratio_count", labels) == 3
 
 
@@ -392,7 +392,7 @@ def test_errors_name_the_co_located_job_of_an_outcome(release, job, cpu, tmp_pat
         [Outcome(str(i), job(), cpu, runtime_s=1.0, neighbours=neighbours) for i in range(4)]
     )
     report.outcomes[1].job.ClearField("op_stats")
-    report.outcomes[2].neighbours[1].job.batch_size = 0
+    report.outcomes[2].colocated_jobs[1].job.batch_size = 0
     with (
         start_server(release, Options(port=0, outcomes=tmp_path / "log.db")) as server,
         grpc.insecure_channel(server.target) as channel,
@@ -400,9 +400,10 @@ def test_errors_name_the_co_located_job_of_an_outcome(release, job, cpu, tmp_pat
         answer = pb_grpc.PredictionServiceStub(channel).ReportOutcomes(
             report, timeout=10, metadata=own_metadata(server)
         )
-    assert (answer.accepted, [row.index for row in answer.refused]) == (2, [1, 2])
-    assert answer.refused[0].error.message.startswith("outcomes[1].job: no operator")
-    assert answer.refused[1].error.message.startswith("outcomes[2].neighbours[1].job.batch_size=0")
+    assert (answer.accepted, [row.index for row in answer.rejected]) == (2, [1, 2])
+    assert answer.rejected[0].error.message.startswith("outcomes[1].job: no operator")
+    message = answer.rejected[1].error.message
+    assert message.startswith("outcomes[2].colocated_jobs[1].job.batch_size=0")
 
 
 def test_a_large_report_does_not_block_other_requests(release, job, cpu, tmp_path):

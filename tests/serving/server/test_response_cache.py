@@ -8,7 +8,7 @@ import grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.serving.codec import wire
+from presage.serving.codec import wire_values
 from presage.serving.server.response_cache import CachedResponse, ResponseCache
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
@@ -53,7 +53,7 @@ def test_the_least_recently_used_response_is_evicted_first():
 
 def test_a_repeated_request_gets_the_same_bytes_and_the_same_metrics(release, job):
     request = pb.PredictRequest(
-        jobs=[wire.write_job(job("a"))], devices=[pb.Device(kind="cpu-2")], coverage=0.8
+        jobs=[wire_values.write_job(job("a"))], devices=[pb.Device(kind="cpu-2")], coverage=0.8
     ).SerializeToString()
     with (
         start_server(release, Options(port=0)) as server,
@@ -68,7 +68,7 @@ def test_a_repeated_request_gets_the_same_bytes_and_the_same_metrics(release, jo
         ]
 
         assert more == [first, first]
-        assert sample("presage_repeated_total") == 2
+        assert sample("presage_response_cache_hits_total") == 2
         assert sum(value or 0 for value in domain) == 3
         assert sample("presage_request_rows_sum", {"method": "Predict"}) == 3
 

@@ -17,7 +17,7 @@ from presage.models.release.release import load_release
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.client import PresageClient
 from presage.serving.client.credentials import Credentials
-from presage.serving.codec import wire
+from presage.serving.codec import wire_values
 from presage.serving.server.prediction_service import SERVICE_NAME
 from presage.serving.server_options import Options
 from presage.serving.v1 import prediction_pb2 as pb
@@ -49,7 +49,7 @@ def is_listening(port: int) -> bool:
 
 def test_jobs_and_devices_without_placements_mean_every_job_on_every_device(stub, job, release):
     request = pb.PredictRequest(
-        jobs=[wire.write_job(job("a")), wire.write_job(job("b"))],
+        jobs=[wire_values.write_job(job("a")), wire_values.write_job(job("b"))],
         devices=[pb.Device(kind="cpu-2"), pb.Device(kind="v100"), pb.Device(kind="t4")],
     )
 
@@ -64,11 +64,11 @@ def test_jobs_and_devices_without_placements_mean_every_job_on_every_device(stub
 
 
 def test_a_data_sheet_defines_a_device_of_any_kind(stub, job, cpu):
-    device = wire.write_device(cpu)
+    device = wire_values.write_device(cpu)
     device.kind = "never-heard-of"
 
     response = stub.Predict(
-        pb.PredictRequest(jobs=[wire.write_job(job())], devices=[device]), timeout=5
+        pb.PredictRequest(jobs=[wire_values.write_job(job())], devices=[device]), timeout=5
     )
 
     assert response.forecasts[0].step_time_s.median > 0
@@ -77,7 +77,7 @@ def test_a_data_sheet_defines_a_device_of_any_kind(stub, job, cpu):
 
 def test_interference_has_the_default_coverage(stub, job):
     request = pb.PredictInterferenceRequest(
-        jobs=[wire.write_job(job())],
+        jobs=[wire_values.write_job(job())],
         devices=[pb.Device(kind="cpu-2")],
         colocations=[pb.Colocation(members=[pb.Colocation.Member()] * 2)],
     )
@@ -94,7 +94,7 @@ def test_a_missing_job_batch_size_zero_and_nan_are_invalid_arguments(stub, job):
             pb.PredictRequest(jobs=job_row, devices=[pb.Device(kind="cpu-2")]), timeout=5
         )
 
-    zero, nan = wire.write_job(job()), wire.write_job(job())
+    zero, nan = wire_values.write_job(job()), wire_values.write_job(job())
     zero.batch_size = 0
     nan.op_stats[1].flops = float("nan")
 
@@ -112,7 +112,9 @@ def test_a_missing_job_batch_size_zero_and_nan_are_invalid_arguments(stub, job):
 
 
 def test_the_error_of_an_unknown_device_names_the_nearest(stub, job):
-    request = pb.PredictRequest(jobs=[wire.write_job(job())], devices=[pb.Device(kind="h20")])
+    request = pb.PredictRequest(
+        jobs=[wire_values.write_job(job())], devices=[pb.Device(kind="h20")]
+    )
 
     code, details = status_of(lambda: stub.Predict(request, timeout=5))
 

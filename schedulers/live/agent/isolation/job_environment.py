@@ -41,6 +41,6 @@ def mps_percent(spec: TaskSpec, compute_milli: int) -> int | None:
     pipes = Path(spec.environment.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER))
     if spec.cuda is None or not (pipes / "control").exists():
         return None
-    if spec.grows:  # MPS cannot raise it later; a duty cycle reduces it to the share
+    if spec.can_grow:  # MPS cannot raise it later; a duty cycle reduces it to the share
         return 100
     return -(-compute_milli * 100 // FULL_DEVICE_MILLI)

@@ -46,14 +46,14 @@ class ShareLimit:
             duty_milli = FULL_DEVICE_MILLI if how else compute_milli
         else:
             how, duty_milli = "mps" if self._by_mps else "", self._gpu_duty_milli(compute_milli)
-        if self._spec.grows and not self._spec.hard and not how.endswith(BY_WEIGHT):
+        if self._spec.can_grow and not self._spec.hard_limit and not how.endswith(BY_WEIGHT):
             how, duty_milli = FREE, FULL_DEVICE_MILLI  # never stopped, also without weights
         self.how = how or "duty cycle"
         self.duty = DutyCycle(duty_milli, now_s)
         return True
 
     def _limit_cpus(self, compute_milli: int) -> str:
-        if not self._spec.hard:
+        if not self._spec.hard_limit:
             return self._isolation.weigh(compute_milli * self._spec.weight)
         cpus = cpu_count(self._spec) * compute_milli / FULL_DEVICE_MILLI
         return self._isolation.limit_cpus(None if compute_milli == FULL_DEVICE_MILLI else cpus)

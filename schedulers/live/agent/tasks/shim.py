@@ -72,7 +72,7 @@ class Shim:
         why = self._wait_to_start()
         if why:
             return _exit(None, why)
-        if self._spec.groups:
+        if self._spec.use_control_groups:
             self._isolation = make_isolation(self._folder.state, self._folder.name)
         try:
             return self._run_job()
@@ -126,7 +126,7 @@ class Shim:
             self._state,
             job_pid=pid,
             job_start=found and found.start,
-            compute=self._share.how,
+            enforcement=self._share.how,
         )
         self._write_state()
 
@@ -154,8 +154,8 @@ class Shim:
         if self._share.set(
             FULL_DEVICE_MILLI if ends else self._inputs.desired.compute_milli, now_s
         ):
-            self._is_state_written &= self._state.compute == self._share.how
-            self._state = replace(self._state, compute=self._share.how)
+            self._is_state_written &= self._state.enforcement == self._share.how
+            self._state = replace(self._state, enforcement=self._share.how)
         self._peak_bytes = max(self._peak_bytes, self._isolation.memory_bytes() or 0)
         limit_log_size(self._folder.log, self._spec.log_bytes)
         if not self._is_state_written:

@@ -43,21 +43,21 @@ class TaskSpec:
         Grace period to write a checkpoint before it ends.
     log_bytes : int
         Size at which its log is rotated.
-    hard : bool
+    hard_limit : bool
         Whether its share is a hard limit; else, if possible, a share under contention.
     weight : int
-        Factor of its share under contention, if it is not ``hard``.
-    grows : bool
+        Factor of its share under contention, if it is not ``hard_limit``.
+    can_grow : bool
         Whether its share may exceed the one at its start. MPS then allows it all threads of its
-        GPUs, and unless it is ``hard``, only a weight limits it.
+        GPUs, and unless it is ``hard_limit``, only a weight limits it.
     account : Account or None
         Account of the job's processes; None for the agent's own.
     max_processes, max_open_files, max_host_memory_bytes : int
         Limits as in :class:`presage.schedulers.live.agent.isolation.job_limits.JobLimits`; 0 for
         no limit.
-    groups : bool
+    use_control_groups : bool
         Whether to use control groups, if the machine permits it.
-    more : mapping
+    agent_data : mapping
         JSON object with further state of the agent.
     """
 
@@ -72,15 +72,15 @@ class TaskSpec:
     memory_bytes: int = 0
     grace_s: float = 30.0
     log_bytes: int = LOG_BYTES
-    hard: bool = True
+    hard_limit: bool = True
     weight: int = 1
-    grows: bool = False
+    can_grow: bool = False
     account: Account | None = None
     max_processes: int = 0
     max_open_files: int = 0
     max_host_memory_bytes: int = 0
-    groups: bool = True
-    more: Mapping[str, Any] = field(default_factory=dict)
+    use_control_groups: bool = True
+    agent_data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for error in (self._job_error(), self._process_error(), self._limit_error()):
@@ -131,7 +131,7 @@ class TaskSpec:
             "cpus": None if self.cpus is None else list(self.cpus),
             "cuda": None if self.cuda is None else list(self.cuda),
             "account": None if self.account is None else self.account.to_json(),
-            "more": dict(self.more),
+            "agent_data": dict(self.agent_data),
         }
 
     @classmethod
@@ -147,7 +147,7 @@ class TaskSpec:
             values = {name: row[name] for name in cls.__dataclass_fields__ if name in row}
             values["command"] = _texts(values["command"])
             _texts([values["job_id"], values["folder"], values["checkpoint"]])
-            values["more"] = {**values["more"]}
+            values["agent_data"] = {**values["agent_data"]}
             _texts(list(values["environment"].values()))
             if isinstance(values.get("cuda"), int):  # as it was written when there was only one
                 values["cuda"] = (values["cuda"],)
@@ -163,10 +163,10 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Request to end a task; ``why`` is shown to users."""
+    """Request to end a task; ``reason`` is shown to users."""
 
     checkpoint: bool = True
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class DesiredState:
             )
 
     def to_json(self) -> dict[str, object]:
-        """Return the JSON object for ``wanted.json``."""
+        """Return the JSON object for ``desired_state.json``."""
         return asdict(self)
 
     @classmethod
@@ -203,7 +203,7 @@ class DesiredState:
         try:
             end = row["end"]
             if end is not None:
-                end = End(_flag(end["checkpoint"]), *_texts([end["why"]]))
+                end = End(_flag(end["checkpoint"]), *_texts([end["reason"]]))
             return cls(row["compute_milli"], _flag(row["paused"]), end)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidJobError(f"not a valid desired state of a task ({error!r})") from error
@@ -221,7 +221,7 @@ class ShimState:
         Start of that process, in clock ticks since boot; together with its id it is unique.
     started_boottime_s : float
         When the shim began to start the job.
-    compute : str
+    enforcement : str
         How the share is enforced: "cgroup v1" or "cgroup v2", either with " weight", "mps",
         "duty cycle" or "free".
     """
@@ -231,14 +231,14 @@ class ShimState:
     job_start: int | None
     started_boottime_s: float
     boot_id: str
-    compute: str
+    enforcement: str
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> ShimState | None:
         """Read a JSON object; return None if it is not valid."""
         kinds = {
             "shim_pid": int, "job_pid": int | None, "job_start": int | None,
-            "started_boottime_s": int | float, "boot_id": str, "compute": str,
+            "started_boottime_s": int | float, "boot_id": str, "enforcement": str,
         }  # fmt: skip
         return cls(**{name: row[name] for name in kinds}) if _has_types(row, kinds) else None
 
@@ -255,7 +255,7 @@ class TaskExit:
     ----------
     code, signal : int or None
         Exit of the job's first process: one of them, or neither if it was never started.
-    why : str
+    reason : str
         "" if the job ended by itself; "ended" (as requested), "lease", "terminated" (its shim was
         terminated, as at a shutdown of the machine), "out of memory", or "could not start:" and
         the reason. The job may have completed at that moment: see its progress.
@@ -269,7 +269,7 @@ class TaskExit:
 
     code: int | None
     signal: int | None
-    why: str
+    reason: str
     ended_at_unix_s: float
     ended_boottime_s: float
     cpu_s: float
@@ -279,7 +279,7 @@ class TaskExit:
     def from_json(cls, row: Mapping[str, Any]) -> TaskExit | None:
         """Read a JSON object; return None if it is not valid."""
         kinds = {
-            "code": int | None, "signal": int | None, "why": str, "ended_at_unix_s": int | float,
+            "code": int | None, "signal": int | None, "reason": str, "ended_at_unix_s": int | float,
             "ended_boottime_s": int | float, "cpu_s": int | float, "peak_memory_bytes": int,
         }  # fmt: skip
         return cls(**{name: row[name] for name in kinds}) if _has_types(row, kinds) else None

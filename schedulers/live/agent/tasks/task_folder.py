@@ -61,7 +61,7 @@ class TaskFolder:
     @property
     def desired_state_file(self) -> Path:
         """Desired state, written by the agent and read by the shim."""
-        return self.path / "wanted.json"
+        return self.path / "desired_state.json"
 
     @property
     def lock_file(self) -> Path:

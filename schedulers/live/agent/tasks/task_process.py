@@ -105,7 +105,7 @@ def create(state: Path, spec: TaskSpec, desired: DesiredState) -> Task:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         sync_folder(tasks)
-    except (OSError, TypeError, ValueError) as error:  # ``more`` may be no JSON
+    except (OSError, TypeError, ValueError) as error:  # ``agent_data`` may not be JSON
         reason = getattr(error, "strerror", None) or error  # without the random name in the error
         raise TaskFolderError(
             f"task folder {target} cannot be created ({reason}); free disk space, or check that "
@@ -280,7 +280,7 @@ def _fill(folder: Path, spec: TaskSpec, desired: DesiredState) -> None:
     if spec.account is not None:  # it has to reach its own folder
         folder.chmod(0o711)
     write_start_offset(folder / "log", 0)
-    write_json(folder / "wanted.json", desired.to_json())
+    write_json(folder / "desired_state.json", desired.to_json())
     write_json(folder / "spec.json", spec.to_json(), durable=True)
 
 

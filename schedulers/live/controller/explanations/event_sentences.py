@@ -6,21 +6,21 @@ from functools import singledispatch
 
 from presage.schedulers.live.controller.journal.journal import Entry
 from presage.schedulers.live.controller.journal.records import (
-    BY,
+    PRINCIPAL,
     ClockSet,
-    Forgotten,
-    Founded,
-    JobResult,
-    Leased,
+    ClusterCreated,
+    Ended,
+    LeaseChanged,
     NodeDrained,
     NodeJoined,
     NodeLost,
     Placed,
+    Pruned,
     Record,
-    Returned,
+    Requeued,
     Started,
+    Stopping,
     Submitted,
-    Withdrawn,
     of_json,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -32,12 +32,12 @@ def event_of(entry: Entry, *, is_whole: bool) -> pb.Event:
     record = of_json(entry.record)
     return pb.Event(
         entry=entry.seq,
-        at_unix_s=entry.at_unix_s,
-        what=type(record).__name__,
+        time_unix_s=entry.time_unix_s,
+        type=type(record).__name__,
         job_id=getattr(record, "job_id", ""),
         node=getattr(record, "node", ""),
-        detail=detail_of(record) if is_whole else "",
-        by=entry.record.get(BY, "") if is_whole else "",
+        details=detail_of(record) if is_whole else "",
+        principal=entry.record.get(PRINCIPAL, "") if is_whole else "",
     )
 
 
@@ -54,7 +54,7 @@ def _(record: Submitted) -> str:
 
 @detail_of.register
 def _(record: Placed) -> str:
-    return "; ".join(filter(None, (_shares(record.allocations), record.why)))
+    return "; ".join(filter(None, (_shares(record.allocations), record.reason)))
 
 
 @detail_of.register
@@ -63,35 +63,35 @@ def _(record: Started) -> str:
 
 
 @detail_of.register
-def _(record: Withdrawn) -> str:
-    return record.why
+def _(record: Stopping) -> str:
+    return record.reason
 
 
 @detail_of.register
-def _(record: Returned) -> str:
+def _(record: Requeued) -> str:
     saved = f", {record.saved:.0%} of it saved" if record.saved else ""
-    return f"{record.why}, after {quantity(record.ran_s, 'seconds')}{saved}"
+    return f"{record.reason}, after {quantity(record.ran_s, 'seconds')}{saved}"
 
 
 @detail_of.register
-def _(record: JobResult) -> str:
+def _(record: Ended) -> str:
     ran = f" after {quantity(record.ran_s, 'seconds')}" if record.ran_s else ""
-    return f"{record.stage}{ran}{f': {record.why}' if record.why else ''}"
+    return f"{record.stage}{ran}{f': {record.reason}' if record.reason else ''}"
 
 
 @detail_of.register
-def _(record: Forgotten) -> str:
+def _(record: Pruned) -> str:
     jobs, nodes = len(record.job_ids), len(record.nodes)
     return f"{jobs} jobs that have been over for longest, {nodes} nodes long lost"
 
 
 @detail_of.register
-def _(record: Founded) -> str:
+def _(record: ClusterCreated) -> str:
     return f"the cluster {record.cluster_id}"
 
 
 @detail_of.register
-def _(record: Leased) -> str:
+def _(record: LeaseChanged) -> str:
     return f"nodes go by {quantity(record.lease_s, 'seconds')} at most"
 
 

@@ -27,13 +27,13 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
     if job.stage is Stage.WAITING:
         view = core.view(now_s)
         before = f"; it is no. {place} in the queue" if place else ""
-        after = f" after {job.why}" if job.why and job.starts else ""
+        after = f" after {job.reason}" if job.reason and job.starts else ""
         if view is None:
             return f"it waits: {_none_up(core, now_s)}{before}"
         if job.job_id in view.impossible:
             return f"it waits for other nodes: {view.impossible[job.job_id]}"
         failure = view.forecasts.failure
-        if failure and any(told.foretold for told in view.told_of(submitted.job)):
+        if failure and any(prediction.is_predicted for prediction in view.told_of(submitted.job)):
             failure = ""  # it was about others
         missing = f"; nothing is foretold now ({failure})" if failure else ""
         if any(row.verdict == FITS for row in candidates_of(core, job, now_s)):
@@ -52,15 +52,15 @@ def sentence_of(core: Core, job: LiveJob, place: int, now_s: float) -> str:
         share = ", ".join(
             f"{one.compute_milli / 10:g} % of device {one.device}" for one in status.allocations
         )
-        late = "; it will be late" if status.late else ""
-        why = f": {status.why}" if status.why else ""
-        chosen = ""
-        if job.chosen and job.stage is not Stage.LEAVING:
-            chosen = f"; when it was placed {job.chosen}"
+        late = "; it will be late" if status.slo_violated else ""
+        reason = f": {status.reason}" if status.reason else ""
+        placement_reason = ""
+        if job.placement_reason and job.stage is not Stage.LEAVING:
+            placement_reason = f"; when it was placed {job.placement_reason}"
         silent = _silence(core, job, now_s)
         where = f"node {job.node} with {share}, attempt {job.starts}"
-        return f"{doing} {where}{silent}{late}{why}{chosen}"
-    return f"it is {job.stage}{f': {job.why}' if job.why else ''}"
+        return f"{doing} {where}{silent}{late}{reason}{placement_reason}"
+    return f"it is {job.stage}{f': {job.reason}' if job.reason else ''}"
 
 
 def _none_up(core: Core, now_s: float) -> str:
@@ -84,9 +84,9 @@ def _few(names: Sequence[str]) -> str:
 def _silence(core: Core, job: LiveJob, now_s: float) -> str:
     """That a job's node is silent, or does not obey, and what follows from that, and when."""
     if core.is_heard(job.node, now_s):
-        why = core.not_up(job.node, now_s) if job.stage is Stage.PLACED else ""
-        return f"; {why}" if why and not core.book.nodes[job.node].drained else ""
-    silent_s = now_s - core.nodes[job.node].heard_s
+        reason = core.not_up(job.node, now_s) if job.stage is Stage.PLACED else ""
+        return f"; {reason}" if reason and not core.book.nodes[job.node].drained else ""
+    silent_s = now_s - core.nodes[job.node].reported_s
     then = "counts as cancelled" if job.cancel else "waits again, to be placed anew"
     after = f"after {core.patience_s(job.node):.0f} s of that it {then}"
     return f"; of that node nothing was heard for {silent_s:.0f} s, {after}"
@@ -95,7 +95,7 @@ def _silence(core: Core, job: LiveJob, now_s: float) -> str:
 def _held_by(view: SchedulingView, job: LiveJob, now_s: float) -> str:
     """What keeps a job from a device that it would fit on."""
     status = view.ledger.status(job.job_id)
-    if len(status.was_on) == 1:
+    if len(status.previous_devices) == 1:
         leaves_s = status.since_s + view.policy.needs.home_s - now_s
         if leaves_s > 0 and not job.submitted.job.latency_sensitive:
             return f"it is to go on on node {job.node} again, or elsewhere in {leaves_s:.0f} s"
@@ -125,7 +125,7 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
     best = np.lexsort((-capacity.compute_milli, ~will_do, elsewhere))
     for kinds in (job.submitted.job.kinds, wanted.kinds):  # as its user allows; and as will do
         if kinds:
-            best = best[columns.of_kinds(kinds)[best]]
+            best = best[columns.has_kind(kinds)[best]]
     if job.small_bytes:  # it ran out of those
         best = best[columns.memory_bytes[best] > job.small_bytes]
     found = []
@@ -136,10 +136,10 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
             node=view.node_of(device),
             device=view.number_in_node(device),
             kind=kind,
-            left_compute_milli=int(capacity.compute_milli[device]),
-            left_memory_bytes=int(capacity.memory_bytes[device]),
-            need_compute_milli=needs.compute_milli[number],
-            need_memory_bytes=needs.memory_bytes[number],
+            free_compute_milli=int(capacity.compute_milli[device]),
+            free_memory_bytes=int(capacity.memory_bytes[device]),
+            required_compute_milli=needs.compute_milli[number],
+            required_memory_bytes=needs.memory_bytes[number],
             runtime_s=view.forecasts.prediction(wanted, kind).runtime_s,
         )
         row.verdict = HERE if device in here else _verdict(row, int(on_node[device]), wanted.gpus)
@@ -149,9 +149,9 @@ def candidates_of(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:
 
 def _verdict(row: pb.Candidate, on_node: int, gpus: int) -> str:
     """``on_node``: how many devices of its node fit."""
-    if row.left_compute_milli < row.need_compute_milli:
+    if row.free_compute_milli < row.required_compute_milli:
         return "too little compute left"
-    if row.left_memory_bytes < row.need_memory_bytes:
+    if row.free_memory_bytes < row.required_memory_bytes:
         return "too little memory left"
     return FITS if on_node >= gpus else f"{FITS}, but its node has {on_node} of {gpus}"
 

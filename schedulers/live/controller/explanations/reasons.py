@@ -17,7 +17,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.demand import wanted_of
-from presage.schedulers.policies.sharing.demand import Needs
+from presage.schedulers.policies.sharing.needs import Needs
 from presage.system.text.units import quantity
 
 MOST_NAMED = 3  # of those who make room
@@ -108,7 +108,7 @@ class _Choice:
     def reason(self, given: Sequence[_Given]) -> str:
         """In a few words."""
         here = [allocation.device for allocation in self._allocations]
-        if self._status.was_on and set(here) == set(self._status.was_on):
+        if self._status.previous_devices and set(here) == set(self._status.previous_devices):
             return "it had been there before"
         fits = self._needs.fit(self._capacity, self._columns)
         if not fits[here].all():
@@ -122,7 +122,7 @@ class _Choice:
     def _among(self, here: Sequence[int], fits: NDArray[np.bool_]) -> str:
         """How this node compares with all that had room."""
         if self._job.kinds:
-            fits = fits & self._columns.of_kinds(self._job.kinds)
+            fits = fits & self._columns.has_kind(self._job.kinds)
         on_node = np.bincount(self._node_number[fits], minlength=self._node_number.max() + 1)
         nodes = int((on_node >= len(here)).sum())
         if nodes <= 1:

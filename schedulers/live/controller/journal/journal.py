@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     """A record, its number, and when it was written, by the controller's wall clock."""
 
     seq: int
-    at_unix_s: float
+    time_unix_s: float
     record: dict[str, Any]
 
 
@@ -151,8 +151,8 @@ class Journal:
 
         Those that were pruned are left out; one that is missing or was altered is a JournalError.
         """
-        for seq, at_unix_s, text in self._checked(after):
-            yield self._entry(seq, at_unix_s, text)
+        for seq, time_unix_s, text in self._checked(after):
+            yield self._entry(seq, time_unix_s, text)
 
     def of_job(self, job_id: str, most: int) -> list[Entry]:
         """The newest entries of a job, ``most`` of them, newest last."""
@@ -160,11 +160,11 @@ class Journal:
             found = self._store.run(sql.OF_JOB, escaped(job_id), most)
             seal = self._seal
         assert seal is not None
-        for seq, at_unix_s, its_job, text, mac, before in found:
+        for seq, time_unix_s, its_job, text, mac, before in found:
             before = seal.anchor if seq == seal.anchor_seq + 1 else before  # noqa: PLW2901
             if before is None:
                 raise self._missing(seq - 1, seq - 1)
-            self._check_entry(before, seq, at_unix_s, its_job, text, mac)
+            self._check_entry(before, seq, time_unix_s, its_job, text, mac)
         return [self._entry(row[0], row[1], row[3]) for row in reversed(found)]
 
     def save(self, rows: Mapping[str, Mapping[str, Any] | None], seq: int) -> None:
@@ -377,11 +377,11 @@ class Journal:
         anchor = seq, mac
         while page := self._store.run(sql.READ, seq, _PAGE):
             sealed = []
-            for number, at_unix_s, job_id, text, _ in page:
+            for number, time_unix_s, job_id, text, _ in page:
                 if number != seq + 1:
                     raise self._missing(seq + 1, number - 1)
                 hidden = as_json(key.hide(self._plain(f"entry {number}", text)), "entry")
-                seq, mac = number, entry_mac(key, mac, number, at_unix_s, job_id, hidden)
+                seq, mac = number, entry_mac(key, mac, number, time_unix_s, job_id, hidden)
                 sealed.append((hidden, mac, number))
             self._store.run_many(sql.RESEAL, sealed)
         rows = [
@@ -410,11 +410,11 @@ class Journal:
                     after = max(after, seal.anchor_seq)
                     mac = self._mac_of(after, seal)
                 page = self._store.run(sql.READ, after, _PAGE)
-            for seq, at_unix_s, job_id, text, its_mac in page:
+            for seq, time_unix_s, job_id, text, its_mac in page:
                 if seq != after + 1:
                     raise self._missing(after + 1, seq - 1)
-                self._check_entry(mac, seq, at_unix_s, job_id, text, its_mac)
-                yield seq, at_unix_s, text
+                self._check_entry(mac, seq, time_unix_s, job_id, text, its_mac)
+                yield seq, time_unix_s, text
                 after, mac = seq, its_mac
             if len(page) < _PAGE:
                 if after < seal.last_seq:
@@ -442,9 +442,9 @@ class Journal:
         return found
 
     def _check_entry(
-        self, before: str, seq: int, at_unix_s: float, job_id: str | None, text: str, mac: str
+        self, before: str, seq: int, time_unix_s: float, job_id: str | None, text: str, mac: str
     ) -> None:
-        if entry_mac(self._key, before, seq, at_unix_s, job_id, text) != mac:
+        if entry_mac(self._key, before, seq, time_unix_s, job_id, text) != mac:
             raise self._damaged(f"entry {seq}")
 
     def _damaged(self, what: str) -> JournalError:
@@ -464,8 +464,8 @@ class Journal:
         text, hidden = as_json(record, what), self._key.hide(record)
         return text if hidden is record else as_json(hidden, what)
 
-    def _entry(self, seq: int, at_unix_s: float, text: str) -> Entry:
-        return Entry(seq, at_unix_s, self._parsed(f"entry {seq}", text))
+    def _entry(self, seq: int, time_unix_s: float, text: str) -> Entry:
+        return Entry(seq, time_unix_s, self._parsed(f"entry {seq}", text))
 
     def _parsed(self, what: str, text: str) -> Any:
         return self._read(what, lambda: self._key.reveal(json.loads(text)))

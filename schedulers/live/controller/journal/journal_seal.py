@@ -63,10 +63,10 @@ def sum_of(macs: Iterable[str]) -> str:
 
 
 def entry_mac(
-    key: JournalKey, before: str, seq: int, at_unix_s: float, job_id: str | None, text: str
+    key: JournalKey, before: str, seq: int, time_unix_s: float, job_id: str | None, text: str
 ) -> str:
     """Return the hash of an entry, after that of the entry before it."""
-    return key.mac("entry", before, seq, repr(float(at_unix_s)), job_id, text)
+    return key.mac("entry", before, seq, repr(float(time_unix_s)), job_id, text)
 
 
 def row_mac(key: JournalKey, name: str, text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TABLES = (
     "CREATE TABLE presage_journal (version INTEGER NOT NULL, snapshot_seq {big} NOT NULL)",
-    "CREATE TABLE presage_journal_entries (seq {big} PRIMARY KEY, at_unix_s DOUBLE PRECISION"
+    "CREATE TABLE presage_journal_entries (seq {big} PRIMARY KEY, time_unix_s DOUBLE PRECISION"
     " NOT NULL, job_id TEXT, record TEXT NOT NULL)",
     "CREATE INDEX presage_journal_by_job ON presage_journal_entries (job_id, seq)"
     " WHERE job_id IS NOT NULL",
@@ -42,12 +42,12 @@ SET_SEAL = (
 )
 FIRST_AND_LAST = "SELECT min(seq), max(seq) FROM presage_journal_entries"
 APPEND = "INSERT INTO presage_journal_entries VALUES (?, ?, ?, ?, ?)"
-ENTRIES = "SELECT seq, at_unix_s, job_id, record, mac FROM presage_journal_entries"
+ENTRIES = "SELECT seq, time_unix_s, job_id, record, mac FROM presage_journal_entries"
 READ = f"{ENTRIES} WHERE seq > ? ORDER BY seq LIMIT ?"
 MAC_OF = "SELECT mac FROM presage_journal_entries WHERE seq = ?"
 RESEAL = "UPDATE presage_journal_entries SET record = ?, mac = ? WHERE seq = ?"
 OF_JOB = (
-    "SELECT one.seq, one.at_unix_s, one.job_id, one.record, one.mac, before.mac"
+    "SELECT one.seq, one.time_unix_s, one.job_id, one.record, one.mac, before.mac"
     " FROM presage_journal_entries AS one"
     " LEFT JOIN presage_journal_entries AS before ON before.seq = one.seq - 1"
     " WHERE one.job_id = ? ORDER BY one.seq DESC LIMIT ?"
@@ -60,6 +60,7 @@ UPSERT = (
 )
 DELETE_ROW = "DELETE FROM presage_journal_rows WHERE key = ?"
 NOT_OLDER = (
-    "SELECT seq FROM presage_journal_entries WHERE seq <= ? AND at_unix_s >= ? ORDER BY seq LIMIT 1"
+    "SELECT seq FROM presage_journal_entries WHERE seq <= ? AND time_unix_s >= ?"
+    " ORDER BY seq LIMIT 1"
 )
 PRUNE = "DELETE FROM presage_journal_entries WHERE seq < ?"

@@ -27,8 +27,8 @@ class Submitted:
 
     job_id: str
     job: Mapping[str, Any]
-    at_s: float
-    at_unix_s: float
+    time_s: float
+    time_unix_s: float
     owner: str = ""
     run_as: str = ""
     size_bytes: int = 0
@@ -42,11 +42,11 @@ class Placed:
     ----------
     allocations : list of [device, compute_milli, memory_bytes]
         Devices of the node, from 0, as the controller foresees them.
-    told : list of JSON objects
+    predictions : list of JSON objects
         What it was foretold, by kind of device.
     kinds : list of str
         That will do, where these are fewer than its user allows.
-    why : str
+    reason : str
         Why that node, in a few words.
     """
 
@@ -54,10 +54,10 @@ class Placed:
     attempt: int
     node: str
     allocations: list[list[int]]
-    told: list[dict[str, Any]]
-    at_s: float
+    predictions: list[dict[str, Any]]
+    time_s: float
     kinds: list[str] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,23 @@ class Started:
 
     job_id: str
     attempt: int
-    at_s: float
-    at_unix_s: float
+    time_s: float
+    time_unix_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Stopping:
     """An attempt is to end; ``cancel``: the job with it, else it waits again."""
 
     job_id: str
     attempt: int
-    why: str
+    reason: str
     cancel: bool
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Requeued:
     """An attempt is over, and its job waits again.
 
     Attributes
@@ -99,23 +99,23 @@ class Returned:
 
     job_id: str
     attempt: int
-    why: str
+    reason: str
     saved: float
     ran_s: float
     overflowed: bool
     failed: bool
-    at_s: float
+    time_s: float
     allocations: list[list[int]] = field(default_factory=list)
     small_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class Ended:
     """A job is over: finished, failed, cancelled or rejected.
 
     Attributes
     ----------
-    at_s, at_unix_s : float
+    time_s, time_unix_s : float
         When it was: its node may have been out of reach for a while since.
     allocations : list of [device, compute_milli, memory_bytes]
         What it had of its node in the end, where that is known.
@@ -124,36 +124,36 @@ class JobResult:
     job_id: str
     attempt: int
     stage: str
-    why: str
+    reason: str
     ran_s: float
-    at_s: float
-    at_unix_s: float
+    time_s: float
+    time_unix_s: float
     allocations: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class Pruned:
     """Jobs that have been over for longest, and nodes long lost, are not known any more."""
 
     job_ids: list[str]
     nodes: list[str]
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Founded:
+class ClusterCreated:
     """The journal's own name: nodes know a controller with another one by it."""
 
     cluster_id: str
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeaseChanged:
     """The longest lease that a node may go by, as far as anybody knows."""
 
     lease_s: float
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class NodeJoined:
     node: str
     agent_id: str
     devices: list[list[Any]]
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class NodeDrained:
 
     node: str
     drained: bool
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class NodeLost:
     """A node was silent for longer than its lease and all that its jobs may take to end."""
 
     node: str
-    at_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,28 +189,28 @@ class ClockSet:
 
     boot_id: str
     offset_s: float
-    at_s: float
+    time_s: float
 
 
 Record = (
-    Submitted | Placed | Started | Withdrawn | Returned | JobResult | Forgotten
-    | NodeJoined | NodeDrained | NodeLost | ClockSet | Leased | Founded
+    Submitted | Placed | Started | Stopping | Requeued | Ended | Pruned
+    | NodeJoined | NodeDrained | NodeLost | ClockSet | LeaseChanged | ClusterCreated
 )  # fmt: skip
-BY = "by"  # of a row: the caller that caused the record
+PRINCIPAL = "principal"  # key of a row: the client that caused the record
 
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
-        Submitted, Placed, Started, Withdrawn, Returned, JobResult, Forgotten,
-        NodeJoined, NodeDrained, NodeLost, ClockSet, Leased, Founded,
+        Submitted, Placed, Started, Stopping, Requeued, Ended, Pruned,
+        NodeJoined, NodeDrained, NodeLost, ClockSet, LeaseChanged, ClusterCreated,
     )
 }  # fmt: skip
 
 
-def to_json(record: Record, by: str = "") -> dict[str, Any]:
-    """Return the row that a journal keeps; ``by`` is the caller that caused it, "" for none."""
-    row = {"what": type(record).__name__, **asdict(record)}
-    return row | {BY: by} if by else row
+def to_json(record: Record, principal: str = "") -> dict[str, Any]:
+    """Return the journal row of a record; ``principal`` caused it, "" for the controller."""
+    row = {"type": type(record).__name__, **asdict(record)}
+    return row | {PRINCIPAL: principal} if principal else row
 
 
 def of_json(row: Mapping[str, Any]) -> Record:
@@ -222,14 +222,14 @@ def of_json(row: Mapping[str, Any]) -> Record:
         It is of another version of Presage.
     """
     fields = dict(row)
-    fields.pop(BY, None)
-    kind = _KINDS.get(fields.pop("what", ""))
+    fields.pop(PRINCIPAL, None)
+    kind = _KINDS.get(fields.pop("type", ""))
     if kind is not None:
         try:
             return kind(**fields)
         except TypeError:
             pass
     raise JournalError(
-        f"the journal has a record {row.get('what')!r} that this version does not know; start the "
+        f"the journal has a record {row.get('type')!r} that this version does not know; start the "
         "version of Presage that wrote it"
     )

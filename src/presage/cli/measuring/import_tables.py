@@ -40,8 +40,8 @@ def import_tables(
 ) -> None:
     """Import a public dataset into tables that Presage can train on."""
     from presage.cli.output.tables_written import print_import
-    from presage.pipelines.importers.run import DEFAULT_FOLDER, import_source, shown_graphs
+    from presage.pipelines.importers.import_run import DEFAULT_FOLDER, import_source, shown_graphs
 
-    with shown_graphs(wanted=graphs) as cache:
+    with shown_graphs(enabled=graphs) as cache:
         summary = import_source(source, path, out or DEFAULT_FOLDER / source, graphs=cache)
     print_import(summary, as_json=as_json)

@@ -10,7 +10,7 @@ import typer
 from presage.cli.options.job_source import BATCH_SIZE, ITERATIONS, OPTIMIZER, PRECISION
 
 if TYPE_CHECKING:
-    from presage.features.job.job import JobFeatures
+    from presage.features.job.job_description import JobFeatures
 
 JOB_FORMATS = (
     "ONNX file, TensorFlow graph (.pb, .pbtxt, .meta or a SavedModel folder), JSON file of job "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import InvalidJobError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
 
 # Defaults of a model; a JSON job has its own values.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import presage
 from presage.errors import GraphError
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
-from presage.system.processes.user_function import call_user_function, importable_from_here
+from presage.system.processes.user_object import call_user_function, importable_from_here
 
 
 def trace_function(
@@ -56,8 +56,8 @@ def _one_line(source: str) -> Iterator[None]:
         raise GraphError(f"{source}: {error}{place}") from error
     except (Exception, SystemExit) as error:
         first = str(error).strip().partition("\n")[0]
-        said = f": {first}" if first else ""
-        raise GraphError(f"{source}: {type(error).__name__}{said}{_place(error)}") from error
+        message = f": {first}" if first else ""
+        raise GraphError(f"{source}: {type(error).__name__}{message}{_place(error)}") from error
 
 
 def _place(error: BaseException) -> str:

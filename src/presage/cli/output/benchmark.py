@@ -9,7 +9,7 @@ from presage.cli.output.json_output import print_json
 from presage.system.text.terminal import Table, print_table, say
 
 if TYPE_CHECKING:
-    from presage.pipelines.benchmark.run import Result
+    from presage.pipelines.benchmark.benchmark_run import Result
 
 _WORST_SLICES = 6
 # Figures that every task has, and digits to show.

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
-from presage.features.quantities.registry import INTERFERENCE, job_quantities
+from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
 from presage.system.text.terminal import Name, Table, box, print_table, say
 
 if TYPE_CHECKING:

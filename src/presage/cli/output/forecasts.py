@@ -9,9 +9,9 @@ from typing import Any
 from presage.cli.output.json_output import print_json
 from presage.features.device.device import Device
 from presage.features.forecast import Forecast
-from presage.features.job.job import JobFeatures
-from presage.features.quantities.registry import job_quantities
-from presage.serving.predictor.forecasts import ColocationForecast, JobForecast
+from presage.features.job.job_description import JobFeatures
+from presage.features.quantities.quantity_registry import job_quantities
+from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 from presage.system.text.terminal import Name, Table, print_table, say
 from presage.system.text.units import quantity
 

@@ -7,7 +7,7 @@ import json
 from presage.cli.output.json_output import print_json
 from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Device
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.serving.client.job_features import to_json
 from presage.system.text.terminal import Console, Table, print_table, say, styled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from presage.system.text.terminal import Name, Table, Tree, print_table, say, show_whole, styled
 
 if TYPE_CHECKING:
-    from presage.models.registry.lineage import Learnt
+    from presage.models.registry.lineage import TrainingUsage
 
 _DIGEST = 16  # characters of a table's digest that are shown
 _GROUPS = 8  # campaigns and machines of a folder that have a line each
@@ -101,7 +101,7 @@ def _rows_line(groups: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
+def print_learnt(found: Sequence[TrainingUsage], remedy: str) -> None:
     """Print the releases trained on given rows, and how to remove those rows."""
     shown = Table()
     for title in ("version", "release", "aliases", "trained on", "held out", "through"):
@@ -110,7 +110,7 @@ def print_learnt(found: Sequence[Learnt], remedy: str) -> None:
         if not one.rows and one.is_known:
             continue
         known = "" if one.is_known else ", perhaps more" if one.rows else "unknown"
-        taught = f"{one.taught:,}{known}" if one.rows else known
+        taught = f"{one.trained:,}{known}" if one.rows else known
         registered = one.release.registered
         name = str(one.release.folder) if registered is None else str(registered.version)
         aliases = " ".join(one.release.aliases)

@@ -38,9 +38,9 @@ def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
 
     Policies that do not fit the terminal have further tables.
     """
-    from presage.schedulers.report.figures import columns_of
+    from presage.schedulers.report.figures import make_columns
 
-    columns = columns_of(found)
+    columns = make_columns(found)
     for part in _parts(found):
         table = Table()
         table.add_column("")
@@ -49,7 +49,7 @@ def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:
         for column in columns:
             cells = [column.cells[name] for name in part]
             unit = f" ({column.unit})" if column.unit else ""
-            shown = [styled(cell.text, "bold") if cell.best else cell.text for cell in cells]
+            shown = [styled(cell.text, "bold") if cell.is_best else cell.text for cell in cells]
             table.add_row(f"{column.title}{unit}", *shown)
         yield table
 
@@ -102,6 +102,6 @@ def _remarks(run: Simulation, *, has_forecasts: bool) -> Iterator[str]:
     starved = [job_id for job_id in run.ledger.jobs if run.ledger.status(job_id).phase not in ENDED]
     if starved:
         yield f"jobs that never started, or never restarted: {len(starved):,}, first {starved[0]!r}"
-    refused = [more["why"] for _, what, _, more in run.log.entries if what == "refused"]
+    refused = [details["reason"] for _, event, _, details in run.log.entries if event == "refused"]
     if refused:
         yield f"{len(refused):,} decisions were rejected, first: {refused[0]}"

@@ -11,9 +11,9 @@ from presage.cli.output.json_output import print_json
 from presage.system.text.terminal import Table, print_table, say
 
 if TYPE_CHECKING:
-    from presage.pipelines.importers.run import Summary
+    from presage.pipelines.importers.import_run import Summary
     from presage.pipelines.profiling.campaign.merge import Merged
-    from presage.pipelines.stages.ingest import Ingested
+    from presage.pipelines.stages.ingest import IngestResult
 
 
 def print_merged(merged: Merged, folder: Path, *, as_json: bool) -> None:
@@ -27,15 +27,15 @@ def print_merged(merged: Merged, folder: Path, *, as_json: bool) -> None:
         say(f"{merged.duplicates} rows were measured twice; the less noisy one is kept")
 
 
-def print_ingested(done: Ingested, folder: Path, *, as_json: bool) -> None:
+def print_ingested(done: IngestResult, folder: Path, *, as_json: bool) -> None:
     """Print how many outcomes were converted into tables, and why the others were not."""
     if as_json:
         print_json(asdict(done))
         return
-    used = done.rows["outcomes"] - done.failed - done.untaught
+    used = done.rows["outcomes"] - done.failed - done.unused
     table = Table(title=f"{done.outcomes:,} outcomes in the logs")
     _add_counts(table, {
-        "used": {"measured": used, "failed": done.failed, "no new data": done.untaught},
+        "used": {"measured": used, "failed": done.failed, "no new data": done.unused},
         "not used": {"duplicates": done.duplicates} | done.quarantined,
         "written": {name: rows for name, rows in done.rows.items() if rows},
     })  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from presage.schedulers.policies.registry import POLICIES, policy_names
+from presage.schedulers.policies.policy_registry import POLICIES, policy_names
 
 
 def policy_list() -> str:

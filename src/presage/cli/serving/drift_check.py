@@ -69,7 +69,7 @@ def _loaded(ref: str, registry: str) -> Iterator[Release]:
 
 
 def _served_folder(uri: str, *, is_configured: bool) -> Path:
-    from presage.models.registry.champion import find_champion, lay_down
+    from presage.models.registry.champion import fetch_champion, find_champion
     from presage.models.registry.uri import database_path
     from presage.models.release.pretrained import pretrained_release
     from presage.serving.predictor.release_follower import default_cache
@@ -79,7 +79,7 @@ def _served_folder(uri: str, *, is_configured: bool) -> Path:
     exists = not is_configured or database is None or database.exists()
     champion = find_champion(uri) if exists else None
     if champion is not None:
-        return lay_down(uri, champion, default_cache())
+        return fetch_champion(uri, champion, default_cache())
     if not is_configured:
         raise RegistryError(f"{uri}: there is no champion; promote a release, or give --release")
     return pretrained_release()

@@ -16,8 +16,8 @@ from presage.cli.options.server import ServerOptions
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device
-    from presage.features.job.job import JobFeatures
-    from presage.serving.predictor.forecasts import PredictionBackend
+    from presage.features.job.job_description import JobFeatures
+    from presage.serving.predictor.prediction_backend import PredictionBackend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from presage.errors import UnknownDeviceError
 
 if TYPE_CHECKING:
     from presage.features.device.device import Device
-    from presage.serving.predictor.forecasts import PredictionBackend
+    from presage.serving.predictor.prediction_backend import PredictionBackend
 
 
 @contextmanager

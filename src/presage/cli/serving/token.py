@@ -58,7 +58,7 @@ class TokenLimits:
         ),
     ] = None
 
-    def given(self) -> dict[str, str]:
+    def set_limits(self) -> dict[str, str]:
         """Return the limits that are set, as the token file writes them."""
         limits = {
             "expires": self.expires,
@@ -106,6 +106,6 @@ def token(
     """
     from presage.serving.authentication.token_file import add_token
 
-    secret = add_token(file, name, role or ["predict"], limits.given())
+    secret = add_token(file, name, role or ["predict"], limits.set_limits())
     say(secret)
     say(f"added {name!r} to {file}; the token above is not stored anywhere", err=True)

@@ -80,11 +80,11 @@ def benchmark(
     measurements of each job, which may be in the files of --train or --test.
     """
     from presage.cli.output.benchmark import print_result
-    from presage.pipelines.benchmark.run import run
-    from presage.pipelines.importers.run import shown_graphs
+    from presage.pipelines.benchmark.benchmark_run import run
+    from presage.pipelines.importers.import_run import shown_graphs
     from presage.system.text.progress import training_progress
 
-    with shown_graphs(wanted=True) as graphs, training_progress("training") as progress:
+    with shown_graphs(enabled=True) as graphs, training_progress("training") as progress:
         result = run(
             task, train, test or [], graphs=graphs, progress=progress, split=split, seed=seed
         )

@@ -35,14 +35,14 @@ def evaluate(
     """Evaluate the predictors on held-out jobs and families, and compare them with baselines."""
     from presage.cli.output.evaluation import print_assessment
     from presage.pipelines.evaluation.assessment import assess
-    from presage.pipelines.evaluation.report.page import write_report
+    from presage.pipelines.evaluation.report.evaluation_page import write_report
     from presage.pipelines.stages import evaluate as stage
     from presage.pipelines.stages.stage import check_report_path
 
     if report is not None:
         check_report_path(report)  # before the minutes that baselines take
     forecasts = stage.read_forecasts(models_dir)
-    metrics = stage.metrics_left(out, forecasts)
+    metrics = stage.read_previous_metrics(out, forecasts)
     if metrics is None:
         metrics = stage.evaluate(*stage.read_features(features_dir), forecasts)
     stage.write_evaluation(metrics, forecasts, out)

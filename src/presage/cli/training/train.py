@@ -30,7 +30,7 @@ def train(
     The settings are those of params.yaml. `dvc repro` trains when an input has changed, and also
     evaluates, registers and promotes the release.
     """
-    from presage.features.quantities.registry import solo_quantities
+    from presage.features.quantities.quantity_registry import solo_quantities
     from presage.pipelines.stages import train as solo
     from presage.pipelines.stages import train_interference
 

@@ -10,7 +10,7 @@ import pytest
 from presage.errors import ConfigError, GraphError, ProfilingError
 from presage.pipelines.profiling.campaign.campaign_file import read_campaign_file
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
-from presage.pipelines.profiling.tracing import trace
+from presage.pipelines.profiling.graph_tracing import trace
 from presage.pipelines.profiling.zoo import FAMILIES, JobConfig, all_configs, parse
 
 ROOT = Path(__file__).parents[4]
@@ -109,9 +109,9 @@ def test_the_shipped_campaign_file_is_valid():
         ("familes: [resnet]", "familes is not a setting; did you mean 'families'"),
         ("families: resnet", "families='resnet' is not a list; write"),
         ("precisions: [16]", "precisions=16 is not text"),
-        ("members: [2, 3]", "members=.* is no mapping"),
-        ("members: {two: 1}", "members='two' is not a whole number"),
-        ("jobs: many", "jobs='many' is not a whole number"),
+        ("members: [2, 3]", "members=.* is not a mapping"),
+        ("members: {two: 1}", "members='two' is not an integer"),
+        ("jobs: many", "jobs='many' is not an integer"),
         ("campaign: 7", "campaign=7 is not text"),
         ("- a\n- b", "no settings in the file"),
         ("a: [", "not YAML"),

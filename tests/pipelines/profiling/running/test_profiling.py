@@ -41,7 +41,7 @@ from presage.pipelines.profiling.running.measure import (
     solo_window_s,
     unsteadiness,
 )
-from presage.pipelines.profiling.running.rows import Context, colocation_rows
+from presage.pipelines.profiling.running.profile_rows import Context, colocation_rows
 from presage.pipelines.profiling.running.run_options import RunOptions
 from presage.pipelines.profiling.running.run_results import MemberResult, RunResult
 from presage.pipelines.profiling.running.work import Work
@@ -474,7 +474,7 @@ def test_the_error_of_an_unmeasurable_job_has_a_remedy(settings, words):
     ("params", "error", "words"),
     [
         ("profile: {budget: 60}", ConfigError, "profile.budget is not .* did you mean 'budget_s'"),
-        ("profile: {jobs: many}", ConfigError, "profile.jobs='many' is not a whole number"),
+        ("profile: {jobs: many}", ConfigError, "profile.jobs='many' is not an integer"),
         ("profile: {budget_s: 5}", ProfilingError, "15 s"),
         ("train: {}", ConfigError, "no section 'profile'"),
     ],

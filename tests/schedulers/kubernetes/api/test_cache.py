@@ -1,4 +1,4 @@
-"""A cache of a cluster knows what the API server has, whatever happens on the way."""
+"""The cache matches the API server after faults of every kind."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ KINDS = 3
 
 
 @pytest.fixture
-def hasty(monkeypatch) -> None:
-    """Failures are many and not waited for long."""
+def short_backoff(monkeypatch) -> None:
+    """Shorten the backoff, for tests with many failures."""
     monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 0.002)
     monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MAX_BACKOFF_S", 0.05)
 
@@ -55,62 +55,64 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def cache(server) -> Iterator[Cache]:
-    with following(server) as cache:
+    with running_cache(server) as cache:
         yield cache
 
 
 @contextmanager
-def following(server: ApiServer, **options) -> Iterator[Cache]:
-    """A cache that ends at once and leaves no thread behind."""
+def running_cache(server: ApiServer, **options) -> Iterator[Cache]:
+    """Yield a synced cache; assert that it stops at once and leaves no thread."""
     with Cache(server.client(), **options) as cache:
         server.wait_for_watches(KINDS)
         yield cache
         began_s = time.monotonic()
     assert time.monotonic() - began_s < 0.5
-    assert not following_threads()
+    assert not watch_threads()
 
 
-def following_threads() -> list[threading.Thread]:
+def watch_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("watch ")]
 
 
-def label(value: object) -> dict:
+def label_patch(value: object) -> dict:
     return {"metadata": {"labels": {"x": str(value)}}}
 
 
-def settles(cache: Cache, is_so: Callable[[Snapshot], bool], timeout_s: float = 5.0) -> Snapshot:
-    """The first snapshot of which that is true."""
+def wait_until(
+    cache: Cache, condition: Callable[[Snapshot], bool], timeout_s: float = 5.0
+) -> Snapshot:
+    """Return the first snapshot that satisfies a condition."""
     ends_s = time.monotonic() + timeout_s
-    seen = cache.snapshot()
-    while not is_so(seen):
+    snapshot = cache.snapshot()
+    while not condition(snapshot):
         left_s = ends_s - time.monotonic()
-        assert left_s > 0, f"still {seen}"
-        cache.wait(seen.version, left_s)
-        seen = cache.snapshot()
-    return seen
+        assert left_s > 0, f"still {snapshot}"
+        cache.wait(snapshot.version, left_s)
+        snapshot = cache.snapshot()
+    return snapshot
 
 
-def agrees(server: ApiServer) -> Callable[[Snapshot], bool]:
-    """Whether a snapshot holds exactly what the server does."""
+def matches_server(server: ApiServer) -> Callable[[Snapshot], bool]:
+    """Return a condition: the snapshot has exactly the objects of the server."""
 
-    def known(plural: str) -> list:
+    def sorted_objects(plural: str) -> list:
         return sorted(server.all(plural), key=lambda o: int(o["metadata"]["resourceVersion"]))
 
-    def is_so(seen: Snapshot) -> bool:
+    def condition(snapshot: Snapshot) -> bool:
         return all(
-            sorted(mine.values(), key=lambda o: int(o["metadata"]["resourceVersion"]))
-            == known(plural)
-            for plural, mine in (
-                ("nodes", seen.nodes),
-                ("pods", seen.pods),
-                ("podgroups", seen.pod_groups),
+            sorted(cached.values(), key=lambda o: int(o["metadata"]["resourceVersion"]))
+            == sorted_objects(plural)
+            for plural, cached in (
+                ("nodes", snapshot.nodes),
+                ("pods", snapshot.pods),
+                ("podgroups", snapshot.pod_groups),
             )
         )
 
-    return is_so
+    return condition
 
 
-def test_on_entry_everything_is_there_without_managed_fields(server):
+def test_on_entry_all_objects_are_cached_without_managed_fields(server):
     server.create("pods", pod("a", namespace="kube-system", gpus=2))
     bare = server.get("pods", "a", "kube-system")
     fields = {"managedFields": [{"manager": "kubectl", "operation": "Update"}]}
@@ -118,29 +120,29 @@ def test_on_entry_everything_is_there_without_managed_fields(server):
     full = server.registry.store.put(Key("", "pods", "kube-system", "a"), full)
     server.create("nodes", node("n"))
     server.create("podgroups", pod_group("g", 4))
-    with following(server) as cache:
-        seen = cache.snapshot()
-    assert seen.nodes == {"n": server.get("nodes", "n")}
-    assert seen.pod_groups == {("default", "g"): server.get("podgroups", "g")}
+    with running_cache(server) as cache:
+        snapshot = cache.snapshot()
+    assert snapshot.nodes == {"n": server.get("nodes", "n")}
+    assert snapshot.pod_groups == {("default", "g"): server.get("podgroups", "g")}
     del full["metadata"]["managedFields"]
-    assert seen.pods == {("kube-system", "a"): full}
+    assert snapshot.pods == {("kube-system", "a"): full}
 
 
-def test_every_change_is_seen_and_a_snapshot_stays_as_it_was(server, cache):
+def test_every_change_is_cached_and_snapshots_are_immutable(server, cache):
     empty = cache.snapshot()
     server.create("nodes", node("n"))
     server.create("pods", pod("a", gates=["presage.dev/gang"]))
     server.create("podgroups", pod_group("g", 4))
-    first = settles(cache, agrees(server))
-    server.change("pods", "a", label(1))
+    first = wait_until(cache, matches_server(server))
+    server.change("pods", "a", label_patch(1))
     server.set_phase("a", "Succeeded")
     server.change("nodes", "n", {"spec": {"unschedulable": True}})
     server.change("podgroups", "g", {"status": {"phase": "Running"}}, status=True)
-    second = settles(cache, agrees(server))
+    second = wait_until(cache, matches_server(server))
     assert second.pods["default", "a"]["status"]["phase"] == "Succeeded"
     for plural, name in (("pods", "a"), ("nodes", "n"), ("podgroups", "g")):
         server.delete(plural, name)
-    third = settles(cache, agrees(server))
+    third = wait_until(cache, matches_server(server))
 
     assert (empty.nodes, empty.pods, empty.pod_groups) == ({}, {}, {})
     assert (third.nodes, third.pods, third.pod_groups) == ({}, {}, {})
@@ -152,21 +154,21 @@ def test_every_change_is_seen_and_a_snapshot_stays_as_it_was(server, cache):
     assert cache.snapshot() == third
 
 
-def test_a_snapshot_of_what_did_not_change_shares_it(server, cache):
+def test_snapshots_share_unchanged_objects(server, cache):
     server.create("nodes", node("n"))
     server.create("pods", pod("a"))
-    before = settles(cache, agrees(server))
+    before = wait_until(cache, matches_server(server))
     server.create("pods", pod("b"))
-    after = settles(cache, agrees(server))
+    after = wait_until(cache, matches_server(server))
     assert after.nodes is before.nodes
     assert after.pods["default", "a"] is before.pods["default", "a"]
 
 
-def test_what_was_replaced_is_let_go(server, monkeypatch):
+def test_replaced_objects_are_garbage_collected(server, monkeypatch):
     listed: list[ref] = []
 
     class Item(dict):
-        """Of which can be told whether anybody still has it."""
+        """Dict that supports weak references."""
 
     def list_items(reader, resource):
         items, version = list_all(reader, resource)
@@ -176,181 +178,185 @@ def test_what_was_replaced_is_let_go(server, monkeypatch):
 
     monkeypatch.setattr("presage.schedulers.kubernetes.api.cache.list_all", list_items)
     server.create("pods", pod("a"))
-    with following(server) as cache:
+    with running_cache(server) as cache:
         assert listed[0]() is cache.snapshot().pods["default", "a"]
-        server.change("pods", "a", label(1))
-        settles(cache, agrees(server))
+        server.change("pods", "a", label_patch(1))
+        wait_until(cache, matches_server(server))
         assert listed[0]() is None
 
 
-def test_lists_come_in_pages_and_an_expired_page_begins_anew(server, monkeypatch):
+def test_lists_are_paginated_and_restart_when_a_page_expires(server, monkeypatch):
     for n in range(7):
         server.create("pods", pod(f"p-{n}"))
     monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.PAGE_SIZE", 3)
-    with following(server) as cache:
-        assert agrees(server)(cache.snapshot())
-    assert len(server.seen("list", "/pods$")) == 3
+    with running_cache(server) as cache:
+        assert matches_server(server)(cache.snapshot())
+    assert len(server.requests_to("list", "/pods$")) == 3
 
     server.requests.clear()
-    forget = server.registry.list_of
+    list_of = server.registry.list_of
 
-    def forgetful(resource, namespace, query):
+    def list_and_compact(resource, namespace, query):
         if query.get("continue"):
             server.compact()
-        return forget(resource, namespace, query)
+        return list_of(resource, namespace, query)
 
-    monkeypatch.setattr(server.registry, "list_of", forgetful)
-    with following(server) as cache:
-        assert agrees(server)(cache.snapshot())
-    asked = [request.query for request in server.seen("list", "/pods$")]
-    assert [("limit" in query, "continue" in query) for query in asked] == [
+    monkeypatch.setattr(server.registry, "list_of", list_and_compact)
+    with running_cache(server) as cache:
+        assert matches_server(server)(cache.snapshot())
+    queries = [request.query for request in server.requests_to("list", "/pods$")]
+    assert [("limit" in query, "continue" in query) for query in queries] == [
         (True, False), (True, True), (False, False),
     ]  # fmt: skip
 
 
-def test_a_broken_watch_goes_on_where_it_was(server, cache):
+def test_a_broken_watch_resumes_without_a_list(server, cache):
     server.create("pods", pod("a"))
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     server.requests.clear()
     server.drop_watches()
     server.create("pods", pod("b"))
     server.delete("pods", "a")
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     server.wait_for_watches(KINDS)
-    assert server.seen("list") == []
+    assert server.requests_to("list") == []
 
 
 @pytest.mark.parametrize("form", ["in the stream", "at once"])
-def test_a_forgotten_version_is_listed_anew_and_what_vanished_is_gone(server, cache, caplog, form):
+def test_an_expired_version_is_listed_again_and_deleted_objects_are_removed(
+    server, cache, caplog, form
+):
     for name in ("a", "b"):
         server.create("pods", pod(name))
     server.create("podgroups", pod_group("g", 4))
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     server.go_down()
     server.delete("pods", "a")
     server.delete("podgroups", "g")
-    server.change("pods", "b", label(1))
+    server.change("pods", "b", label_patch(1))
     server.compact()
     server.come_up()
     if form == "at once":
-        server.answer("watch", "/pods$", 410)
-    seen = settles(cache, agrees(server))
-    assert list(seen.pods) == [("default", "b")]
-    assert len(server.seen("list", "/pods$")) == 1
-    said = [record for record in caplog.records if record.fields["error"].startswith("410 ")]
-    assert {record.fields["kind"] for record in said} == set(cache.lag_s())
-    assert not any(record.exc_info for record in said)
+        server.fail_requests("watch", "/pods$", 410)
+    snapshot = wait_until(cache, matches_server(server))
+    assert list(snapshot.pods) == [("default", "b")]
+    assert len(server.requests_to("list", "/pods$")) == 1
+    records = [record for record in caplog.records if record.fields["error"].startswith("410 ")]
+    assert {record.fields["kind"] for record in records} == set(cache.lag_s())
+    assert not any(record.exc_info for record in records)
 
 
-def test_a_connection_that_always_breaks_is_not_waited_for_longer_and_longer(server, cache):
+def test_backoff_does_not_grow_while_watches_make_progress(server, cache):
     began_s = time.monotonic()
     for n in range(9):
         server.wait_for_watches(KINDS)
         for plural, make in (("nodes", node), ("pods", pod)):
             server.create(plural, make(f"o-{n}"))
         server.create("podgroups", pod_group(f"o-{n}", 2))
-        settles(cache, agrees(server))
+        wait_until(cache, matches_server(server))
         server.drop_watches()
-    assert time.monotonic() - began_s < 3, "0.1 s each time; 25 s if the waits were doubled"
+    assert time.monotonic() - began_s < 3, "0.1 s each time; 25 s with a growing backoff"
 
 
-def test_after_a_bookmark_nothing_is_listed_anew(server, cache):
+def test_after_a_bookmark_watches_resume_from_its_version(server, cache):
     server.create("nodes", node("n"))
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     for n in range(5):
-        server.create("events", event(n))  # of no kind that is watched
+        server.create("events", event(n))  # a kind that is not watched
     version = str(server.version)
-    asked_s = time.monotonic()
+    sent_s = time.monotonic()
     server.send_bookmarks()
-    while max(cache.lag_s().values()) >= time.monotonic() - asked_s:
+    while max(cache.lag_s().values()) >= time.monotonic() - sent_s:
         time.sleep(0.01)
     server.compact()
     server.requests.clear()
     server.drop_watches()
     server.create("pods", pod("a"))
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     server.wait_for_watches(KINDS)
-    assert server.seen("list") == []
-    assert {request.query["resourceVersion"] for request in server.seen("watch")} == {version}
+    assert server.requests_to("list") == []
+    assert {request.query["resourceVersion"] for request in server.requests_to("watch")} == {
+        version
+    }
 
 
 def event(n: int) -> dict:
-    about = {"kind": "Pod", "namespace": "default", "name": "a"}
-    return {"metadata": {"name": f"e-{n}"}, "reason": "Gated", "involvedObject": about}
+    regarding = {"kind": "Pod", "namespace": "default", "name": "a"}
+    return {"metadata": {"name": f"e-{n}"}, "reason": "GatedCluster", "involvedObject": regarding}
 
 
-def test_an_ended_watch_is_opened_again_without_a_pause(server, monkeypatch):
+def test_an_ended_watch_is_renewed_without_a_backoff(server, monkeypatch):
     monkeypatch.setattr("presage.schedulers.kubernetes.api.cache._MIN_BACKOFF_S", 9.0)
-    with following(server, watch_timeout_s=1.0) as cache:
+    with running_cache(server, watch_timeout_s=1.0) as cache:
         time.sleep(1.2)
         server.create("pods", pod("a"))
-        settles(cache, agrees(server), timeout_s=0.5)
+        wait_until(cache, matches_server(server), timeout_s=0.5)
         assert max(cache.lag_s().values()) < 1.3
-    assert len(server.seen("list")) == KINDS
-    assert len(server.seen("watch")) > KINDS
+    assert len(server.requests_to("list")) == KINDS
+    assert len(server.requests_to("watch")) > KINDS
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_server_that_refuses_for_a_while_is_asked_again(server, hasty, code):
+def test_transient_errors_are_retried(server, short_backoff, code):
     server.create("pods", pod("a"))
-    server.answer("list", "/pods$", code, times=2)
-    server.answer("watch", "/nodes$", code)
-    with following(server) as cache:
-        assert agrees(server)(cache.snapshot())
+    server.fail_requests("list", "/pods$", code, times=2)
+    server.fail_requests("watch", "/nodes$", code)
+    with running_cache(server) as cache:
+        assert matches_server(server)(cache.snapshot())
         server.requests.clear()
-        server.answer("watch", "", code, times=KINDS)
+        server.fail_requests("watch", "", code, times=KINDS)
         server.drop_watches()
         server.create("nodes", node("n"))
-        settles(cache, agrees(server))
+        wait_until(cache, matches_server(server))
         server.wait_for_watches(KINDS)
-        assert server.seen("list") == [], "nothing was forgotten"
+        assert server.requests_to("list") == [], "no version has expired"
 
 
-def test_a_mistake_of_our_own_is_logged_in_full_and_all_is_listed_anew(
+def test_an_internal_error_is_logged_with_traceback_and_followed_by_a_list(
     server, cache, caplog, monkeypatch
 ):
-    tell = ObjectStore.apply_event
+    original = ObjectStore.apply_event
 
-    def mistaken(known, event, told):
-        monkeypatch.setattr(ObjectStore, "apply_event", tell)
+    def failing(store, event, obj):
+        monkeypatch.setattr(ObjectStore, "apply_event", original)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ObjectStore, "apply_event", mistaken)
+    monkeypatch.setattr(ObjectStore, "apply_event", failing)
     server.create("pods", pod("a"))
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     (record,) = caplog.records
     assert record.fields["error"].startswith("ZeroDivisionError")
     assert record.exc_info[0] is ZeroDivisionError
 
 
-def test_a_server_says_how_long_it_wants_to_be_left_alone(server, cache):
-    server.answer("watch", "/pods$", 429, retry_after_s=1)
+def test_retry_after_delays_the_next_request(server, cache):
+    server.fail_requests("watch", "/pods$", 429, retry_after_s=1)
     server.requests.clear()
     server.drop_watches()
     time.sleep(0.8)
-    assert len(server.seen("watch", "/pods$")) == 1
+    assert len(server.requests_to("watch", "/pods$")) == 1
     server.wait_for_watches(KINDS)
 
 
-def test_a_server_that_is_down_is_waited_for(server, cache):
+def test_the_cache_recovers_after_the_server_was_down(server, cache):
     server.create("nodes", node("n"))
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     server.go_down()
     server.create("pods", pod("a"))
     server.delete("nodes", "n")
-    time.sleep(0.3)  # a last response may still be on its way
+    time.sleep(0.3)  # a last response may still be in flight
     lag_s = cache.lag_s()["Pod"]
     time.sleep(0.3)
     assert cache.lag_s()["Pod"] >= lag_s + 0.3
-    assert set(cache.snapshot().nodes) == {"n"}, "what was known is known until there is news"
+    assert set(cache.snapshot().nodes) == {"n"}, "cached objects stay until there is an event"
     server.come_up()
-    settles(cache, agrees(server))
+    wait_until(cache, matches_server(server))
     server.wait_for_watches(KINDS)
     assert max(cache.lag_s().values()) < 1
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         (401, "token or certificate"),
         (403, 'allow "list" and "watch" on "pods" of API group ""'),
@@ -358,16 +364,16 @@ def test_a_server_that_is_down_is_waited_for(server, cache):
     ],
 )
 @pytest.mark.parametrize("verb", ["list", "watch"])
-def test_what_waiting_does_not_mend_is_said_at_once(server, verb, code, words):
-    server.answer(verb, "/pods$", code, times=9)
-    with pytest.raises(ClusterError, match=words) as caught, Cache(server.client()):
+def test_permanent_errors_are_raised_at_once(server, verb, code, message):
+    server.fail_requests(verb, "/pods$", code, times=9)
+    with pytest.raises(ClusterError, match=message) as caught, Cache(server.client()):
         pass
-    assert f"{server.url}/api/v1/pods: {code} refused on purpose; " in str(caught.value)
+    assert f"{server.url}/api/v1/pods: {code} injected fault; " in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert not following_threads()
+    assert not watch_threads()
 
 
-def test_without_the_definition_of_pod_groups_it_says_what_to_apply():
+def test_a_missing_pod_group_definition_is_reported_with_the_command_to_apply_it():
     with (
         ApiServer() as server,
         pytest.raises(ClusterError, match=r"kubectl apply -f examples/kubernetes/pod_group_crd"),
@@ -376,7 +382,7 @@ def test_without_the_definition_of_pod_groups_it_says_what_to_apply():
         pass
 
 
-def test_who_cannot_be_reached_is_named():
+def test_an_unreachable_server_is_named():
     with ApiServer() as server:
         api = server.client()
     with (
@@ -386,16 +392,16 @@ def test_who_cannot_be_reached_is_named():
         pass
 
 
-def test_an_own_write_is_seen_at_once_and_no_older_event_undoes_it(server, cache):
+def test_an_own_write_is_cached_at_once_and_not_undone_by_older_events(server, cache):
     first = server.create("pods", pod("a"))
-    seen = settles(cache, agrees(server))
+    snapshot = wait_until(cache, matches_server(server))
     server.delay("watch", "/pods$", 0.3)
-    server.drop_watches()  # for 0.3 s nothing is told
-    old = server.change("pods", "a", label(1))
-    new = server.change("pods", "a", label(2))
+    server.drop_watches()  # no events for 0.3 s
+    old = server.change("pods", "a", label_patch(1))
+    new = server.change("pods", "a", label_patch(2))
     cache.put("Pod", new)
     assert cache.snapshot().pods["default", "a"] == new
-    assert cache.snapshot().version > seen.version
+    assert cache.snapshot().version > snapshot.version
     cache.put("Pod", old)
     cache.put("Pod", first)
     server.create("pods", pod("b"))
@@ -404,25 +410,25 @@ def test_an_own_write_is_seen_at_once_and_no_older_event_undoes_it(server, cache
         versions.append(now.pods["default", "a"])
         cache.wait(now.version, 5)
     assert all(known == new for known in versions)
-    assert agrees(server)(cache.snapshot())
+    assert matches_server(server)(cache.snapshot())
 
 
-def test_a_deletion_that_was_told_is_not_undone_by_a_late_write(server, cache):
+def test_a_deletion_event_is_not_undone_by_a_late_write(server, cache):
     server.create("pods", pod("a"))
-    late = server.change("pods", "a", label(1))
+    late = server.change("pods", "a", label_patch(1))
     server.delete("pods", "a")
     server.create("pods", pod("b"))
-    seen = settles(cache, lambda seen: ("default", "b") in seen.pods)
+    snapshot = wait_until(cache, lambda snapshot: ("default", "b") in snapshot.pods)
     cache.put("Pod", late)
-    assert cache.snapshot() == seen
-    assert agrees(server)(seen)
+    assert cache.snapshot() == snapshot
+    assert matches_server(server)(snapshot)
 
 
-def test_many_wait_for_the_same_change(server, cache):
+def test_many_threads_can_wait_for_the_same_change(server, cache):
     version = cache.snapshot().version
-    told: list[bool] = []
+    results: list[bool] = []
     waiting = [
-        threading.Thread(target=lambda: told.append(cache.wait(version, 5))) for _ in range(8)
+        threading.Thread(target=lambda: results.append(cache.wait(version, 5))) for _ in range(8)
     ]
     for thread in waiting:
         thread.start()
@@ -430,30 +436,30 @@ def test_many_wait_for_the_same_change(server, cache):
     server.create("nodes", node("n"))
     for thread in waiting:
         thread.join()
-    assert told == [True] * 8
+    assert results == [True] * 8
     assert cache.wait(version, 0)
 
 
-@pytest.mark.parametrize("how", ["list hangs", "watch hangs", "wants to be left alone"])
-def test_it_ends_at_once_whatever_is_waited_for(server, how):
-    with following(server) as cache:
+@pytest.mark.parametrize("how", ["list hangs", "watch hangs", "retry after"])
+def test_the_cache_stops_at_once_during_any_request_or_wait(server, how):
+    with running_cache(server) as cache:
         if how == "list hangs":
-            server.answer("watch", "", 410, times=KINDS)
-        if how == "wants to be left alone":
-            server.answer("watch", "", 429, times=KINDS, retry_after_s=5)
+            server.fail_requests("watch", "", 410, times=KINDS)
+        if how == "retry after":
+            server.fail_requests("watch", "", 429, times=KINDS, retry_after_s=5)
         else:
             server.delay(how.split()[0], "", 3.0, times=KINDS)
         server.drop_watches()
         time.sleep(0.3)
         version = cache.snapshot().version
-        told: list[bool] = []
-        waiting = threading.Thread(target=lambda: told.append(cache.wait(version, 5)))
+        results: list[bool] = []
+        waiting = threading.Thread(target=lambda: results.append(cache.wait(version, 5)))
         waiting.start()
     waiting.join(0.5)
-    assert told == [False]
+    assert results == [False]
 
 
-def test_what_connects_while_it_ends_is_cut_as_well(server):
+def test_a_stopped_reader_opens_no_connections(server):
     reader = ApiReader(server.client())
     assert reader.get("/version", {}, read_timeout_s=1).status == 200
     reader.stop()
@@ -461,47 +467,47 @@ def test_what_connects_while_it_ends_is_cut_as_well(server):
         reader.get("/version", {}, read_timeout_s=1)
 
 
-def test_on_entry_a_server_that_hangs_is_given_up(server):
+def test_entry_times_out_when_the_server_hangs(server):
     server.delay("list", "/pods$", 5.0)
     began_s = time.monotonic()
     with (
         pytest.raises(ClusterError, match=r"pods: .*no response in 0.3 s"),
-        following(server, sync_timeout_s=0.3),
+        running_cache(server, sync_timeout_s=0.3),
     ):
         pass
     assert time.monotonic() - began_s < 1
 
 
-def test_a_connection_without_a_word_is_given_up(server, monkeypatch):
-    """A machine that lost its power resets no connection."""
+def test_a_silent_connection_times_out(server, monkeypatch):
+    """A machine without power does not reset connections."""
     monkeypatch.setattr("presage.schedulers.kubernetes.api.list_watch.WATCH_GRACE_S", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as mute:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         api = server.client()
         with Cache(api, watch_timeout_s=0.3) as cache:
             host = api.configuration.host
-            api.configuration.host = f"http://127.0.0.1:{mute.getsockname()[1]}"
+            api.configuration.host = f"http://127.0.0.1:{silent.getsockname()[1]}"
             server.drop_watches()
             time.sleep(0.3)
             server.create("pods", pod("a"))
             api.configuration.host = host
-            settles(cache, agrees(server))
+            wait_until(cache, matches_server(server))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_anything_at_all_it_knows_what_the_server_has(server, hasty, seed):
-    chance = random.Random(seed)
+def test_after_random_faults_the_cache_matches_the_server(server, short_backoff, seed):
+    rng = random.Random(seed)
     made: dict[str, tuple[Kind, Callable[[str], dict]]] = {
         "nodes": ("Node", node),
         "pods": ("Pod", pod),
         "podgroups": ("PodGroup", lambda name: pod_group(name, 2)),
     }
-    with following(server) as cache:
+    with running_cache(server) as cache:
         versions = []
         for _ in range(150):
-            plural, name = chance.choice([*made]), f"o-{chance.randrange(4)}"
+            plural, name = rng.choice([*made]), f"o-{rng.randrange(4)}"
             kind, make = made[plural]
             known = server.get(plural, name)
-            match chance.randrange(12):
+            match rng.randrange(12):
                 case 0:
                     server.drop_watches()
                 case 1:
@@ -509,26 +515,26 @@ def test_after_anything_at_all_it_knows_what_the_server_has(server, hasty, seed)
                 case 2:
                     server.send_bookmarks()
                 case 3:
-                    server.answer("watch", f"/{plural}$", chance.choice([410, 429, 500, 503]))
+                    server.fail_requests("watch", f"/{plural}$", rng.choice([410, 429, 500, 503]))
                 case 4:
-                    server.drop(chance.choice(["list", "watch"]), f"/{plural}$", "before")
+                    server.drop(rng.choice(["list", "watch"]), f"/{plural}$", "before")
                 case 5:
-                    time.sleep(chance.choice([0.0, 0.01, 0.05]))
+                    time.sleep(rng.choice([0.0, 0.01, 0.05]))
                 case 6 if known:
                     server.delete(plural, name)
-                    cache.put(kind, known)  # late
+                    cache.put(kind, known)  # a late response
                 case _ if known is None:
                     server.create(plural, make(name))
                 case _:
-                    changed = server.change(plural, name, label(chance.random()))
-                    if chance.random() < 0.5:
+                    changed = server.change(plural, name, label_patch(rng.random()))
+                    if rng.random() < 0.5:
                         cache.put(kind, changed)
             versions.append(cache.snapshot().version)
         assert versions == sorted(versions)
-        settles(cache, agrees(server), timeout_s=10)
+        wait_until(cache, matches_server(server), timeout_s=10)
 
 
-def stored(name: str, version: int) -> dict:
+def make_object(name: str, version: int) -> dict:
     return {"metadata": {"name": name, "resourceVersion": str(version)}}
 
 
@@ -536,61 +542,61 @@ def stored(name: str, version: int) -> dict:
     writes=st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=12),
     between=st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=24),
 )
-def test_no_order_of_lists_events_and_own_writes_brings_the_old_back(writes, between):
-    """Writes have versions 1, 2, ...; two lists or answers come before the event of each."""
+def test_no_order_of_lists_events_and_writes_restores_an_old_state(writes, between):
+    """Writes have versions 1, 2, ...; up to two lists or responses precede each event."""
 
     def state(version: int) -> dict[str, dict]:
-        """What a list of that version says."""
+        """Return the objects of a list at a version."""
         last = {name: (number, there) for number, (name, there) in enumerate(writes[:version], 1)}
-        return {name: stored(name, number) for name, (number, there) in last.items() if there}
+        return {name: make_object(name, number) for name, (number, there) in last.items() if there}
 
-    known = ObjectStore(lambda o: o["metadata"]["name"])
-    known.replace([], "0")
+    store = ObjectStore(lambda o: o["metadata"]["name"])
+    store.replace([], "0")
     shown = {"a": 0, "b": 0}
 
     def check() -> None:
-        told, held = int(known.version), versions(known)
+        reported, stored = int(store.version), versions(store)
         for name in ("a", "b"):
-            last = max((n for n, w in enumerate(writes[:told], 1) if w[0] == name), default=0)
+            last = max((n for n, w in enumerate(writes[:reported], 1) if w[0] == name), default=0)
             there = last > 0 and writes[last - 1][1]
-            assert held.get(name, last + 1) > last or (there and held[name] == last)
-            assert name in held or not there
-            assert held.get(name, last) >= shown[name]
-            shown[name] = held.get(name, last)
+            assert stored.get(name, last + 1) > last or (there and stored[name] == last)
+            assert name in stored or not there
+            assert stored.get(name, last) >= shown[name]
+            shown[name] = stored.get(name, last)
 
     doing = iter(between)
     for number, (name, there) in enumerate(writes, 1):
         for is_put, version in islice(doing, 2):
             if not is_put and version < number:
-                known.replace(state(number - 1).values(), str(number - 1))
+                store.replace(state(number - 1).values(), str(number - 1))
             elif is_put and 0 < version <= len(writes) and writes[version - 1][1]:
-                known.put(stored(writes[version - 1][0], version))
+                store.put(make_object(writes[version - 1][0], version))
                 if version >= number:
-                    assert versions(known)[writes[version - 1][0]] >= version
+                    assert versions(store)[writes[version - 1][0]] >= version
             check()
-        known.apply_event("ADDED" if there else "DELETED", stored(name, number))
+        store.apply_event("ADDED" if there else "DELETED", make_object(name, number))
         check()
-    assert dict(known.snapshot()) == state(len(writes))
+    assert dict(store.snapshot()) == state(len(writes))
 
 
-def versions(known: ObjectStore) -> dict[str, int]:
-    return {k: int(o["metadata"]["resourceVersion"]) for k, o in known.snapshot().items()}
+def versions(store: ObjectStore) -> dict[str, int]:
+    return {k: int(o["metadata"]["resourceVersion"]) for k, o in store.snapshot().items()}
 
 
-def test_of_versions_that_are_no_numbers_the_watch_alone_is_believed():
-    known = ObjectStore(lambda o: o["metadata"]["name"])
+def test_with_opaque_versions_only_the_watch_changes_the_store():
+    store = ObjectStore(lambda o: o["metadata"]["name"])
     first, second = ({"metadata": {"name": "a", "resourceVersion": v}} for v in ("x9", "x1"))
-    known.replace([first], "x9")
-    assert not known.put(second)
-    assert known.apply_event("MODIFIED", second)
-    assert (known.version, dict(known.snapshot())) == ("x1", {"a": second})
-    assert known.apply_event("DELETED", first)
-    assert not known.put(second)
+    store.replace([first], "x9")
+    assert not store.put(second)
+    assert store.apply_event("MODIFIED", second)
+    assert (store.version, dict(store.snapshot())) == ("x1", {"a": second})
+    assert store.apply_event("DELETED", first)
+    assert not store.put(second)
 
 
-def test_a_store_restored_from_a_backup_is_taken_as_it_is():
-    known = ObjectStore(lambda o: o["metadata"]["name"])
-    known.replace([stored("a", 90), stored("b", 91)], "100")
-    assert not known.apply_event("BOOKMARK", {"metadata": {"resourceVersion": "101"}})
-    assert known.replace([stored("a", 5)], "20")
-    assert dict(known.snapshot()) == {"a": stored("a", 5)}
+def test_a_list_from_a_restored_backup_replaces_everything():
+    store = ObjectStore(lambda o: o["metadata"]["name"])
+    store.replace([make_object("a", 90), make_object("b", 91)], "100")
+    assert not store.apply_event("BOOKMARK", {"metadata": {"resourceVersion": "101"}})
+    assert store.replace([make_object("a", 5)], "20")
+    assert dict(store.snapshot()) == {"a": make_object("a", 5)}

@@ -1,4 +1,4 @@
-"""The HTTP side of the API server: requests in, answers and streams of events out."""
+"""HTTP layer of the fake API server: requests, responses and watch streams."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.schedulers.kubernetes.api_server.registry import Registry, parse_vers
 from tests.schedulers.kubernetes.api_server.resources import PODS, Resource, Route, parse_path
 from tests.schedulers.kubernetes.api_server.statuses import ApiError, Json
 
-LONGEST_WATCH_S = 1800.0  # the real server's --min-request-timeout
-LOOK_AT_CLIENT_S = 0.2  # a watch that has nothing to say finds out so soon that nobody listens
+MAX_WATCH_S = 1800.0  # the real server's --min-request-timeout
+CLIENT_POLL_S = 0.2  # interval at which an idle watch checks whether its client is connected
 PATHS_WITHOUT_OBJECTS: dict[str, Any] = {
     "/version": {
         "major": "1",
@@ -48,7 +48,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 
 
 class Request(NamedTuple):
-    """One request as it came in; ``verb`` and ``route`` are what a role would be asked for."""
+    """Received request, with the verb and route that RBAC would check."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ class Request(NamedTuple):
     user_agent: str
 
 
-def verb_of(method: str, route: Route, query: dict[str, str]) -> str:
+def request_verb(method: str, route: Route, query: dict[str, str]) -> str:
     if method == "GET" and not route.name:
         return "watch" if query.get("watch") in ("true", "1", "True") else "list"
     if method == "GET":
@@ -67,12 +67,12 @@ def verb_of(method: str, route: Route, query: dict[str, str]) -> str:
 
 
 class HttpServer(ThreadingHTTPServer):
-    """A thread a connection; ``stop`` ends them all.
+    """HTTP server with one thread for each connection.
 
     Attributes
     ----------
     requests : list of Request
-        Every one so far, in the order they came in.
+        All requests, in the order of arrival.
     """
 
     daemon_threads = False  # server_close() waits for them
@@ -84,78 +84,78 @@ class HttpServer(ThreadingHTTPServer):
         self.requests: list[Request] = []
         self.stopping = threading.Event()
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
+        self._connections: set[socket.socket] = set()
         super().__init__(("127.0.0.1", port), _Handler)
 
     def stop(self) -> None:
         self.stopping.set()
         self.shutdown()
         self.registry.store.signal(Signal.CLOSE)
-        self._hang_up()
+        self._shut_down_connections()
         self.server_close()
 
-    def opened(self, connection: socket.socket) -> None:
+    def add_connection(self, connection: socket.socket) -> None:
         with self._lock:
-            self._open.add(connection)
+            self._connections.add(connection)
         if self.stopping.is_set():
-            self._hang_up()
+            self._shut_down_connections()
 
-    def closed(self, connection: socket.socket) -> None:
+    def remove_connection(self, connection: socket.socket) -> None:
         with self._lock:
-            self._open.discard(connection)
+            self._connections.discard(connection)
 
-    def _hang_up(self) -> None:
-        """Wake the threads that wait for a next request."""
+    def _shut_down_connections(self) -> None:
+        """Wake the threads that wait for another request."""
         with self._lock:
-            for connection in self._open:
+            for connection in self._connections:
                 try:
                     connection.shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    continue  # the client was quicker
+                    continue  # the client has closed it
 
     def shutdown_request(self, request: Any) -> None:
-        """Only close: an orderly end first would spoil a reset."""
+        """Close without a shutdown, which would prevent a reset."""
         self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no error; anything else is printed."""
+        """Ignore disconnected clients; print other errors."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _DroppedError(Exception):
-    """The connection was reset on purpose."""
+    """Connection reset by an injected fault."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # an answer leaves in one piece
+    wbufsize = -1  # a response is sent in one piece
     server: HttpServer
 
     def setup(self) -> None:
         super().setup()
-        self.server.opened(self.connection)
+        self.server.add_connection(self.connection)
 
     def finish(self) -> None:
-        self.server.closed(self.connection)
+        self.server.remove_connection(self.connection)
         super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         return
 
     def do_GET(self) -> None:
-        """Any method: the verb tells them apart."""
+        """Handle a request of any method."""
         server = self.server
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query))
         try:
             if (path := url.path.rstrip("/")) in PATHS_WITHOUT_OBJECTS:
-                self._answer(200, PATHS_WITHOUT_OBJECTS[path])
+                self._respond(200, PATHS_WITHOUT_OBJECTS[path])
                 return
             route = parse_path(url.path)
-            verb = verb_of(self.command, route, query)
+            verb = request_verb(self.command, route, query)
             agent = self.headers.get("User-Agent", "")
             server.requests.append(Request(self.command, url.path, query, verb, route, agent))
             fault = server.faults.take((self.command, verb), url.path)
@@ -164,29 +164,27 @@ class _Handler(BaseHTTPRequestHandler):
             if fault.drop == "before":
                 self._reset()
             if fault.status is not None:
-                raise ApiError(
-                    fault.status, "refused on purpose", retry_after_s=fault.retry_after_s
-                )
+                raise ApiError(fault.status, "injected fault", retry_after_s=fault.retry_after_s)
             resource = server.registry.resource(route)
             if verb == "watch":
                 self._watch(resource, route, query)
                 return
             try:
-                code, answer = self._carry_out(resource, route, verb, query, body)
+                code, response = self._execute(resource, route, verb, query, body)
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise ApiError(400, f"cannot be decoded: {error!r}") from error
             finally:
                 if fault.drop == "after":
-                    self._reset()  # even if it was refused: nobody hears of it
-            self._answer(code, answer)
+                    self._reset()  # also if the request failed
+            self._respond(code, response)
         except ApiError as error:
-            self._answer(error.code, error.status, retry_after_s=error.retry_after_s)
+            self._respond(error.code, error.status, retry_after_s=error.retry_after_s)
         except _DroppedError:
             self.close_connection = True
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
-    def _carry_out(
+    def _execute(
         self, resource: Resource, route: Route, verb: str, query: dict[str, str], raw: bytes
     ) -> tuple[int, Json]:
         registry, where, name = self.server.registry, route.namespace, route.name
@@ -197,13 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError as error:
             raise ApiError(400, f"couldn't read the body: {error}") from None
         status = route.subresource == "status"
-        of_pods = resource is PODS and verb == "create" and name
+        is_pod_subresource = resource is PODS and verb == "create" and name
         match verb:
             case "list":
                 return 200, registry.list_of(resource, where, query)
-            case "create" if of_pods and route.subresource == "binding":
+            case "create" if is_pod_subresource and route.subresource == "binding":
                 return 201, registry.bind(where, name, body)
-            case "create" if of_pods and route.subresource == "eviction":
+            case "create" if is_pod_subresource and route.subresource == "eviction":
                 return 201, registry.evict(where, name, body)
             case "get" if status or not route.subresource:
                 return 200, registry.get(resource, where, name)
@@ -211,8 +209,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return 201, registry.create(resource, where, body)
             case "update" if name:
                 known = registry.store.get(resource, where, name) is not None
-                answer = registry.replace(resource, where, name, body, status=status)
-                return 200 if known else 201, answer
+                response = registry.replace(resource, where, name, body, status=status)
+                return 200 if known else 201, response
             case "patch" if name:
                 return 200, registry.patch(
                     resource, where, name, self._patch(resource, body), status=status
@@ -266,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         try:
             with registry.store.watching(resource, route.namespace, matches, since) as watch:
-                ends_s = time.monotonic() + float(query.get("timeoutSeconds") or LONGEST_WATCH_S)
+                ends_s = time.monotonic() + float(query.get("timeoutSeconds") or MAX_WATCH_S)
                 self._stream(resource, watch, bookmarks, ends_s)
         except ApiError as error:
             self._chunk({"type": "ERROR", "object": error.status})
@@ -276,12 +274,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, resource: Resource, watch: Watch, bookmarks: bool, ends_s: float) -> None:
         while (left_s := ends_s - time.monotonic()) > 0:
             try:
-                told = watch.queue.get(timeout=min(left_s, LOOK_AT_CLIENT_S))
+                message = watch.queue.get(timeout=min(left_s, CLIENT_POLL_S))
             except Empty:
                 if select.select([self.connection], [], [], 0)[0]:
-                    raise ConnectionAbortedError("the watcher went away") from None
+                    raise ConnectionAbortedError("the client disconnected") from None
                 continue
-            match told:
+            match message:
                 case Signal.CLOSE:
                     return
                 case Signal.DROP:
@@ -292,10 +290,10 @@ class _Handler(BaseHTTPRequestHandler):
                     if bookmarks:
                         self._chunk(_bookmark(resource, version))
                 case _:
-                    if event := watch.event(told):
+                    if event := watch.event(message):
                         self._chunk(event)
-        if bookmarks and (last := self.server.registry.store.all_told(watch)):
-            # The real server's last one comes shortly before the end as well.
+        if bookmarks and (last := self.server.registry.store.final_bookmark(watch)):
+            # The real server also sends a bookmark shortly before the end.
             self._chunk(_bookmark(resource, last.version))
 
     def _chunk(self, event: Json) -> None:
@@ -303,9 +301,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
         self.wfile.flush()
 
-    def _answer(self, code: int, answer: Any, *, retry_after_s: int | None = None) -> None:
-        as_text = isinstance(answer, str)
-        payload = answer.encode() if as_text else json.dumps(answer).encode()
+    def _respond(self, code: int, response: Any, *, retry_after_s: int | None = None) -> None:
+        as_text = isinstance(response, str)
+        payload = response.encode() if as_text else json.dumps(response).encode()
         self.send_response(code)
         self.send_header("Content-Type", "text/plain" if as_text else "application/json")
         self.send_header("Content-Length", str(len(payload)))
@@ -329,7 +327,7 @@ def _bookmark(resource: Resource, version: int) -> Json:
 
 
 def _delete_options(query: dict[str, str], body: Json) -> Json:
-    """Of the body where there is one, else of the query, as the real server reads them."""
+    """Return the options from the body, or else from the query, as the real server does."""
     if body:
         return body
     period = query.get("gracePeriodSeconds")

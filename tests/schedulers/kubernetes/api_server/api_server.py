@@ -1,8 +1,8 @@
-"""A Kubernetes API server in this process, for the official client over real HTTP.
+"""Fake Kubernetes API server in this process, for the official client over real HTTP.
 
-What it refuses, and in which words, follows kubernetes/kubernetes 1.36 wherever a scheduler or a
-gate could be wrong. It has no users and no roles, no schemas of custom resources, no server-side
-apply, no controllers and no garbage collection: see `registry.py` and `pod_rules.py`.
+Its validation and messages follow kubernetes/kubernetes 1.36 for everything that a scheduler or a
+gate can get wrong. It has no users, roles, schemas of custom resources, server-side apply,
+controllers or garbage collection: see `registry.py` and `pod_rules.py`.
 
 References
 ----------
@@ -31,14 +31,14 @@ from tests.schedulers.kubernetes.api_server.statuses import Json
 
 
 class ApiServer:
-    """Serves from ``with`` to its end, on a free port of 127.0.0.1.
+    """Fake API server on a free port of 127.0.0.1, active inside ``with``.
 
     Parameters
     ----------
     history_changes : int
-        How many changes a watch can be behind.
+        Number of changes that a watch can resume from.
     clock : callable
-        Aware time of now, of which creationTimestamp and its like keep whole seconds.
+        Current time with a time zone; timestamps are truncated to whole seconds.
 
     Examples
     --------
@@ -64,10 +64,10 @@ class ApiServer:
         return self
 
     def _serve(self) -> None:
-        self._serving = threading.Thread(
+        self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, name="API server"
         )
-        self._serving.start()
+        self._thread.start()
 
     def __exit__(
         self,
@@ -81,22 +81,21 @@ class ApiServer:
             client.rest_client.pool_manager.clear()
 
     def go_down(self) -> None:
-        """Refuse connections; what is stored stays, and can still be changed without HTTP."""
+        """Stop listening; stored objects stay, and can be changed without HTTP."""
         self._http.stop()
-        self._serving.join()
+        self._thread.join()
 
     def come_up(self) -> None:
-        """Serve again, at the same address; ``requests`` begins anew."""
+        """Serve again at the same address, with an empty ``requests``."""
         self._http = HttpServer(self.registry, self._http.server_address[1])
         self.requests = self._http.requests
         self._serve()
 
     def client(self, *, retries: Any = None) -> kubernetes_client.ApiClient:
-        """The official client, for this server.
+        """Return an official client of this server.
 
-        ``retries`` as urllib3 has them. Left out, urllib3 repeats on its own, up to 3 times: any
-        GET, PUT and DELETE whose connection broke, and these too when they are answered 429 or
-        503 with Retry-After. False lets every failure through at once.
+        ``retries`` is passed to urllib3. By default it retries up to 3 times: GET, PUT and DELETE
+        after a broken connection, or after 429 or 503 with Retry-After. False disables retries.
         """
         configuration = kubernetes_client.Configuration(host=self.url)
         configuration.proxy = None
@@ -106,7 +105,7 @@ class ApiServer:
         return client
 
     def kubeconfig(self) -> Json:
-        """What a file for `--kubeconfig` must say, for a client in another process."""
+        """Return the content of a kubeconfig file for a client in another process."""
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -117,7 +116,7 @@ class ApiServer:
         }
 
     def create(self, plural: str, body: Json, namespace: str | None = None) -> Json:
-        """Create without HTTP; the namespace is the object's own or "default"."""
+        """Create an object without HTTP, in its own namespace or in "default"."""
         resource = self._resource(plural)
         own = (body.get("metadata") or {}).get("namespace") or "default"
         return self.registry.create(
@@ -125,7 +124,7 @@ class ApiServer:
         )
 
     def get(self, plural: str, name: str, namespace: str = "default") -> Json | None:
-        """The object as it is stored, or None."""
+        """Return the stored object, or None."""
         resource = self._resource(plural)
         return self.registry.store.get(resource, namespace if resource.namespaced else "", name)
 
@@ -133,7 +132,7 @@ class ApiServer:
         return self.registry.store.all(self._resource(plural), namespace)
 
     def delete(self, plural: str, name: str, namespace: str = "default", **options: Any) -> Json:
-        """Delete without HTTP; ``options`` as in DeleteOptions."""
+        """Delete an object without HTTP; ``options`` as in DeleteOptions."""
         resource = self._resource(plural)
         return self.registry.delete(
             resource, namespace if resource.namespaced else "", name, options
@@ -142,7 +141,7 @@ class ApiServer:
     def change(
         self, plural: str, name: str, patch: Json, namespace: str = "default", status: bool = False
     ) -> Json:
-        """Merge-patch without HTTP."""
+        """Merge-patch an object without HTTP."""
         resource = self._resource(plural)
         where = namespace if resource.namespaced else ""
         return self.registry.patch(
@@ -150,7 +149,7 @@ class ApiServer:
         )
 
     def set_phase(self, name: str, phase: str, namespace: str = "default") -> Json:
-        """What a kubelet does: "Running", "Succeeded" or "Failed"; Running is Ready as well."""
+        """Set the phase as a kubelet does: "Running" (which is Ready), "Succeeded" or "Failed"."""
         pod = self.registry.get(PODS, namespace, name)
         conditions = [
             *(c for c in pod["status"].get("conditions", []) if c["type"] != "Ready"),
@@ -161,18 +160,18 @@ class ApiServer:
         )
 
     def finish(self, name: str, namespace: str = "default") -> Json:
-        """What a kubelet does when a pod that is being deleted has ended: it is gone."""
+        """Remove a terminating pod, as a kubelet does when its containers have ended."""
         if "deletionTimestamp" not in self.registry.get(PODS, namespace, name)["metadata"]:
             raise ValueError(f"pod {name} is not being deleted")
         return self.registry.delete(PODS, namespace, name, {"gracePeriodSeconds": 0})
 
     def _resource(self, plural: str) -> Resource:
-        """By its plural alone, which no two kinds here share."""
+        """Return a resource by its plural, which is unique here."""
         return next(known for known in self.registry.served() if known.plural == plural)
 
     @property
     def version(self) -> int:
-        """Of the newest write."""
+        """Version of the newest write."""
         return self.registry.store.version
 
     @property
@@ -180,15 +179,15 @@ class ApiServer:
         return self.registry.store.watches
 
     def wait_for_watches(self, count: int, timeout_s: float = 5.0) -> None:
-        """Until so many watches are open."""
+        """Wait until the number of open watches is ``count``."""
         ends_s = time.monotonic() + timeout_s
         while self.open_watches != count:
             if time.monotonic() > ends_s:
                 raise TimeoutError(f"{self.open_watches} watches are open, not {count}")
             time.sleep(0.005)
 
-    def seen(self, method: str, path: str = "") -> list[Request]:
-        """Requests of that HTTP method or verb whose path has a match of the expression."""
+    def requests_to(self, method: str, path: str = "") -> list[Request]:
+        """Return requests by HTTP method or verb, whose path matches a regular expression."""
         return [
             request
             for request in list(self.requests)
@@ -198,10 +197,10 @@ class ApiServer:
     def drop(
         self, method: str, path: str, when: Literal["before", "after"], times: int = 1
     ) -> None:
-        """Reset the next connections: before their request is carried out, or after, unanswered."""
+        """Reset the next connections before or after their request is executed."""
         self._http.faults.add(Fault(method, path, times, drop=when))
 
-    def answer(
+    def fail_requests(
         self,
         method: str,
         path: str,
@@ -210,7 +209,7 @@ class ApiServer:
         times: int = 1,
         retry_after_s: int | None = None,
     ) -> None:
-        """Refuse the next ones: 409, 429, 500, 503 and so on; nothing is done."""
+        """Reject the next requests with a status such as 409, 429, 500 or 503."""
         self._http.faults.add(
             Fault(method, path, times, status=status, retry_after_s=retry_after_s)
         )
@@ -218,18 +217,18 @@ class ApiServer:
     def delay(self, method: str, path: str, delay_s: float, times: int = 1) -> None:
         self._http.faults.add(Fault(method, path, times, delay_s=delay_s))
 
-    def calm(self) -> None:
-        """Forget the faults that are still to come."""
+    def clear_faults(self) -> None:
+        """Remove the remaining faults."""
         self._http.faults.clear()
 
     def drop_watches(self) -> None:
-        """Reset the connection of every open watch, in the middle of a line."""
+        """Reset the connection of every open watch in the middle of a line."""
         self.registry.store.signal(Signal.DROP)
 
     def send_bookmarks(self) -> None:
-        """To every watch that asked for them; the real server does so about once a minute."""
+        """Send a bookmark to every watch with bookmarks; the real server does so every minute."""
         self.registry.store.bookmark()
 
     def compact(self) -> None:
-        """Forget all history: older versions and continue tokens are answered 410 from now on."""
+        """Drop the history: older versions and continue tokens get status 410 from now on."""
         self.registry.compact()

@@ -1,4 +1,4 @@
-"""What a test makes go wrong between a client and the API server."""
+"""Faults that tests inject between a client and the fake API server."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Literal
 
 @dataclass
 class Fault:
-    """Something that happens to the next ``times`` requests that it is for.
+    """Fault that applies to the next ``times`` matching requests.
 
     Parameters
     ----------
     method : str
-        An HTTP method ("PATCH") or a verb of Kubernetes ("patch", "list", "watch"); "*" for all.
+        HTTP method ("PATCH") or Kubernetes verb ("patch", "list", "watch"); "*" for all.
     path : str
-        Regular expression, searched for in the path without its query.
+        Regular expression that is searched in the path without its query.
     drop : "before" or "after", optional
-        Reset the connection: before anything was done, or with all done and no answer given.
+        Reset the connection before the request is executed, or after it without a response.
     status : int, optional
-        Answer this code and do nothing, with ``Retry-After`` where ``retry_after_s`` is given.
+        Reject the request with this status, with ``Retry-After`` if ``retry_after_s`` is set.
     delay_s : float
-        Wait so long before anything else.
+        Delay before the request is executed.
     """
 
     method: str
@@ -39,27 +39,27 @@ NO_FAULT = Fault("*", "", times=0)
 
 
 class Faults:
-    """Those that are still to happen."""
+    """Pending faults."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._left: list[Fault] = []
+        self._pending: list[Fault] = []
 
     def add(self, fault: Fault) -> None:
         with self._lock:
-            self._left.append(fault)
+            self._pending.append(fault)
 
     def clear(self) -> None:
         with self._lock:
-            self._left.clear()
+            self._pending.clear()
 
     def take(self, methods: tuple[str, str], path: str) -> Fault:
-        """The oldest one that is for this request; one that does nothing where there is none."""
+        """Return the oldest matching fault, or one without effect."""
         with self._lock:
-            for fault in self._left:
+            for fault in self._pending:
                 if fault.method in ("*", *methods) and re.search(fault.path, path):
                     fault.times -= 1
                     if not fault.times:
-                        self._left.remove(fault)
+                        self._pending.remove(fault)
                     return fault
         return NO_FAULT

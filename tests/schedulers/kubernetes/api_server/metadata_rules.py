@@ -1,4 +1,4 @@
-"""What every object's metadata must be, and what the times in leases and events must look like."""
+"""Validation of metadata, and of times in leases and events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def metadata_causes(metadata: Json) -> list[Cause]:
     causes += label_causes("metadata.labels", metadata.get("labels") or {})
     for key in metadata.get("annotations") or {}:
         if not QUALIFIED_NAME.fullmatch(key.lower()):
-            causes.append(invalid_field("metadata.annotations", f"{key!r} is no qualified name"))
+            causes.append(invalid_field("metadata.annotations", f"{key!r} is not a qualified name"))
     causes += [
         required_field(f"metadata.ownerReferences[{index}].{field}", "must not be empty")
         for index, owner in enumerate(metadata.get("ownerReferences") or [])
@@ -48,7 +48,7 @@ def label_causes(path: str, labels: Json) -> list[Cause]:
     causes = []
     for key, value in labels.items():
         if not QUALIFIED_NAME.fullmatch(key):
-            causes.append(invalid_field(path, f"{key!r} is no qualified name"))
+            causes.append(invalid_field(path, f"{key!r} is not a qualified name"))
         if not isinstance(value, str):
             raise ApiError(400, f"cannot unmarshal {value!r} into Go struct field of type string")
         if not LABEL_VALUE.fullmatch(value):
@@ -57,7 +57,7 @@ def label_causes(path: str, labels: Json) -> list[Cause]:
 
 
 def with_micro_times(resource: Resource, candidate: Json) -> Json:
-    """The object with its times in UTC, as the server gives them back."""
+    """Return the object with its times in UTC, as the server returns them."""
     part = "spec" if resource is LEASES else ""
     fields = candidate.get(part) if part else candidate
     if not fields:
@@ -86,9 +86,9 @@ def lease_causes(lease: Json) -> list[Cause]:
 
 
 def event_causes(event: Json) -> list[Cause]:
-    """An event is where its object is; one of a node, which has no namespace, is in `default`."""
-    about = event.get("involvedObject") or {}
-    if (about.get("namespace") or "default") != event["metadata"]["namespace"]:
+    """Check that an event has its object's namespace, or `default` if the object has none."""
+    involved = event.get("involvedObject") or {}
+    if (involved.get("namespace") or "default") != event["metadata"]["namespace"]:
         return [invalid_field("involvedObject.namespace", "does not match event.namespace")]
     return []
 
@@ -96,6 +96,6 @@ def event_causes(event: Json) -> list[Cause]:
 def update_causes(new: Json, old: Json) -> list[Cause]:
     added = set(new.get("finalizers") or []) - set(old.get("finalizers") or [])
     if old.get("deletionTimestamp") and added:
-        said = f"no new finalizers can be added if the object is being deleted, found {added}"
-        return [forbidden_field("metadata.finalizers", said)]
+        message = f"no new finalizers can be added if the object is being deleted, found {added}"
+        return [forbidden_field("metadata.finalizers", message)]
     return []

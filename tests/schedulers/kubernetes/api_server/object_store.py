@@ -1,4 +1,4 @@
-"""The objects, their versions, and who watches them."""
+"""Store of objects, with versions, history and watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One write; ``before`` is None for what was created, ``after`` for what was deleted."""
+    """One write; ``before`` is None for a creation, ``after`` for a deletion."""
 
     version: int
     key: Key
@@ -32,51 +32,51 @@ class Change(NamedTuple):
 
 
 class Signal(Enum):
-    """How a watch is ended."""
+    """Way to end a watch."""
 
     DROP = "drop"  # as if the network broke
     CLOSE = "close"
 
 
 class Bookmark(NamedTuple):
-    """Every change up to this version has been told."""
+    """Version up to which all changes have been sent."""
 
     version: int
 
 
 class Watch:
-    """What one watcher is still to be sent: everything written after it subscribed, in order."""
+    """Queue of changes for one watch, in order."""
 
     def __init__(self, resource: Resource, namespace: str, matches: Matches) -> None:
         self.queue: SimpleQueue[Change | Bookmark | Signal] = SimpleQueue()
-        self._of = (resource.group, resource.plural)
+        self._kind = (resource.group, resource.plural)
         self._namespace = namespace
         self._matches = matches
 
     def event(self, change: Change) -> Json | None:
-        """As a watcher with a selector sees it, or None where it does not concern it.
+        """Return the event for this watch's selector, or None if it does not match.
 
-        What no longer matches is gone for this watcher, as it was when it last matched.
+        An object that no longer matches is reported as deleted, in its last matching state.
         """
-        if (change.key.group, change.key.plural) != self._of:
+        if (change.key.group, change.key.plural) != self._kind:
             return None
         if self._namespace not in ("", change.key.namespace):
             return None
-        was = change.before is not None and self._matches(change.before)
+        matched = change.before is not None and self._matches(change.before)
         if change.after is not None and self._matches(change.after):
-            return {"type": "MODIFIED" if was else "ADDED", "object": change.after}
-        if not was:
+            return {"type": "MODIFIED" if matched else "ADDED", "object": change.after}
+        if not matched:
             return None
         assert change.before is not None
         version = {"resourceVersion": str(change.version)}
-        gone = {**change.before, "metadata": {**change.before["metadata"], **version}}
-        return {"type": "DELETED", "object": gone}
+        deleted = {**change.before, "metadata": {**change.before["metadata"], **version}}
+        return {"type": "DELETED", "object": deleted}
 
 
 class ObjectStore:
-    """Objects by key. One counter gives every write its version.
+    """Objects by key; one counter gives each write its version.
 
-    Objects are replaced, never altered: what was read stays as it was read.
+    Objects are replaced and never mutated.
     """
 
     def __init__(self, history_changes: int) -> None:
@@ -85,14 +85,14 @@ class ObjectStore:
         self._objects: dict[Key, Json] = {}
         self._history: deque[Change] = deque()
         self._history_changes = history_changes
-        self._forgotten_version = 0  # of the last change that the history no longer holds
+        self._compacted_version = 0  # of the newest change that is no longer in the history
         self._watches: set[Watch] = set()
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
         return self._objects.get(Key(resource.group, resource.plural, namespace, name))
 
     def all(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """In the order of a list: by namespace and name; of every namespace where none is given."""
+        """Return objects by namespace and name; all namespaces by default."""
         with self.lock:
             return [
                 self._objects[key]
@@ -105,7 +105,7 @@ class ObjectStore:
         return list(self._objects)
 
     def put(self, key: Key, after: Json | None) -> Json | None:
-        """Write, or delete with None; what was written, with its version."""
+        """Write an object, or delete it with None; return it with its version."""
         with self.lock:
             self.version += 1
             before = self._objects.pop(key, None)
@@ -115,22 +115,22 @@ class ObjectStore:
             change = Change(self.version, key, before, after)
             self._history.append(change)
             while len(self._history) > self._history_changes:
-                self._forgotten_version = self._history.popleft().version
+                self._compacted_version = self._history.popleft().version
             for watch in self._watches:
                 watch.queue.put(change)
             return after
 
     def compact(self) -> None:
-        """Forget the history: who watches goes on, who comes back with an old version cannot."""
+        """Drop the history: open watches continue, older versions cannot be resumed."""
         with self.lock:
             self._history.clear()
-            self._forgotten_version = self.version
+            self._compacted_version = self.version
 
     @contextmanager
     def watching(
         self, resource: Resource, namespace: str, matches: Matches, since: int | None
     ) -> Iterator[Watch]:
-        """Subscribed while the block runs; without a version, what there is comes first."""
+        """Open a watch; without a version it starts with all existing objects."""
         watch = Watch(resource, namespace, matches)
         with self.lock:
             if since is None:
@@ -143,10 +143,10 @@ class ObjectStore:
                         metadata["name"],
                     )
                     watch.queue.put(Change(int(metadata["resourceVersion"]), key, None, found))
-            elif since < self._forgotten_version:
-                # cacher.go puts it into the stream, as an event of type ERROR.
+            elif since < self._compacted_version:
+                # cacher.go sends this as an event of type ERROR.
                 raise ApiError(
-                    410, f"too old resource version: {since} ({self._forgotten_version})"
+                    410, f"too old resource version: {since} ({self._compacted_version})"
                 )
             else:
                 for change in self._history:
@@ -173,7 +173,7 @@ class ObjectStore:
             for watch in self._watches:
                 watch.queue.put(Bookmark(self.version))
 
-    def all_told(self, watch: Watch) -> Bookmark | None:
-        """The newest version, if this watch has nothing left to be told."""
+    def final_bookmark(self, watch: Watch) -> Bookmark | None:
+        """Return the newest version if all changes have been sent to this watch."""
         with self.lock:
             return Bookmark(self.version) if watch.queue.empty() else None

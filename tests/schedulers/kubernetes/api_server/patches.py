@@ -1,4 +1,4 @@
-"""The three kinds of patch.
+"""Merge patch, JSON patch and strategic merge patch.
 
 References
 ----------
@@ -48,7 +48,7 @@ def strategic_merge_patch(target: Any, patch: Any) -> Any:
         return copy.deepcopy(patch)
     for key in patch:
         if key.startswith("$") and key != "$patch":
-            raise ApiError(400, f"{key} is not understood here")
+            raise ApiError(400, f"{key} is not supported here")
     match patch.get("$patch"):
         case "delete":
             return {}
@@ -69,7 +69,7 @@ def strategic_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def _merged_list(target: list[Json], patch: list[Json], merge_key: str) -> list[Json]:
-    """An empty list in a patch changes nothing: what is not named stays."""
+    """Merge lists by key; entries that the patch does not name stay."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     merged = {item[merge_key]: item for item in target}
@@ -84,7 +84,7 @@ def _merged_list(target: list[Json], patch: list[Json], merge_key: str) -> list[
 
 
 def json_patch(target: Json, patch: Any) -> Json:
-    """Each operation in order, or none of them: one that fails answers 422."""
+    """Apply all operations in order, or none; a failure gives status 422."""
     if not isinstance(patch, list):
         raise ApiError(400, "json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     patched = copy.deepcopy(target)
@@ -92,7 +92,7 @@ def json_patch(target: Json, patch: Any) -> Json:
         try:
             _apply(patched, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            # handlers/patch.go answers so whatever the operation; the cause is in its details.
+            # handlers/patch.go returns this for every operation, with the cause in details.
             raise ApiError(
                 422,
                 "the server rejected our request due to an error in our request",
@@ -108,7 +108,7 @@ def _apply(document: Any, operation: Json) -> None:
         document = document[int(token) if isinstance(document, list) else token]
     name = operation["op"]
     if name not in ("add", "remove", "replace", "test"):
-        raise ValueError(f"operation {name!r} is not understood here")
+        raise ValueError(f"operation {name!r} is not supported here")
     if isinstance(document, list):
         index = len(document) if last == "-" and name == "add" else int(last)
         if not 0 <= index <= len(document) - (name != "add"):

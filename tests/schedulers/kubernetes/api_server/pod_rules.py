@@ -1,10 +1,10 @@
-"""What the API server fills into a pod, and which pods and changes of pods it refuses.
+"""Defaulting and validation of pods, and of their updates.
 
-Only what a scheduler or a gate can get wrong; images, volumes and probes are not looked at.
+Only for what a scheduler or a gate can get wrong; images, volumes and probes are not checked.
 
 References
 ----------
-KEP-3521 (scheduling gates), KEP-3838 (what may change while a pod is gated),
+KEP-3521 (scheduling gates), KEP-3838 (mutable fields of a gated pod),
 pkg/registry/core/pod/strategy.go and ValidatePodUpdate in pkg/apis/core/validation/validation.go
 of kubernetes/kubernetes 1.36.
 """
@@ -31,8 +31,8 @@ UPDATABLE = (
     "`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-# What the DefaultTolerationSeconds admission gives every pod.
-TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+# Added to every pod by the DefaultTolerationSeconds admission plugin.
+DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def containers(spec: Json) -> list[Json]:
@@ -40,7 +40,7 @@ def containers(spec: Json) -> list[Json]:
 
 
 def with_defaults(pod: Json, priority: int, now: str) -> Json:
-    """A new pod with what defaulting, admission and `PrepareForCreate` put into it."""
+    """Return a new pod after defaulting, admission and `PrepareForCreate`."""
     spec = {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
@@ -55,7 +55,7 @@ def with_defaults(pod: Json, priority: int, now: str) -> Json:
     tolerations = list(spec.get("tolerations", []))
     tolerations += [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for key in TOLERATED
+        for key in DEFAULT_TOLERATIONS
         if all(key != toleration.get("key") for toleration in tolerations)
     ]
     spec["tolerations"] = tolerations
@@ -64,7 +64,7 @@ def with_defaults(pod: Json, priority: int, now: str) -> Json:
             spec[kind] = [_container_with_defaults(container) for container in spec[kind]]
     status: Json = {"phase": "Pending", "qosClass": _quality_of_service(spec)}
     if spec.get("schedulingGates"):
-        # Set at creation alone: when the last gate is gone it stays until a scheduler looks.
+        # Set only at creation: it stays after the last gate is removed, until a scheduler acts.
         status["conditions"] = [
             {
                 "type": "PodScheduled",
@@ -78,7 +78,7 @@ def with_defaults(pod: Json, priority: int, now: str) -> Json:
 
 
 def _container_with_defaults(container: Json) -> Json:
-    """What only a limit names is requested too; a quantity given as a number becomes text."""
+    """Default requests to limits, and convert quantities to strings."""
     resources = {
         kind: {name: str(quantity) for name, quantity in amounts.items()}
         for kind, amounts in (container.get("resources") or {}).items()
@@ -112,13 +112,13 @@ def create_causes(pod: Json) -> list[Cause]:
     spec = pod["spec"]
     causes = spec_causes(spec)
     if spec.get("nodeName") and spec.get("schedulingGates"):
-        said = "cannot be set until all schedulingGates have been cleared"
-        causes.append(forbidden_field("spec.nodeName", said))
+        message = "cannot be set until all schedulingGates have been cleared"
+        causes.append(forbidden_field("spec.nodeName", message))
     return causes
 
 
 def spec_causes(spec: Json) -> list[Cause]:
-    """Of any pod, old or new."""
+    """Return the violations of any pod, new or updated."""
     causes = []
     if not spec.get("containers"):
         causes.append(required_field("spec.containers", ""))
@@ -126,14 +126,14 @@ def spec_causes(spec: Json) -> list[Cause]:
     for index, name in enumerate(names):
         path = f"spec.schedulingGates[{index}]"
         if not QUALIFIED_NAME.fullmatch(name):
-            causes.append(invalid_field(path, f"{name!r} is no qualified name"))
+            causes.append(invalid_field(path, f"{name!r} is not a qualified name"))
         if name in names[:index]:
             causes.append(Cause(path, "FieldValueDuplicate", repr(name)))
     causes += label_causes("spec.nodeSelector", spec.get("nodeSelector") or {})
     for index, container in enumerate(spec.get("containers") or []):
         resources = container["resources"]
         for name, limit in resources.get("limits", {}).items():
-            # Nobody can have more of an extended resource than was promised, nor less.
+            # Extended resources cannot be overcommitted: request and limit must be equal.
             if "/" in name and resources["requests"].get(name) != limit:
                 path = f"spec.containers[{index}].resources.requests"
                 causes.append(invalid_field(path, f"must be equal to {name} limit"))
@@ -150,34 +150,34 @@ def spec_causes(spec: Json) -> list[Cause]:
 
 def _term_causes(path: str, term: Json) -> list[Cause]:
     causes = []
-    for index, wanted in enumerate(term.get("matchExpressions") or []):
-        where, values = f"{path}.matchExpressions[{index}]", wanted.get("values") or []
-        match wanted.get("operator"):
+    for index, requirement in enumerate(term.get("matchExpressions") or []):
+        where, values = f"{path}.matchExpressions[{index}]", requirement.get("values") or []
+        match requirement.get("operator"):
             case "In" | "NotIn":
                 if not values:
-                    said = "must be specified when `operator` is 'In' or 'NotIn'"
-                    causes.append(required_field(f"{where}.values", said))
+                    message = "must be specified when `operator` is 'In' or 'NotIn'"
+                    causes.append(required_field(f"{where}.values", message))
             case "Exists" | "DoesNotExist":
                 if values:
-                    said = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    causes.append(forbidden_field(f"{where}.values", said))
+                    message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                    causes.append(forbidden_field(f"{where}.values", message))
             case "Gt" | "Lt":
                 if len(values) != 1:
-                    said = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                    causes.append(required_field(f"{where}.values", said))
+                    message = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                    causes.append(required_field(f"{where}.values", message))
             case _:
                 causes.append(invalid_field(f"{where}.operator", "not a valid selector operator"))
-    for index, wanted in enumerate(term.get("matchFields") or []):
+    for index, requirement in enumerate(term.get("matchFields") or []):
         where = f"{path}.matchFields[{index}]"
-        if wanted.get("key") != "metadata.name":
+        if requirement.get("key") != "metadata.name":
             causes.append(invalid_field(f"{where}.key", "not a valid field selector key"))
-        if wanted.get("operator") not in ("In", "NotIn"):
+        if requirement.get("operator") not in ("In", "NotIn"):
             causes.append(invalid_field(f"{where}.operator", "not a valid selector operator"))
-        elif len(wanted.get("values") or []) != 1:
-            said = (
+        elif len(requirement.get("values") or []) != 1:
+            message = (
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
             )
-            causes.append(required_field(f"{where}.values", said))
+            causes.append(required_field(f"{where}.values", message))
     return causes
 
 
@@ -191,19 +191,19 @@ def _terms(spec: Json) -> list[Json]:
 
 
 def update_causes(new_pod: Json, old_pod: Json) -> list[Cause]:
-    """ValidatePodUpdate: KEP-3521 lets gates go, KEP-3838 lets a gated pod be narrowed."""
+    """Validate an update (ValidatePodUpdate): gates can be removed, gated pods narrowed."""
     new, old = dict(new_pod["spec"]), old_pod["spec"]
     causes = spec_causes(new)
     for kind in ("containers", "initContainers"):
         if len(new.get(kind) or []) != len(old.get(kind) or []):
-            said = "pod updates may not add or remove containers"
-            return [*causes, forbidden_field(f"spec.{kind}", said)]
+            message = "pod updates may not add or remove containers"
+            return [*causes, forbidden_field(f"spec.{kind}", message)]
     causes += _toleration_causes(new, old) + _gate_causes(new, old)
     if old.get("schedulingGates"):
         causes += _node_selector_causes(new, old) + _affinity_causes(new, old)
-        _put_back(new, old, "nodeSelector")
+        _restore(new, old, "nodeSelector")
         if _without_node_affinity(new) == _without_node_affinity(old):
-            _put_back(new, old, "affinity")
+            _restore(new, old, "affinity")
     for kind in ("containers", "initContainers"):
         if new.get(kind):
             new[kind] = [
@@ -212,37 +212,37 @@ def update_causes(new_pod: Json, old_pod: Json) -> list[Cause]:
             ]
             old = {**old, kind: [{**c, "image": c.get("image")} for c in old[kind]]}
     for field in ("schedulingGates", "tolerations", "activeDeadlineSeconds"):
-        _put_back(new, old, field)
+        _restore(new, old, field)
     if (
         old.get("terminationGracePeriodSeconds", 0) < 0
         and new["terminationGracePeriodSeconds"] == 1
     ):
-        _put_back(new, old, "terminationGracePeriodSeconds")
+        _restore(new, old, "terminationGracePeriodSeconds")
     if new != old:
-        said = f"pod updates may not change fields other than {UPDATABLE}"
-        causes.append(forbidden_field("spec", f"{said}\n{sorted(_changed(new, old))}"))
+        message = f"pod updates may not change fields other than {UPDATABLE}"
+        causes.append(forbidden_field("spec", f"{message}\n{sorted(_changed_fields(new, old))}"))
     return causes
 
 
-def _put_back(new: Json, old: Json, field: str) -> None:
+def _restore(new: Json, old: Json, field: str) -> None:
     new.pop(field, None)
     if field in old:
         new[field] = old[field]
 
 
-def _changed(new: Json, old: Json) -> set[str]:
+def _changed_fields(new: Json, old: Json) -> set[str]:
     return {key for key in new.keys() | old.keys() if new.get(key) != old.get(key)}
 
 
 def _gate_causes(new: Json, old: Json) -> list[Cause]:
-    had = [gate["name"] for gate in old.get("schedulingGates") or []]
+    old_gates = [gate["name"] for gate in old.get("schedulingGates") or []]
     return [
         forbidden_field(
             "spec.schedulingGates",
             f"only deletion is allowed, but found new scheduling gate '{gate['name']}'",
         )
         for gate in new.get("schedulingGates") or []
-        if gate["name"] not in had
+        if gate["name"] not in old_gates
     ]
 
 
@@ -250,11 +250,11 @@ def _toleration_causes(new: Json, old: Json) -> list[Cause]:
     def same(toleration: Json) -> Any:
         return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
-    left = [same(toleration) for toleration in new.get("tolerations") or []]
-    if all(same(toleration) in left for toleration in old.get("tolerations") or []):
+    remaining = [same(toleration) for toleration in new.get("tolerations") or []]
+    if all(same(toleration) in remaining for toleration in old.get("tolerations") or []):
         return []
-    said = "existing toleration can not be modified except its tolerationSeconds"
-    return [forbidden_field("spec.tolerations", said)]
+    message = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden_field("spec.tolerations", message)]
 
 
 def _node_selector_causes(new: Json, old: Json) -> list[Cause]:
@@ -265,22 +265,22 @@ def _node_selector_causes(new: Json, old: Json) -> list[Cause]:
 
 
 def _affinity_causes(new: Json, old: Json) -> list[Cause]:
-    """Where there were no terms anything may come; each of those there were may only get longer."""
+    """Check that existing terms only get longer; without terms, any may be added."""
     before, after = _terms(old), _terms(new)
     if not before:
         return []
     if len(after) != len(before):
-        said = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        return [invalid_field(TERMS, said)]
+        message = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        return [invalid_field(TERMS, message)]
     return [
         invalid_field(f"{TERMS}[{index}]", ADDITIONS_ONLY)
         for index, (now, then) in enumerate(zip(after, before, strict=True))
-        if not _only_added(now, then)
+        if not _has_only_additions(now, then)
     ]
 
 
-def _only_added(new: Json, old: Json) -> bool:
-    """What was there comes first and as it was; a term that selects nothing goes on doing so."""
+def _has_only_additions(new: Json, old: Json) -> bool:
+    """Return whether old requirements come first, unchanged; an empty term must stay empty."""
     kinds = ("matchExpressions", "matchFields")
     if not any(old.get(kind) for kind in kinds):
         return not any(new.get(kind) for kind in kinds)
@@ -292,18 +292,21 @@ def _without_node_affinity(spec: Json) -> Json:
     return {key: value for key, value in affinity.items() if key != "nodeAffinity"}
 
 
-def grace_period_s(pod: Json, asked_s: int | None) -> int:
-    """CheckGracefulDelete: a pod that is nowhere, or has ended, needs no time to end."""
+def grace_period_s(pod: Json, requested_s: int | None) -> int:
+    """Return the grace period (CheckGracefulDelete): 0 for an unbound or finished pod."""
     if not pod["spec"].get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
         return 0
-    period_s = pod["spec"]["terminationGracePeriodSeconds"] if asked_s is None else asked_s
+    period_s = pod["spec"]["terminationGracePeriodSeconds"] if requested_s is None else requested_s
     return 1 if period_s < 0 else period_s
 
 
-def bound(pod: Json, binding: Json, now: str) -> Json:
-    """setPodHostAndAnnotations of pkg/registry/core/pod/storage/storage.go.
+def bind(pod: Json, binding: Json, now: str) -> Json:
+    """Bind a pod (setPodHostAndAnnotations of pkg/registry/core/pod/storage/storage.go).
 
-    A ValueError says why the pod cannot be bound; each is a conflict.
+    Raises
+    ------
+    ValueError
+        The pod cannot be bound; the server reports a conflict.
     """
     name, spec = pod["metadata"]["name"], pod["spec"]
     if pod["metadata"].get("deletionTimestamp"):
@@ -312,10 +315,10 @@ def bound(pod: Json, binding: Json, now: str) -> Json:
         raise ValueError(f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
         raise ValueError(f"pod {name} has non-empty .spec.schedulingGates")
-    given = binding["metadata"].get("annotations") or {}
+    annotations = binding["metadata"].get("annotations") or {}
     metadata = {**pod["metadata"]}
-    if given or metadata.get("annotations"):
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **given}
+    if annotations or metadata.get("annotations"):
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
     status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
     status["conditions"] = [
         *(c for c in status.get("conditions") or [] if c["type"] != "PodScheduled"),
@@ -333,8 +336,8 @@ def bound(pod: Json, binding: Json, now: str) -> Json:
     }
 
 
-def priority_of(spec: Json, classes: list[Json]) -> int:
-    """The Priority admission: the class decides; a number that is not the class's is refused."""
+def compute_priority(spec: Json, classes: list[Json]) -> int:
+    """Return the priority of the pod's class (Priority admission); reject a different number."""
     name = spec.get("priorityClassName")
     if name is None:
         priority = next((c["value"] for c in classes if c.get("globalDefault")), 0)

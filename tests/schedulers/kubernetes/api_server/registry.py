@@ -1,4 +1,4 @@
-"""What the API server does with an object: create, read, change, delete, bind, evict."""
+"""Operations of the API server on objects: create, read, update, delete, bind, evict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.schedulers.kubernetes.api_server.resources import (
     PRIORITY_CLASSES,
     Resource,
     Route,
-    defined,
+    defined_resources,
 )
 from tests.schedulers.kubernetes.api_server.selectors import Matches, field_selector, label_selector
 from tests.schedulers.kubernetes.api_server.statuses import (
@@ -51,22 +51,22 @@ NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 EMPTY_IS_ABSENT = {"labels", "annotations", "nodeSelector", "limits", "requests", "unschedulable"}
 
 
-def cleaned(value: Any) -> Any:
-    """As Go writes a built-in kind back: without what is null or empty and may be left out."""
+def drop_empty(value: Any) -> Any:
+    """Remove null and empty fields, as Go does when it encodes a built-in kind."""
     if isinstance(value, list):
-        return [cleaned(item) for item in value]
+        return [drop_empty(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: cleaned(item) for key, item in value.items()}
+    cleaned = {key: drop_empty(item) for key, item in value.items()}
     return {
         key: item
-        for key, item in kept.items()
+        for key, item in cleaned.items()
         if item is not None and item != [] and not (key in EMPTY_IS_ABSENT and not item)
     }
 
 
 class Registry:
-    """The kinds' rules over a store of objects."""
+    """Registry strategies of all kinds, over a store of objects."""
 
     def __init__(self, history_changes: int, clock: Callable[[], datetime]) -> None:
         self.store = ObjectStore(history_changes)
@@ -77,10 +77,10 @@ class Registry:
             self.create(NAMESPACES, "", {"metadata": {"name": name}})
 
     def served(self) -> list[Resource]:
-        """The kinds there are: the built-in ones, and what is defined at the moment."""
+        """Return the built-in resources and the currently defined custom resources."""
         served = [*BUILT_IN]
         for definition in self.store.all(DEFINITIONS):
-            served += defined(definition)
+            served += defined_resources(definition)
         return served
 
     def resource(self, route: Route) -> Resource:
@@ -91,18 +91,20 @@ class Registry:
 
     def create(self, resource: Resource, namespace: str, body: Json) -> Json:
         with self.store.lock:
-            body = self._decoded(resource, body)
+            body = self._decode(resource, body)
             metadata = dict(body.get("metadata") or {})
             if metadata.get("resourceVersion"):
-                said = "resourceVersion should not be set on objects to be created"
-                raise ApiError(500, said, reason="")
+                message = "resourceVersion should not be set on objects to be created"
+                raise ApiError(500, message, reason="")
             if resource.namespaced:
-                self._enter(resource, namespace, metadata)
+                self._check_namespace(resource, namespace, metadata)
             if not metadata.get("name"):
                 if not metadata.get("generateName"):
                     cause = required_field("metadata.name", "name or generateName is required")
                     raise invalid(resource.kind, "", [cause])
-                metadata["name"] = self._generated(resource, namespace, metadata["generateName"])
+                metadata["name"] = self._generate_name(
+                    resource, namespace, metadata["generateName"]
+                )
             name = metadata["name"]
             if self.store.get(resource, namespace, name) is not None:
                 raise ApiError(
@@ -116,14 +118,14 @@ class Registry:
             metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._now()}
             if resource.has_generation:
                 metadata["generation"] = 1
-            new = self._admitted(resource, {**body, "metadata": metadata})
+            new = self._admit(resource, {**body, "metadata": metadata})
             self._check(
                 resource, new, metadata_causes(metadata) + self._create_causes(resource, new)
             )
             return self._put(resource, new)
 
-    def _enter(self, resource: Resource, namespace: str, metadata: Json) -> None:
-        """The NamespaceLifecycle admission."""
+    def _check_namespace(self, resource: Resource, namespace: str, metadata: Json) -> None:
+        """Check the namespace (NamespaceLifecycle admission)."""
         if metadata.setdefault("namespace", namespace) != namespace:
             raise ApiError(
                 400,
@@ -133,30 +135,30 @@ class Registry:
         if self.store.get(NAMESPACES, "", namespace) is None:
             raise not_found("namespaces", namespace)
 
-    def _generated(self, resource: Resource, namespace: str, prefix: str) -> str:
+    def _generate_name(self, resource: Resource, namespace: str, prefix: str) -> str:
         while True:
             name = prefix[:58] + "".join(self._random.choices(NAME_LETTERS, k=5))
             if self.store.get(resource, namespace, name) is None:
                 return name
 
-    def _decoded(self, resource: Resource, body: Any) -> Json:
+    def _decode(self, resource: Resource, body: Any) -> Json:
         if not isinstance(body, dict):
             raise ApiError(400, f"cannot read a {resource.kind} from {type(body).__name__}")
         named = (body.get("apiVersion"), body.get("kind"))
         if resource.custom and None in named:
             raise ApiError(400, f"Object 'Kind' or 'apiVersion' is missing in {body}")
         expected = (resource.api_version, resource.kind)
-        if any(given not in (None, wanted) for given, wanted in zip(named, expected, strict=True)):
+        if any(actual not in (None, value) for actual, value in zip(named, expected, strict=True)):
             raise ApiError(400, f"{named} cannot be handled as {expected}")
-        body = copy.deepcopy(body) if resource.custom else cleaned(body)
+        body = copy.deepcopy(body) if resource.custom else drop_empty(body)
         body = with_micro_times(resource, body)
         return {"apiVersion": resource.api_version, "kind": resource.kind, **body}
 
-    def _admitted(self, resource: Resource, new: Json) -> Json:
-        """A new object with what the server itself fills in."""
+    def _admit(self, resource: Resource, new: Json) -> Json:
+        """Return a new object with the defaults of the server."""
         if resource is PODS:
             self._check(resource, new, [] if new.get("spec") else [required_field("spec", "")])
-            priority = pod_rules.priority_of(new["spec"], self.store.all(PRIORITY_CLASSES))
+            priority = pod_rules.compute_priority(new["spec"], self.store.all(PRIORITY_CLASSES))
             return pod_rules.with_defaults(new, priority, self._now())
         if resource is NODES:
             status = new.get("status") or {}
@@ -170,9 +172,14 @@ class Registry:
             metadata = {**new["metadata"], "labels": labels}
             return {**new, "metadata": metadata, "status": {"phase": "Active"}}
         if resource is DEFINITIONS:
-            # The real server needs a moment for it; here it is served at once.
-            held = [{"type": kind, "status": "True"} for kind in ("NamesAccepted", "Established")]
-            return {**new, "status": {"conditions": held, "acceptedNames": new["spec"]["names"]}}
+            # The real server needs a moment for this; here it is served at once.
+            conditions = [
+                {"type": kind, "status": "True"} for kind in ("NamesAccepted", "Established")
+            ]
+            return {
+                **new,
+                "status": {"conditions": conditions, "acceptedNames": new["spec"]["names"]},
+            }
         if resource.custom and resource.has_status:
             return {key: value for key, value in new.items() if key != "status"}
         return new
@@ -184,10 +191,10 @@ class Registry:
             name = f"{new['spec']['names']['plural']}.{new['spec']['group']}"
             wrong = new["metadata"]["name"] != name
             return [invalid_field("metadata.name", "must be spec.names.plural.group")] * wrong
-        return self._own_causes(resource, new)
+        return self._kind_causes(resource, new)
 
-    def _own_causes(self, resource: Resource, new: Json) -> list[Cause]:
-        """Of kinds whose rules are the same for a new object and for a changed one."""
+    def _kind_causes(self, resource: Resource, new: Json) -> list[Cause]:
+        """Return violations of rules that hold for new and updated objects alike."""
         if resource is LEASES:
             return lease_causes(new)
         return event_causes(new) if resource is EVENTS else []
@@ -212,7 +219,7 @@ class Registry:
             self._check_versions(query)
             limit = int(query.get("limit") or 0)
             if token := query.get("continue"):
-                # A later page is of the moment of the first one, as long as that is remembered.
+                # All pages are of the version of the first one, until it expires.
                 if token not in self._pages:
                     raise ApiError(
                         410,
@@ -232,9 +239,9 @@ class Registry:
                     metadata["remainingItemCount"] = len(found) - limit
                 found = found[:limit]
         if not resource.custom:
-            # The items of a typed list do not say what they are: the list does.
-            unsaid = ("kind", "apiVersion")
-            found = [{k: v for k, v in item.items() if k not in unsaid} for item in found]
+            # Items of a typed list have no kind: the list has it.
+            type_keys = ("kind", "apiVersion")
+            found = [{k: v for k, v in item.items() if k not in type_keys} for item in found]
         return {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
@@ -244,12 +251,12 @@ class Registry:
 
     def _check_versions(self, query: dict[str, str]) -> None:
         if query.get("resourceVersionMatch") == "Exact":
-            raise ApiError(400, "resourceVersionMatch=Exact is not served here")
-        asked = parse_version(query.get("resourceVersion"))
-        if asked is not None and asked > self.store.version:
+            raise ApiError(400, "resourceVersionMatch=Exact is not supported here")
+        requested = parse_version(query.get("resourceVersion"))
+        if requested is not None and requested > self.store.version:
             raise ApiError(
                 504,
-                f"Too large resource version: {asked}, current: {self.store.version}",
+                f"Too large resource version: {requested}, current: {self.store.version}",
                 details={"causes": [{"reason": "ResourceVersionTooLarge"}]},
                 retry_after_s=1,
             )
@@ -263,7 +270,7 @@ class Registry:
         self, resource: Resource, namespace: str, name: str, body: Json, *, status: bool = False
     ) -> Json:
         with self.store.lock:
-            new = self._decoded(resource, body)
+            new = self._decode(resource, body)
             metadata = new.get("metadata") or {}
             if metadata.get("name") != name:
                 raise ApiError(
@@ -293,17 +300,22 @@ class Registry:
     ) -> Json:
         with self.store.lock:
             old = self.get(resource, namespace, name)
-            new = self._decoded(resource, apply(old))
+            new = self._decode(resource, apply(old))
             if (new.get("metadata") or {}).get("name") != name:
                 raise ApiError(400, "the name of the object does not match the name on the URL")
             return self._change(resource, old, new, status=status)
 
     def _change(self, resource: Resource, old: Json, new: Json, *, status: bool) -> Json:
-        metadata, was = dict(new["metadata"]), old["metadata"]
-        name = was["name"]
-        if metadata.get("uid", was["uid"]) != was["uid"]:
-            raise conflict(resource.qualified, name, _uid_mismatch(metadata["uid"], was["uid"]))
-        if metadata.get("resourceVersion", was["resourceVersion"]) != was["resourceVersion"]:
+        metadata, old_metadata = dict(new["metadata"]), old["metadata"]
+        name = old_metadata["name"]
+        if metadata.get("uid", old_metadata["uid"]) != old_metadata["uid"]:
+            raise conflict(
+                resource.qualified, name, _uid_mismatch(metadata["uid"], old_metadata["uid"])
+            )
+        if (
+            metadata.get("resourceVersion", old_metadata["resourceVersion"])
+            != old_metadata["resourceVersion"]
+        ):
             raise conflict(resource.qualified, name, MODIFIED)
         metadata.pop("managedFields", None)
         for key in (
@@ -311,69 +323,80 @@ class Registry:
             "namespace", "deletionTimestamp", "deletionGracePeriodSeconds",
         ):  # fmt: skip
             metadata.pop(key, None)
-            if key in was:
-                metadata[key] = was[key]
+            if key in old_metadata:
+                metadata[key] = old_metadata[key]
         if status:
             if not resource.has_status:
                 raise ApiError(404, "the server could not find the requested resource")
-            # Of a custom resource nothing else; elsewhere labels and annotations may change too.
-            metadata["ownerReferences"] = was.get("ownerReferences")
-            kept = was if resource.custom else cleaned(metadata)
-            new = {**old, "metadata": kept, "status": new.get("status")}
+            # Labels and annotations may change too, except for a custom resource.
+            metadata["ownerReferences"] = old_metadata.get("ownerReferences")
+            kept_metadata = old_metadata if resource.custom else drop_empty(metadata)
+            new = {**old, "metadata": kept_metadata, "status": new.get("status")}
         else:
             new = {**new, "metadata": metadata}
             if resource.has_status:
                 new["status"] = old.get("status")
         new = {key: value for key, value in new.items() if value is not None}
-        self._check(resource, new, update_causes(metadata, was) + metadata_causes(metadata))
+        self._check(
+            resource, new, update_causes(metadata, old_metadata) + metadata_causes(metadata)
+        )
         if resource is PODS and not status:
             self._check(resource, new, pod_rules.update_causes(new, old))
-        self._check(resource, new, self._own_causes(resource, new))
+        self._check(resource, new, self._kind_causes(resource, new))
         if new == old:
-            return old  # etcd3's GuaranteedUpdate writes nothing, so no watcher hears of it
-        if resource.has_generation and _wanted(resource, new) != _wanted(resource, old):
-            new = {**new, "metadata": {**new["metadata"], "generation": was["generation"] + 1}}
-        if _may_go(new):
+            return old  # etcd3's GuaranteedUpdate writes nothing, so there is no event
+        if resource.has_generation and _desired_state(resource, new) != _desired_state(
+            resource, old
+        ):
+            new = {
+                **new,
+                "metadata": {**new["metadata"], "generation": old_metadata["generation"] + 1},
+            }
+        if _can_remove(new):
             return self._remove(resource, new)
         return self._put(resource, new)
 
     def delete(self, resource: Resource, namespace: str, name: str, options: Json) -> Json:
-        """The object where it stays for now or is a pod, else a `Status`."""
+        """Delete an object; return it if it still exists or is a pod, else a `Status`."""
         with self.store.lock:
             old = self.get(resource, namespace, name)
             metadata = old["metadata"]
-            wanted = options.get("preconditions") or {}
-            if wanted.get("uid", metadata["uid"]) != metadata["uid"]:
-                said = _uid_mismatch(wanted["uid"], metadata["uid"])
-                raise conflict(resource.qualified, name, said)
+            preconditions = options.get("preconditions") or {}
+            if preconditions.get("uid", metadata["uid"]) != metadata["uid"]:
+                message = _uid_mismatch(preconditions["uid"], metadata["uid"])
+                raise conflict(resource.qualified, name, message)
             version = metadata["resourceVersion"]
-            if wanted.get("resourceVersion", version) != version:
+            if preconditions.get("resourceVersion", version) != version:
                 raise conflict(
                     resource.qualified,
                     name,
                     "Precondition failed: ResourceVersion in precondition:"
-                    f" {wanted['resourceVersion']}, ResourceVersion in object meta: {version}",
+                    f" {preconditions['resourceVersion']},"
+                    f" ResourceVersion in object meta: {version}",
                 )
-            asked_s = options.get("gracePeriodSeconds")
-            period_s = pod_rules.grace_period_s(old, asked_s) if resource is PODS else 0
+            requested_s = options.get("gracePeriodSeconds")
+            period_s = pod_rules.grace_period_s(old, requested_s) if resource is PODS else 0
             if metadata.get("deletionTimestamp") and (
-                asked_s is None or period_s >= metadata["deletionGracePeriodSeconds"]
+                requested_s is None or period_s >= metadata["deletionGracePeriodSeconds"]
             ):
-                return old  # it may only be shortened
-            going = self._marked(old, period_s)
-            if not _may_go(going):
-                return self._put(resource, going)
-            gone = self._remove(resource, going)
+                return old  # a grace period can only be shortened
+            deleted = self._mark_deleted(old, period_s)
+            if not _can_remove(deleted):
+                return self._put(resource, deleted)
+            removed = self._remove(resource, deleted)
         if resource is PODS:
-            return gone
+            return removed
         return success(name=name, kind=resource.plural, uid=metadata["uid"], group=resource.group)
 
-    def _marked(self, old: Json, period_s: int) -> Json:
+    def _mark_deleted(self, old: Json, period_s: int) -> Json:
         metadata = dict(old["metadata"])
         if "generation" in metadata and "deletionTimestamp" not in metadata:
             metadata["generation"] += 1
         ends = self._clock() + timedelta(seconds=period_s)
-        metadata |= {"deletionTimestamp": _text(ends), "deletionGracePeriodSeconds": period_s}
+        metadata |= {
+            "deletionTimestamp": _format_time(ends),
+            "deletionGracePeriodSeconds": period_s,
+        }
         return {**old, "metadata": metadata}
 
     def _remove(self, resource: Resource, old: Json) -> Json:
@@ -407,19 +430,19 @@ class Registry:
             self._check(PODS, {"metadata": {"name": name}}, causes)
             pod = self.get(PODS, namespace, name)
             for key in ("uid", "resourceVersion"):
-                given, has = metadata.get(key), pod["metadata"][key]
-                if given not in (None, has):
-                    said = _uid_mismatch(given, has) if key == "uid" else MODIFIED
-                    raise conflict("pods/binding", name, said)
+                expected, actual = metadata.get(key), pod["metadata"][key]
+                if expected not in (None, actual):
+                    message = _uid_mismatch(expected, actual) if key == "uid" else MODIFIED
+                    raise conflict("pods/binding", name, message)
             try:
-                bound = pod_rules.bound(pod, {**binding, "metadata": metadata}, self._now())
+                bound = pod_rules.bind(pod, {**binding, "metadata": metadata}, self._now())
             except ValueError as error:
                 raise conflict("pods/binding", name, str(error)) from None
             self._put(PODS, bound)
             return success()
 
     def evict(self, namespace: str, name: str, eviction: Json) -> Json:
-        """A deletion; no disruption budgets are kept here."""
+        """Delete a pod; disruption budgets are not supported."""
         if (eviction.get("metadata") or {}).get("name") != name:
             raise ApiError(400, "name in URL does not match name in Eviction object")
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})
@@ -430,16 +453,16 @@ class Registry:
         assert written is not None
         return written
 
-    def _key(self, resource: Resource, about: Json) -> Key:
-        metadata = about["metadata"]
+    def _key(self, resource: Resource, obj: Json) -> Key:
+        metadata = obj["metadata"]
         return Key(resource.group, resource.plural, metadata.get("namespace", ""), metadata["name"])
 
     def _now(self) -> str:
-        return _text(self._clock())
+        return _format_time(self._clock())
 
 
 def parse_version(text: str | None) -> int | None:
-    """None where the newest will do, be it said by "0" or by nothing."""
+    """Parse a resourceVersion; return None for "0" or if it is missing: any version will do."""
     if text is None or text in ("", "0"):
         return None
     if not text.isdecimal():
@@ -447,21 +470,21 @@ def parse_version(text: str | None) -> int | None:
     return int(text)
 
 
-def _text(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     """metav1.Time: whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _uid_mismatch(given: str, has: str) -> str:
-    return f"Precondition failed: UID in precondition: {given}, UID in object meta: {has}"
+def _uid_mismatch(expected: str, actual: str) -> str:
+    return f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}"
 
 
-def _may_go(candidate: Json) -> bool:
+def _can_remove(candidate: Json) -> bool:
     metadata = candidate["metadata"]
     ended = metadata.get("deletionTimestamp") and not metadata.get("deletionGracePeriodSeconds")
     return bool(ended) and not metadata.get("finalizers")
 
 
-def _wanted(resource: Resource, candidate: Json) -> Json:
+def _desired_state(resource: Resource, candidate: Json) -> Json:
     ignored = {"metadata"} | ({"status"} if resource.has_status else set())
     return {key: value for key, value in candidate.items() if key not in ignored}

@@ -1,4 +1,4 @@
-"""The kinds that the API server serves, and which of them a path names."""
+"""Resource types of the fake API server, and the parsing of paths."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tests.schedulers.kubernetes.api_server.statuses import ApiError, Json
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind and how its registry strategy treats it."""
+    """Resource type and its registry strategy."""
 
-    group: str  # "" for the core
+    group: str  # "" for the core group
     version: str
     plural: str
     kind: str
     namespaced: bool = False
-    has_status: bool = False  # a /status subresource: the object itself cannot change its status
-    has_generation: bool = False  # counts changes of what is wanted
+    has_status: bool = False  # has a /status subresource: status changes only through it
+    has_generation: bool = False  # counts changes of the desired state
     custom: bool = False
     create_on_update: bool = False
-    unconditional_update: bool = True  # a PUT may leave metadata.resourceVersion out
+    unconditional_update: bool = True  # a PUT may omit metadata.resourceVersion
 
     @property
     def api_version(self) -> str:
@@ -29,7 +29,7 @@ class Resource:
 
     @property
     def qualified(self) -> str:
-        """As errors name it: podgroups.scheduling.x-k8s.io."""
+        """Name in errors: podgroups.scheduling.x-k8s.io."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -51,8 +51,8 @@ BUILT_IN = (NODES, PODS, EVENTS, NAMESPACES, LEASES, PRIORITY_CLASSES, DEFINITIO
 SUBRESOURCES = ("status", "binding", "eviction")
 
 
-def defined(definition: Json) -> list[Resource]:
-    """What a CustomResourceDefinition lets be served, one a version."""
+def defined_resources(definition: Json) -> list[Resource]:
+    """Return the resource of each served version of a CustomResourceDefinition."""
     spec = definition["spec"]
     return [
         Resource(
@@ -72,7 +72,7 @@ def defined(definition: Json) -> list[Resource]:
 
 
 class Route(NamedTuple):
-    """What a path names; ``namespace`` is empty for all of them and for what has none."""
+    """Parsed path; ``namespace`` is empty for all namespaces and for cluster-scoped resources."""
 
     group: str
     version: str

@@ -16,7 +16,7 @@ from tests.schedulers.kubernetes.api_server.statuses import ApiError, Json
 
 Matches = Callable[[Json], bool]
 
-# Beside metadata.name and metadata.namespace, which every kind has.
+# In addition to metadata.name and metadata.namespace, which every kind has.
 FIELDS = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
@@ -40,7 +40,7 @@ REQUIREMENT = re.compile(
 
 
 def label_selector(text: str) -> Matches:
-    """Whether an object has such labels; without the key, `!=` and `notin` hold too."""
+    """Return a label selector; `!=` and `notin` also match objects without the key."""
     tests: list[tuple[str, Callable[[str | None], bool]]] = []
     position = 0
     while position < len(text):
@@ -50,11 +50,13 @@ def label_selector(text: str) -> Matches:
         position = found.end()
         if found["set"]:
             values = {value.strip() for value in found["values"].split(",")}
-            tests.append((found["key"], _one_of(values, wanted=found["set"] == "in")))
+            tests.append((found["key"], _is_one_of(values, expected=found["set"] == "in")))
         elif found["op"]:
-            tests.append((found["left"], _one_of({found["right"]}, wanted=found["op"] != "!=")))
+            tests.append(
+                (found["left"], _is_one_of({found["right"]}, expected=found["op"] != "!="))
+            )
         else:
-            tests.append((found["only"], _present(wanted=not found["absent"])))
+            tests.append((found["only"], _is_present(expected=not found["absent"])))
 
     def matches(candidate: Json) -> bool:
         labels = candidate["metadata"].get("labels") or {}
@@ -63,16 +65,16 @@ def label_selector(text: str) -> Matches:
     return matches
 
 
-def _one_of(values: set[str], *, wanted: bool) -> Callable[[str | None], bool]:
-    return lambda value: (value in values) == wanted
+def _is_one_of(values: set[str], *, expected: bool) -> Callable[[str | None], bool]:
+    return lambda value: (value in values) == expected
 
 
-def _present(*, wanted: bool) -> Callable[[str | None], bool]:
-    return lambda value: (value is not None) == wanted
+def _is_present(*, expected: bool) -> Callable[[str | None], bool]:
+    return lambda value: (value is not None) == expected
 
 
 def field_selector(text: str, plural: str) -> Matches:
-    """Whether an object has such fields; one that this kind cannot be selected by is refused."""
+    """Return a field selector; fields that the kind does not support are rejected."""
     tests = []
     for part in filter(None, text.split(",")):
         found = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", part)
@@ -93,5 +95,5 @@ def _field(candidate: Json, path: list[str]) -> str:
     value: Any = candidate
     for key in path:
         value = value.get(key) or {}
-    # An absent spec.unschedulable is false; an absent text is empty.
+    # A missing spec.unschedulable is false; a missing string is empty.
     return str(value).replace("True", "true") if value else DEFAULTS.get(path[-1], "")

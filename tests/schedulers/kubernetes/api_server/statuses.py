@@ -1,4 +1,4 @@
-"""What the API server answers when it refuses: a `Status` object."""
+"""Errors of the API server as `Status` objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 
-# apimachinery's pkg/apis/meta/v1 StatusReason of each code; what is not named there has none.
+# StatusReason by code, from pkg/apis/meta/v1 of apimachinery; other codes have none.
 REASONS = {
     400: "BadRequest",
     403: "Forbidden",
@@ -24,19 +24,19 @@ REASONS = {
 
 
 class Cause(NamedTuple):
-    """One field that is not as it must be; ``reason`` as in FieldValueForbidden and its like."""
+    """Invalid field; ``reason`` is a CauseType such as FieldValueForbidden."""
 
     field: str
     reason: str
     message: str
 
     def __str__(self) -> str:
-        words = {
+        prefixes = {
             "FieldValueForbidden": "Forbidden",
             "FieldValueRequired": "Required value",
             "FieldValueDuplicate": "Duplicate value",
         }
-        return f"{self.field}: {words.get(self.reason, 'Invalid value')}: {self.message}"
+        return f"{self.field}: {prefixes.get(self.reason, 'Invalid value')}: {self.message}"
 
 
 def forbidden_field(field: str, message: str) -> Cause:
@@ -52,7 +52,7 @@ def required_field(field: str, message: str) -> Cause:
 
 
 class ApiError(Exception):
-    """A refusal; ``reason`` is the code's own unless given."""
+    """Error response; ``reason`` defaults to that of the code."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ def conflict(plural: str, name: str, message: str) -> ApiError:
 
 
 def invalid(kind: str, name: str, causes: list[Cause]) -> ApiError:
-    said = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
+    text = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
     return ApiError(
         422,
-        f'{kind} "{name}" is invalid: {said}',
+        f'{kind} "{name}" is invalid: {text}',
         details={"name": name, "kind": kind, "causes": [cause._asdict() for cause in causes]},
     )
 

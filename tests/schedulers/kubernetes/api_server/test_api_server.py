@@ -1,4 +1,4 @@
-"""The API server that other tests rely on behaves, to the official client, as a real one does."""
+"""The fake API server behaves like a real one to the official client."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def groups(server):
     return CustomObjectsApi(server.client(retries=False))
 
 
-def refused(code: int, reason: str, call: Callable, *args, **options) -> str:
-    """The message of a refusal, which must be of this code and reason."""
+def assert_error(code: int, reason: str, call: Callable, *args, **options) -> str:
+    """Assert that a call fails with a code and reason; return the message."""
     with pytest.raises(ApiException) as caught:
         call(*args, **options)
     status = json.loads(caught.value.body)
@@ -74,7 +74,7 @@ def refused(code: int, reason: str, call: Callable, *args, **options) -> str:
 
 def bind(core, name, node_name, **metadata):
     body = {"metadata": {"name": name, **metadata}, "target": {"kind": "Node", "name": node_name}}
-    # The answer is a Status, which the client takes for a Binding and cannot read.
+    # The response is a Status, which the client cannot parse as a Binding.
     return core.create_namespaced_pod_binding(name, "default", body, _preload_content=False)
 
 
@@ -82,67 +82,67 @@ def names(items) -> list[str]:
     return [item.metadata.name for item in items]
 
 
-def test_what_is_created_is_filled_in_as_users_know_it(server, core):
-    made = core.create_namespaced_pod("default", pod("a", gpus=2))
+def test_a_created_pod_has_the_usual_defaults(server, core):
+    created = core.create_namespaced_pod("default", pod("a", gpus=2))
 
-    assert made.metadata.uid
-    assert made.metadata.generation == 1
-    assert made.metadata.resource_version == str(server.version)
-    assert datetime.now(UTC) - made.metadata.creation_timestamp < timedelta(seconds=5)
-    assert made.status.phase == "Pending"
-    assert made.spec.scheduler_name == "default-scheduler"
-    assert made.spec.termination_grace_period_seconds == 30
-    # A limit is a request, or nothing would keep a pod off a node whose devices are taken.
-    assert made.spec.containers[0].resources.requests["nvidia.com/gpu"] == "2"
-    assert core.read_namespaced_pod("a", "default").to_dict() == made.to_dict()
+    assert created.metadata.uid
+    assert created.metadata.generation == 1
+    assert created.metadata.resource_version == str(server.version)
+    assert datetime.now(UTC) - created.metadata.creation_timestamp < timedelta(seconds=5)
+    assert created.status.phase == "Pending"
+    assert created.spec.scheduler_name == "default-scheduler"
+    assert created.spec.termination_grace_period_seconds == 30
+    # A request defaults to the limit, so that scheduling respects it.
+    assert created.spec.containers[0].resources.requests["nvidia.com/gpu"] == "2"
+    assert core.read_namespaced_pod("a", "default").to_dict() == created.to_dict()
 
 
-def test_names_are_unique_in_a_namespace_and_may_be_generated(core):
+def test_names_are_unique_in_a_namespace_and_can_be_generated(core):
     core.create_namespaced_pod("default", pod("a"))
-    said = refused(409, "AlreadyExists", core.create_namespaced_pod, "default", pod("a"))
-    assert said == 'pods "a" already exists'
+    message = assert_error(409, "AlreadyExists", core.create_namespaced_pod, "default", pod("a"))
+    assert message == 'pods "a" already exists'
     core.create_namespaced_pod("kube-system", pod("a", namespace="kube-system"))
 
     body = pod("")
     body["metadata"] = {"generateName": "train-"}
-    made = [core.create_namespaced_pod("default", body).metadata.name for _ in range(20)]
-    assert len(set(made)) == 20
-    assert all(name.startswith("train-") and len(name) == 11 for name in made)
+    created = [core.create_namespaced_pod("default", body).metadata.name for _ in range(20)]
+    assert len(set(created)) == 20
+    assert all(name.startswith("train-") and len(name) == 11 for name in created)
 
 
-def test_what_cannot_be_created_is_refused_by_the_right_code(core):
+def test_invalid_objects_are_rejected_with_the_right_status(core):
     create = core.create_namespaced_pod
-    refused(404, "NotFound", core.read_namespaced_pod, "a", "default")
-    assert "namespaces" in refused(404, "NotFound", create, "no", pod("a", namespace="no"))
-    refused(400, "BadRequest", create, "kube-system", pod("a"))
-    refused(400, "BadRequest", create, "default", {**pod("a"), "spec": "no map"})
-    refused(400, "BadRequest", create, "default", {**pod("a"), "kind": "Node"})
-    refused(422, "Invalid", create, "default", pod("No_Name"))
-    refused(422, "Invalid", create, "default", pod("a", labels={"job": "no label value!"}))
-    refused(422, "Invalid", create, "default", pod("a", gates=(GATE, GATE)))
-    refused(422, "Invalid", create, "default", pod("a", gates=[GATE], nodeName="n"))
+    assert_error(404, "NotFound", core.read_namespaced_pod, "a", "default")
+    assert "namespaces" in assert_error(404, "NotFound", create, "no", pod("a", namespace="no"))
+    assert_error(400, "BadRequest", create, "kube-system", pod("a"))
+    assert_error(400, "BadRequest", create, "default", {**pod("a"), "spec": "no map"})
+    assert_error(400, "BadRequest", create, "default", {**pod("a"), "kind": "Node"})
+    assert_error(422, "Invalid", create, "default", pod("No_Name"))
+    assert_error(422, "Invalid", create, "default", pod("a", labels={"job": "no label value!"}))
+    assert_error(422, "Invalid", create, "default", pod("a", gates=(GATE, GATE)))
+    assert_error(422, "Invalid", create, "default", pod("a", gates=[GATE], nodeName="n"))
     two_names = {"key": "metadata.name", "operator": "In", "values": ["n1", "n2"]}
     affinity = node_affinity({"matchFields": [two_names]})
-    said = refused(422, "Invalid", create, "default", pod("a", affinity=affinity))
-    assert "must be only one value" in said
+    message = assert_error(422, "Invalid", create, "default", pod("a", affinity=affinity))
+    assert "must be only one value" in message
     read = core.api_client.sanitize_for_serialization(create("default", pod("a")))
     read["metadata"]["name"] = "b"
-    assert "resourceVersion should not be set" in refused(500, "", create, "default", read)
+    assert "resourceVersion should not be set" in assert_error(500, "", create, "default", read)
 
 
-def test_a_stale_version_conflicts_and_a_change_that_is_none_is_not_written(server, core):
+def test_a_stale_version_conflicts_and_an_unchanged_object_is_not_written(server, core):
     first = core.create_namespaced_pod("default", pod("a"))
     patch = {"metadata": {"labels": {"x": "1"}}}
     second = core.patch_namespaced_pod("a", "default", patch)
     assert int(second.metadata.resource_version) > int(first.metadata.resource_version)
 
     first.metadata.labels = {"x": "2"}
-    said = refused(409, "Conflict", core.replace_namespaced_pod, "a", "default", first)
-    assert "the object has been modified" in said
+    message = assert_error(409, "Conflict", core.replace_namespaced_pod, "a", "default", first)
+    assert "the object has been modified" in message
     patch["metadata"]["resourceVersion"] = first.metadata.resource_version
-    refused(409, "Conflict", core.patch_namespaced_pod, "a", "default", patch)
+    assert_error(409, "Conflict", core.patch_namespaced_pod, "a", "default", patch)
     second.metadata.uid = "another"
-    refused(409, "Conflict", core.replace_namespaced_pod, "a", "default", second)
+    assert_error(409, "Conflict", core.replace_namespaced_pod, "a", "default", second)
 
     version = server.version
     same = core.read_namespaced_pod("a", "default")
@@ -154,19 +154,19 @@ def test_a_stale_version_conflicts_and_a_change_that_is_none_is_not_written(serv
     assert core.replace_namespaced_pod("a", "default", same).metadata.labels == {"x": "3"}
 
 
-def test_a_deletion_may_ask_for_a_uid_and_a_version(core):
-    made = core.create_namespaced_pod("default", pod("a"))
+def test_a_deletion_can_have_uid_and_version_preconditions(core):
+    created = core.create_namespaced_pod("default", pod("a"))
 
     def delete(**preconditions):
         return core.delete_namespaced_pod("a", "default", body={"preconditions": preconditions})
 
-    refused(409, "Conflict", delete, uid="another")
-    refused(409, "Conflict", delete, uid=made.metadata.uid, resourceVersion="1")
-    delete(uid=made.metadata.uid, resourceVersion=made.metadata.resource_version)
-    refused(404, "NotFound", delete, uid=made.metadata.uid)
+    assert_error(409, "Conflict", delete, uid="another")
+    assert_error(409, "Conflict", delete, uid=created.metadata.uid, resourceVersion="1")
+    delete(uid=created.metadata.uid, resourceVersion=created.metadata.resource_version)
+    assert_error(404, "NotFound", delete, uid=created.metadata.uid)
 
 
-def test_json_patches_do_all_or_nothing(core):
+def test_json_patches_are_atomic(core):
     core.create_namespaced_pod("default", pod("a", gates=("a.b/1", "a.b/2")))
     path = "/spec/schedulingGates/0"
 
@@ -187,7 +187,7 @@ def test_json_patches_do_all_or_nothing(core):
         {"op": "replace", "path": "/metadata/annotations/no", "value": "z"},
     ):
         renamed = {"op": "replace", "path": "/metadata/annotations/x~1y", "value": "changed"}
-        refused(422, "Invalid", patch, renamed, failing)
+        assert_error(422, "Invalid", patch, renamed, failing)
     assert core.read_namespaced_pod("a", "default").metadata.annotations == {"x/y": "z"}
 
 
@@ -205,23 +205,25 @@ def test_strategic_patches_merge_lists_by_name_and_merge_patches_replace_them(co
     assert gates(None, _content_type=MERGE) == []
 
 
-def test_custom_resources_take_no_strategic_patch(groups):
-    made = groups.create_namespaced_custom_object(*GROUP, pod_group("g", 4))
-    assert made["metadata"]["generation"] == 1
+def test_custom_resources_do_not_support_strategic_patches(groups):
+    created = groups.create_namespaced_custom_object(*GROUP, pod_group("g", 4))
+    assert created["metadata"]["generation"] == 1
     patch = groups.patch_namespaced_custom_object
     strategic = "application/strategic-merge-patch+json"
-    refused(415, "UnsupportedMediaType", patch, *GROUP, "g", {"spec": {}}, _content_type=strategic)
+    assert_error(
+        415, "UnsupportedMediaType", patch, *GROUP, "g", {"spec": {}}, _content_type=strategic
+    )
     assert patch(*GROUP, "g", {"spec": {"minMember": 2}})["metadata"]["generation"] == 2
     operations = [{"op": "replace", "path": "/spec/minMember", "value": 3}]
     assert patch(*GROUP, "g", operations, _content_type=JSON)["spec"]["minMember"] == 3
-    made["spec"]["minMember"] = 5
+    created["spec"]["minMember"] = 5
     replace = groups.replace_namespaced_custom_object
-    refused(409, "Conflict", replace, *GROUP, "g", made)
-    del made["metadata"]["resourceVersion"]
-    assert "must be specified" in refused(422, "Invalid", replace, *GROUP, "g", made)
+    assert_error(409, "Conflict", replace, *GROUP, "g", created)
+    del created["metadata"]["resourceVersion"]
+    assert "must be specified" in assert_error(422, "Invalid", replace, *GROUP, "g", created)
 
 
-def test_a_status_changes_only_by_its_own_path(server, core, groups):
+def test_a_status_changes_only_through_its_subresource(server, core, groups):
     group = {**pod_group("g", 4), "status": {"phase": "Running"}}
     assert "status" not in groups.create_namespaced_custom_object(*GROUP, group)
     status = {"phase": "Scheduling", "scheduled": 4}
@@ -239,16 +241,16 @@ def test_a_status_changes_only_by_its_own_path(server, core, groups):
     assert (running.status.phase, running.spec.scheduler_name) == ("Running", "default-scheduler")
 
 
-def test_what_is_not_defined_is_not_served(server):
+def test_undefined_resources_are_not_served(server):
     groups = CustomObjectsApi(server.client())
-    refused(404, "NotFound", groups.list_namespaced_custom_object, *GROUP)
+    assert_error(404, "NotFound", groups.list_namespaced_custom_object, *GROUP)
     definitions = ApiextensionsV1Api(server.client())
-    made = definitions.create_custom_resource_definition(POD_GROUP_DEFINITION)
-    assert [c.type for c in made.status.conditions] == ["NamesAccepted", "Established"]
+    created = definitions.create_custom_resource_definition(POD_GROUP_DEFINITION)
+    assert [c.type for c in created.status.conditions] == ["NamesAccepted", "Established"]
     groups.create_namespaced_custom_object(*GROUP, pod_group("g", 4))
     assert groups.list_namespaced_custom_object(*GROUP)["kind"] == "PodGroupList"
-    definitions.delete_custom_resource_definition(made.metadata.name)
-    refused(404, "NotFound", groups.get_namespaced_custom_object, *GROUP, "g")
+    definitions.delete_custom_resource_definition(created.metadata.name)
+    assert_error(404, "NotFound", groups.get_namespaced_custom_object, *GROUP, "g")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_what_is_not_defined_is_not_served(server):
         ("", "metadata.namespace=kube-system", ["d-0"]),
     ],
 )
-def test_lists_by_labels_and_fields(server, core, labels, fields, found):
+def test_lists_select_by_labels_and_fields(server, core, labels, fields, found):
     server.create("pods", pod("a-0", labels={"job": "a", "rank": "0"}, nodeName="n1"))
     server.create("pods", pod("a-1", labels={"job": "a", "rank": "1"}))
     server.create("pods", pod("b-0", labels={"job": "b", "rank": "0"}, schedulerName="other"))
@@ -281,10 +283,10 @@ def test_lists_by_labels_and_fields(server, core, labels, fields, found):
     assert names(listed.items) == found
     assert listed.metadata.resource_version == str(server.version)
     assert names(core.list_pod_for_all_namespaces().items)[-1] == "d-0"
-    refused(400, "BadRequest", core.list_namespaced_pod, where, field_selector="spec.no=1")
+    assert_error(400, "BadRequest", core.list_namespaced_pod, where, field_selector="spec.no=1")
 
 
-def test_pages_are_of_one_moment_and_expire(server, core):
+def test_pages_are_consistent_and_expire(server, core):
     for number in range(5):
         server.create("pods", pod(f"a-{number}"))
     first = core.list_namespaced_pod("default", limit=2)
@@ -298,11 +300,11 @@ def test_pages_are_of_one_moment_and_expire(server, core):
     assert third.metadata._continue is None
     server.compact()
     token = first.metadata._continue
-    refused(410, "Expired", core.list_namespaced_pod, "default", limit=2, _continue=token)
+    assert_error(410, "Expired", core.list_namespaced_pod, "default", limit=2, _continue=token)
 
 
-def watched(core, **options) -> list[tuple[str, str, str]]:
-    """Type, name and version of each event, until one of the pod "end" or the end of the stream."""
+def watch_events(core, **options) -> list[tuple[str, str, str]]:
+    """Return type, name and version of events, up to the pod "end" or the end of the stream."""
     events = []
     for event in watch.Watch().stream(core.list_namespaced_pod, "default", **options):
         metadata = event["raw_object"]["metadata"]
@@ -312,7 +314,7 @@ def watched(core, **options) -> list[tuple[str, str, str]]:
     return events
 
 
-def test_a_watch_goes_on_where_a_list_ended(server, core):
+def test_a_watch_resumes_from_the_version_of_a_list(server, core):
     server.create("pods", pod("old"))
     version = core.list_namespaced_pod("default").metadata.resource_version
     server.create("pods", pod("a"))
@@ -322,7 +324,7 @@ def test_a_watch_goes_on_where_a_list_ended(server, core):
     server.delete("pods", "a")
     server.create("nodes", node("n"))
 
-    events = watched(core, resource_version=version, timeout_seconds=1)
+    events = watch_events(core, resource_version=version, timeout_seconds=1)
 
     assert [event[:2] for event in events] == [
         ("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"),
@@ -333,16 +335,19 @@ def test_a_watch_goes_on_where_a_list_ended(server, core):
 
 
 @pytest.mark.parametrize("version", [{}, {"resource_version": "0"}])
-def test_without_a_version_a_watch_begins_with_what_there_is(server, core, version):
+def test_a_watch_without_a_version_starts_with_existing_objects(server, core, version):
     server.create("pods", pod("b"))
     server.create("pods", pod("a"))
     server.change("pods", "b", {"metadata": {"labels": {"x": "1"}}})
     server.create("pods", pod("end"))
-    assert [event[:2] for event in watched(core, **version)] == [("ADDED", "a"), ("ADDED", "b")]
+    assert [event[:2] for event in watch_events(core, **version)] == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+    ]
     server.wait_for_watches(0)
 
 
-def test_to_a_watch_with_a_selector_what_stops_to_match_is_deleted(server, core):
+def test_an_object_that_no_longer_matches_a_selector_is_reported_as_deleted(server, core):
     server.create("pods", pod("a", labels={"gang": "g"}))
     version = str(server.version)
     server.change("pods", "a", {"metadata": {"labels": {"gang": "h"}}})
@@ -351,36 +356,36 @@ def test_to_a_watch_with_a_selector_what_stops_to_match_is_deleted(server, core)
     server.delete("pods", "a")
     server.create("pods", pod("end", labels={"gang": "g"}))
 
-    events = watched(core, label_selector="gang=g", resource_version=version)
+    events = watch_events(core, label_selector="gang=g", resource_version=version)
     assert [event[0] for event in events] == ["DELETED", "ADDED", "DELETED"]
-    assert watched(core, field_selector="metadata.name=end", resource_version=version) == []
+    assert watch_events(core, field_selector="metadata.name=end", resource_version=version) == []
 
 
-def test_watches_hear_what_happens_meanwhile_and_get_bookmarks(server, core):
-    heard: list[tuple[str, str, str]] = []
+def test_open_watches_receive_new_events_and_bookmarks(server, core):
+    received: list[tuple[str, str, str]] = []
     options = {"timeout_seconds": 1, "allow_watch_bookmarks": True}
-    listening = threading.Thread(target=lambda: heard.extend(watched(core, **options)))
-    listening.start()
+    listener = threading.Thread(target=lambda: received.extend(watch_events(core, **options)))
+    listener.start()
     server.wait_for_watches(1)
     server.create("pods", pod("a"))
     server.create("nodes", node("n"))
     server.send_bookmarks()
     server.create("pods", pod("b"))
-    listening.join()
+    listener.join()
 
-    assert [event[0] for event in heard] == ["ADDED", "BOOKMARK", "ADDED", "BOOKMARK"]
-    assert heard[1][2] == server.get("nodes", "n")["metadata"]["resourceVersion"]
-    assert heard[3][2] == str(server.version)
+    assert [event[0] for event in received] == ["ADDED", "BOOKMARK", "ADDED", "BOOKMARK"]
+    assert received[1][2] == server.get("nodes", "n")["metadata"]["resourceVersion"]
+    assert received[3][2] == str(server.version)
     assert server.open_watches == 0
 
 
-def test_a_watch_from_too_long_ago_is_told_that_it_expired(server, core):
+def test_a_watch_from_a_compacted_version_gets_expired(server, core):
     server.create("pods", pod("a"))
     version = str(server.version)
     server.change("pods", "a", {"metadata": {"labels": {"x": "1"}}})
     server.compact()
     with pytest.raises(ApiException) as caught:
-        watched(core, resource_version=version, timeout_seconds=1)
+        watch_events(core, resource_version=version, timeout_seconds=1)
     assert (caught.value.status, caught.value.reason.split(":")[0]) == (410, "Expired")
 
     with ApiServer(history_changes=3) as small:
@@ -389,24 +394,24 @@ def test_a_watch_from_too_long_ago_is_told_that_it_expired(server, core):
         for name in ("a", "b", "c", "end"):
             small.create("pods", pod(name))
         with pytest.raises(ApiException):
-            watched(short, resource_version=before, timeout_seconds=1)
-        assert len(watched(short, resource_version=str(int(before) + 1))) == 2
+            watch_events(short, resource_version=before, timeout_seconds=1)
+        assert len(watch_events(short, resource_version=str(int(before) + 1))) == 2
 
 
-def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core):
-    """Four clients at once; each of two watchers keeps its own copy of what it is told."""
+def test_watch_events_in_order_give_the_same_state_as_a_list(server, core):
+    """Four concurrent writers; each of two watchers maintains a copy."""
     version = core.list_namespaced_pod("default").metadata.resource_version
     copies: dict[str, dict[str, str]] = {"": {}, "x=1": {}}
 
     def follow(selector: str) -> None:
-        told = 0
+        last_version = 0
         options = {"resource_version": version, "timeout_seconds": 20}
         for event in watch.Watch().stream(
             core.list_namespaced_pod, "default", label_selector=selector, **options
         ):
             metadata = event["object"].metadata
-            assert int(metadata.resource_version) > told
-            told = int(metadata.resource_version)
+            assert int(metadata.resource_version) > last_version
+            last_version = int(metadata.resource_version)
             if metadata.name == "end":
                 return
             if event["type"] == "DELETED":
@@ -415,7 +420,7 @@ def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core
                 assert (metadata.name in copies[selector]) == (event["type"] == "MODIFIED")
                 copies[selector][metadata.name] = metadata.resource_version
 
-    def work(seed: int) -> None:
+    def write_randomly(seed: int) -> None:
         own, chance = CoreV1Api(server.client()), random.Random(seed)
         for _ in range(40):
             name = f"p-{chance.randrange(6)}"
@@ -431,14 +436,14 @@ def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core
             except ApiException as error:
                 assert error.status in (404, 409)
 
-    following = [threading.Thread(target=follow, args=(selector,)) for selector in copies]
-    working = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in [*following, *working]:
+    watchers = [threading.Thread(target=follow, args=(selector,)) for selector in copies]
+    writers = [threading.Thread(target=write_randomly, args=(seed,)) for seed in range(4)]
+    for thread in [*watchers, *writers]:
         thread.start()
-    for thread in working:
+    for thread in writers:
         thread.join()
     server.create("pods", pod("end", labels={"x": "1"}))
-    for thread in following:
+    for thread in watchers:
         thread.join()
     server.delete("pods", "end")
     for selector, copy in copies.items():
@@ -446,32 +451,32 @@ def test_what_a_watch_tells_in_order_is_what_a_list_says_in_the_end(server, core
         assert copy == {item.metadata.name: item.metadata.resource_version for item in listed}
 
 
-def test_gates_can_go_but_not_come(core):
-    made = core.create_namespaced_pod("default", pod("a", gates=("a.b/1", "a.b/2")))
-    condition = made.status.conditions[0]
+def test_gates_can_be_removed_but_not_added(core):
+    created = core.create_namespaced_pod("default", pod("a", gates=("a.b/1", "a.b/2")))
+    condition = created.status.conditions[0]
     assert (condition.type, condition.status) == ("PodScheduled", "False")
     assert condition.reason == "SchedulingGated"
 
-    made.spec.scheduling_gates[0].name = "a.b/new"
-    said = refused(422, "Invalid", core.replace_namespaced_pod, "a", "default", made)
-    assert "only deletion is allowed" in said
-    made.spec.scheduling_gates = None
-    free = core.replace_namespaced_pod("a", "default", made)
+    created.spec.scheduling_gates[0].name = "a.b/new"
+    message = assert_error(422, "Invalid", core.replace_namespaced_pod, "a", "default", created)
+    assert "only deletion is allowed" in message
+    created.spec.scheduling_gates = None
+    free = core.replace_namespaced_pod("a", "default", created)
     assert free.spec.scheduling_gates is None
     assert free.metadata.generation == 2
     free.spec.scheduling_gates = [{"name": "a.b/1"}]
-    refused(422, "Invalid", core.replace_namespaced_pod, "a", "default", free)
+    assert_error(422, "Invalid", core.replace_namespaced_pod, "a", "default", free)
 
 
-def test_while_it_is_gated_a_pod_can_be_narrowed_and_not_otherwise_changed(server, core):
+def test_a_gated_pod_can_only_be_narrowed(server, core):
     core.create_namespaced_pod("default", pod("a", gates=[GATE], nodeSelector={"zone": "1"}))
 
     def change(spec, name="a"):
         return core.patch_namespaced_pod(name, "default", {"spec": spec}, _content_type=MERGE)
 
     change({"nodeSelector": {"kind": "h100"}})
-    refused(422, "Invalid", change, {"nodeSelector": {"zone": "2"}})
-    refused(422, "Invalid", change, {"nodeSelector": {"zone": None}})
+    assert_error(422, "Invalid", change, {"nodeSelector": {"zone": "2"}})
+    assert_error(422, "Invalid", change, {"nodeSelector": {"zone": None}})
     on_n1 = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     has_gpu = {"key": "gpu", "operator": "Exists"}
     change({"affinity": node_affinity({"matchFields": [on_n1]})})
@@ -485,29 +490,29 @@ def test_while_it_is_gated_a_pod_can_be_narrowed_and_not_otherwise_changed(serve
         node_affinity(both, {"matchFields": [on_n2]}),
         None,
     ):
-        refused(422, "Invalid", change, {"affinity": wider})
+        assert_error(422, "Invalid", change, {"affinity": wider})
     for other in ({"priority": 7}, {"schedulerName": "x"}, {"nodeName": "n1"}, {"hostname": "x"}):
-        said = refused(422, "Invalid", change, other)
-        assert "pod updates may not change fields other than" in said
+        message = assert_error(422, "Invalid", change, other)
+        assert "pod updates may not change fields other than" in message
     has = core.read_namespaced_pod("a", "default").spec.tolerations
     tolerations = core.api_client.sanitize_for_serialization(has)
     change({"tolerations": [*tolerations, {"key": "gpu", "operator": "Exists"}]})
-    refused(422, "Invalid", change, {"tolerations": tolerations})
+    assert_error(422, "Invalid", change, {"tolerations": tolerations})
     change({"schedulingGates": None})
-    refused(422, "Invalid", change, {"nodeSelector": {"more": "1"}})
-    refused(422, "Invalid", change, {"affinity": node_affinity({**both, "matchFields": []})})
+    assert_error(422, "Invalid", change, {"nodeSelector": {"more": "1"}})
+    assert_error(422, "Invalid", change, {"affinity": node_affinity({**both, "matchFields": []})})
 
 
-def test_a_binding_binds_once_and_only_what_is_ready_for_it(server, core):
+def test_only_ungated_pods_can_be_bound_and_only_once(server, core):
     server.create("pods", pod("gated", gates=[GATE]))
     with pytest.raises(ApiException, match=r"non-empty \.spec\.schedulingGates") as caught:
         bind(core, "gated", "n1")
     assert caught.value.status == 409
 
-    made = core.create_namespaced_pod("default", pod("a", annotations={"x": "1"}))
+    created = core.create_namespaced_pod("default", pod("a", annotations={"x": "1"}))
     with pytest.raises(ApiException, match="Precondition failed: UID"):
         bind(core, "a", "n1", uid="of the one before")
-    answer = bind(core, "a", "n1", uid=made.metadata.uid, annotations={"devices": "0,1"})
+    answer = bind(core, "a", "n1", uid=created.metadata.uid, annotations={"devices": "0,1"})
     assert (answer.status, json.loads(answer.data)["status"]) == (201, "Success")
     bound = core.read_namespaced_pod("a", "default")
     assert bound.spec.node_name == "n1"
@@ -523,18 +528,18 @@ def test_a_binding_binds_once_and_only_what_is_ready_for_it(server, core):
     assert caught.value.status == 404
 
 
-def test_a_pod_that_runs_takes_its_time_to_go(server, core):
+def test_a_running_pod_terminates_within_its_grace_period(server, core):
     server.create("pods", pod("waiting"))
-    gone = core.delete_namespaced_pod("waiting", "default")
-    assert gone.metadata.name == "waiting"
+    deleted = core.delete_namespaced_pod("waiting", "default")
+    assert deleted.metadata.name == "waiting"
     assert server.get("pods", "waiting") is None
 
     for name in ("running", "evicted", "killed"):
         server.create("pods", pod(name, nodeName="n1"))
-    going = core.delete_namespaced_pod("running", "default", grace_period_seconds=20)
-    assert going.metadata.deletion_grace_period_seconds == 20
+    terminating = core.delete_namespaced_pod("running", "default", grace_period_seconds=20)
+    assert terminating.metadata.deletion_grace_period_seconds == 20
     again = core.delete_namespaced_pod("running", "default", grace_period_seconds=40)
-    assert again.metadata.deletion_timestamp == going.metadata.deletion_timestamp
+    assert again.metadata.deletion_timestamp == terminating.metadata.deletion_timestamp
     server.finish("running")
     assert server.get("pods", "running") is None
 
@@ -545,75 +550,75 @@ def test_a_pod_that_runs_takes_its_time_to_go(server, core):
     assert names(core.list_namespaced_pod("default").items) == ["evicted"]
 
 
-def test_finalizers_keep_what_is_deleted_until_they_are_taken_away(server, core, groups):
+def test_finalizers_delay_a_deletion_until_they_are_removed(server, core, groups):
     group = pod_group("g", 4)
     group["metadata"]["finalizers"] = ["presage.dev/gang"]
     groups.create_namespaced_custom_object(*GROUP, group)
-    going = groups.delete_namespaced_custom_object(*GROUP, "g")
-    assert going["metadata"]["deletionTimestamp"]
+    terminating = groups.delete_namespaced_custom_object(*GROUP, "g")
+    assert terminating["metadata"]["deletionTimestamp"]
     patch = groups.patch_namespaced_custom_object
     more = {"metadata": {"finalizers": ["presage.dev/gang", "presage.dev/more"]}}
-    refused(422, "Invalid", patch, *GROUP, "g", more)
+    assert_error(422, "Invalid", patch, *GROUP, "g", more)
     patch(*GROUP, "g", {"metadata": {"finalizers": None}})
     assert server.get("podgroups", "g") is None
 
 
-def test_of_all_who_renew_a_lease_by_its_version_one_succeeds(server):
+def test_only_one_concurrent_lease_renewal_succeeds(server):
     leases = CoordinationV1Api(server.client(retries=False))
     now = datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC)
     spec = V1LeaseSpec(holder_identity="a", lease_duration_seconds=15, renew_time=now)
     lease = V1Lease(metadata=V1ObjectMeta(name="gate"), spec=spec)
-    made = leases.create_namespaced_lease("default", lease)
-    assert made.spec.renew_time == now
+    created = leases.create_namespaced_lease("default", lease)
+    assert created.spec.renew_time == now
 
-    won: list[str] = []
+    winners: list[str] = []
 
     def take(holder: str) -> None:
-        seen = CoordinationV1Api(server.client(retries=False))
-        body = seen.read_namespaced_lease("gate", "default")
-        at_once.wait()
+        client = CoordinationV1Api(server.client(retries=False))
+        body = client.read_namespaced_lease("gate", "default")
+        barrier.wait()
         body.spec.holder_identity = holder
         try:
-            seen.replace_namespaced_lease("gate", "default", body)
+            client.replace_namespaced_lease("gate", "default", body)
         except ApiException as error:
             assert error.status == 409
         else:
-            won.append(holder)
+            winners.append(holder)
 
-    at_once = threading.Barrier(4)
-    racing = [threading.Thread(target=take, args=(f"holder-{n}",)) for n in range(4)]
-    for thread in racing:
+    barrier = threading.Barrier(4)
+    threads = [threading.Thread(target=take, args=(f"holder-{n}",)) for n in range(4)]
+    for thread in threads:
         thread.start()
-    for thread in racing:
+    for thread in threads:
         thread.join()
-    assert [leases.read_namespaced_lease("gate", "default").spec.holder_identity] == won
+    assert [leases.read_namespaced_lease("gate", "default").spec.holder_identity] == winners
 
-    # What Go cannot read as a MicroTime: a whole second, and a time without a zone.
+    # Go cannot parse these as MicroTime: a whole second, and a time without a zone.
     lease.metadata.name = "other"
-    for moment in (now.replace(microsecond=0), now.replace(tzinfo=None)):
-        lease.spec.renew_time = moment
-        refused(400, "BadRequest", leases.create_namespaced_lease, "default", lease)
+    for invalid_time in (now.replace(microsecond=0), now.replace(tzinfo=None)):
+        lease.spec.renew_time = invalid_time
+        assert_error(400, "BadRequest", leases.create_namespaced_lease, "default", lease)
     lease.spec.renew_time = None
     leases.replace_namespaced_lease("other", "default", lease)  # a PUT creates a lease
-    refused(422, "Invalid", leases.replace_namespaced_lease, "other", "default", lease)
+    assert_error(422, "Invalid", leases.replace_namespaced_lease, "other", "default", lease)
 
 
 def test_a_node_keeps_its_status_when_it_is_cordoned(server, core):
     server.create("nodes", node("n", gpus=4))
-    seen = core.read_node("n")
-    seen.spec.unschedulable = True
-    seen.status.allocatable = {}
-    seen = core.replace_node("n", seen)
-    assert seen.spec.unschedulable
-    assert seen.status.allocatable["nvidia.com/gpu"] == "4"
+    cordoned = core.read_node("n")
+    cordoned.spec.unschedulable = True
+    cordoned.status.allocatable = {}
+    cordoned = core.replace_node("n", cordoned)
+    assert cordoned.spec.unschedulable
+    assert cordoned.status.allocatable["nvidia.com/gpu"] == "4"
     assert names(core.list_node(field_selector="spec.unschedulable=true").items) == ["n"]
     assert core.patch_node("n", {"spec": {"unschedulable": False}}).spec.unschedulable is None
-    sick = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    (condition,) = core.patch_node_status("n", sick).status.conditions
+    not_ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    (condition,) = core.patch_node_status("n", not_ready).status.conditions
     assert condition.status == "False"
 
 
-def test_a_client_in_another_process_is_configured_by_a_file(server, tmp_path):
+def test_a_kubeconfig_file_configures_a_client(server, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(server.kubeconfig()))
     with kubernetes.config.new_client_from_config(str(path)) as client:
@@ -621,25 +626,25 @@ def test_a_client_in_another_process_is_configured_by_a_file(server, tmp_path):
         assert names(CoreV1Api(client).list_namespace(limit=1).items) == ["default"]
 
 
-def test_priorities_come_from_classes_and_events_belong_beside_their_object(server, core):
+def test_priorities_come_from_classes_and_events_share_their_object_s_namespace(server, core):
     classes = SchedulingV1Api(server.client())
     classes.create_priority_class({"metadata": {"name": "urgent"}, "value": 1000})
-    made = core.create_namespaced_pod("default", pod("a", priorityClassName="urgent"))
-    assert made.spec.priority == 1000
-    refused(403, "Forbidden", core.create_namespaced_pod, "default", pod("b", priority=9))
-    refused(
+    created = core.create_namespaced_pod("default", pod("a", priorityClassName="urgent"))
+    assert created.spec.priority == 1000
+    assert_error(403, "Forbidden", core.create_namespaced_pod, "default", pod("b", priority=9))
+    assert_error(
         403, "Forbidden", core.create_namespaced_pod, "default", pod("b", priorityClassName="x")
     )
 
-    about = {"kind": "Pod", "namespace": "default", "name": "a", "uid": made.metadata.uid}
-    event = {"metadata": {"generateName": "a."}, "reason": "Gated", "involvedObject": about}
+    about = {"kind": "Pod", "namespace": "default", "name": "a", "uid": created.metadata.uid}
+    event = {"metadata": {"generateName": "a."}, "reason": "GatedCluster", "involvedObject": about}
     core.create_namespaced_event("default", event)
-    refused(422, "Invalid", core.create_namespaced_event, "kube-system", event)
-    fields = "involvedObject.name=a,reason=Gated"
+    assert_error(422, "Invalid", core.create_namespaced_event, "kube-system", event)
+    fields = "involvedObject.name=a,reason=GatedCluster"
     assert len(core.list_event_for_all_namespaces(field_selector=fields).items) == 1
 
 
-def test_a_connection_that_breaks_leaves_open_whether_it_was_done(server, core):
+def test_after_a_broken_connection_a_write_may_or_may_not_be_done(server, core):
     server.drop("POST", "/pods$", "before")
     server.drop("create", "/pods$", "after")
     with pytest.raises(HTTPError):
@@ -648,24 +653,24 @@ def test_a_connection_that_breaks_leaves_open_whether_it_was_done(server, core):
     with pytest.raises(HTTPError):
         core.create_namespaced_pod("default", pod("a"))
     assert server.get("pods", "a") is not None
-    refused(409, "AlreadyExists", core.create_namespaced_pod, "default", pod("a"))
+    assert_error(409, "AlreadyExists", core.create_namespaced_pod, "default", pod("a"))
     server.drop("create", "/pods$", "after")
     with pytest.raises(HTTPError):
         core.create_namespaced_pod("default", pod("a"))
-    assert [request.verb for request in server.seen("POST")] == ["create"] * 4
+    assert [request.verb for request in server.requests_to("POST")] == ["create"] * 4
 
 
-def test_refusals_on_purpose_and_what_the_client_repeats_on_its_own(server, core):
-    server.answer("PATCH", "/pods/a$", 409, times=2)
+def test_injected_errors_and_retries_of_the_client(server, core):
+    server.fail_requests("PATCH", "/pods/a$", 409, times=2)
     server.create("pods", pod("a"))
     patch = {"metadata": {"labels": {"x": "1"}}}
     for _ in range(2):
-        refused(409, "Conflict", core.patch_namespaced_pod, "a", "default", patch)
+        assert_error(409, "Conflict", core.patch_namespaced_pod, "a", "default", patch)
     core.patch_namespaced_pod("a", "default", patch)
 
-    server.answer("*", "/pods/a", 500)
-    refused(500, "InternalError", core.read_namespaced_pod, "a", "default")
-    server.answer("get", "/pods/a", 429, retry_after_s=0)
+    server.fail_requests("*", "/pods/a", 500)
+    assert_error(500, "InternalError", core.read_namespaced_pod, "a", "default")
+    server.fail_requests("get", "/pods/a", 429, retry_after_s=0)
     with pytest.raises(ApiException) as caught:
         core.read_namespaced_pod("a", "default")
     assert caught.value.headers["Retry-After"] == "0"
@@ -674,14 +679,14 @@ def test_refusals_on_purpose_and_what_the_client_repeats_on_its_own(server, core
     core.read_namespaced_pod("a", "default")
     assert time.monotonic() - began_s >= 0.2
 
-    # With its own retries urllib3 hides what may be repeated: not a PATCH.
+    # urllib3 retries idempotent requests, which excludes PATCH.
     usual = CoreV1Api(server.client())
     server.requests.clear()
-    server.answer("*", "/pods/a", 503, times=2, retry_after_s=0)
+    server.fail_requests("*", "/pods/a", 503, times=2, retry_after_s=0)
     assert usual.read_namespaced_pod("a", "default").metadata.name == "a"
-    assert len(server.seen("get")) == 3
-    server.answer("*", "/pods/a", 503, retry_after_s=0)
-    refused(503, "ServiceUnavailable", usual.patch_namespaced_pod, "a", "default", patch)
+    assert len(server.requests_to("get")) == 3
+    server.fail_requests("*", "/pods/a", 503, retry_after_s=0)
+    assert_error(503, "ServiceUnavailable", usual.patch_namespaced_pod, "a", "default", patch)
 
 
 def test_dropped_watches_break_in_the_middle_of_a_line(server, core):
@@ -694,17 +699,17 @@ def test_dropped_watches_break_in_the_middle_of_a_line(server, core):
     server.wait_for_watches(0)
 
 
-def test_requests_tell_what_a_role_must_allow(server, core, groups):
+def test_recorded_requests_have_their_rbac_verb_and_resource(server, core, groups):
     core.list_namespaced_pod("default", watch=True, timeout_seconds=1, _preload_content=False)
     core.list_node()
     server.create("pods", pod("a"))
     bind(core, "a", "n1")
     groups.list_cluster_custom_object(GROUP[0], GROUP[1], GROUP[3])
-    asked = [
+    requests = [
         (request.verb, request.route.group, request.route.plural, request.route.subresource)
         for request in server.requests
     ]
-    assert asked == [
+    assert requests == [
         ("watch", "", "pods", ""),
         ("list", "", "nodes", ""),
         ("create", "", "pods", "binding"),
@@ -712,7 +717,7 @@ def test_requests_tell_what_a_role_must_allow(server, core, groups):
     ]
 
 
-def test_it_stops_at_once_and_leaves_no_thread_behind():
+def test_the_server_stops_at_once_and_leaves_no_thread():
     before = threading.active_count()
     with ApiServer() as first, ApiServer() as second:
         for server in (first, second):
@@ -727,9 +732,9 @@ def test_it_stops_at_once_and_leaves_no_thread_behind():
     assert threading.active_count() == before
 
 
-def test_a_job_replaces_pods_that_are_deleted_and_not_those_that_are_done(server):
+def test_a_job_replaces_deleted_pods_but_not_succeeded_ones(server):
     jobs = JobController(server)
-    first, second, third = jobs.owned("train", [pod("", gpus=8, gates=[GATE])] * 3)
+    first, second, third = jobs.create_pods("train", [pod("", gpus=8, gates=[GATE])] * 3)
     assert jobs.step() == []
     server.delete("pods", first)
     assert server.get("pods", first)["metadata"]["deletionTimestamp"], "its finalizer keeps it"

@@ -1,7 +1,7 @@
-"""The extender's types are read and written as kube-scheduler writes and reads them.
+"""JSON encoding of the extender's requests and responses, compared with golden files.
 
-The golden files follow k8s.io/kube-scheduler/extender/v1 types.go as Go's encoder spells it, with
-null where a pointer, list or map is nil.
+The golden files follow k8s.io/kube-scheduler/extender/v1 types.go as Go encodes it, with null for
+nil pointers, lists and maps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from presage.schedulers.kubernetes.extender.extender_types import (
 )
 
 GOLDEN = Path(__file__).parent / "golden"
-READERS = {
+PARSERS = {
     "filter_args_names": parse_filter_args,
     "filter_args_nodes": parse_filter_args,
     "binding_args": parse_bind_args,
@@ -56,38 +56,38 @@ def golden_bytes(name: str) -> bytes:
     return (GOLDEN / f"{name}.json").read_bytes()
 
 
-def test_candidates_come_by_name_or_whole():
+def test_candidates_are_names_or_complete_nodes():
     names = parse_filter_args(golden_bytes("filter_args_names"))
-    whole = parse_filter_args(golden_bytes("filter_args_nodes"))
+    complete = parse_filter_args(golden_bytes("filter_args_nodes"))
     body = golden("filter_args_nodes")
 
     assert names == FilterArgs(body["Pod"], {"n0": None, "n1": None, "n2": None}, by_name=True)
-    assert whole == FilterArgs(
+    assert complete == FilterArgs(
         body["Pod"], dict(zip(names.nodes, body["Nodes"]["items"], strict=True)), by_name=False
     )
-    assert list(whole.nodes) == list(names.nodes) == ["n0", "n1", "n2"]
+    assert list(complete.nodes) == list(names.nodes) == ["n0", "n1", "n2"]
 
 
 @pytest.mark.parametrize("form", ["names", "nodes"])
-def test_a_filter_answers_in_the_form_it_was_asked_in(form):
-    asked = parse_filter_args(golden_bytes(f"filter_args_{form}"))
+def test_a_filter_result_has_the_form_of_the_request(form):
+    args = parse_filter_args(golden_bytes(f"filter_args_{form}"))
     result = FilterResult(
         ["n1"],
-        failed={"n0": "its GPUs are kept for team-b"},
+        failed={"n0": "its GPUs are reserved for team-b"},
         unresolvable={"n2": "no GPU of this kind"},
     )
 
-    assert filter_result(result, asked) == golden(f"filter_result_{form}")
+    assert filter_result(result, args) == golden(f"filter_result_{form}")
 
 
-def test_a_filter_that_failed_says_why():
-    asked = parse_filter_args(golden_bytes("filter_args_names"))
+def test_a_failed_filter_has_an_error():
+    args = parse_filter_args(golden_bytes("filter_args_names"))
     result = FilterResult([], error="the plan of team-a/resnet cannot be read")
 
-    assert filter_result(result, asked) == golden("filter_result_error")
+    assert filter_result(result, args) == golden("filter_result_error")
 
 
-def test_scores_are_whole_numbers_from_0_to_10():
+def test_scores_are_integers_from_0_to_10():
     scores = [HostPriority("n0", 0), HostPriority("n1", 10), HostPriority("n2", 3)]
 
     assert host_priorities(scores) == golden("host_priority_list")
@@ -96,64 +96,64 @@ def test_scores_are_whole_numbers_from_0_to_10():
             HostPriority("n0", wrong)  # type: ignore[arg-type]
 
 
-def test_a_binding_is_asked_for_by_name_and_uid_and_answered_by_an_error_or_none():
-    asked = parse_bind_args(golden_bytes("binding_args"))
+def test_a_binding_request_has_name_and_uid_and_its_result_an_error():
+    args = parse_bind_args(golden_bytes("binding_args"))
 
-    assert asked == BindArgs("resnet-0", "team-a", "5f2c", "n1")
+    assert args == BindArgs("resnet-0", "team-a", "5f2c", "n1")
     assert binding_result("") == golden("binding_result")
     assert binding_result("pod team-a/resnet-0 is already on n2") == golden("binding_result_error")
 
 
-def test_victims_come_by_uid_or_whole_and_go_by_uid():
-    whole = parse_preempt_args(golden_bytes("preemption_args_victims"))
+def test_victims_are_uids_or_complete_pods_and_results_are_uids():
+    complete = parse_preempt_args(golden_bytes("preemption_args_victims"))
     meta = parse_preempt_args(golden_bytes("preemption_args_meta_victims"))
     first, second = golden("preemption_args_victims")["NodeNameToVictims"]["n0"]["Pods"]
 
     assert meta == PreemptArgs(
-        whole.pod, {"n0": Victims({"a1": None, "a2": None}, 1), "n1": Victims({})}
+        complete.pod, {"n0": Victims({"a1": None, "a2": None}, 1), "n1": Victims({})}
     )
-    assert whole.victims == {"n0": Victims({"a1": first, "a2": second}, 1), "n1": Victims({})}
-    for asked in (whole, meta):
-        spared = {"n0": Victims({"a1": asked.victims["n0"].pods["a1"]}, 1)}
-        assert preemption_result(spared) == golden("preemption_result")
+    assert complete.victims == {"n0": Victims({"a1": first, "a2": second}, 1), "n1": Victims({})}
+    for args in (complete, meta):
+        result = {"n0": Victims({"a1": args.victims["n0"].pods["a1"]}, 1)}
+        assert preemption_result(result) == golden("preemption_result")
 
 
-def respelt(value: Any, random: Random) -> Any:
-    """With keys in other cases, but for those inside of pods and nodes."""
+def change_case(value: Any, random: Random) -> Any:
+    """Change the case of keys, except inside pods and nodes."""
     if isinstance(value, list):
-        return [respelt(one, random) for one in value]
+        return [change_case(one, random) for one in value]
     if not isinstance(value, dict) or "spec" in value:
         return value
     return {
         "".join(random.choice([c.lower(), c.upper()]) for c in key)
         if key in KEYS
-        else key: respelt(one, random)
+        else key: change_case(one, random)
         for key, one in value.items()
     }
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", PARSERS)
 @given(seed=st.integers(0, 2**32))
-def test_keys_are_read_in_any_case(name, seed):
-    other = json.dumps(respelt(golden(name), Random(seed))).encode()
+def test_keys_are_case_insensitive(name, seed):
+    other = json.dumps(change_case(golden(name), Random(seed))).encode()
 
-    assert READERS[name](other) == READERS[name](golden_bytes(name))
+    assert PARSERS[name](other) == PARSERS[name](golden_bytes(name))
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_keys_nobody_knows_are_ignored_and_of_alike_ones_the_last_counts(name):
+@pytest.mark.parametrize("name", PARSERS)
+def test_unknown_keys_are_ignored_and_the_last_equal_key_counts(name):
     body = golden(name)
     first = next(iter(body))
-    odd = {first.upper(): None, "Later": {"Pod": 1}, **body}
+    changed = {first.upper(): None, "Later": {"Pod": 1}, **body}
 
-    assert READERS[name](json.dumps(odd).encode()) == READERS[name](golden_bytes(name))
+    assert PARSERS[name](json.dumps(changed).encode()) == PARSERS[name](golden_bytes(name))
 
 
 POD = '{"metadata": {"name": "p"}}'
 
 
 @pytest.mark.parametrize(
-    ("read", "body", "said"),
+    ("parse", "body", "message"),
     [
         (parse_filter_args, "", "the body is not valid JSON .*; send ExtenderArgs"),
         (parse_filter_args, '{"Pod": NaN}', "NaN is not a JSON number"),
@@ -197,12 +197,12 @@ POD = '{"metadata": {"name": "p"}}'
         ),
     ],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_by_the_key_that_is_wrong(read, body, said):
-    with pytest.raises(InvalidRequestError, match=said):
-        read(body.encode())
+def test_an_invalid_request_is_rejected_with_the_invalid_key(parse, body, message):
+    with pytest.raises(InvalidRequestError, match=message):
+        parse(body.encode())
 
 
-def test_lists_that_go_has_nil_are_empty():
+def test_nil_lists_of_go_are_empty():
     pods = f'{{"Pod": {POD}, "NodeNameToVictims": {{"n0": {{"Pods": null}}}}}}'
 
     assert parse_filter_args(f'{{"Pod": {POD}, "Nodes": {{"items": null}}}}'.encode()).nodes == {}

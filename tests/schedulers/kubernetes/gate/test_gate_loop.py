@@ -1,4 +1,4 @@
-"""The gate at work beside a server that fails: what runs is not taken away unseen."""
+"""The loop of the gate with a failing server: running pods are verified before deletion."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from presage.schedulers.kubernetes.gate.gang_gate import Gate
 from presage.schedulers.kubernetes.gate.gate_loop import run_gate
 from presage.schedulers.kubernetes.gate.writer import Writer
 from presage.schedulers.kubernetes.kubernetes_names import GATE, POD_GROUP_LABEL
-from presage.schedulers.policies.gang.policy import Gang
+from presage.schedulers.policies.gang.gang_policy import Gang
 from tests.schedulers.kubernetes.api_server.api_server import ApiServer
 from tests.schedulers.kubernetes.job_controller import JobController
 from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import POD_GROUP_DEFINITION, node, pod, pod_group
 
 
-def until(holds) -> None:
+def wait_until(holds) -> None:
     ends_s = time.monotonic() + 20.0
     while not holds():
         assert time.monotonic() < ends_s
         time.sleep(0.01)
 
 
-def test_a_running_gang_is_not_deleted_because_nobody_told_that_it_runs():
+def test_a_running_gang_is_not_deleted_because_of_a_delayed_watch():
     with ApiServer() as server:
         server.create("customresourcedefinitions", POD_GROUP_DEFINITION)
         server.create("nodes", node("n0"))
         server.create("podgroups", pod_group("train", 2, scheduleTimeoutSeconds=1))
         member = pod("", gpus=1, gates=[GATE], labels={POD_GROUP_LABEL: "train"})
-        JobController(server).owned("train", [member] * 2)
+        JobController(server).create_pods("train", [member] * 2)
         api, stopping = server.client(retries=False), threading.Event()
         with Cache(api) as cache:
             work = (Gate(Gang(), NoForecasts), cache, Writer(api, cache.put), stopping)
             gate = threading.Thread(target=run_gate, args=work)
             gate.start()
             try:
-                until(
+                wait_until(
                     lambda: (
                         not any(one["spec"].get("schedulingGates") for one in server.all("pods"))
                     )
                 )
-                server.answer("watch", "/pods", 503, times=1000, retry_after_s=20)
+                server.fail_requests("watch", "/pods", 503, times=1000, retry_after_s=20)
                 server.drop_watches()
                 assert len(KubeScheduler(server.url).step()) == 2
-                until(lambda: server.seen("list", "/namespaces/default/pods"))
+                wait_until(lambda: server.requests_to("list", "/namespaces/default/pods"))
                 time.sleep(0.3)
             finally:
                 stopping.set()

@@ -1,9 +1,9 @@
-"""A scheduler extender as kube-scheduler calls it.
+"""Client of a scheduler extender, as in kube-scheduler.
 
 References
 ----------
 kubernetes/kubernetes: staging/src/k8s.io/kube-scheduler/extender/v1/types.go (its fields have no
-JSON tags, so they are sent in Go's spelling: `Pod`, `NodeNames`; answers are read in any case) and
+JSON tags, so keys are `Pod`, `NodeNames`; responses are read case-insensitively) and
 pkg/scheduler/extender.go.
 """
 
@@ -29,58 +29,60 @@ KEYS = {
 
 
 class ExtenderError(Exception):
-    """It cannot be reached, says that it failed, or says what cannot be."""
+    """The extender is unreachable, reports an error, or returns an invalid response."""
 
 
 @dataclass(frozen=True)
-class Filtered:
-    """What an extender left, and why it took the others away, by node."""
+class FilterResponse:
+    """Nodes that passed an extender, and the reasons for the others by node."""
 
     nodes: list[Json]
     failed: dict[str, str]
-    failed_for_good: dict[str, str]
+    unresolvable: dict[str, str]
 
 
 def duration_s(text: str) -> float:
-    """Of a Go duration: "30s", "1m30s", "100ms"."""
+    """Parse a Go duration such as "30s", "1m30s", "100ms"."""
     parts = re.findall(r"([\d.]+)(ms|s|m|h)", text)
     if "".join(number + unit for number, unit in parts) != text or not parts:
-        raise ValueError(f"httpTimeout: {text!r} is no duration such as 30s")
+        raise ValueError(f"httpTimeout: {text!r} is not a duration such as 30s")
     return sum(float(number) * UNITS_S[unit] for number, unit in parts)
 
 
-def field(answer: Any, name: str) -> Any:
-    """A field as Go's decoder finds it, whatever its case; None where it is not there."""
-    if not isinstance(answer, dict):
-        raise ExtenderError(f"json: cannot unmarshal {answer!r} into a Go struct")
-    return next((v for k, v in answer.items() if k.lower() == name.lower()), None)
+def field(response: Any, name: str) -> Any:
+    """Return a field by its case-insensitive name, as Go's decoder does; None if missing."""
+    if not isinstance(response, dict):
+        raise ExtenderError(f"json: cannot unmarshal {response!r} into a Go struct")
+    return next((v for k, v in response.items() if k.lower() == name.lower()), None)
 
 
-def tls_of(config: Json) -> ssl.SSLContext | None:
-    """Of `tlsConfig`, as extender.go's makeTransport reads it; None where there is none."""
+def tls_context(config: Json) -> ssl.SSLContext | None:
+    """Return the TLS context of `tlsConfig` (makeTransport of extender.go); None if missing."""
     files = config.get("tlsConfig")
     if files is None:
         if config.get("enableHTTPS"):
-            raise ValueError("extender: enableHTTPS without a CA trusts any server; not done here")
+            raise ValueError(
+                "extender: enableHTTPS without a CA trusts any server; not supported here"
+            )
         return None
     if files.keys() != {"certFile", "keyFile", "caFile"}:
-        raise ValueError(f"extender: tlsConfig {sorted(files)} not understood here")
+        raise ValueError(f"extender: tlsConfig {sorted(files)} not supported here")
     context = ssl.create_default_context(cafile=files["caFile"])
     context.load_cert_chain(files["certFile"], files["keyFile"])
     return context
 
 
 class Extender:
-    """One entry of `extenders` in a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)."""
+    """Entry of `extenders` in a KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1)."""
 
     def __init__(self, config: Json) -> None:
         if unknown := config.keys() - KEYS:
-            raise ValueError(f"extender: {sorted(unknown)} not understood here")
+            raise ValueError(f"extender: {sorted(unknown)} not supported here")
         if config.get("prioritizeVerb") and config.get("weight", 0) <= 0:
             raise ValueError("extender: a prioritizer needs a positive weight")
         self._config = config
         self._timeout_s = duration_s(config["httpTimeout"]) if config.get("httpTimeout") else 0.0
-        self._tls = tls_of(config)
+        self._tls = tls_context(config)
         self.name: str = config["urlPrefix"]
         self.ignorable = bool(config.get("ignorable"))
         self.binds = bool(config.get("bindVerb"))
@@ -91,51 +93,51 @@ class Extender:
         self.ignored_resources = {r["name"] for r in managed if r.get("ignoredByScheduler")}
 
     def is_interested(self, pod: Json) -> bool:
-        """Where it manages resources, only in pods that ask for one of them."""
+        """Return whether a pod requests a managed resource, or none is configured."""
         spec = pod["spec"]
-        amounts = [
+        quantities = [
             container.get("resources", {}).get(kind, {})
             for container in [*spec["containers"], *spec.get("initContainers", [])]
             for kind in ("requests", "limits")
         ]
-        return not self._managed or any(self._managed & amount.keys() for amount in amounts)
+        return not self._managed or any(self._managed & named.keys() for named in quantities)
 
-    def filter(self, pod: Json, nodes: list[Json]) -> Filtered:
+    def filter(self, pod: Json, nodes: list[Json]) -> FilterResponse:
         if not self._config.get("filterVerb"):
-            return Filtered(nodes, {}, {})
-        answer = self._send("filterVerb", self._arguments(pod, nodes))
-        if said := field(answer, "Error"):
-            raise ExtenderError(said)
-        left: list[Json] = []
-        names, full = field(answer, "NodeNames"), field(answer, "Nodes")
+            return FilterResponse(nodes, {}, {})
+        response = self._send("filterVerb", self._arguments(pod, nodes))
+        if error := field(response, "Error"):
+            raise ExtenderError(error)
+        passed: list[Json] = []
+        names, full = field(response, "NodeNames"), field(response, "Nodes")
         if self._by_name and names is not None:
             known = {node["metadata"]["name"]: node for node in nodes}
             if unknown := [name for name in names if name not in known]:
                 raise ExtenderError(
                     f"{self.name} claims filtered nodes {unknown}, not in its input"
                 )
-            left = [known[name] for name in names]
+            passed = [known[name] for name in names]
         elif full is not None:
-            left = full.get("items") or []
-        return Filtered(
-            left,
-            field(answer, "FailedNodes") or {},
-            field(answer, "FailedAndUnresolvableNodes") or {},
+            passed = full.get("items") or []
+        return FilterResponse(
+            passed,
+            field(response, "FailedNodes") or {},
+            field(response, "FailedAndUnresolvableNodes") or {},
         )
 
     def scores(self, pod: Json, nodes: list[Json]) -> dict[str, int]:
-        """By node, weighted, and scaled from 10 to the scheduler's own 100."""
+        """Return weighted scores by node, scaled from 10 to the scheduler's 100."""
         if not self._config.get("prioritizeVerb"):
             return {}
-        answer = self._send("prioritizeVerb", self._arguments(pod, nodes))
-        if any(type(field(item, "Score")) is not int for item in answer or []):
+        response = self._send("prioritizeVerb", self._arguments(pod, nodes))
+        if any(type(field(item, "Score")) is not int for item in response or []):
             raise ExtenderError("json: cannot unmarshal a Score into a Go value of type int64")
         scale = self._config["weight"] * (MAX_NODE_SCORE // MAX_EXTENDER_PRIORITY)
-        return {field(item, "Host"): field(item, "Score") * scale for item in answer or []}
+        return {field(item, "Host"): field(item, "Score") * scale for item in response or []}
 
     def bind(self, pod: Json, node: str) -> None:
         metadata = pod["metadata"]
-        answer = self._send(
+        response = self._send(
             "bindVerb",
             {
                 "PodName": metadata["name"],
@@ -144,13 +146,13 @@ class Extender:
                 "Node": node,
             },
         )
-        if said := field(answer, "Error"):
-            raise ExtenderError(said)
+        if error := field(response, "Error"):
+            raise ExtenderError(error)
 
     def preempt(self, pod: Json, victims: dict[str, list[Json]]) -> dict[str, list[str]]:
-        """Uids of the victims it agrees to, by node.
+        """Return the uids of accepted victims by node.
 
-        Its answer has only NodeNameToMetaVictims, even where it was asked with whole pods.
+        The response has only NodeNameToMetaVictims, even if the request has complete pods.
         """
         arguments: Json = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": None}
         if self._by_name:
@@ -165,14 +167,14 @@ class Extender:
             arguments["NodeNameToVictims"] = {
                 node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in victims.items()
             }
-        answer = field(self._send("preemptVerb", arguments), "NodeNameToMetaVictims") or {}
+        response = field(self._send("preemptVerb", arguments), "NodeNameToMetaVictims") or {}
         return {
-            node: [field(victim, "UID") for victim in field(given, "Pods") or []]
-            for node, given in answer.items()
+            node: [field(victim, "UID") for victim in field(on_node, "Pods") or []]
+            for node, on_node in response.items()
         }
 
     def _arguments(self, pod: Json, nodes: list[Json]) -> Json:
-        """ExtenderArgs: either names or whole nodes, the other null."""
+        """Return ExtenderArgs with names or complete nodes; the other field is null."""
         names = [node["metadata"]["name"] for node in nodes]
         return {
             "Pod": pod,

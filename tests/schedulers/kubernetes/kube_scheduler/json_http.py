@@ -1,4 +1,4 @@
-"""JSON over HTTP, a connection a call."""
+"""JSON over HTTP, with one connection for each call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class HttpError(Exception):
-    """No answer (``code`` 0), or one that is no success."""
+    """No response (``code`` 0), or an unexpected status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -41,10 +41,10 @@ def call(
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        if answer.status not in expected:
-            raise HttpError(answer.status, f"{method} {url}: {answer.status} {text}")
+        response = connection.getresponse()
+        text = response.read().decode()
+        if response.status not in expected:
+            raise HttpError(response.status, f"{method} {url}: {response.status} {text}")
         return json.loads(text)
     except (OSError, HTTPException, ValueError) as error:
         raise HttpError(0, f"{method} {url}: {error!r}") from error

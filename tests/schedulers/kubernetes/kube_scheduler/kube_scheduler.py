@@ -1,8 +1,8 @@
-"""A stand-in of kube-scheduler: one pod at a time, by priority and then by age.
+"""Fake kube-scheduler: schedules one pod at a time, by priority and age.
 
-It decides by the filter plugins in `node_fit.py` and by extenders, in the order and with the
-arguments of kubernetes/kubernetes pkg/scheduler (schedule_one.go, framework/preemption). It has
-no score plugins, queues nor back-off: every step looks at every waiting pod.
+It uses the filter plugins in `node_fit.py` and extenders, in the order and with the arguments of
+kubernetes/kubernetes pkg/scheduler (schedule_one.go, framework/preemption). It has no score
+plugins, queues or back-off: each step tries every pending pod.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from typing import NamedTuple, Self
 from tests.schedulers.kubernetes.api_server.statuses import Json
 from tests.schedulers.kubernetes.kube_scheduler.extender import Extender, ExtenderError
 from tests.schedulers.kubernetes.kube_scheduler.json_http import HttpError, call
-from tests.schedulers.kubernetes.kube_scheduler.node_fit import Unfit, unfit
-from tests.schedulers.kubernetes.kube_scheduler.preemption import Victims, best, victims_on
+from tests.schedulers.kubernetes.kube_scheduler.node_fit import Rejection, reject
+from tests.schedulers.kubernetes.kube_scheduler.preemption import Victims, pick_node, select_victims
 
 STRATEGIC = "application/strategic-merge-patch+json"
 TIMEOUT_S = 5.0
-BETWEEN_STEPS_S = 0.05
+STEP_INTERVAL_S = 0.05
 
 
-class Bound(NamedTuple):
+class Binding(NamedTuple):
     namespace: str
     pod: str
     node: str
 
 
 class KubeScheduler:
-    """Schedules the pods of one API server; in the background between ``with`` and its end.
+    """Scheduler of one API server; inside ``with`` it runs in the background.
 
     Parameters
     ----------
     url : str
-        Of the API server.
+        URL of the API server.
     extenders : iterable of dict
-        As in a KubeSchedulerConfiguration.
+        Entries of ``extenders`` in a KubeSchedulerConfiguration.
     scheduler_names : tuple of str
-        Pods with another spec.schedulerName are left alone.
+        Pods with another spec.schedulerName are ignored.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class KubeScheduler:
 
     @classmethod
     def configured(cls, url: str, configuration: Json) -> Self:
-        """By a KubeSchedulerConfiguration, as read from its YAML."""
+        """Return a scheduler with a KubeSchedulerConfiguration, parsed from YAML."""
         if configuration.get("kind") != "KubeSchedulerConfiguration":
             raise ValueError("kind: KubeSchedulerConfiguration is missing")
         profiles = configuration.get("profiles") or [{}]
@@ -84,30 +84,30 @@ class KubeScheduler:
             raise self._error
 
     def _run(self) -> None:
-        while not self._stopping.wait(BETWEEN_STEPS_S):
+        while not self._stopping.wait(STEP_INTERVAL_S):
             try:
                 self.step()
             except HttpError:
-                continue  # as the real one does, it goes on until the API server answers again
+                continue  # like the real one, it retries until the API server responds
             except Exception as error:
                 self._error = error
                 return
 
-    def step(self) -> list[Bound]:
-        """Try every waiting pod once; those that were bound, in that order."""
+    def step(self) -> list[Binding]:
+        """Try every pending pod once; return the bindings in order."""
         nodes = self._api("GET", "/api/v1/nodes")["items"]
         pods = self._api("GET", "/api/v1/pods")["items"]
-        waiting = [pod for pod in pods if self._waits(pod)]
-        waiting.sort(key=lambda pod: (-pod["spec"]["priority"], *_age(pod)))
+        pending = [pod for pod in pods if self._is_pending(pod)]
+        pending.sort(key=lambda pod: (-pod["spec"]["priority"], *_age(pod)))
         bound = []
-        for pod in waiting:
+        for pod in pending:
             node = self._schedule(pod, nodes, pods)
             if node is not None:
                 pod["spec"]["nodeName"] = node
-                bound.append(Bound(pod["metadata"]["namespace"], pod["metadata"]["name"], node))
+                bound.append(Binding(pod["metadata"]["namespace"], pod["metadata"]["name"], node))
         return bound
 
-    def _waits(self, pod: Json) -> bool:
+    def _is_pending(self, pod: Json) -> bool:
         spec = pod["spec"]
         return (
             not spec.get("nodeName")
@@ -118,56 +118,56 @@ class KubeScheduler:
         )
 
     def _schedule(self, pod: Json, nodes: list[Json], pods: list[Json]) -> str | None:
-        """The node that the pod was bound to; else its status says why there is none."""
+        """Bind a pod and return its node; otherwise write the reason to its status."""
         try:
-            fitting, unfitting = self._filtered(pod, nodes, pods)
+            fitting, rejections = self._filter(pod, nodes, pods)
             if fitting:
-                node = self._chosen(pod, fitting)
+                node = self._select_node(pod, fitting)
                 self._bind(pod, node)
                 return node
         except (ExtenderError, HttpError) as error:
-            self._say(pod, "SchedulerError", str(error))
+            self._set_condition(pod, "SchedulerError", str(error))
             return None
-        reasons = Counter(why.message for why in unfitting.values())
-        said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-        message = f"0/{len(nodes)} nodes are available: {said}."
+        reasons = Counter(rejection.message for rejection in rejections.values())
+        text = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+        message = f"0/{len(nodes)} nodes are available: {text}."
         try:
-            nominated = self._preempt(pod, nodes, pods, unfitting)
+            nominated = self._preempt(pod, nodes, pods, rejections)
         except (ExtenderError, HttpError) as error:
             nominated = None
             message += f" preemption: {error}"
-        self._say(pod, "Unschedulable", message, nominated)
+        self._set_condition(pod, "Unschedulable", message, nominated)
         return None
 
-    def _filtered(
+    def _filter(
         self, pod: Json, nodes: list[Json], pods: list[Json]
-    ) -> tuple[list[Json], dict[str, Unfit]]:
-        """The nodes that are left, and of the others why not.
+    ) -> tuple[list[Json], dict[str, Rejection]]:
+        """Return the nodes that fit, and the rejections of the others.
 
-        The node that was nominated when others were preempted comes first, and alone.
+        The nominated node of a preemption is tried first, alone.
         """
         nominated = pod["status"].get("nominatedNodeName")
-        alone = [node for node in nodes if node["metadata"]["name"] == nominated]
-        if alone:
+        only_nominated = [node for node in nodes if node["metadata"]["name"] == nominated]
+        if only_nominated:
             try:
-                fitting, _ = self._passing(pod, alone, pods)
+                fitting, _ = self._filter_nodes(pod, only_nominated, pods)
             except ExtenderError:
                 fitting = []
             if fitting:
                 return fitting, {}
-        return self._passing(pod, nodes, pods)
+        return self._filter_nodes(pod, nodes, pods)
 
-    def _passing(
+    def _filter_nodes(
         self, pod: Json, nodes: list[Json], pods: list[Json]
-    ) -> tuple[list[Json], dict[str, Unfit]]:
-        fitting, unfitting = [], {}
+    ) -> tuple[list[Json], dict[str, Rejection]]:
+        fitting, rejections = [], {}
         for node in sorted(nodes, key=lambda node: node["metadata"]["name"]):
             name = node["metadata"]["name"]
-            why = unfit(pod, node, beside(pod, name, pods), self._ignored)
-            if why is None:
+            rejection = reject(pod, node, pods_on_node(pod, name, pods), self._ignored)
+            if rejection is None:
                 fitting.append(node)
             else:
-                unfitting[name] = why
+                rejections[name] = rejection
         for extender in self._extenders:
             if not fitting:
                 break
@@ -180,12 +180,12 @@ class KubeScheduler:
                     continue
                 raise
             fitting = filtered.nodes
-            unfitting |= {n: Unfit(why, True) for n, why in filtered.failed.items()}
-            unfitting |= {n: Unfit(why, False) for n, why in filtered.failed_for_good.items()}
-        return fitting, unfitting
+            rejections |= {n: Rejection(text, True) for n, text in filtered.failed.items()}
+            rejections |= {n: Rejection(text, False) for n, text in filtered.unresolvable.items()}
+        return fitting, rejections
 
-    def _chosen(self, pod: Json, nodes: list[Json]) -> str:
-        """The highest score, and of equal ones the first name; a single node is not scored."""
+    def _select_node(self, pod: Json, nodes: list[Json]) -> str:
+        """Return the node with the best score, then the first name; do not score a single node."""
         names = [node["metadata"]["name"] for node in nodes]
         if len(names) == 1:
             return str(names[0])
@@ -195,7 +195,7 @@ class KubeScheduler:
                 try:
                     total.update(extender.scores(pod, nodes))
                 except ExtenderError:
-                    continue  # whether it is ignorable or not: it has no say in the order
+                    continue  # ignorable or not, its scores are skipped
         return str(min(names, key=lambda name: (-total[name], name)))
 
     def _bind(self, pod: Json, node: str) -> None:
@@ -214,45 +214,45 @@ class KubeScheduler:
         self._api("POST", f"{_path(pod)}/binding", binding)
 
     def _preempt(
-        self, pod: Json, nodes: list[Json], pods: list[Json], unfitting: dict[str, Unfit]
+        self, pod: Json, nodes: list[Json], pods: list[Json], rejections: dict[str, Rejection]
     ) -> str | None:
-        """Delete pods of lower priority on one node, and name the node; None where it is no use."""
+        """Delete pods of lower priority on one node; return the node, or None if none helps."""
         if pod["spec"]["preemptionPolicy"] == "Never":
             return None
         priority = pod["spec"]["priority"]
         nominated = pod["status"].get("nominatedNodeName")
         if nominated and any(
             other["spec"]["priority"] < priority and "deletionTimestamp" in other["metadata"]
-            for other in beside(pod, nominated, pods)
+            for other in pods_on_node(pod, nominated, pods)
         ):
-            return str(nominated)  # those it preempted are still on their way out
+            return str(nominated)  # its victims are still terminating
         candidates: Victims = {}
         for node in nodes:
             name = node["metadata"]["name"]
-            if name in unfitting and unfitting[name].resolvable:
-                found = victims_on(node, pod, beside(pod, name, pods), self._ignored)
+            if name in rejections and rejections[name].resolvable:
+                found = select_victims(node, pod, pods_on_node(pod, name, pods), self._ignored)
                 if found:
                     candidates[name] = found
         for extender in self._extenders:
             if candidates and extender.preempts and extender.is_interested(pod):
-                candidates = self._agreed(extender, pod, candidates, pods)
+                candidates = self._filter_victims(extender, pod, candidates, pods)
         if not candidates:
             return None
-        chosen = best(candidates)
+        chosen = pick_node(candidates)
         for victim in candidates[chosen]:
             if "deletionTimestamp" not in victim["metadata"]:
-                said = f"{self._names[0]}: preempting to accommodate a higher priority pod"
+                text = f"{self._names[0]}: preempting to accommodate a higher priority pod"
                 condition = {"type": "DisruptionTarget", "status": "True"}
-                condition |= {"reason": "PreemptionByScheduler", "message": said}
+                condition |= {"reason": "PreemptionByScheduler", "message": text}
                 self._patch_status(victim, {"conditions": [condition]})
                 self._api("DELETE", _path(victim))
         for other in pods:
             same = other["status"].get("nominatedNodeName") == chosen
-            if same and self._waits(other) and other["spec"]["priority"] < priority:
+            if same and self._is_pending(other) and other["spec"]["priority"] < priority:
                 self._patch_status(other, {"nominatedNodeName": None})
         return chosen
 
-    def _agreed(
+    def _filter_victims(
         self, extender: Extender, pod: Json, candidates: Victims, pods: list[Json]
     ) -> Victims:
         try:
@@ -261,24 +261,26 @@ class KubeScheduler:
             if extender.ignorable:
                 return candidates
             raise
-        agreed: Victims = {}
+        accepted: Victims = {}
         for node, uids in answer.items():
-            here = {p["metadata"]["uid"]: p for p in pods if p["spec"].get("nodeName") == node}
-            if missing := [uid for uid in uids if uid not in here]:
+            on_node = {p["metadata"]["uid"]: p for p in pods if p["spec"].get("nodeName") == node}
+            if missing := [uid for uid in uids if uid not in on_node]:
                 raise ExtenderError(f"{extender.name} would preempt {missing}, not on {node}")
             if uids:
-                agreed[node] = [here[uid] for uid in uids]
+                accepted[node] = [on_node[uid] for uid in uids]
             elif not extender.ignorable:
                 raise ExtenderError(f"expected at least one victim pod on node {node}")
-        return agreed
+        return accepted
 
-    def _say(self, pod: Json, reason: str, message: str, nominated: str | None = None) -> None:
-        """Write why the pod waits, where that is new."""
+    def _set_condition(
+        self, pod: Json, reason: str, message: str, nominated: str | None = None
+    ) -> None:
+        """Write why a pod is pending, if that has changed."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason}
         condition["message"] = message
-        had = [c for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"]
-        known = bool(had) and condition.items() <= had[0].items()
-        status: Json = {} if known else {"conditions": [condition]}
+        existing = [c for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"]
+        is_unchanged = bool(existing) and condition.items() <= existing[0].items()
+        status: Json = {} if is_unchanged else {"conditions": [condition]}
         if nominated is not None and pod["status"].get("nominatedNodeName") != nominated:
             status["nominatedNodeName"] = nominated
             pod["status"]["nominatedNodeName"] = nominated
@@ -298,8 +300,8 @@ class KubeScheduler:
         return answer
 
 
-def beside(pod: Json, node: str, pods: list[Json]) -> list[Json]:
-    """Pods that take room on a node: those on it, and those as urgent that are nominated to it."""
+def pods_on_node(pod: Json, node: str, pods: list[Json]) -> list[Json]:
+    """Return pods that count for a node: bound to it, or nominated with at least that priority."""
     return [
         other
         for other in pods

@@ -1,4 +1,4 @@
-"""Which pods of lower priority would have to go, and from which node.
+"""Selection of preemption victims, and of the node.
 
 SelectVictimsOnNode and pickOneNodeForPreemption of kubernetes/kubernetes pkg/scheduler
 (framework/plugins/defaultpreemption, framework/preemption), without disruption budgets.
@@ -7,32 +7,37 @@ SelectVictimsOnNode and pickOneNodeForPreemption of kubernetes/kubernetes pkg/sc
 from __future__ import annotations
 
 from tests.schedulers.kubernetes.api_server.statuses import Json
-from tests.schedulers.kubernetes.kube_scheduler.node_fit import unfit
+from tests.schedulers.kubernetes.kube_scheduler.node_fit import reject
 
 Victims = dict[str, list[Json]]  # by node; the most important first
 
 
-def victims_on(node: Json, pod: Json, others: list[Json], ignored: frozenset[str]) -> list[Json]:
-    """The fewest important pods without which the pod fits; none where even that is no use.
+def select_victims(
+    node: Json, pod: Json, others: list[Json], ignored: frozenset[str]
+) -> list[Json]:
+    """Return the victims to remove so that the pod fits; empty if that does not help.
 
-    All of lower priority go first; then the most important comes back, and the next, while the
+    First all pods of lower priority are removed; then they are added back by importance, while the
     pod still fits.
     """
     lower = [other for other in others if _priority(other) < _priority(pod)]
     staying = [other for other in others if _priority(other) >= _priority(pod)]
-    if not lower or unfit(pod, node, staying, ignored) is not None:
+    if not lower or reject(pod, node, staying, ignored) is not None:
         return []
     victims = []
     for other in sorted(lower, key=_importance):
-        if unfit(pod, node, [*staying, other], ignored) is None:
+        if reject(pod, node, [*staying, other], ignored) is None:
             staying.append(other)
         else:
             victims.append(other)
     return victims
 
 
-def best(candidates: Victims) -> str:
-    """The node that loses least: lowest highest priority, lowest sum, fewest, latest started."""
+def pick_node(candidates: Victims) -> str:
+    """Return the node with the least important victims.
+
+    Nodes are compared by highest victim priority, sum of priorities, number and start time.
+    """
     return min(
         candidates,
         key=lambda node: (
@@ -46,7 +51,7 @@ def best(candidates: Victims) -> str:
 
 
 def _latest_first(victims: list[Json]) -> list[int]:
-    """Orders by when the earliest of the most important ones started, latest first."""
+    """Sort key: start of the earliest of the most important victims, latest first."""
     highest = _priority(victims[0])
     start = min(_start(victim) for victim in victims if _priority(victim) == highest)
     return [-ord(letter) for letter in start]

@@ -1,4 +1,4 @@
-"""The stand-in of kube-scheduler decides, and asks extenders, as the real one does."""
+"""The fake kube-scheduler schedules and calls extenders like the real one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.schedulers.kubernetes.kube_scheduler.extender import Extender
 from tests.schedulers.kubernetes.kube_scheduler.kube_scheduler import KubeScheduler
 from tests.schedulers.kubernetes.manifests import node, node_affinity, pod
 
-Answers = dict[str, Callable[[dict[str, Any]], Any]]
+Responses = dict[str, Callable[[dict[str, Any]], Any]]
 
 
-class Minutes:
-    """A clock that a minute passes on with every look."""
+class MinuteClock:
+    """Clock that advances by a minute with every call."""
 
     def __init__(self) -> None:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,25 +39,25 @@ class Minutes:
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    with ApiServer(clock=Minutes()) as server:
+    with ApiServer(clock=MinuteClock()) as server:
         server.create("priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000})
         server.create("priorityclasses", {"metadata": {"name": "usual"}, "value": 10})
         yield server
 
 
 @contextmanager
-def extender(answers: Answers) -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
-    """Its url, and the calls it got: path and body. An answer that is a number is a status."""
+def extender(responses: Responses) -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
+    """Yield URL and recorded calls (path, body) of a fake extender; int responses are statuses."""
     calls = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             calls.append((self.path, body))
-            answer = answers[self.path.rpartition("/")[2]](body)
-            self.send_response(answer if isinstance(answer, int) else 200)
+            response = responses[self.path.rpartition("/")[2]](body)
+            self.send_response(response if isinstance(response, int) else 200)
             self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            self.wfile.write(json.dumps(response).encode())
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             return
@@ -72,7 +72,7 @@ def extender(answers: Answers) -> Iterator[tuple[str, list[tuple[str, dict[str, 
             thread.join()
 
 
-def placed(scheduler: KubeScheduler) -> dict[str, str]:
+def bindings(scheduler: KubeScheduler) -> dict[str, str]:
     return {bound.pod: bound.node for bound in scheduler.step()}
 
 
@@ -82,7 +82,7 @@ def condition(server: ApiServer, name: str) -> dict[str, Any]:
     return next(c for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
 
 
-def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(server):
+def test_pods_are_bound_by_priority_and_age_while_there_is_capacity(server):
     server.create("nodes", node("n1", gpus=8))
     server.create("pods", pod("young", gpus=4, priorityClassName="usual"))
     server.create("pods", pod("gated", gpus=4, gates=["a.b/c"], priorityClassName="urgent"))
@@ -93,19 +93,19 @@ def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(serv
 
     assert [bound.pod for bound in scheduler.step()] == ["urgent", "young"]
     assert condition(server, "urgent")["status"] == "True"
-    waits = condition(server, "younger")
-    assert (waits["status"], waits["reason"]) == ("False", "Unschedulable")
-    assert waits["message"] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    pending = condition(server, "younger")
+    assert (pending["status"], pending["reason"]) == ("False", "Unschedulable")
+    assert pending["message"] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     assert condition(server, "gated")["reason"] == "SchedulingGated"
     version = server.version
     assert scheduler.step() == []
-    assert server.version == version, "what it has said already it does not say again"
+    assert server.version == version, "an unchanged reason is not written again"
     server.set_phase("urgent", "Succeeded")
-    assert placed(scheduler) == {"younger": "n1"}
+    assert bindings(scheduler) == {"younger": "n1"}
 
 
 @pytest.mark.parametrize(
-    ("spec", "where"),
+    ("spec", "node_name"),
     [
         ({}, "a"),
         ({"nodeSelector": {"kind": "h100"}}, "b"),
@@ -117,7 +117,7 @@ def test_pods_are_bound_by_priority_and_then_by_age_while_there_is_capacity(serv
         ({"tolerations": [{"key": "gpu", "value": "no"}], "gpus": 16}, None),
     ],
 )
-def test_a_pod_goes_where_its_requests_selector_and_tolerations_let_it(server, spec, where):
+def test_a_pod_is_bound_by_its_requests_selector_and_tolerations(server, spec, node_name):
     server.create("nodes", node("a"))
     server.create("nodes", node("b", labels={"kind": "h100"}))
     taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -125,11 +125,11 @@ def test_a_pod_goes_where_its_requests_selector_and_tolerations_let_it(server, s
     server.create("nodes", node("d", memory="1Ti"))
     server.create("nodes", node("e", labels={"cordoned": "y"}, unschedulable=True))
     server.create("pods", pod("p", **spec))
-    assert placed(KubeScheduler(server.url)) == ({"p": where} if where else {})
+    assert bindings(KubeScheduler(server.url)) == ({"p": node_name} if node_name else {})
 
 
 @pytest.mark.parametrize(
-    ("terms", "where"),
+    ("terms", "node_name"),
     [
         ([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}], "b"),
         ([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}]}], "b"),
@@ -141,22 +141,22 @@ def test_a_pod_goes_where_its_requests_selector_and_tolerations_let_it(server, s
         ([{}], None),
     ],
 )
-def test_of_the_terms_of_an_affinity_one_must_hold_whole(server, terms, where):
+def test_one_affinity_term_must_match_completely(server, terms, node_name):
     for name, labels in (("a", {}), ("b", {"slot": "2"}), ("c", {"slot": "3"})):
         server.create("nodes", node(name, labels=labels))
     server.create("pods", pod("p", affinity=node_affinity(*terms)))
-    assert placed(KubeScheduler(server.url)) == ({"p": where} if where else {})
+    assert bindings(KubeScheduler(server.url)) == ({"p": node_name} if node_name else {})
 
 
-def test_an_extender_filters_and_scores_and_is_asked_in_go_s_spelling(server):
+def test_extender_requests_have_go_s_field_names(server):
     for name in ("a", "b", "c"):
         server.create("nodes", node(name))
     server.create("pods", pod("p"))
-    answers: Answers = {
+    responses: Responses = {
         "filter": lambda body: {"nodenames": ["b", "c"], "failedNodes": {"a": "too far"}},
         "prioritize": lambda body: [{"host": "b", "score": 1}, {"Host": "c", "Score": 9}],
     }
-    with extender(answers) as (url, calls):
+    with extender(responses) as (url, calls):
         configuration = f"""
             apiVersion: kubescheduler.config.k8s.io/v1
             kind: KubeSchedulerConfiguration
@@ -169,7 +169,7 @@ def test_an_extender_filters_and_scores_and_is_asked_in_go_s_spelling(server):
                 httpTimeout: 2s
             """
         scheduler = KubeScheduler.configured(server.url, yaml.safe_load(configuration))
-        assert placed(scheduler) == {"p": "c"}
+        assert bindings(scheduler) == {"p": "c"}
     assert [path for path, _ in calls] == ["/presage/filter", "/presage/prioritize"]
     first, second = (body for _, body in calls)
     assert first.keys() == {"Pod", "Nodes", "NodeNames"}
@@ -179,11 +179,11 @@ def test_an_extender_filters_and_scores_and_is_asked_in_go_s_spelling(server):
     assert "kind" not in first["Pod"]
 
 
-def test_scores_of_extenders_add_up_by_their_weights(server):
+def test_extender_scores_are_weighted_and_added(server):
     server.create("nodes", node("a"))
     server.create("nodes", node("b"))
     server.create("pods", pod("p"))
-    scores: Answers = {
+    scores: Responses = {
         "mild": lambda body: [{"Host": "a", "Score": 10}],
         "strong": lambda body: [{"Host": "b", "Score": 4}],
         "broken": lambda body: [{"Host": "a", "Score": 9.5}],
@@ -193,57 +193,58 @@ def test_scores_of_extenders_add_up_by_their_weights(server):
             {"urlPrefix": url, "prioritizeVerb": verb, "weight": weight}
             for verb, weight in (("mild", 1), ("strong", 3), ("broken", 100))
         ]
-        assert placed(KubeScheduler(server.url, extenders)) == {"p": "b"}
+        assert bindings(KubeScheduler(server.url, extenders)) == {"p": "b"}
 
 
-def test_a_score_is_scaled_to_the_scheduler_s_own():
+def test_extender_scores_are_scaled():
     with extender({"prioritize": lambda body: [{"Host": "a", "Score": 9}]}) as (url, _):
         config = {"urlPrefix": url, "prioritizeVerb": "prioritize", "weight": 5}
         scores = Extender(config).scores(pod("p"), [node("a")])
     assert scores == {"a": 9 * 5 * (100 // 10)}
 
 
-def test_names_are_no_answer_to_who_was_sent_whole_nodes(server):
+def test_a_response_with_names_is_ignored_for_a_request_with_nodes(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
     with extender({"filter": lambda body: {"NodeNames": ["a"]}}) as (url, _):
         config = {"urlPrefix": url, "filterVerb": "filter"}
-        assert placed(KubeScheduler(server.url, [config])) == {}
+        assert bindings(KubeScheduler(server.url, [config])) == {}
 
 
-def test_an_extender_without_a_cache_gets_whole_nodes_and_may_bind(server):
+def test_an_extender_without_a_cache_gets_complete_nodes_and_can_bind(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
-    answers: Answers = {
+    responses: Responses = {
         "filter": lambda body: {"Nodes": body["Nodes"]},
         "bind": lambda body: {"Error": "" if body["Node"] == "a" else "no"},
     }
-    with extender(answers) as (url, calls):
+    with extender(responses) as (url, calls):
         verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind"}
         config = {"urlPrefix": url + "/", "weight": 1, **verbs}
-        assert placed(KubeScheduler(server.url, [config])) == {"p": "a"}
-    made = server.get("pods", "p")
-    assert made is not None
-    assert "nodeName" not in made["spec"], "to bind was the extender's part"
-    # A single node is not worth a call to score it.
+        assert bindings(KubeScheduler(server.url, [config])) == {"p": "a"}
+    created = server.get("pods", "p")
+    assert created is not None
+    assert "nodeName" not in created["spec"], "the extender binds the pod"
+    # A single node is not scored.
     assert [path for path, _ in calls] == ["/presage/filter", "/presage/bind"]
     assert calls[0][1]["Nodes"]["items"][0]["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert calls[1][1] == {
-        "PodName": "p", "PodNamespace": "default", "PodUID": made["metadata"]["uid"], "Node": "a",
+        "PodName": "p", "PodNamespace": "default", "PodUID": created["metadata"]["uid"],
+        "Node": "a",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("ignorable", [True, False])
 @pytest.mark.parametrize(
-    "answer", [500, 201, {"Error": "no forecast"}, {"NodeNames": ["unknown"]}, "no object"]
+    "response", [500, 201, {"Error": "no forecast"}, {"NodeNames": ["unknown"]}, "no object"]
 )
-def test_of_an_extender_that_fails_only_an_ignorable_one_is_done_without(server, answer, ignorable):
+def test_only_an_ignorable_extender_may_fail(server, response, ignorable):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
-    with extender({"filter": lambda body: answer}) as (url, _):
+    with extender({"filter": lambda body: response}) as (url, _):
         config = {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True}
         scheduler = KubeScheduler(server.url, [{**config, "ignorable": ignorable}])
-        assert placed(scheduler) == ({"p": "a"} if ignorable else {})
+        assert bindings(scheduler) == ({"p": "a"} if ignorable else {})
     if not ignorable:
         assert condition(server, "p")["reason"] == "SchedulerError"
 
@@ -256,18 +257,18 @@ def test_an_extender_manages_only_its_own_resources(server):
         managed = {"name": "nvidia.com/gpu", "ignoredByScheduler": True}
         config = {"urlPrefix": url, "filterVerb": "filter", "nodeCacheCapable": True}
         scheduler = KubeScheduler(server.url, [{**config, "managedResources": [managed]}])
-        assert placed(scheduler) == {"plain": "a"}
+        assert bindings(scheduler) == {"plain": "a"}
     assert [body["Pod"]["metadata"]["name"] for _, body in calls] == ["with-devices"]
 
 
-def going(server: ApiServer) -> list[str]:
-    """Pods that are being deleted."""
+def terminating(server: ApiServer) -> list[str]:
+    """Return the terminating pods."""
     found = [found["metadata"] for found in server.all("pods")]
     return [metadata["name"] for metadata in found if "deletionTimestamp" in metadata]
 
 
-def busy(server: ApiServer) -> None:
-    """Two full nodes; to empty n2 costs less."""
+def fill_nodes(server: ApiServer) -> None:
+    """Create two full nodes; emptying n2 is cheaper."""
     for name, low in (("n1", ["a", "b"]), ("n2", ["c"])):
         server.create("nodes", node(name, gpus=8))
         for pod_name in low:
@@ -278,8 +279,8 @@ def busy(server: ApiServer) -> None:
             server.set_phase(pod_name, "Running")
 
 
-def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_are_gone(server):
-    busy(server)
+def test_preemption_selects_the_cheapest_victims_and_waits_for_them(server):
+    fill_nodes(server)
     server.create("pods", pod("urgent", gpus=8, priorityClassName="urgent"))
     scheduler = KubeScheduler(server.url)
 
@@ -288,86 +289,86 @@ def test_the_urgent_take_the_place_of_those_who_cost_least_and_wait_until_they_a
     assert urgent is not None
     assert victim is not None
     assert urgent["status"]["nominatedNodeName"] == "n2"
-    assert going(server) == ["c"]
+    assert terminating(server) == ["c"]
     disrupted = [c for c in victim["status"]["conditions"] if c["type"] == "DisruptionTarget"]
     assert disrupted[0]["reason"] == "PreemptionByScheduler"
     server.create("nodes", node("n3", gpus=8))
     server.create("pods", pod("cheaper", gpus=8, nodeName="n3"))
     assert scheduler.step() == []
-    assert going(server) == ["c"], "once is enough, even if it would be cheaper elsewhere by now"
+    assert terminating(server) == ["c"], "no second preemption, even if another node is cheaper now"
     server.finish("c")
-    assert placed(scheduler) == {"urgent": "n2"}
+    assert bindings(scheduler) == {"urgent": "n2"}
     bound = server.get("pods", "urgent")
     assert bound is not None
     assert "nominatedNodeName" not in bound["status"]
 
 
-def test_nobody_less_urgent_slips_into_capacity_that_is_being_made(server):
+def test_pods_of_lower_priority_do_not_take_nominated_capacity(server):
     server.create("nodes", node("n", gpus=8))
     for name in ("a", "b"):
         server.create("pods", pod(name, gpus=4, nodeName="n"))
     server.create("pods", pod("urgent", gpus=8, priorityClassName="urgent"))
     scheduler = KubeScheduler(server.url)
     scheduler.step()
-    assert going(server) == ["a", "b"]
+    assert terminating(server) == ["a", "b"]
     server.finish("a")
     server.create("pods", pod("small", gpus=1, priorityClassName="usual"))
     assert scheduler.step() == []
     server.finish("b")
-    assert placed(scheduler) == {"urgent": "n"}
+    assert bindings(scheduler) == {"urgent": "n"}
 
 
-def test_of_those_who_could_go_the_most_important_stay(server):
+def test_preemption_spares_the_most_important_pods(server):
     server.create("nodes", node("n", gpus=8))
     server.create("pods", pod("a", gpus=4, nodeName="n", priorityClassName="usual"))
     server.create("pods", pod("b", gpus=4, nodeName="n"))
     server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
     KubeScheduler(server.url).step()
-    assert going(server) == ["b"]
+    assert terminating(server) == ["b"]
 
 
-def test_nobody_goes_for_who_does_not_preempt_or_would_not_fit_even_so(server):
-    busy(server)
+def test_no_victims_for_a_pod_that_never_preempts_or_would_not_fit(server):
+    fill_nodes(server)
     never = pod("patient", gpus=4, priorityClassName="urgent", preemptionPolicy="Never")
     server.create("pods", never)
     server.create("pods", pod("equal", gpus=4, priorityClassName="usual"))
     server.create("pods", pod("huge", gpus=9, priorityClassName="urgent"))
     scheduler = KubeScheduler(server.url)
     scheduler.step()
-    assert going(server) == []
+    assert terminating(server) == []
 
     server.create("pods", pod("half", gpus=4, priorityClassName="urgent"))
     scheduler.step()
-    assert going(server) == ["c"], "of those that cost the same, who began last"
+    assert terminating(server) == ["c"], "the latest started among equal victims"
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_an_extender_has_a_say_in_who_is_preempted(server, by_name):
-    busy(server)
+def test_an_extender_can_select_the_victims(server, by_name):
+    fill_nodes(server)
     server.create("pods", pod("urgent", gpus=4, priorityClassName="urgent"))
     uid = {p["metadata"]["name"]: p["metadata"]["uid"] for p in server.all("pods")}
-    answers: Answers = {
+    responses: Responses = {
         "preempt": lambda body: {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": uid["a"]}]}}}
     }
-    with extender(answers) as (url, calls):
+    with extender(responses) as (url, calls):
         config = {"urlPrefix": url, "preemptVerb": "preempt", "nodeCacheCapable": by_name}
         KubeScheduler(server.url, [config]).step()
-    given, other = ("NodeNameToMetaVictims", "NodeNameToVictims")[:: 1 if by_name else -1]
+    used, unused = ("NodeNameToMetaVictims", "NodeNameToVictims")[:: 1 if by_name else -1]
     ((_, body),) = calls
-    assert body[other] is None
-    assert body[given].keys() == {"n1", "n2"}
-    (victim,) = body[given]["n2"]["Pods"]
+    assert body[unused] is None
+    assert body[used].keys() == {"n1", "n2"}
+    (victim,) = body[used]["n2"]["Pods"]
     assert victim == {"UID": uid["c"]} if by_name else victim["metadata"]["name"] == "c"
     urgent = server.get("pods", "urgent")
     assert urgent is not None
     assert urgent["status"]["nominatedNodeName"] == "n1"
-    assert going(server) == ["a"]
+    assert terminating(server) == ["a"]
 
 
-def test_nodes_that_an_extender_rules_out_for_good_are_not_worth_a_preemption(server):
-    busy(server)
+def test_nodes_that_an_extender_marks_unresolvable_are_not_preempted(server):
+    fill_nodes(server)
     server.create("pods", pod("tiny", gpus=0, priorityClassName="urgent"))
-    answers: Answers = {
+    responses: Responses = {
         "filter": lambda body: {
             "NodeNames": [],
             "FailedNodes": {"n1": "not now"},
@@ -375,29 +376,29 @@ def test_nodes_that_an_extender_rules_out_for_good_are_not_worth_a_preemption(se
         },
         "preempt": lambda body: {"NodeNameToMetaVictims": {}},
     }
-    with extender(answers) as (url, calls):
+    with extender(responses) as (url, calls):
         verbs = {"filterVerb": "filter", "preemptVerb": "preempt"}
         KubeScheduler(server.url, [{"urlPrefix": url, "nodeCacheCapable": True, **verbs}]).step()
-    # It fits on n1 with every pod there, so nobody would have to go: no candidate at all.
+    # It fits on n1 without preemption, so there is no candidate.
     assert [path for path, _ in calls] == ["/presage/filter"]
     assert condition(server, "tiny")["message"] == "0/2 nodes are available: 1 never, 1 not now."
 
 
-def test_a_binding_that_fails_is_tried_again(server):
+def test_a_failed_binding_is_retried(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p"))
     scheduler = KubeScheduler(server.url)
-    server.answer("create", "/pods/p/binding", 500)
+    server.fail_requests("create", "/pods/p/binding", 500)
     assert scheduler.step() == []
     assert condition(server, "p")["reason"] == "SchedulerError"
-    assert placed(scheduler) == {"p": "a"}
+    assert bindings(scheduler) == {"p": "a"}
 
 
-def test_in_the_background_it_binds_what_becomes_ready(server):
+def test_pods_are_bound_in_the_background(server):
     server.create("nodes", node("a"))
     server.create("pods", pod("p", gates=["a.b/c"]))
     with KubeScheduler(server.url):
-        server.answer("list", "/nodes", 503)
+        server.fail_requests("list", "/nodes", 503)
         server.change("pods", "p", {"spec": {"schedulingGates": None}})
         ends_s = time.monotonic() + 5
         while condition(server, "p")["status"] == "False" and time.monotonic() < ends_s:
@@ -405,7 +406,7 @@ def test_in_the_background_it_binds_what_becomes_ready(server):
     assert condition(server, "p")["status"] == "True"
 
 
-def test_a_configuration_that_is_not_understood_is_refused():
+def test_an_unsupported_configuration_is_rejected():
     with pytest.raises(ValueError, match="tlsConfig"):
         KubeScheduler("http://x", [{"urlPrefix": "http://y", "tlsConfig": {}}])
     with pytest.raises(ValueError, match="positive weight"):

@@ -22,7 +22,7 @@ import time
 GIB = 2**30
 OF_TASK = (
     "progress.json", "log", "log.old", "log.first", "log.old.first", "lock", "exit.json",
-    "state.json", "wanted.json", "spec.json", "shim.log", "job",
+    "state.json", "desired_state.json", "spec.json", "shim.log", "job",
 )  # fmt: skip
 
 
@@ -82,7 +82,8 @@ def makers(victim: str):
         lambda path: os.symlink(path, path),
         lambda path: os.mknod(path, 0o020666, os.makedev(1, 5)),  # /dev/zero
         writes("[" * 4000), writes("9" * 4000), writes("{}"), writes('{"iterations": 1e999}'),
-        writes('{"iterations": 9007199254740993, "done": -1, "at": 1e300}'), writes("x" * 10**6),
+        writes('{"iterations": 9007199254740993, "done": -1, "done_at_s": 1e300}'),
+        writes("x" * 10**6),
     )  # fmt: skip
 
 

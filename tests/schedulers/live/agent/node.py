@@ -37,7 +37,7 @@ while True:
 """
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 FULL_DEVICE_MILLI = DesiredState()
-NEVER_MIND = DesiredState(end=End(checkpoint=False, why="the test is over"))
+NEVER_MIND = DesiredState(end=End(checkpoint=False, reason="the test is over"))
 
 
 def until(holds, within_s: float = 40.0):

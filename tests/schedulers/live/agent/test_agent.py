@@ -49,14 +49,14 @@ def order(name, code, *allocations, **values):
     allocations = allocations or (Allocation(0, 1000, GIB),)
     job = Job(name, 0.0, gpus=len(allocations), memory_bytes=GIB)
     submitted = SubmittedJob(job, (sys.executable, "-c", code), grace_s=5.0)
-    return pb.TaskOrder(
+    return pb.TaskCommand(
         job=write_job(submitted), attempt=1, allocations=write_allocations(allocations),
         **values,
     )  # fmt: skip
 
 
 def orders(*tasks, version=1, lease_s=60.0, **values):
-    return pb.NodeOrders(version=version, tasks=tasks, lease_s=lease_s, **values)
+    return pb.NodeCommands(version=version, tasks=tasks, lease_s=lease_s, **values)
 
 
 class Says(pb_grpc.NodeServiceServicer):
@@ -74,7 +74,7 @@ class Says(pb_grpc.NodeServiceServicer):
 @contextmanager
 def controller_that_says(answer):
     server = grpc.server(ThreadPoolExecutor(4))
-    says = Says(answer) if isinstance(answer, pb.NodeOrders) else answer
+    says = Says(answer) if isinstance(answer, pb.NodeCommands) else answer
     pb_grpc.add_NodeServiceServicer_to_server(says, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -108,8 +108,8 @@ class Played:
             working = asyncio.create_task(agent.run())
             ends_s = asyncio.get_running_loop().time() + within_s
             for step in steps:
-                if isinstance(step, pb.NodeOrders):
-                    step.answers = (await anext(agent.reports())).number
+                if isinstance(step, pb.NodeCommands):
+                    step.report_number = (await anext(agent.reports())).number
                     agent.receive(step)
                     continue
                 while not step():
@@ -160,7 +160,7 @@ def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(st
     said = []
     for attempt, submission in enumerate(["ab-1", "ab-2", "ab-1", ""], 1):
         played = Played(state)
-        one = order("a/job", code, submission=submission)
+        one = order("a/job", code, submission_id=submission)
         one.attempt = attempt
         one.job.environment["PYTHONPATH"] = SOURCE
         played.lives(orders(one), lambda: played.ended("a/job", attempt))  # noqa: B023 called now
@@ -184,7 +184,7 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
 
     played = Played(state)
     theirs = orders(version=7, cluster_id="theirs", lease_s=1e6)
-    again = pb.NodeOrders(version=7, unchanged=True)
+    again = pb.NodeCommands(version=7, unchanged=True)
     played.lives(theirs, again, theirs, again, lambda: played.runs("job"))
     assert read_lease(state) == lease_s
     assert caplog.text.count("orders of another cluster are ignored") == 1
@@ -211,7 +211,7 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
 
     played.lives(
         orders(last, cluster_id="ours"), lambda: played.runs("last"), theirs,
-        lambda: played.ended("last"), pb.NodeOrders(version=7, unchanged=True),
+        lambda: played.ended("last"), pb.NodeCommands(version=7, unchanged=True),
         lambda: played.ended("first"),
     )  # fmt: skip
     assert (state / "agent.cluster").read_text() == "theirs"
@@ -236,10 +236,12 @@ def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_
     half, told = Allocation(0, 500, GIB), RuntimePrediction(1.5, 500, GIB, high_s=1.8)
     urgent = order("urgent", STEPS.format(iterations=350), half)
     urgent.job.latency_sensitive = True
-    urgent.told.append(write_prediction("cpu-1", told))
+    urgent.predictions.append(write_prediction("cpu-1", told))
     other, again = (order("other", STEPS.format(iterations=5000), half) for _ in range(2))
     for one in (other, again):
-        one.told.append(write_prediction("cpu-1", told._replace(runtime_s=250.0, high_s=300.0)))
+        one.predictions.append(
+            write_prediction("cpu-1", told._replace(runtime_s=250.0, high_s=300.0))
+        )
     for one in (urgent, other, again):
         one.job.environment["PYTHONPATH"] = SOURCE
     again.attempt = 2
@@ -261,7 +263,7 @@ def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_
     first, had = played.agent.core.tasks["other", 1], played.agent.core.tasks["urgent", 1]
     assert first.observation is not None
     assert first.observation.exit is not None
-    assert first.observation.exit.asked
+    assert first.observation.exit.requested
     assert first.observation.saved > 0
     assert had.allocations[0].compute_milli == 1000
     assert int(played.folder("other.2").log.read_text().split()[1]) == round(
@@ -288,7 +290,7 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
         phases: list[int] = []
         async for report in agent.reports():
             if not phases:
-                agent.receive(orders(one, version=3, answers=report.number))
+                agent.receive(orders(one, version=3, report_number=report.number))
             phases.append(report.tasks[0].phase if report.tasks else 0)
             if phases[-1] == pb.TASK_ENDED:
                 break
@@ -311,11 +313,11 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
     path = folder.path / "spec.json"
     spec = json.loads(path.read_text())
     if damaged == "order":
-        spec["more"]["order"]["no such field"] = 1
+        spec["agent_data"]["command"]["no such field"] = 1
     elif damaged == "job":
-        spec["more"]["order"]["job"]["job_id"] = ""
+        spec["agent_data"]["command"]["job"]["job_id"] = ""
     elif damaged == "allocations":
-        spec["more"]["allocations"] = [[0, "all", 1]]
+        spec["agent_data"]["allocations"] = [[0, "all", 1]]
         folder.desired_state_file.unlink()
     path.write_text("{" if damaged == "spec" else json.dumps(spec))
     held = []
@@ -329,13 +331,13 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
     assert held[-1] is None
     (told,) = played.agent.core.report()
     assert told.exit.lost
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
 
 
 def test_the_log_of_a_task_that_has_not_begun_has_not_ended(state, monkeypatch):
     monkeypatch.setattr(agent_module, "launch", lambda task: False)
     played = Played(state)
-    wanted = pb.LogWanted(task=pb.TaskName(job_id="job", attempt=1))
+    wanted = pb.LogRequest(task=pb.TaskName(job_id="job", attempt=1))
     agent, name = played.agent, ("job", 1)
 
     def ended() -> bool:
@@ -399,8 +401,8 @@ def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(
     over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
-    assert not (over.exit.lost or over.exit.asked or over.exit.finished)
-    assert "checkpoint folder" in over.exit.how
+    assert not (over.exit.lost or over.exit.requested or over.exit.finished)
+    assert "checkpoint folder" in over.exit.description
     assert played.agent._problem == ""
 
 
@@ -426,7 +428,7 @@ def test_from_a_node_without_capacity_tasks_go_back_and_it_says_why(state, monke
     over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
-    assert over.exit.asked
+    assert over.exit.requested
 
 
 def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, monkeypatch):
@@ -554,7 +556,7 @@ def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(st
     over = played.agent.core.tasks["job", 1].observation
     assert over is not None
     assert over.exit is not None
-    assert over.exit.asked
+    assert over.exit.requested
     assert not played.folder("job.1").path.exists()
     assert (played.folder("another.1").path / "exit.json").exists()
 
@@ -568,7 +570,7 @@ def test_tasks_that_are_cancelled_where_no_process_can_begin_are_over_at_once(st
     monkeypatch.setattr(agent_module, "launch", refuses)
     played, third = Played(state), Allocation(0, 300, GIB // 4)
     names = ["one", "two", "three"]
-    ends = [order(name, "pass", third, end="cancelled") for name in names[1:]]
+    ends = [order(name, "pass", third, end_reason="cancelled") for name in names[1:]]
     played.lives(
         orders(*(order(name, "pass", third) for name in names)),
         lambda: all((name, 1) in played.agent._processes for name in names),
@@ -617,7 +619,7 @@ class Locks(pb_grpc.NodeServiceServicer):
         if not self._lets_in.pop(0):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such token")
         report = next(request_iterator)
-        yield orders(answers=report.number)
+        yield orders(report_number=report.number)
 
 
 def test_an_agent_that_was_let_in_is_not_sent_away_by_a_token_that_is_not_known(state):

@@ -226,7 +226,7 @@ class Reports:
             working = asyncio.create_task(agent.run())
             ends_s = time.monotonic() + within_s
             async for report in agent.reports():
-                agent.receive(orders(*jobs, answers=report.number))
+                agent.receive(orders(*jobs, report_number=report.number))
                 self.longest_s = max(self.longest_s, boottime_s() - agent._checked_s)
                 assert not working.done(), working.exception()
                 assert time.monotonic() < ends_s, played.agent.core.report()
@@ -364,7 +364,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
         async for report in agent.reports():
             problems.append(report.problem)
             heard[0] = time.monotonic()
-            agent.receive(orders(job, lease_s=lease_s, answers=report.number))
+            agent.receive(orders(job, lease_s=lease_s, report_number=report.number))
 
     async def until_(holds: Callable[[], object]) -> None:
         ends_s = time.monotonic() + 60.0
@@ -380,7 +380,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
         folder = played.folder("job.1")
         try:
             await until_(folder.exit)  # its shim goes by the lease
-            assert folder.exit().why == "lease"  # type: ignore[union-attr]
+            assert folder.exit().reason == "lease"  # type: ignore[union-attr]
             latest_s = agent._checked_s + stall_s + lease_s
             assert agent._checked_s < looked_s + 30.0
             assert (read_lease(node.state) or 0.0) <= latest_s

@@ -130,7 +130,7 @@ for folder in (state, task, state + "/tasks", state + "/logs", state + "/outcome
     except OSError:
         pass
     for name in ("agent.id", "agent.lock", "lease", "secret", "spec.json", "state.json", "lock",
-                 "wanted.json", "shim.log", "log.first", "../other.1/spec.json", "x/y",
+                 "desired_state.json", "shim.log", "log.first", "../other.1/spec.json", "x/y",
                  "../other.1/log", "../other.1/job/progress.json"):
         for mode in ("rb", "r+b", "wb"):
             try:
@@ -167,7 +167,7 @@ def test_a_job_reaches_its_own_part_of_the_state_folder_alone(node):
     owner = (folder.job_folder.stat().st_uid, folder.job_folder.stat().st_mode & 0o777)
     kept = (node.state / "checkpoints" / "job").stat()
     assert owner == (uid_of(ALICE), 0o700) == (kept.st_uid, kept.st_mode & 0o777)
-    for name in ("spec.json", "state.json", "exit.json", "wanted.json", "lock"):
+    for name in ("spec.json", "state.json", "exit.json", "desired_state.json", "lock"):
         found = (folder.path / name).stat()
         assert (found.st_uid, found.st_mode & 0o777) == (0, 0o600), name
     played.dies()
@@ -202,7 +202,7 @@ except OSError:
 def test_a_job_has_no_more_processes_than_it_may(node, groups):
     if groups and not has_groups(node.state):
         pytest.skip("no control groups can be made here")
-    folder = start(node, FORKS, max_processes=40, groups=groups)
+    folder = start(node, FORKS, max_processes=40, use_control_groups=groups)
 
     assert ended(folder).code == 0
     assert 0 < int(folder.log.read_text()) < 40
@@ -215,7 +215,7 @@ def test_a_job_that_takes_more_memory_than_it_may_is_out_of_memory(node):
 
     folder = node.start(code, max_host_memory_bytes=50 * 2**20)
 
-    assert ended(folder).why == "out of memory"
+    assert ended(folder).reason == "out of memory"
 
 
 @needs_accounts
@@ -223,7 +223,7 @@ def test_an_account_that_cannot_reach_the_folders_says_so(node):
     node.state.chmod(0o700)
     folder = start(node, SLEEPS)
 
-    why = ended(folder).why
+    why = ended(folder).reason
     node.state.chmod(0o711)
 
     assert why.startswith(f"could not start: account {ALICE!r} cannot write to {folder.path}/job")
@@ -264,7 +264,7 @@ def test_a_job_that_has_no_account_here_fails_and_says_why(node, run_as, allowed
     played.lives(orders(order("job", SLEEPS, run_as=run_as)), lambda: played.ended("job"))
 
     (said,) = played.agent.core.report()
-    assert why in said.exit.how
+    assert why in said.exit.description
     assert not said.exit.finished and not said.exit.lost
     assert not played.folder("job.1").path.exists()
 
@@ -336,7 +336,7 @@ SAYS = "import os, time; print(os.getpid(), 'up', flush=True); time.sleep(600)"
 def test_a_process_that_clears_its_environment_does_not_survive_its_shim(node, groups):
     if groups and not has_groups(node.state):
         pytest.skip("no control groups can be made here")
-    folder = start(node, CLEARS, command=(PYTHON, "-c", CLEARS, SAYS), groups=groups)
+    folder = start(node, CLEARS, command=(PYTHON, "-c", CLEARS, SAYS), use_control_groups=groups)
     says(folder, "up")
     child = int(folder.log.read_text().split()[0])
 

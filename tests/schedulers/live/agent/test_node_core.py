@@ -64,14 +64,14 @@ class Node:
             write_prediction(kind, RuntimePrediction(of_kind_s, milli, GIB, high_s=1.2 * of_kind_s))
             for kind, of_kind_s in {"v100": runtime_s, **(others or {})}.items()
         ]
-        self._orders[name] = pb.TaskOrder(
-            job=write_job(submitted), attempt=1, told=told,
+        self._orders[name] = pb.TaskCommand(
+            job=write_job(submitted), attempt=1, predictions=told,
             allocations=write_allocations([Allocation(device, milli, GIB)]),
         )  # fmt: skip
 
     def apply(self, now_s):
         sharing = pb.Sharing(step_milli=100, least_milli=100, check_s=CHECK_S, overcommit=1.0)
-        orders = pb.NodeOrders(version=1, tasks=self._orders.values(), sharing=sharing)
+        orders = pb.NodeCommands(version=1, tasks=self._orders.values(), sharing=sharing)
         self.core.apply(orders, now_s)
         self.core.decide(now_s)
         for task in tuple(self.core.ready()):
@@ -104,8 +104,8 @@ def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever
 
     node.core.decide(1.0 + PATIENCE_S + 1)  # nor will there be room for it: let it go elsewhere
     (back,) = [one for one in node.core.report() if one.job_id == "three"]
-    assert back.exit.asked
-    assert back.why == "its node had no free capacity for it"
+    assert back.exit.requested
+    assert back.reason == "its node had no free capacity for it"
 
 
 def test_n8_second_predictor_goes_before_what_the_controller_sent():
@@ -279,14 +279,16 @@ def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
 
 def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_started():
     node = Node()
-    order = pb.TaskOrder(
-        job=pb.Job(job_id="gone", command=["train"], gpus=1), attempt=3, end="it was cancelled"
+    order = pb.TaskCommand(
+        job=pb.Job(job_id="gone", command=["train"], gpus=1),
+        attempt=3,
+        end_reason="it was cancelled",
     )
-    node.core.apply(pb.NodeOrders(version=1, tasks=[order]), 1.0)
+    node.core.apply(pb.NodeCommands(version=1, tasks=[order]), 1.0)
 
     (told,) = node.core.report()
     assert (told.job_id, told.attempt, told.phase) == ("gone", 3, pb.TASK_ENDED)
-    assert told.exit == pb.Exit(asked=True, how="never started")
+    assert told.exit == pb.Exit(requested=True, description="never started")
 
 
 def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
@@ -313,7 +315,7 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
             node._orders[name], (Allocation(0, milli, GIB),), 1.0, end="", paused=name == "paused",
             ran_s=5.0,
         )  # fmt: skip
-    node.core.apply(pb.NodeOrders(version=2, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeCommands(version=2, tasks=node._orders.values()), 1.0)
     assert node.task("paused").paused
     for look in (2.0, 3.0):
         node.core.decide(look)
@@ -330,7 +332,7 @@ def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
     node = Node()
     node.order("gang", 1000, gpus=2)
     node._orders["gang"].allocations.extend(write_allocations([Allocation(1, 1000, 8 * GIB)]))
-    node.core.apply(pb.NodeOrders(version=1, tasks=node._orders.values()), 1.0)
+    node.core.apply(pb.NodeCommands(version=1, tasks=node._orders.values()), 1.0)
     node.core.decide(1.0)
     node.core.mark_started(("gang", 1))
 
@@ -415,7 +417,7 @@ def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_
     node.core.decide(41.0)
 
     rows = {name: reported(node, name) for name in ("silent", "says", "missing")}
-    assert {name: (row.done, row.done_guessed) for name, row in rows.items()} == {
+    assert {name: (row.done, row.done_estimated) for name, row in rows.items()} == {
         "silent": (pytest.approx(0.4), True), "says": (0.1, False), "missing": (0.0, False)
     }  # fmt: skip
     assert all(row.saved == 0 for row in rows.values())  # nobody guesses that
@@ -431,12 +433,12 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
         node.runs(now_s, slow=now_s / 200, even=now_s / 100, tardy=now_s / 200)
 
     slow, even, tardy = (reported(node, name) for name in ("slow", "even", "tardy"))
-    assert slow.late
-    assert 50.0 + slow.rest_s > 120.0  # the promise: both say that it will be broken
-    assert even.rest_s == pytest.approx(50.0)
-    assert tardy.rest_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
+    assert slow.slo_violated
+    assert 50.0 + slow.remaining_s > 120.0  # the promise: both say that it will be broken
+    assert even.remaining_s == pytest.approx(50.0)
+    assert tardy.remaining_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
 
-    node.core.apply(pb.NodeOrders(version=2, tasks=node._orders.values()), 51.0)
+    node.core.apply(pb.NodeCommands(version=2, tasks=node._orders.values()), 51.0)
     node.core.decide(51.0)
-    assert not reported(node, "slow").HasField("rest_s")  # nobody judges under other policies
-    assert not reported(node, "slow").late
+    assert not reported(node, "slow").HasField("remaining_s")  # nobody judges under other policies
+    assert not reported(node, "slow").slo_violated

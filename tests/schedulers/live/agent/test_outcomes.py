@@ -31,7 +31,7 @@ def task(name, milli=1000, **how):
     over = pb.Exit(**(how or {"finished": True}))
     seen = Observation(RAN_S, 1.0, 0.0, None, 0, 2 * GIB, over)
     return NodeTask(
-        pb.TaskOrder(attempt=1), submitted, 0.0, step=Step.ENDED, observation=seen,
+        pb.TaskCommand(attempt=1), submitted, 0.0, step=Step.ENDED, observation=seen,
         busy_s=RAN_S / 2,
         allocations=(Allocation(0, milli, GIB),), first_sample=(10.0, 0.1), last_sample=(90.0, 0.9),
     )  # fmt: skip
@@ -54,7 +54,7 @@ def test_jobs_are_told_by_the_names_that_their_users_gave_their_features():
 
     assert row.finished_at_unix_s == ENDED_S
     assert row.job.job_id == "the user's one"
-    assert [of.job.job_id for of in row.neighbours] == ["the user's other"]
+    assert [of.job.job_id for of in row.colocated_jobs] == ["the user's other"]
 
 
 def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told():
@@ -68,10 +68,10 @@ def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told
     row = told(one, tasks)
     for name in ("runtime_s", "step_time_median_s", "compute_utilization"):
         assert not row.HasField(name)
-    assert not row.neighbours
+    assert not row.colocated_jobs
     assert row.memory_peak_bytes == 2 * GIB
     assert row.share.mode == "time-slice"  # nobody knows whether it was alone
-    assert told(other, tasks).neighbours[0].job.job_id == "the user's one"
+    assert told(other, tasks).colocated_jobs[0].job.job_id == "the user's one"
 
 
 @pytest.mark.parametrize(
@@ -91,23 +91,23 @@ def test_a_share_is_told_as_it_was_held(held, milli, alone, beside):
     one, other = task("one", milli), task("other", milli)
     row = told(one, together(one, other), held)
     expected = Share(fraction=beside[0], mode=beside[1])
-    assert (row.share, row.neighbours[0].share) == (expected, expected)
+    assert (row.share, row.colocated_jobs[0].share) == (expected, expected)
 
 
 def test_an_outcome_names_the_release_that_predicted_the_job_on_its_kind_of_device():
     one = task("one")
     assert told(one).release_id == ""  # placed without a forecast, or by one of no release
 
-    one.order.told.add(kind="h100", release_id="another release")
+    one.order.predictions.add(kind="h100", release_id="another release")
     assert told(one).release_id == ""
-    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    one.order.predictions.add(kind=DEVICE.kind, release_id="the release")
     assert told(one).release_id == "the release"
 
 
 @pytest.mark.parametrize("changed", ["share", "occupancy"])
 def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_the_run(changed):
     one, other = task("one"), task("other")
-    one.order.told.add(kind=DEVICE.kind, release_id="the release")
+    one.order.predictions.add(kind=DEVICE.kind, release_id="the release")
     if changed == "share":
         one.has_constant_share = False
     else:  # it ended and was forgotten, so that the outcome cannot name it
@@ -126,7 +126,7 @@ def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_th
 def test_a_neighbour_is_named_or_was_there_too_briefly_to_matter(beside_s, named, timed):
     one, other = task("one"), task("other")
     row = told(one, together(one, other, beside_s))
-    assert (bool(row.neighbours), row.HasField("step_time_median_s")) == (named, timed)
+    assert (bool(row.colocated_jobs), row.HasField("step_time_median_s")) == (named, timed)
 
 
 def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_job_alone():
@@ -135,13 +135,13 @@ def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_j
     other = NodeTask(other.order, SubmittedJob(job, ("train",)), 0.0, allocations=other.allocations)
 
     row = told(one, together(one, other))
-    assert not row.neighbours
+    assert not row.colocated_jobs
     assert not row.HasField("step_time_median_s")
 
 
 @pytest.mark.parametrize(
     ("how", "failure"),
-    [({"out_of_memory": True}, "out-of-memory"), ({"how": "ended with status 1"}, "crash")],
+    [({"out_of_memory": True}, "out-of-memory"), ({"description": "ended with status 1"}, "crash")],
 )
 def test_of_one_that_failed_no_times_are_told(how, failure):
     row = told(task("one", **how))
@@ -149,7 +149,7 @@ def test_of_one_that_failed_no_times_are_told(how, failure):
     assert not row.HasField("runtime_s")
 
 
-@pytest.mark.parametrize("how", [{"asked": True}, {"lost": True}])
+@pytest.mark.parametrize("how", [{"requested": True}, {"lost": True}])
 def test_of_one_that_others_ended_nothing_is_told(how):
     one = task("one", **how)
     assert make_outcome(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None

@@ -88,12 +88,12 @@ def limit_memory(state: Path, name: str, memory_bytes: int) -> bool:
 
 
 def test_a_share_holds_and_changes_take_effect(node, groups):
-    folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(150), groups=groups)
+    folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(150), use_control_groups=groups)
     counts(folder)
     # Where others want the processor too, it gets less, or is stopped a little late at times.
     until(lambda: 0.01 < share(folder, 1.0) < 0.3)
     held = folder.shim_state()
-    assert held.compute.startswith("cgroup" if groups else "duty cycle")
+    assert held.enforcement.startswith("cgroup" if groups else "duty cycle")
 
     set_desired_state(folder, DesiredState(1000))
 
@@ -105,10 +105,14 @@ def test_a_share_holds_and_changes_take_effect(node, groups):
 def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
-    large = node.start(COUNTS, job_id="large", cpus=(0,), wanted=DesiredState(900), hard=False)
+    large = node.start(
+        COUNTS, job_id="large", cpus=(0,), wanted=DesiredState(900), hard_limit=False
+    )
     counts(large)
-    assert large.shim_state().compute.endswith(" weight")
-    small = node.start(COUNTS, job_id="small", cpus=(0,), wanted=DesiredState(100), hard=False)
+    assert large.shim_state().enforcement.endswith(" weight")
+    small = node.start(
+        COUNTS, job_id="small", cpus=(0,), wanted=DesiredState(100), hard_limit=False
+    )
     counts(small)
     until(lambda: has_thrice(large, small))
 
@@ -124,16 +128,18 @@ def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     urgent = node.start(
-        COUNTS, job_id="urgent", cpus=(0,), wanted=DesiredState(300), hard=False, weight=10
+        COUNTS, job_id="urgent", cpus=(0,), wanted=DesiredState(300), hard_limit=False, weight=10
     )
-    other = node.start(COUNTS, job_id="other", cpus=(0,), wanted=DesiredState(600), hard=False)
+    other = node.start(
+        COUNTS, job_id="other", cpus=(0,), wanted=DesiredState(600), hard_limit=False
+    )
     counts(urgent)
     counts(other)
     until(lambda: has_thrice(urgent, other))
 
 
 def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
-    folder = node.start(COUNTS, wanted=DesiredState(500), groups=groups)
+    folder = node.start(COUNTS, wanted=DesiredState(500), use_control_groups=groups)
     counts(folder)
 
     set_desired_state(folder, DesiredState(500, paused=True))
@@ -151,7 +157,7 @@ def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
 
 def test_a_pause_holds_processes_that_left_the_group(node):
     code = "import os, time\nif os.fork() == 0: os.setsid()\nwhile True: pass"
-    folder = node.start(code, cpus=(0,), groups=False)
+    folder = node.start(code, cpus=(0,), use_control_groups=False)
     below = until(lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found))
     time.sleep(0.2)
 
@@ -163,7 +169,7 @@ def test_a_pause_holds_processes_that_left_the_group(node):
 
 
 def test_a_smallest_share_is_taken(node, groups):
-    folder = node.start(SLEEPS, wanted=DesiredState(1), cpus=(0,), groups=groups)
+    folder = node.start(SLEEPS, wanted=DesiredState(1), cpus=(0,), use_control_groups=groups)
     job_pid(folder)
     time.sleep(0.5)
 
@@ -186,7 +192,7 @@ def test_a_job_that_the_kernel_kills_for_memory_is_told_apart(node, tmp_path):
 
     exit_ = ended(folder)
 
-    assert exit_.why == "out of memory"
+    assert exit_.reason == "out of memory"
     assert exit_.signal == 9
     assert "had it" not in folder.log.read_text()
     assert ended(plenty).code == 0
@@ -210,7 +216,7 @@ def test_groups_go_with_their_task(node, tmp_path):
 
 
 def test_both_ways_of_counting_agree(node, groups):
-    folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(300), groups=groups)
+    folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(300), use_control_groups=groups)
     counts(folder)
     meter = CpuMeter(folder, cpus=1)
     assert meter.read().compute_milli is None
@@ -291,7 +297,7 @@ def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
     counts(folder)
 
     until(lambda: 0.01 < share(folder, 1.0) < 0.3)
-    assert folder.shim_state().compute == "duty cycle"
+    assert folder.shim_state().enforcement == "duty cycle"
 
 
 def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
@@ -312,10 +318,12 @@ def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
 
 @pytest.mark.parametrize("cuda", [(0,), None])
 def test_nothing_holds_a_latency_sensitive_job_where_nothing_can_be_weighed(cuda):
-    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=cuda, hard=False, grows=True)
+    spec = TaskSpec(
+        "job", 1, ("train",), "/", "/checkpoints", cuda=cuda, hard_limit=False, can_grow=True
+    )
     free, held = (
         ShareLimit(spec, Isolation([]), None),
-        ShareLimit(replace(spec, grows=False), Isolation([]), None),
+        ShareLimit(replace(spec, can_grow=False), Isolation([]), None),
     )
     free.set(300, now_s=5.0)
     held.set(300, now_s=5.0)
@@ -326,8 +334,8 @@ def test_nothing_holds_a_latency_sensitive_job_where_nothing_can_be_weighed(cuda
 def test_under_mps_a_job_that_may_grow_has_all_threads_and_its_share_of_the_time(tmp_path):
     (tmp_path / "control").touch()
     mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
-    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", mps, cuda=(0,), grows=True)
-    assert mps_percent(replace(spec, grows=False), 335) == 34
+    spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", mps, cuda=(0,), can_grow=True)
+    assert mps_percent(replace(spec, can_grow=False), 335) == 34
     assert mps_percent(replace(spec, cuda=None), 335) is None
     limit = ShareLimit(spec, Isolation([]), mps_percent(spec, 335))
 

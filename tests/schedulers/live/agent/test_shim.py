@@ -42,7 +42,7 @@ from tests.schedulers.live.agent.node import (
     until,
 )
 
-CHECKPOINT = DesiredState(end=End(checkpoint=True, why="preempted"))
+CHECKPOINT = DesiredState(end=End(checkpoint=True, reason="preempted"))
 AT_ONCE = DesiredState(end=End(checkpoint=False))
 SAVES_AND_EXITS = COUNTS + "    if run.checkpoint_requested: run.saved(done); raise SystemExit(0)\n"
 SAVES_AND_GOES_ON = COUNTS + "    if run.checkpoint_requested: run.saved(done)\n"
@@ -64,7 +64,7 @@ def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
     assert launch(task)
     exit_ = ended(task.folder)
 
-    assert (exit_.code, exit_.signal, exit_.why) == (3, None, "")
+    assert (exit_.code, exit_.signal, exit_.reason) == (3, None, "")
     assert before_s <= exit_.ended_boottime_s <= boottime_s()
     assert abs(exit_.ended_at_unix_s - time.time()) < 60
     assert 0 < exit_.cpu_s < 10
@@ -75,7 +75,7 @@ def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
 def test_a_job_that_dies_of_a_signal_says_which(node):
     exit_ = ended(node.start("import os; os.kill(os.getpid(), 11)"))
 
-    assert (exit_.code, exit_.signal, exit_.why) == (None, 11, "")
+    assert (exit_.code, exit_.signal, exit_.reason) == (None, 11, "")
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_what_cannot_start_says_why(node, spec):
     exit_ = ended(node.start(SLEEPS, **spec))
 
     assert (exit_.code, exit_.signal) == (None, None)
-    assert exit_.why.startswith("could not start: ")
-    assert len(exit_.why) > len("could not start: ") + 5
+    assert exit_.reason.startswith("could not start: ")
+    assert len(exit_.reason) > len("could not start: ") + 5
 
 
 def test_what_cannot_start_is_called_what_its_user_called_it(node):
@@ -115,12 +115,12 @@ def test_what_cannot_start_is_called_what_its_user_called_it(node):
     }
     for number, (program, why) in enumerate(said.items()):
         folder = node.start("", command=(program, "on"), job_id=str(number))
-        assert ended(folder).why == f"could not start: {why}"
+        assert ended(folder).reason == f"could not start: {why}"
 
     folder = node.start(SLEEPS, folder="/nowhere", job_id="elsewhere")
-    assert ended(folder).why == "could not start: folder /nowhere does not exist on this node"
+    assert ended(folder).reason == "could not start: folder /nowhere does not exist on this node"
     folder = node.start(SLEEPS, folder=str(text), job_id="within")
-    assert ended(folder).why == f"could not start: folder {text}: Not a directory"
+    assert ended(folder).reason == f"could not start: folder {text}: Not a directory"
 
 
 def test_a_spec_that_is_damaged_is_not_started(node):
@@ -129,7 +129,7 @@ def test_a_spec_that_is_damaged_is_not_started(node):
 
     launch(task)
 
-    assert "spec.json" in ended(task.folder).why
+    assert "spec.json" in ended(task.folder).reason
 
 
 def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
@@ -178,8 +178,8 @@ def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path)
     omp = str(len(os.sched_getaffinity(0)))
     assert plain.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), None, omp]}\n"
     assert shared.log.read_text() == f"{['3', 'PCI_BUS_ID', str(20 * 2**30), '34', '7']}\n"
-    assert shared.shim_state().compute == "mps"
-    assert plain.shim_state().compute == "duty cycle"
+    assert shared.shim_state().enforcement == "mps"
+    assert plain.shim_state().enforcement == "duty cycle"
 
 
 OVERFLOWS = """
@@ -195,7 +195,7 @@ def test_a_job_that_a_gpu_had_no_memory_for_has_run_out_of_it(node):
     folder = node.start(OVERFLOWS)
 
     how = make_exit(ended(folder), folder.progress())
-    assert how == pb.Exit(out_of_memory=True, how="ended with status 1")
+    assert how == pb.Exit(out_of_memory=True, description="ended with status 1")
 
 
 def test_a_gang_on_one_node_sees_all_its_gpus(node):
@@ -219,7 +219,7 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
     assert not set_desired_state(first, CHECKPOINT)
     exit_ = ended(first)
 
-    assert exit_.why == "ended"
+    assert exit_.reason == "ended"
     saved = saved_by(first)
     assert saved > 0
     again = node.start(SAVES_AND_EXITS, attempt=2)
@@ -236,12 +236,12 @@ def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
         "while time.process_time() - began_s < 1:\n    pass\n"  # to save takes a second's work
         "run.saved(5)\n"
     )
-    folder = node.start(code, wanted=DesiredState(50), groups=False, grace_s=8.0)
+    folder = node.start(code, wanted=DesiredState(50), use_control_groups=False, grace_s=8.0)
     until(lambda: (report := folder.progress()) and report.done == 5)
 
     set_desired_state(folder, CHECKPOINT)
 
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
     assert saved_by(folder) == 5
 
 
@@ -252,7 +252,7 @@ def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_ov
     set_desired_state(folder, CHECKPOINT)
     exit_ = ended(folder)
 
-    assert (exit_.why, exit_.signal) == ("ended", signal.SIGTERM)
+    assert (exit_.reason, exit_.signal) == ("ended", signal.SIGTERM)
     assert saved_by(folder) > 0
 
 
@@ -267,7 +267,7 @@ def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
 
     set_desired_state(folder, CHECKPOINT)
 
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
 
 
 def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
@@ -277,7 +277,7 @@ def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
     set_desired_state(folder, CHECKPOINT)
     exit_ = ended(folder)
 
-    assert (exit_.why, exit_.signal) == ("ended", signal.SIGKILL)
+    assert (exit_.reason, exit_.signal) == ("ended", signal.SIGKILL)
 
 
 def test_a_job_without_a_handler_ends_of_being_asked(node):
@@ -286,7 +286,7 @@ def test_a_job_without_a_handler_ends_of_being_asked(node):
 
     set_desired_state(folder, CHECKPOINT)
 
-    assert (ended(folder).why, ended(folder).signal) == ("ended", signal.SIGUSR1)
+    assert (ended(folder).reason, ended(folder).signal) == ("ended", signal.SIGUSR1)
 
 
 def test_an_end_without_a_checkpoint_cuts_the_grace_short(node):
@@ -305,19 +305,19 @@ def test_an_end_without_a_checkpoint_cuts_the_grace_short(node):
 
 @pytest.mark.parametrize("groups", [True, False])
 def test_a_paused_job_is_continued_to_save(node, groups):
-    folder = node.start(SAVES_AND_EXITS, groups=groups, wanted=DesiredState(200))
+    folder = node.start(SAVES_AND_EXITS, use_control_groups=groups, wanted=DesiredState(200))
     counts(folder)
     set_desired_state(folder, DesiredState(200, paused=True))
     until(lambda: letter(job_pid(folder)) == "T")
 
     set_desired_state(folder, DesiredState(200, paused=True, end=End(checkpoint=True)))
 
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
     assert saved_by(folder) > 0
 
 
 def test_a_paused_job_that_is_deaf_is_killed(node):
-    folder = node.start(DEAF, grace_s=0.1, wanted=DesiredState(50), groups=False)
+    folder = node.start(DEAF, grace_s=0.1, wanted=DesiredState(50), use_control_groups=False)
     says(folder, "up")
     set_desired_state(folder, DesiredState(paused=True))
     until(lambda: letter(job_pid(folder)) == "T")
@@ -330,7 +330,7 @@ def test_a_paused_job_that_is_deaf_is_killed(node):
 def test_what_is_to_end_before_it_began_never_begins(node):
     exit_ = ended(node.start("open('began', 'w')", wanted=CHECKPOINT))
 
-    assert (exit_.code, exit_.signal, exit_.why) == (None, None, "ended")
+    assert (exit_.code, exit_.signal, exit_.reason) == (None, None, "ended")
     assert not (node.state / "began").exists()
 
 
@@ -350,7 +350,7 @@ def test_grandchildren_in_sessions_of_their_own_end_with_the_job(node, groups):
         "    time.sleep(0.01)\n"
     )
     log = str(node.state / "tasks" / "job.1" / "log")
-    folder = node.start(code, groups=groups, command=(sys.executable, "-c", code, log))
+    folder = node.start(code, use_control_groups=groups, command=(sys.executable, "-c", code, log))
 
     assert ended(folder).code == 0
     orphans = [int(word) for word in folder.log.read_text().split()]
@@ -368,13 +368,13 @@ def test_a_job_that_forks_without_end_is_ended(node):
         "    time.sleep(0.05)\n"
         "    if len(os.listdir('/proc')) > 400: time.sleep(600)\n"
     )
-    folder = node.start(code, groups=False)
+    folder = node.start(code, use_control_groups=False)
     says(folder, "up")
     time.sleep(0.3)
 
     set_desired_state(folder, AT_ONCE)
 
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
     assert node.processes() == []
 
 
@@ -384,7 +384,7 @@ def test_when_the_lease_is_over_the_job_saves_and_ends(node):
 
     node.lease(0.2)
 
-    assert ended(folder).why == "lease"
+    assert ended(folder).reason == "lease"
     assert saved_by(folder) > 0
 
 
@@ -396,7 +396,7 @@ def test_a_lease_that_is_long_over_leaves_no_time_to_save(node):
     node.lease(-100.0)
 
     exit_ = ended(folder)
-    assert (exit_.why, exit_.signal) == ("lease", signal.SIGKILL)
+    assert (exit_.reason, exit_.signal) == ("lease", signal.SIGKILL)
     assert saved_by(folder) == 0
 
 
@@ -413,7 +413,7 @@ def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node, ov
 
     write_lease(node.state, over_s)
 
-    assert ended(folder).why == "lease"
+    assert ended(folder).reason == "lease"
 
 
 def test_without_a_lease_nothing_starts(node):
@@ -421,7 +421,7 @@ def test_without_a_lease_nothing_starts(node):
 
     exit_ = ended(node.start("open('began', 'w')"))
 
-    assert (exit_.code, exit_.why) == (None, "lease")
+    assert (exit_.code, exit_.reason) == (None, "lease")
     assert not (node.state / "began").exists()
 
 
@@ -442,7 +442,7 @@ def test_a_machine_that_shuts_down_ends_its_jobs_with_a_checkpoint(node):
 
     os.kill(folder.holder(), signal.SIGTERM)
 
-    assert ended(folder).why == "terminated"
+    assert ended(folder).reason == "terminated"
     assert saved_by(folder) > 0
 
 
@@ -512,7 +512,7 @@ def test_orders_that_are_damaged_change_nothing(node):
 
     until(lambda: done_by(folder) > before)
     set_desired_state(folder, AT_ONCE)
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
 
 
 def test_garbage_in_the_progress_file_does_not_keep_a_task_from_its_end(node):
@@ -531,7 +531,7 @@ def test_a_job_killed_by_somebody_else_was_not_ended(node):
 
     kill(job_pid(folder))
 
-    assert (ended(folder).why, ended(folder).signal) == ("", signal.SIGKILL)
+    assert (ended(folder).reason, ended(folder).signal) == ("", signal.SIGKILL)
 
 
 def test_a_shim_imports_nothing_beyond_pythons_own_library():

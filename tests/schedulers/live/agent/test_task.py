@@ -74,7 +74,7 @@ def test_a_share_that_cannot_be_says_why(milli):
 def test_a_task_is_read_back_as_it_was_written(job_id, command, environment, cpus, cuda):
     spec = replace(
         SPEC, job_id=job_id, command=command, environment=environment, cpus=cpus, cuda=cuda,
-        more={"runtime_s": [1.5, None]},
+        agent_data={"runtime_s": [1.5, None]},
     )  # fmt: skip
     assert TaskSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 

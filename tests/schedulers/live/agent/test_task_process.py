@@ -161,12 +161,12 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
     before = done_by(task.folder)
     until(lambda: done_by(task.folder) > before)
     set_desired_state(task.folder, NEVER_MIND)
-    assert ended(task.folder).why == "ended"
+    assert ended(task.folder).reason == "ended"
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_shim_killed_at_any_moment_leaves_nothing_that_runs(node, seed):
-    task = node.make(LEAVES_HOME, groups=bool(seed % 2))
+    task = node.make(LEAVES_HOME, use_control_groups=bool(seed % 2))
     delay_s = random.Random(seed).uniform(0.0, 0.15)
     if seed >= 4:
         assert launch(task)
@@ -331,7 +331,7 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
     assert task_state(folder) == TaskState.RUNNING
     filling.unlink()
 
-    assert (ended(folder).code, ended(folder).why) == (0, "")
+    assert (ended(folder).code, ended(folder).reason) == (0, "")
     node.close()
 
 
@@ -363,7 +363,7 @@ def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
     until(lambda: not alive(pid))
     (small_disk / "filling").unlink()
 
-    assert ended(folder).why == "ended"
+    assert ended(folder).reason == "ended"
     node.close()
 
 
@@ -424,7 +424,7 @@ def test_a_folder_that_cannot_be_written_says_so(node):
     with pytest.raises(TaskFolderError, match="cannot be created"):
         create(node.state / "lease", node.make(SLEEPS).spec, DesiredState())
     with pytest.raises(TaskFolderError, match="cannot be created"):
-        node.make(SLEEPS, job_id="odd", more={"a": {1, 2}})
+        node.make(SLEEPS, job_id="odd", agent_data={"a": {1, 2}})
 
 
 def test_without_a_folder_for_its_checkpoints_no_task_is_made(node):

@@ -57,7 +57,7 @@ def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups)
         "if os.fork() == 0: os.setsid()\n"
         "time.sleep(600)\n"
     )
-    task = node.make(code, groups=groups)
+    task = node.make(code, use_control_groups=groups)
     meter, began_s = make_meter(task), time.monotonic()
     assert isinstance(meter, CpuMeter)
     assert meter.read() == Usage(None, 0)
@@ -163,7 +163,9 @@ def test_of_a_gang_all_its_gpus_are_counted(node):
 
 
 def test_a_change_of_share_shows_in_what_is_used(node):
-    task = node.make("while True: pass", cpus=(0,), wanted=DesiredState(100), groups=False)
+    task = node.make(
+        "while True: pass", cpus=(0,), wanted=DesiredState(100), use_control_groups=False
+    )
     launch(task)
     job_pid(task.folder)
     meter = make_meter(task)

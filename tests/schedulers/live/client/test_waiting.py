@@ -14,7 +14,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 
 
-class Told:
+class FakeClient:
     """A client that is answered by these, one after the other."""
 
     def __init__(self, *answers: Exception | dict[str, pb.Phase]) -> None:
@@ -42,7 +42,7 @@ def waited(monkeypatch, told: Any, *names: str) -> tuple[list[str], list[Service
 
 
 def test_jobs_come_as_they_end_and_those_that_ended_are_not_asked_for_again(monkeypatch):
-    told = Told(
+    told = FakeClient(
         {"a": pb.RUNNING, "b": pb.FAILED}, {"a": pb.LEAVING}, {"a": pb.WAITING}, {"a": pb.FINISHED}
     )
 
@@ -52,7 +52,7 @@ def test_jobs_come_as_they_end_and_those_that_ended_are_not_asked_for_again(monk
 
 def test_a_controller_that_is_away_is_asked_again_and_each_absence_is_told_once(monkeypatch):
     here, over = {"a": pb.RUNNING}, {"a": pb.CANCELLED}
-    told = Told(here, AWAY, AWAY, here, AWAY, over)
+    told = FakeClient(here, AWAY, AWAY, here, AWAY, over)
 
     assert waited(monkeypatch, told, "a") == (["a"], [AWAY, AWAY])
 
@@ -64,7 +64,7 @@ def test_what_waiting_does_not_help_is_no_reason_to_wait(monkeypatch):
         (UnknownJobError, [{"a": pb.RUNNING}, AWAY, UnknownJobError("there is no job 'a'")]),
     ):
         with pytest.raises(error):
-            waited(monkeypatch, Told(*answers), "a")
+            waited(monkeypatch, FakeClient(*answers), "a")
 
 
 def test_the_command_waits_for_a_controller_that_comes_back(cluster):

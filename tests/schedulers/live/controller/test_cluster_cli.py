@@ -104,7 +104,7 @@ def ask(tmp_path_factory):
         "up", "--port", str(port), "--state", str(folder), "--lease-s", "20", log=folder / "up.log"
     ):
         asking = Asking(f"127.0.0.1:{port}", folder=folder)
-        asking.until(lambda found: any(not node.why for node in found.nodes))
+        asking.until(lambda found: any(not node.reason for node in found.nodes))
         yield asking
         left = [name for name, row in asking.jobs().items() if not row.ended_unix_s]
         if left:
@@ -158,11 +158,11 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
     assert "it is no. 1 in the queue" in told
     assert "too little compute left" in told
     running = json.loads(here("explain", "first", "--json"))
-    assert running["status"]["late"] is False
+    assert running["status"]["slo_violated"] is False
     assert running["status"]["done"] == 0.0
     (node,) = json.loads(here("ps", "--nodes", "--json"))
-    assert node["devices"][0]["left_compute_milli"] == 0
-    assert [event["what"] for event in running["history"]] == ["Submitted", "Placed", "Started"]
+    assert node["devices"][0]["free_compute_milli"] == 0
+    assert [event["type"] for event in running["history"]] == ["Submitted", "Placed", "Started"]
 
     here("cancel", "first", "second")
     ask.until_phase(pb.CANCELLED, "first", "second")
@@ -233,8 +233,8 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
     assert "ended with status 3" in here("explain", "fails")
     assert "ended with status 3" in here("ps", "--all")
     with ClusterClient(ask.target) as client:
-        assert client.list(failed_s=600.0).failed[0].why == "ended with status 3"
-        assert not client.list().failed
+        assert client.list(failed_s=600.0).failed_jobs[0].reason == "ended with status 3"
+        assert not client.list().failed_jobs
 
 
 def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
@@ -286,7 +286,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
         found = [json.loads(watching.stdout.readline()) for _ in range(4)]
     finally:
         watching.kill()
-    assert [event["what"] for event in found] == ["Submitted", "Placed", "Started", "JobResult"]
+    assert [event["type"] for event in found] == ["Submitted", "Placed", "Started", "Ended"]
     assert {event["job_id"] for event in found} == {"seen"}
 
 
@@ -402,10 +402,10 @@ def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
     device = message_content(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
 
     assert device == {
-        "kind": "cpu-1", "memory_bytes": str(2**40), "left_compute_milli": 0,
-        "left_memory_bytes": "0", "job_ids": [],
+        "kind": "cpu-1", "memory_bytes": str(2**40), "free_compute_milli": 0,
+        "free_memory_bytes": "0", "job_ids": [],
     }  # fmt: skip
-    assert message_content(pb.Told(runtime_s=float("inf")))["runtime_s"] == "Infinity"
+    assert message_content(pb.Prediction(runtime_s=float("inf")))["runtime_s"] == "Infinity"
     assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}
 
 

@@ -26,7 +26,7 @@ from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.node_service import _Stream
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 from presage.serving.server.log import LOGGER
@@ -56,9 +56,9 @@ def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
 
     assert shown("jobs", stage="finished") == 2
     assert shown("jobs", stage="waiting") == 0
-    assert (shown("nodes", up="true"), shown("nodes", up="false")) == (1, 0)
-    assert shown("late_jobs") == 0
-    assert shown("records_total", what="Placed") == 2
+    assert (shown("nodes", schedulable="true"), shown("nodes", schedulable="false")) == (1, 0)
+    assert shown("slo_violated_jobs") == 0
+    assert shown("records_total", type="Placed") == 2
     assert (shown("decision_seconds_count") or 0) >= 2
 
 
@@ -201,7 +201,7 @@ def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path
 
 
 def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
-    async def attached(working: Controller) -> pb.NodeOrders:
+    async def attached(working: Controller) -> pb.NodeCommands:
         await working.begin()
         stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
         await stream.take(report(1))  # before the journal is known to be this controller's
@@ -218,5 +218,5 @@ def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         orders = asyncio.run(attached(controller(journal)))
-    assert orders.answers == 3
+    assert orders.report_number == 3
     assert orders.lease_s > 0

@@ -17,16 +17,21 @@ from presage.schedulers.live.controller.explanations.explain import (
     queue_places,
     sentence_of,
 )
-from presage.schedulers.live.controller.journal.records import Leased, Placed, of_json, to_json
+from presage.schedulers.live.controller.journal.records import (
+    LeaseChanged,
+    Placed,
+    of_json,
+    to_json,
+)
 from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
 from presage.schedulers.live.controller.status_messages import node_status, status_of
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job, read_predictions, write_job
 from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec import wire as serving_wire
+from presage.serving.codec import wire_values as serving_wire
 from tests.serving.conftest import make_job
 
 GIB = 2**30
@@ -34,7 +39,7 @@ LEASE_S, GRACE_S = 20.0, 5.0
 V100, K80 = ("v100", 16 * GIB), ("k80", 12 * GIB)
 
 
-class Told:
+class FakeForecaster:
     """Foretells a job whose model is its thousandths: twice as long on a k80."""
 
     def predictions(self, asked):
@@ -77,7 +82,7 @@ class World:
     def _forecasts(self, cluster, now_s):
         key = tuple(node.name for node in cluster.nodes)
         if key not in self.known:
-            self.known[key] = Forecasts(Told(), cluster)
+            self.known[key] = Forecasts(FakeForecaster(), cluster)
         return self.known[key]
 
     def write(self, records):
@@ -95,8 +100,8 @@ class World:
         self, node, devices=(V100,), tasks=(), orders=0, agent_id="one", problem="", cluster_id=""
     ):
         message = pb.NodeReport(
-            node=node, agent_id=agent_id, number=1, orders=orders, tasks=tasks, problem=problem,
-            cluster_id=cluster_id,
+            node=node, agent_id=agent_id, number=1, commands_version=orders, tasks=tasks,
+            problem=problem, cluster_id=cluster_id,
             devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in devices],
         )  # fmt: skip
         assert not self.core.refuses(message)
@@ -128,9 +133,9 @@ def task(name, attempt=1, phase=pb.TASK_RUNNING, ran_s=1.0, **values):
     return pb.Task(job_id=name, attempt=attempt, phase=phase, ran_s=ran_s, **values)
 
 
-def ended(name, attempt=1, saved=0.0, why="", **how):
+def ended(name, attempt=1, saved=0.0, reason="", **how):
     over = pb.Exit(**how)
-    return task(name, attempt, pb.TASK_ENDED, 10.0, exit=over, saved=saved, why=why)
+    return task(name, attempt, pb.TASK_ENDED, 10.0, exit=over, saved=saved, reason=reason)
 
 
 def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_kind():
@@ -145,7 +150,7 @@ def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_
     assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.allocations] == [
         (0, 300, 4 * GIB)
     ]
-    told = read_predictions(order.told)
+    told = read_predictions(order.predictions)
     assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 100.0, "k80": 200.0}
     assert {kind: one.compute_milli for kind, one in told.items()} == {"v100": 300, "k80": 300}
     assert told["v100"].promised_s == 120.0
@@ -161,7 +166,7 @@ def test_an_order_names_the_release_of_each_forecast_also_after_a_restart_from_t
     world.core = world.begin()
 
     (order,) = world.core.orders("a").tasks
-    releases = {told.kind: told.release_id for told in order.told}
+    releases = {told.kind: told.release_id for told in order.predictions}
     assert releases == {"v100": "of v100", "k80": "of k80"}
 
 
@@ -200,13 +205,13 @@ def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim
     world.decide()
     world.report("a", tasks=[task("victim")])
     world.submit("urgent", model="800", latency_sensitive=True)
-    assert sorted(world.decide()) == ["Placed", "Withdrawn"]
+    assert sorted(world.decide()) == ["Placed", "Stopping"]
 
     orders = {one.job.job_id: one for one in world.core.orders("a").tasks}
-    assert orders["victim"].end == "a job that goes before it needs its devices"
+    assert orders["victim"].end_reason == "a job that goes before it needs its devices"
     assert not orders["victim"].discard
     assert world.decide() == []  # it has not left yet, and is started nowhere
-    left = ended("victim", saved=0.4, asked=True, why="it made room")
+    left = ended("victim", saved=0.4, requested=True, reason="it made room")
     world.report("a", tasks=[left, task("urgent")])
     assert world.stage("victim") is Stage.WAITING
     assert world.core.book.jobs["victim"].saved == 0.4
@@ -225,10 +230,10 @@ def test_of_a_job_that_leaves_its_node_is_not_sent_again_what_it_runs():
     world.write(world.core.cancel(["job"], 0.0, 0.0))
 
     (order,) = world.core.orders("a").tasks
-    assert order.end == "it was cancelled"
+    assert order.end_reason == "it was cancelled"
     assert order.ByteSize() < 200 < 2000 < before.ByteSize()
     assert read_job(order.job, 0.0, "job").grace_s == GRACE_S
-    assert order.submission == before.submission
+    assert order.submission_id == before.submission_id
 
 
 def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses():
@@ -246,8 +251,8 @@ def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses(
     leaving = task("best effort", phase=pb.TASK_ENDING, allocations=has(100))
     world.report("a", tasks=[leaving, urgent])
     assert world.decide() == []
-    gone = ended("best effort", asked=True, why="too little is left")
-    assert world.report("a", tasks=[gone, urgent]) == ["Returned"]
+    gone = ended("best effort", requested=True, reason="too little is left")
+    assert world.report("a", tasks=[gone, urgent]) == ["Requeued"]
     assert world.decide() == []
     assert world.stage("best effort") is Stage.WAITING
 
@@ -265,7 +270,7 @@ def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
     assert world.decide() == []  # it may still run there
 
     world.now_s += 0.2
-    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Returned"]
+    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Requeued"]
     world.report("b", agent_id="two")
     assert world.decide() == ["Placed"]
     job = world.core.book.jobs["job"]
@@ -284,7 +289,7 @@ def test_a_second_agent_of_a_name_is_refused_until_the_first_is_lost():
     other = pb.NodeReport(node="a", agent_id="two", devices=[pb.Device(kind="k80", memory_bytes=1)])
     world.now_s = LEASE_S + GRACE_S + END_S  # the time alone is not enough: its job is still there
     assert "another agent is node 'a'" in world.core.refuses(other)
-    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Returned"]
+    assert world.write(world.core.silent(world.now_s, world.now_s)) == ["NodeLost", "Requeued"]
     assert not world.core.refuses(other)
 
 
@@ -334,7 +339,7 @@ def test_an_agent_that_lost_a_task_it_was_told_of_is_believed():
     world.decide()
     version = world.core.orders("a").version
     assert world.report("a", orders=version - 1) == []  # it had not been told
-    assert world.report("a", orders=version) == ["Returned"]
+    assert world.report("a", orders=version) == ["Requeued"]
 
 
 def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone():
@@ -343,19 +348,21 @@ def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone
     world.submit("fails", model="300", retries=1)
     world.submit("grows", model="300")
     world.decide()
-    world.report("a", tasks=[ended("fails", how="status 1"), ended("grows", out_of_memory=True)])
+    world.report(
+        "a", tasks=[ended("fails", description="status 1"), ended("grows", out_of_memory=True)]
+    )
     assert (world.stage("fails"), world.stage("grows")) == (Stage.WAITING, Stage.WAITING)
 
     world.now_s = 100.0
     world.report("a", tasks=[])
     world.decide()
     (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "fails")
-    assert not order.alone
-    world.report("a", tasks=[ended("fails", 2, how="status 1")])
+    assert not order.exclusive
+    world.report("a", tasks=[ended("fails", 2, description="status 1")])
     assert world.stage("fails") is Stage.FAILED
     world.decide()
     (order,) = (one for one in world.core.orders("a").tasks if one.job.job_id == "grows")
-    assert order.alone
+    assert order.exclusive
     assert order.allocations[0].compute_milli == 1000
     world.report("a", tasks=[ended("grows", 2, out_of_memory=True)])
     assert world.stage("grows") is Stage.FAILED
@@ -398,7 +405,7 @@ def test_a_job_that_ran_out_of_a_device_by_itself_goes_to_a_larger_one_alone():
     world.report("b", tasks=[ended("there before", finished=True)], agent_id="two")
     world.decide()
     (order,) = world.core.orders("b").tasks
-    assert (order.job.job_id, order.job.kinds, order.alone) == ("grows", ["v100"], True)
+    assert (order.job.job_id, order.job.kinds, order.exclusive) == ("grows", ["v100"], True)
     assert world.begin().book.jobs["grows"].small_bytes == 12 * GIB
 
 
@@ -458,25 +465,25 @@ def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
 
     orders = {one.job.job_id: list(one.job.kinds) for one in world.core.orders("a").tasks}
     assert orders == {"large": [], "huge": ["h100"]}
-    assert {told.kind for told in world.core.orders("a").tasks[1].told} == {"k80", "h100"}
+    assert {told.kind for told in world.core.orders("a").tasks[1].predictions} == {"k80", "h100"}
 
 
-@pytest.mark.parametrize("heard_s", [0.0, 100.0])  # later: nobody could tell the controller
+@pytest.mark.parametrize("delay_s", [0.0, 100.0])  # later: nobody could tell the controller
 @pytest.mark.parametrize(("ran_s", "late"), [(119.0, False), (121.0, True)])
-def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ran_s, late, heard_s):
+def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ran_s, late, delay_s):
     world = World()
     world.report("a")
     world.submit("job", model="300", latency_sensitive=True)
     world.decide()
     world.now_s = 1.0
     world.report("a", tasks=[task("job", ran_s=1.0)])
-    world.now_s = ran_s + heard_s
+    world.now_s = ran_s + delay_s
     over = ended("job", finished=True)
     over.ran_s = ran_s
     world.report("a", tasks=[over])
 
     status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
-    assert (status.late, status.elapsed_s, status.ended_unix_s) == (late, ran_s, ran_s)
+    assert (status.slo_violated, status.elapsed_s, status.ended_unix_s) == (late, ran_s, ran_s)
 
 
 def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
@@ -492,7 +499,7 @@ def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
 
     status = status_of(world.core, world.core.book.jobs["job"], world.now_s)
     assert [allocation.device for allocation in status.allocations] == [1]
-    assert not status.late
+    assert not status.slo_violated
 
 
 def test_a_node_that_can_start_no_job_is_given_none():
@@ -511,7 +518,7 @@ def test_a_node_whose_agent_obeys_another_cluster_is_given_nothing_and_says_so()
     world.report("a", cluster_id="theirs", tasks=[task("of-theirs")])
     world.submit("job", model="300")
     assert world.decide() == []
-    assert node_status(world.core, "a", 0.0).why == (
+    assert node_status(world.core, "a", 0.0).reason == (
         "its agent obeys another cluster, theirs, until its tasks of it are over"
     )
     for obeyed in ("", "ours"):  # its tasks are over; it is ours
@@ -529,11 +536,11 @@ def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back()
     world.report("a")
     world.submit("runs", "waits", model="700")
     world.decide()
-    assert world.write(world.core.cancel(["runs", "waits"], 1.0, 1.0)) == ["Withdrawn", "JobResult"]
+    assert world.write(world.core.cancel(["runs", "waits"], 1.0, 1.0)) == ["Stopping", "Ended"]
     (order,) = world.core.orders("a").tasks
-    assert order.end
+    assert order.end_reason
     assert order.discard
-    world.report("a", tasks=[ended("runs", asked=True)])
+    world.report("a", tasks=[ended("runs", requested=True)])
     assert world.stage("runs") is Stage.CANCELLED
     assert world.core.cancel(["runs"], 2.0, 2.0) == []
     with pytest.raises(UnknownJobError, match="no job 'nobody'"):
@@ -574,7 +581,7 @@ def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
         later = [task(other) for other in (*names[number + 1 :], "waiting")]
         world.report("a", tasks=[ended(name, finished=True), *later])
     rows = world.core.book.changed()
-    assert world.write(world.core.forgets(world.now_s)) == ["Forgotten"]
+    assert world.write(world.core.forgets(world.now_s)) == ["Pruned"]
     assert not world.core.forgets(world.now_s)
 
     assert set(world.core.book.jobs) == {"one", "two", "waiting"}
@@ -638,7 +645,7 @@ def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go()
     world.decide()
 
     assert world.ordered("long") == ["a"]
-    world.report("a", tasks=[ended("long", asked=True)])
+    world.report("a", tasks=[ended("long", requested=True)])
     world.decide()
     assert world.ordered("long") == ["b"]
 
@@ -670,7 +677,7 @@ def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs(
     had = {one.job.job_id: one.allocations for one in world.core.orders("a").tasks}
     world.report("a", [V100, V100], tasks=[task(name, allocations=had[name]) for name in had])
     second = next(name for name, allocations in had.items() if allocations[0].device == 1)
-    gone = ended(second, asked=True, why="the node has not its devices any more")
+    gone = ended(second, requested=True, reason="the node has not its devices any more")
     gone.allocations.extend(had[second])
     first = next(name for name in had if name != second)
     world.report("a", [V100], tasks=[gone, task(first, allocations=had[first])])
@@ -681,7 +688,7 @@ def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs(
 
 def test_a_node_is_waited_for_as_long_as_an_earlier_controller_promised_it():
     world = World()
-    world.write([Leased(600.0, 0.0)])
+    world.write([LeaseChanged(600.0, 0.0)])
     world.report("a")
     world.report("b", agent_id="two")
     world.submit("job", model="900")
@@ -695,7 +702,7 @@ def test_a_node_is_waited_for_as_long_as_an_earlier_controller_promised_it():
     assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost"]  # b alone
     world.now_s = 600.0 + GRACE_S + END_S + 1
     assert "NodeLost" in world.write(world.core.silent(world.now_s, 0.0))
-    assert world.write(world.core.silent(world.now_s, 0.0)) == ["Leased"]
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["LeaseChanged"]
     assert world.core.book.lease_s == LEASE_S
 
 
@@ -721,7 +728,7 @@ def test_nodes_that_were_lost_long_ago_are_forgotten():
     world.now_s = LEASE_S + END_S + 1
     world.write(world.core.silent(world.now_s, 0.0))
     assert not world.core.forgets(world.now_s + LOST_S)
-    assert world.write(world.core.forgets(world.now_s + LOST_S + 1)) == ["Forgotten"]
+    assert world.write(world.core.forgets(world.now_s + LOST_S + 1)) == ["Pruned"]
     assert not world.core.book.nodes
     assert world.report("a") == ["NodeJoined"]
 
@@ -756,7 +763,9 @@ def test_jobs_that_failed_of_late_are_listed_the_last_first():
         world.submit(name, model="300")
         world.decide()
         world.now_s += 100.0
-        over = ended(name, **({"finished": True} if name == "fine" else {"how": "status 1"}))
+        over = ended(
+            name, **({"finished": True} if name == "fine" else {"description": "status 1"})
+        )
         world.report("a", [V100] * 4, tasks=[over])
 
     def failed(seconds):
@@ -778,7 +787,7 @@ def test_why_a_job_waits_is_said_by_what_it_waits_for():
     world.report("b", agent_id="two")
     world.decide()
     assert why("moved").startswith("it was given to node a with 45 %")
-    gone = ended("moved", asked=True, why="too little is left")
+    gone = ended("moved", requested=True, reason="too little is left")
     gone.allocations.extend([pb.Allocation(device=0, compute_milli=450, memory_bytes=4 * GIB)])
     urgent = [submitted("urgent", model="1600", latency_sensitive=True)]
     world.write(world.core.submit(urgent, 0.0, 0.0)[0])

@@ -69,7 +69,7 @@ def test_calls_that_do_nothing_stop_neither_users_nor_nodes(users):
                     one.message(stream, 0, 0)
         ann.submit([users.job("a")])
         agent.ordered("a")
-        assert not ann.list().nodes[0].why
+        assert not ann.list().nodes[0].reason
 
 
 def test_users_without_a_token_are_refused(users):

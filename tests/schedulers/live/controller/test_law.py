@@ -28,7 +28,7 @@ from presage.schedulers.live.controller.journal.records import of_json, to_json
 from presage.schedulers.live.controller.replayed_state import OVER, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 GIB = 2**30
@@ -36,7 +36,7 @@ LEASE_S, GRACE_S = 20.0, 4.0
 DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
 
 
-class Told:
+class FakeForecaster:
     """Foretells the jobs whose model is their share of a device and their run time."""
 
     def predictions(self, asked):
@@ -56,7 +56,7 @@ class Told:
 class Process:
     """A task on a node's disk, and whether it runs."""
 
-    order: pb.TaskOrder
+    order: pb.TaskCommand
     allocations: tuple[Allocation, ...]
     began_s: float | None = None
     done: float = 0.0
@@ -78,7 +78,7 @@ class NodeWorld:
     number: int = 0
     version: int = 0
     to_controller: deque[pb.NodeReport] = field(default_factory=deque)
-    to_agent: deque[pb.NodeOrders] = field(default_factory=deque)
+    to_agent: deque[pb.NodeCommands] = field(default_factory=deque)
     cut_until_s: float = 0.0
 
 
@@ -114,7 +114,7 @@ class World:
         def forecasts(cluster, now_s):
             key = tuple(node.name for node in cluster.nodes)
             if key not in known:
-                known[key] = Forecasts(Told(), cluster)
+                known[key] = Forecasts(FakeForecaster(), cluster)
             return known[key]
 
         for node in self.nodes.values():
@@ -152,7 +152,7 @@ class World:
                 if self.write(self.core.report(report, self.now_s, self.now_s)):
                     self.core.heard(report, self.now_s)
                     orders = self.core.orders(node.name)
-                    orders.answers = report.number
+                    orders.report_number = report.number
                     if self.policy == "sharing":
                         orders.sharing.CopyFrom(
                             pb.Sharing(step_milli=100, least_milli=100, check_s=5.0, overcommit=1.0)
@@ -216,7 +216,7 @@ class World:
         agent = node.agent
         while node.to_agent and not (self.chance(0.2) or self.cut(node)):
             orders = node.to_agent.popleft()
-            sent_s = node.sent.pop(orders.answers, None)
+            sent_s = node.sent.pop(orders.report_number, None)
             if sent_s is not None:
                 node.lease_s = max(node.lease_s, sent_s + LEASE_S)
             for task in agent.apply(orders, self.now_s):
@@ -251,7 +251,7 @@ class World:
             pb.NodeReport(
                 node=node.name, agent_id=f"id of {node.name}", number=node.number,
                 devices=[pb.Device(kind=kind, memory_bytes=memory) for kind, memory in DEVICES],
-                tasks=agent.report(), orders=node.version,
+                tasks=agent.report(), commands_version=node.version,
             )
         )  # fmt: skip
 
@@ -259,7 +259,9 @@ class World:
         if self.chance(0.05):
             return  # the agent dies before the shim has begun
         if process.why or self.now_s >= node.lease_s:  # so its shim finds it, and starts nothing
-            process.ended = pb.Exit(asked=bool(process.why), lost=not process.why, how="no start")
+            process.ended = pb.Exit(
+                requested=bool(process.why), lost=not process.why, description="no start"
+            )
             return
         process.began_s = self.now_s
         process.done = process.saved = process.order.done
@@ -291,14 +293,14 @@ class World:
                 runtime_s = float(process.order.job.environment["runtime"])
                 process.done = min(1.0, process.done + by_s / runtime_s)
                 if self.now_s >= process.end_by_s:
-                    self.end(name, process, pb.Exit(asked=True, how="ended"))
+                    self.end(name, process, pb.Exit(requested=True, description="ended"))
                 elif process.done >= 1.0:
                     fails = process.order.job.environment.get("fails") == str(name[1])
-                    self.end(name, process, pb.Exit(finished=not fails, how="status"))
+                    self.end(name, process, pb.Exit(finished=not fails, description="status"))
                 elif self.now_s > node.lease_s + GRACE_S:
-                    self.end(name, process, pb.Exit(lost=True, how="lease"))
+                    self.end(name, process, pb.Exit(lost=True, description="lease"))
                 elif self.chance(0.003):
-                    self.end(name, process, pb.Exit(lost=True, how="its shim died"))
+                    self.end(name, process, pb.Exit(lost=True, description="its shim died"))
 
     def end(self, name, process, how):
         process.ended = how

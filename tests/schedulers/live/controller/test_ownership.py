@@ -118,9 +118,9 @@ def test_another_user_sees_a_job_without_what_it_is_or_runs(users, name):
         assert not [secret for secret in SECRETS if secret in message.SerializeToString()]
     assert (row.job.user, row.job.gpus, row.phase) == ("ann", 1, pb.WAITING)
     assert {field.name for field, _ in row.job.ListFields()} == {"job_id", "user", "gpus"}
-    assert not row.why and not row.told
-    assert [event.detail for event in events if event.job_id == "anns"] == [""]
-    assert [event.by for event in events if event.job_id == "anns"] == [""]
+    assert not row.reason and not row.predictions
+    assert [event.details for event in events if event.job_id == "anns"] == [""]
+    assert [event.principal for event in events if event.job_id == "anns"] == [""]
 
 
 def test_its_owner_and_an_administrator_see_all_of_it_but_its_environment(users):
@@ -132,8 +132,8 @@ def test_its_owner_and_an_administrator_see_all_of_it_but_its_environment(users)
         assert list(row.job.command) == ["train", "--key=hunter2"]
         assert list(told.status.job.command) == ["train", "--key=hunter2"]
         assert not row.job.environment and not told.status.job.environment
-        assert (event.by, event.detail) == ("ann", "best-effort")
-        assert [event.by for event in told.history] == ["ann"]
+        assert (event.principal, event.details) == ("ann", "best-effort")
+        assert [event.principal for event in told.history] == ["ann"]
 
 
 def watched(client):
@@ -193,7 +193,7 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
         reading.start()
         wanted = None
         while wanted is None:
-            wanted = next(iter(agent.orders().logs), None)
+            wanted = next(iter(agent.orders().log_requests), None)
         forged = pb.LogPart(request_id=wanted.request_id, content=b"forged", ended=True)
         for name in ("n1", "ann"):
             with pytest.raises(grpc.RpcError) as error:
@@ -204,7 +204,7 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
         agent.report(task, orders=1)
         while not read:
             assert reading.is_alive() or read
-            for one in agent.orders().logs:
+            for one in agent.orders().log_requests:
                 end = pb.LogPart(request_id=one.request_id, offset=4, ended=True)
                 agent.stub.SendLog(end, metadata=agent.metadata)
         assert read[0] == b"true"
@@ -246,7 +246,7 @@ def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
         client.submit([pb.Job(job_id="mine", command=["train", "--key=hunter2"], gpus=1)])
         (row,) = client.list(["mine"]).jobs
         assert (row.job.user, list(row.job.command)) == (account(), ["train", "--key=hunter2"])
-        assert client.explain("mine").history[0].by == account()
+        assert client.explain("mine").history[0].principal == account()
     with grpc.insecure_channel(alone) as channel:
         token = local_token_finder(alone)()
         agent = Agent(channel, token, "any", (DEVICE,), "")
@@ -327,8 +327,8 @@ def test_an_earlier_jobs_history_is_not_shown_to_another_user_of_its_id(tmp_path
         bob.submit([pb.Job(job_id="same", command=["true"])])
         seen = [event for event in watched(bob) if event.job_id == "same"]
 
-        assert [(event.what, event.by) for event in seen] == [
-            ("Submitted", ""), ("JobResult", ""), ("Submitted", "bob")
+        assert [(event.type, event.principal) for event in seen] == [
+            ("Submitted", ""), ("Ended", ""), ("Submitted", "bob")
         ]  # fmt: skip
-        assert [event.by for event in bob.explain("same").history] == ["bob"]
+        assert [event.principal for event in bob.explain("same").history] == ["bob"]
     users.stop()

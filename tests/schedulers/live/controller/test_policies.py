@@ -9,10 +9,10 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.explanations.explain import candidates_of
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.packing.packing_policy import Packing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from tests.schedulers.clusters import GIB, cluster, job, simulated
-from tests.schedulers.live.controller.test_core import K80, V100, Told, World
+from tests.schedulers.live.controller.test_core import K80, V100, FakeForecaster, World
 from tests.schedulers.policies.test_policy_plugins import Wrapped
 
 JOBS = {"0": "300", "1": "600", "2": "400", "3": "100"}
@@ -33,7 +33,9 @@ def live_allocations(policy):
 
 def simulated_allocations(policy):
     jobs = [job(name, float(name), model=model) for name, model in JOBS.items()]
-    done = simulated(cluster(2), policy, jobs, dict.fromkeys(JOBS, 1e4), forecaster=Told())
+    done = simulated(
+        cluster(2), policy, jobs, dict.fromkeys(JOBS, 1e4), forecaster=FakeForecaster()
+    )
     entries = [one for one in done.log.entries if one[1] == "start" and one[0] < 10.0]
     return {job_id: [tuple(one) for one in held] for _, _, job_id, held in entries}
 
@@ -56,7 +58,7 @@ def test_what_is_explained_of_a_wrapped_policy_is_what_is_explained_of_it(policy
         world.submit("job", model="300", compute_milli=500)
         world.report("a", [V100])
         (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
-        return row.need_compute_milli, row.need_memory_bytes
+        return row.required_compute_milli, row.required_memory_bytes
 
     assert explained(Wrapped(policy)) == explained(policy)
     if needs is not None:
@@ -68,7 +70,9 @@ class Spreads(Policy):
 
     def decide(self, state, forecasts, rng):
         return [
-            Start(one.job_id, state.cluster.whole[:: 2 if one.gpus > 1 else 1][: one.gpus])
+            Start(
+                one.job_id, state.cluster.full_allocations[:: 2 if one.gpus > 1 else 1][: one.gpus]
+            )
             for one in state.pending
         ]
 

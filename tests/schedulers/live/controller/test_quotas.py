@@ -81,19 +81,21 @@ def test_who_caused_what_stands_in_the_journal_and_in_the_access_log(tmp_path):
             unknown.list()
     users.stop()
 
-    assert [(event.what, event.by) for event in history] == [
+    assert [(event.type, event.principal) for event in history] == [
         ("Submitted", "ann"),
-        ("JobResult", "root"),
+        ("Ended", "root"),
     ]
     with Journal.open(str(users.journal)) as journal:
         rows = [entry.record for entry in journal.read()]
-    by = {(row["what"], row.get("job_id") or row.get("node")): row.get("by") for row in rows}
-    assert by["Submitted", "anns"] == "ann"
-    assert by["JobResult", "anns"] == "root"
-    assert by["Submitted", "bobs"] == "bob"
-    assert by["NodeJoined", "n0"] == "n0"
-    assert by["NodeDrained", "n0"] == "root"
-    assert by["Founded", None] is None
+    principals = {
+        (row["type"], row.get("job_id") or row.get("node")): row.get("principal") for row in rows
+    }
+    assert principals["Submitted", "anns"] == "ann"
+    assert principals["Ended", "anns"] == "root"
+    assert principals["Submitted", "bobs"] == "bob"
+    assert principals["NodeJoined", "n0"] == "n0"
+    assert principals["NodeDrained", "n0"] == "root"
+    assert principals["ClusterCreated", None] is None
     lines = [json.loads(line) for line in users.log.read_text().splitlines() if line[:1] == "{"]
     calls = {(row["method"], row["code"], row["client"]) for row in lines if row["event"] == "call"}
     assert {

@@ -77,26 +77,26 @@ def test_what_is_left_is_what_the_agent_judges_and_what_was_foretold_where_it_do
     world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4)])
     assert status(world).remaining_s == pytest.approx(60.0)
 
-    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, rest_s=90.0)])
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, remaining_s=90.0)])
     assert status(world).remaining_s == 90.0
-    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=1.0, rest_s=0.0)])
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=1.0, remaining_s=0.0)])
     assert status(world).remaining_s == 0.0
 
 
 def test_a_guess_of_what_is_done_is_shown_and_gone_by_but_never_kept():
     world = placed()
-    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, done_guessed=True)])
+    world.report("a", [V100], tasks=[task("job", ran_s=40.0, done=0.4, done_estimated=True)])
     shown = status(world)
-    assert (shown.done, shown.done_guessed) == (pytest.approx(0.4), True)
+    assert (shown.done, shown.done_estimated) == (pytest.approx(0.4), True)
     assert shown.remaining_s == pytest.approx(60.0)
     view = world.core.view(world.now_s)
     assert view.state(world.now_s).progress("job") == pytest.approx(0.4)
 
-    over = ended("job", lost=True, how="its node was shut down")
-    over.done, over.done_guessed = 0.9, True
+    over = ended("job", lost=True, description="its node was shut down")
+    over.done, over.done_estimated = 0.9, True
     world.report("a", [V100], tasks=[over])
-    assert (status(world).done, status(world).done_guessed) == (0.0, False)
-    assert world.rows[-1]["what"] == "Returned"
+    assert (status(world).done, status(world).done_estimated) == (0.0, False)
+    assert world.rows[-1]["type"] == "Requeued"
     assert world.rows[-1]["saved"] == 0.0
     world.decide()
     (order,) = world.core.orders("a").tasks
@@ -110,17 +110,19 @@ def test_what_nobody_foretells_is_in_nobodys_domain():
     world.submit("missing")
     world.decide()
 
-    told, missing = (world.core.book.jobs[name].told_messages[0] for name in ("told", "missing"))
-    assert (told.foretold, told.in_domain) == (True, True)
-    assert (missing.foretold, missing.in_domain) == (False, False)
+    told, missing = (
+        world.core.book.jobs[name].prediction_messages[0] for name in ("told", "missing")
+    )
+    assert (told.is_predicted, told.in_domain) == (True, True)
+    assert (missing.is_predicted, missing.in_domain) == (False, False)
 
 
 @pytest.mark.parametrize(("guessed", "done"), [(True, 0.0), (False, 0.5)])
 def test_other_users_see_no_forecast_of_a_job(guessed, done):
     job = pb.Job(job_id="a", user="ann", model="secret")
-    status = pb.JobStatus(job=job, remaining_s=50, done=0.5, done_guessed=guessed, elapsed_s=50)
+    status = pb.JobStatus(job=job, remaining_s=50, done=0.5, done_estimated=guessed, elapsed_s=50)
 
     seen = public_part(status)
 
-    assert (seen.remaining_s, seen.done, seen.done_guessed) == (0, done, False)
+    assert (seen.remaining_s, seen.done, seen.done_estimated) == (0, done, False)
     assert (seen.elapsed_s, seen.job.model) == (50, "")

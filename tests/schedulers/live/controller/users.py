@@ -130,10 +130,10 @@ class Agent:
         self._reports.put(
             pb.NodeReport(
                 agent_id="a",
-                takes_pieces=True,
+                supports_chunks=True,
                 number=self._number,
                 tasks=tasks,
-                orders=orders,
+                commands_version=orders,
                 **values,
             )
         )
@@ -147,14 +147,14 @@ class Agent:
             if report is not None:
                 yield report
 
-    def orders(self) -> pb.NodeOrders:
+    def orders(self) -> pb.NodeCommands:
         """Return the next orders, whose pieces were messages of gRPC's usual size."""
         found = None
-        while found is None or found.more:
+        while found is None or found.has_more:
             found = merge_orders(found, next(self._call))
         return found
 
-    def ordered(self, *names: str) -> pb.NodeOrders:
+    def ordered(self, *names: str) -> pb.NodeCommands:
         """Return orders with these jobs."""
         while True:
             found = self.orders()

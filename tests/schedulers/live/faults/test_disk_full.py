@@ -115,7 +115,7 @@ def test_a_job_that_finds_too_little_capacity_on_a_disk_that_has_some_does_not_f
     with small_disk(cluster.folder / "n0", "1m"):  # it is written twice: as a job and for its shim
         cluster.up("n0")
         cluster.submit(large)
-        until(lambda: any("can start no job" in node.why for node in cluster.all().nodes))
+        until(lambda: any("can start no job" in node.reason for node in cluster.all().nodes))
         until(lambda: cluster.status("large").phase == pb.WAITING)
         cluster.agent("n1")
 
@@ -134,7 +134,7 @@ def test_a_job_goes_elsewhere_from_a_node_without_capacity_which_has_others_once
         cluster.up("n0")
         with full(folder):
             cluster.submit(cluster.job("first", 5))
-            until(lambda: any("can start no job" in node.why for node in cluster.all().nodes))
+            until(lambda: any("can start no job" in node.reason for node in cluster.all().nodes))
             until(lambda: cluster.status("first").phase == pb.WAITING)
             cluster.agent("n1")
             assert cluster.over("first") == {"first": pb.FINISHED}

@@ -111,7 +111,7 @@ def test_callers_that_go_while_they_are_answered_leave_no_job_by_halves(cluster)
     cluster.over(*names)
 
     cluster.kill("controller")
-    submitted = [row["job_id"] for row in cluster.records() if row["what"] == "Submitted"]
+    submitted = [row["job_id"] for row in cluster.records() if row["type"] == "Submitted"]
     assert sorted(submitted) == sorted(names)
     cluster.controller()
     cluster.over(*names)

@@ -16,11 +16,11 @@ LEAST_BYTES = 128 * 1024
 
 def orders_of(sizes):
     tasks = [
-        pb.TaskOrder(attempt=n, job=pb.Job(job_id=str(n), folder="x" * size))
+        pb.TaskCommand(attempt=n, job=pb.Job(job_id=str(n), folder="x" * size))
         for n, size in enumerate(sizes)
     ]
-    return pb.NodeOrders(
-        answers=3, version=7, tasks=tasks, lease_s=9.0, cluster_id="c",
+    return pb.NodeCommands(
+        report_number=3, version=7, tasks=tasks, lease_s=9.0, cluster_id="c",
         forget=[pb.TaskName(job_id="gone", attempt=1)],
     )  # fmt: skip
 
@@ -30,13 +30,13 @@ def test_orders_in_pieces_are_small_and_the_same_when_put_together(sizes):
     orders, whole = orders_of(sizes), None
     for piece in split_orders(orders, LEAST_BYTES):
         assert piece.ByteSize() <= LEAST_BYTES
-        assert whole is None or whole.more
-        whole = merge_orders(whole, pb.NodeOrders.FromString(piece.SerializeToString()))
+        assert whole is None or whole.has_more
+        whole = merge_orders(whole, pb.NodeCommands.FromString(piece.SerializeToString()))
     assert whole == orders
 
 
 def test_small_orders_are_one_message():
-    assert [piece.more for piece in split_orders(orders_of([10] * 10))] == [False]
+    assert [piece.has_more for piece in split_orders(orders_of([10] * 10))] == [False]
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_JOBS, MAX_JOBS + 1, 3 * MAX_JOBS])
@@ -62,8 +62,8 @@ def test_the_report_of_a_full_node_fits_into_one_message():
     name = "\U0001f680" * 128
     task = pb.Task(
         job_id=name, attempt=2**31 - 1, phase=pb.TASK_ENDED, done=0.5, saved=0.5,
-        usage_milli=1.0, memory_bytes=2**60, peak_memory_bytes=2**60, ran_s=1e9, rest_s=1e9,
-        why="x" * 1024, exit=pb.Exit(how="x" * 1024),
+        usage_milli=1.0, memory_bytes=2**60, peak_memory_bytes=2**60, ran_s=1e9, remaining_s=1e9,
+        reason="x" * 1024, exit=pb.Exit(description="x" * 1024),
         allocations=[pb.Allocation(device=1023, compute_milli=1000, memory_bytes=2**60)] * 10,
     )  # fmt: skip
     report = pb.NodeReport(

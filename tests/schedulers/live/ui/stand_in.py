@@ -55,23 +55,23 @@ class StandIn(pb_grpc.ClusterServiceServicer):
 def explanation(row):
     waits = row.phase == pb.WAITING
     candidate = pb.Candidate(
-        node="node-00", kind="h100", left_compute_milli=350, left_memory_bytes=9 * GIB,
-        need_compute_milli=600, need_memory_bytes=20 * GIB, runtime_s=math.inf,
+        node="node-00", kind="h100", free_compute_milli=350, free_memory_bytes=9 * GIB,
+        required_compute_milli=600, required_memory_bytes=20 * GIB, runtime_s=math.inf,
         verdict="too little compute left",
     )  # fmt: skip
-    place = f"; it is no. {row.place_in_queue} in the queue"
+    place = f"; it is no. {row.queue_position} in the queue"
     sentence = f"it waits: no device has left what it needs, as a best-effort job{place}"
     return pb.Explanation(
         status=row,
-        sentence=sentence if waits else "it runs",
+        summary=sentence if waits else "it runs",
         candidates=[candidate] if waits else [],
     )
 
 
 def told(kind="h100", *, compute_milli=400, memory_bytes=20 * GIB, runtime_s=3600.0):
-    return pb.Told(
+    return pb.Prediction(
         kind=kind, compute_milli=compute_milli, memory_bytes=memory_bytes, runtime_s=runtime_s,
-        promised_s=1.3 * runtime_s, setup_s=20.0, in_domain=True, foretold=True,
+        slo_s=1.3 * runtime_s, setup_s=20.0, in_domain=True, is_predicted=True,
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def running(name, node="node-00", devices=(0,), *, milli=400, memory_bytes=20 * 
         "phase": pb.RUNNING, "attempt": 1, "started_unix_s": 1e9, "submitted_unix_s": 1e9 - 60,
         "usage_milli": 0.9 * milli, "memory_bytes": 0.6 * memory_bytes,
         "peak_memory_bytes": 0.8 * memory_bytes, "elapsed_s": 1200.0, "remaining_s": 2400.0,
-        "done": 0.33, "told": [told(compute_milli=milli, memory_bytes=memory_bytes)],
+        "done": 0.33, "predictions": [told(compute_milli=milli, memory_bytes=memory_bytes)],
     } | fields  # fmt: skip
     for key in ("memory_bytes", "peak_memory_bytes"):
         status[key] = int(status[key])
@@ -97,13 +97,13 @@ def waiting(name, place, **fields):
     """A job in the queue."""
     return pb.JobStatus(
         job=pb.Job(job_id=name, user="bob", gpus=1, **fields), phase=pb.WAITING, waited_s=90.0,
-        place_in_queue=place, submitted_unix_s=1e9 + place,
+        queue_position=place, submitted_unix_s=1e9 + place,
     )  # fmt: skip
 
 
 def node(name="node-00", devices=2, **fields):
     device = pb.DeviceStatus(
-        kind="h100", memory_bytes=80 * GIB, left_compute_milli=1000, left_memory_bytes=80 * GIB
+        kind="h100", memory_bytes=80 * GIB, free_compute_milli=1000, free_memory_bytes=80 * GIB
     )
     return pb.NodeStatus(name=name, devices=[device] * devices, connected=True, **fields)
 
@@ -116,8 +116,8 @@ def holding(there, jobs):
         for allocation in row.allocations if row.node == there.name else ():
             if allocation.device < len(found.devices):
                 device = found.devices[allocation.device]
-                device.left_compute_milli -= allocation.compute_milli
-                device.left_memory_bytes -= allocation.memory_bytes
+                device.free_compute_milli -= allocation.compute_milli
+                device.free_memory_bytes -= allocation.memory_bytes
                 device.job_ids.append(row.job.job_id)
     return found
 
@@ -127,7 +127,7 @@ def listing(jobs=(), nodes=(), *, unlisted=()):
     everyone = (*jobs, *unlisted)
     there = [holding(one, everyone) for one in nodes or [node()]]
     return pb.ListResponse(
-        jobs=jobs, nodes=there, policy="sharing", last_entry=7, left_out=len(unlisted)
+        jobs=jobs, nodes=there, policy="sharing", last_entry=7, remaining_job_count=len(unlisted)
     )
 
 
@@ -139,7 +139,13 @@ def large(nodes, devices, queue, *, least_milli=150, seed=3):
     for i in range(nodes):
         why = {3: "its agent is silent for 42 s", 5: "it is drained"}.get(i, "")
         rows.append(
-            node(f"node-{i:02d}", devices, why=why, drained=i == 5, heard_s=42.0 * (i == 3))
+            node(
+                f"node-{i:02d}",
+                devices,
+                reason=why,
+                drained=i == 5,
+                last_report_age_s=42.0 * (i == 3),
+            )
         )
         rows[-1].connected = i != 3
         for device in range(devices):
@@ -165,11 +171,11 @@ def _any(rng, number, node, device, milli, gib):
         milli=milli,
         memory_bytes=gib * GIB,
         phase=pb.PAUSED if paused else pb.LEAVING if rng.random() < 0.02 else pb.RUNNING,
-        why="a latency-sensitive job beside it is late" if paused else "",
+        reason="a latency-sensitive job beside it is late" if paused else "",
         model=model,
         user=rng.choice(("ada", "bob")),
         latency_sensitive=sensitive,
-        late=sensitive and rng.random() < 0.05,
+        slo_violated=sensitive and rng.random() < 0.05,
         usage_milli=0.0 if paused else milli * rng.uniform(0.5, 1.1),
         peak_memory_bytes=peak,
         elapsed_s=elapsed_s,

@@ -10,7 +10,7 @@ import pytest
 from presage.features.device.device import find_device
 from presage.schedulers.live.ui.figures import format_duration, percent, size
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.serving.codec.wire import write_job
+from presage.serving.codec.wire_values import write_job
 from tests.schedulers.live.ui.conftest import LONG_MS, refreshed, served, wait_until
 from tests.schedulers.live.ui.live_cluster import Cluster
 from tests.serving.conftest import make_job
@@ -101,7 +101,7 @@ def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
         cluster.until(
             lambda: sum(row.phase == pb.RUNNING for row in cluster.client.list().jobs) == 2
         )
-        (told,) = cluster.client.explain("urgent").status.told
+        (told,) = cluster.client.explain("urgent").status.predictions
         assert told.compute_milli < 500
         with served(cluster.target) as url:
             page = show(url)
@@ -113,7 +113,7 @@ def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
             page.wait_for_url("**/jobs/urgent")
             beside = page.inner_text("#forecasts")
             assert f"of {percent(told.compute_milli)}, {percent(told.compute_milli)}" in beside
-            assert f"≤ {format_duration(told.promised_s)}" in beside
+            assert f"≤ {format_duration(told.slo_s)}" in beside
             assert size(told.memory_bytes) in beside
             assert "no other node had room for" in page.inner_text(".sentence")
             assert page.said == []

@@ -89,7 +89,7 @@ def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
 def test_a_run_time_that_nobody_promised_or_told_of_yet_has_no_gauge():
     endless = told(runtime_s=math.inf)
     rows = [
-        running("endless", told=[endless], remaining_s=0.0),
+        running("endless", predictions=[endless], remaining_s=0.0),
         running("placed", phase=pb.PLACED, remaining_s=0.0, elapsed_s=0.0),
         running("known"),
     ]
@@ -111,7 +111,7 @@ def test_what_needs_a_look_comes_first():
             running("b"),
             running("a", phase=pb.LEAVING),
             running("z", phase=pb.PAUSED),
-            running("late", late=True),
+            running("late", slo_violated=True),
             running("placed", phase=pb.PLACED, started_unix_s=0.0),
         ]
     )
@@ -121,16 +121,18 @@ def test_what_needs_a_look_comes_first():
 def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_foretold():
     found = listing(
         [
-            running("late", why="it was slowed down", late=True),
+            running("late", reason="it was slowed down", slo_violated=True),
             running("large", memory_bytes=8 * GIB, peak_memory_bytes=9 * GIB),
             running("busy", milli=300, usage_milli=480.0),
             running("good"),
-            running("alone", milli=1000, usage_milli=1000.0, told=[pb.Told(kind="h100")]),
+            running(
+                "alone", milli=1000, usage_milli=1000.0, predictions=[pb.Prediction(kind="h100")]
+            ),
         ],
         [
             node(),
-            node("node-2", why="its agent is silent for 42 s", heard_s=42.0),
-            node("node-10", why="it is drained", drained=True),
+            node("node-2", reason="its agent is silent for 42 s", last_report_age_s=42.0),
+            node("node-10", reason="it is drained", drained=True),
         ],
     )
     seen = [(one.kind, one.name) for one in view_of(found).issues]
@@ -146,8 +148,8 @@ def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_fo
 
 def test_whatever_is_drawn_in_red_needs_attention():
     jobs = [
-        running("leaving", late=True, phase=pb.LEAVING),
-        running("paused", late=True, phase=pb.PAUSED),
+        running("leaving", slo_violated=True, phase=pb.LEAVING),
+        running("paused", slo_violated=True, phase=pb.PAUSED),
         running("slow", latency_sensitive=False, elapsed_s=5000.0, remaining_s=10.0),
         running("large", latency_sensitive=False, peak_memory_bytes=21 * GIB),
     ]
@@ -158,15 +160,15 @@ def test_whatever_is_drawn_in_red_needs_attention():
     for seed in range(5):
         view = view_of(large(20, 8, 30, seed=seed), Query(show_all=True))
         named = {one.name for one in view.issues}
-        red = [row for row in view.rows if exceeds_bounds(row) or row.status.late]
+        red = [row for row in view.rows if exceeds_bounds(row) or row.status.slo_violated]
         assert red
         assert {row.status.job.job_id for row in red} <= named
         assert {node.name for node in view.nodes if node.state != "up"} <= named
 
 
 def test_a_late_job_is_late_until_it_leaves():
-    assert display_state(running("a", late=True)) == "SLO violated"
-    assert display_state(running("a", late=True, phase=pb.LEAVING)) == "leaving"
+    assert display_state(running("a", slo_violated=True)) == "SLO violated"
+    assert display_state(running("a", slo_violated=True, phase=pb.LEAVING)) == "leaving"
     assert display_state(waiting("a", 1)) == "waiting"
 
 
@@ -187,10 +189,12 @@ def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
 
 
 def test_jobs_that_failed_of_late_need_a_look_and_say_why():
-    found = listing([running("tardy", late=True), running("large", peak_memory_bytes=21 * GIB)])
-    found.failed.append(
+    found = listing(
+        [running("tardy", slo_violated=True), running("large", peak_memory_bytes=21 * GIB)]
+    )
+    found.failed_jobs.append(
         pb.JobStatus(
-            job=pb.Job(job_id="broken"), phase=pb.FAILED, why="ended with status 3",
+            job=pb.Job(job_id="broken"), phase=pb.FAILED, reason="ended with status 3",
             ended_unix_s=1e9,
         )
     )  # fmt: skip
@@ -207,7 +211,7 @@ def test_words_and_a_state_choose_jobs_and_their_nodes():
     found = listing(
         [
             running("bert-1", "n1", model="bert"),
-            running("unet", "n2", late=True),
+            running("unet", "n2", slo_violated=True),
             waiting("bert-2", 1),
         ],
         [node("n1"), node("n2")],
@@ -247,7 +251,9 @@ def test_a_controller_that_says_out_of_domain_things_is_shown_too():
             running("ninth", devices=(9,)),
             running("none", devices=()),
             running("nan", usage_milli=math.nan, remaining_s=math.nan),
-            running("zero", milli=0, memory_bytes=0, told=[told(memory_bytes=0, runtime_s=0.0)]),
+            running(
+                "zero", milli=0, memory_bytes=0, predictions=[told(memory_bytes=0, runtime_s=0.0)]
+            ),
         ],
         [node(), node("empty", 0)],
     )

@@ -58,7 +58,7 @@ def test_rows_that_come_go_and_move_leave_the_others_as_they_are(show):
             [
                 running("0"),
                 running("b", usage_milli=1.0),
-                running("d", late=True),
+                running("d", slo_violated=True),
                 waiting("c", 1),
             ]
         )

@@ -67,14 +67,14 @@ def until(condition):
 
 
 def test_all_that_users_write_is_text(client, stand_in):
-    evil = running(EVIL, user=EVIL, model=EVIL, why=EVIL)
+    evil = running(EVIL, user=EVIL, model=EVIL, reason=EVIL)
     evil.job.command.extend(["sh", "-c", EVIL])
     evil.job.folder = EVIL
     stand_in.found = listing([evil, waiting(f'"{EVIL}', 1, kinds=[EVIL])])
-    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = EVIL
-    stand_in.found.nodes[0].why = EVIL
+    stand_in.found.policy = stand_in.found.forecaster_error = stand_in.found.nodes[0].name = EVIL
+    stand_in.found.nodes[0].reason = EVIL
     stand_in.log = EVIL.encode()
-    stand_in.events = [pb.Event(entry=7, what=EVIL, job_id=EVIL, node=EVIL, detail=EVIL)]
+    stand_in.events = [pb.Event(entry=7, type=EVIL, job_id=EVIL, node=EVIL, details=EVIL)]
     until(lambda: EVIL.replace("<", "&lt;").replace(">", "&gt;") + "</b>" in client.get("/").text)
     searched = client.get("/", query_string={"q": f'">{EVIL}'})
     pages = [client.get("/"), client.get(f"/jobs/{EVIL}"), searched]
@@ -90,10 +90,10 @@ def test_all_that_users_write_is_text(client, stand_in):
 
 def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, stand_in):
     evil = "\u202egnp.exe\u200b\x1b[2J\u2066"
-    stand_in.found = listing([running("a", user=evil, model=evil, why=evil)])
-    stand_in.found.policy = stand_in.found.forecaster = stand_in.found.nodes[0].name = evil
+    stand_in.found = listing([running("a", user=evil, model=evil, reason=evil)])
+    stand_in.found.policy = stand_in.found.forecaster_error = stand_in.found.nodes[0].name = evil
     stand_in.log = f"first\n{evil}\nlast".encode()
-    stand_in.events = [pb.Event(entry=7, what="Started", job_id=evil, node=evil, detail=evil)]
+    stand_in.events = [pb.Event(entry=7, type="Started", job_id=evil, node=evil, details=evil)]
     until(lambda: r"\u202egnp.exe\u200b\x1b[2J\u2066" in client.get("/").text)
     until(lambda: r"\u202egnp" in client.get("/jobs/a").text)
 
@@ -110,7 +110,7 @@ def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_
     assert "Nothing: all nodes are up, no job violates its SLO" in shows(running("good"))
     for job in (
         running("slow", latency_sensitive=False, elapsed_s=5000.0),
-        running("late", late=True, phase=pb.LEAVING),
+        running("late", slo_violated=True, phase=pb.LEAVING),
         running("large", peak_memory_bytes=21 * GIB),
     ):
         page = shows(job)
@@ -314,17 +314,19 @@ def test_the_server_ends_though_a_client_keeps_its_connection(stand_in):
 
 
 def test_what_is_done_by_guess_is_said_to_be(client, stand_in):
-    stand_in.found = listing([running("silent", done=0.4, done_guessed=True)])
+    stand_in.found = listing([running("silent", done=0.4, done_estimated=True)])
     for path in ("/", "/jobs/silent"):
         assert "~40 %" in client.get(path).text
     time.sleep(1.0)  # until what is shown is asked for again
-    stand_in.found.jobs[0].done_guessed = False
+    stand_in.found.jobs[0].done_estimated = False
     assert "~40 %" not in client.get("/").text
 
 
 def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
-    failed = pb.JobStatus(job=pb.Job(job_id="broken"), phase=pb.FAILED, why="it ran out of memory")
-    stand_in.found.failed.append(failed)
+    failed = pb.JobStatus(
+        job=pb.Job(job_id="broken"), phase=pb.FAILED, reason="it ran out of memory"
+    )
+    stand_in.found.failed_jobs.append(failed)
 
     page = client.get("/").text
     trouble = page[page.index("Needs attention") : page.index("Recent events")]

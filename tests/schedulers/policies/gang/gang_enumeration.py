@@ -14,10 +14,10 @@ _AT_ONCE = 100_000
 
 
 class Enumeration:
-    """The best plan; of equal ones the first."""
+    """Optimiser that enumerates all plans; ties go to the first."""
 
     def plan(self, problem: Problem, rng: np.random.Generator) -> Plan:
-        """Draws nothing.
+        """Return the best plan; draws no random numbers.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Plans for a gang (requirements B5, C and D): what they cost, and who finds good ones."""
+"""Costs of gang plans, and optimisers that find good ones (requirements B5, C and D)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presage.schedulers.core.topology import Topology, Vertex, of_nodes
+from presage.schedulers.core.topology import Topology, Vertex, flat_topology
 from presage.schedulers.policies.gang.distances import Distances
 from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
 from presage.schedulers.policies.gang.greedy import Greedy
@@ -30,7 +30,7 @@ SEARCHES: dict[str, Optimiser] = {
 
 
 def tree(*racks: tuple[int, ...]) -> Topology:
-    """Racks of nodes of so many devices, two sockets each where there are four or more."""
+    """Return racks of nodes with so many devices; two sockets each from four devices on."""
     first, number, tops = 0, 0, []
     for r, sizes in enumerate(racks):
         nodes = []
@@ -54,7 +54,7 @@ TREE = tree((2, 4), (8,), (1, 3))
 
 @st.composite
 def problems(draw, *, only_alike=False, most_members=4):
-    """Small ones: some of the devices of a tree are free, with some degradation each."""
+    """Draw small problems: some devices of a tree are free, each with a degradation."""
     free = sorted(draw(st.sets(st.integers(0, 17), min_size=1, max_size=8)))
     members = draw(st.integers(1, min(most_members, len(free))))
     rows = 1 if only_alike or draw(st.booleans()) else members
@@ -74,7 +74,7 @@ def cost(problem, plan):
 
 
 @given(free=st.sets(st.integers(0, 17), min_size=1))
-def test_distances_are_those_of_the_tree(free):
+def test_distances_equal_those_of_the_tree(free):
     devices = np.array(sorted(free))
     places = np.arange(len(devices))
     found = Distances(TREE, devices)(places[:, None], places[None, :])
@@ -82,16 +82,18 @@ def test_distances_are_those_of_the_tree(free):
 
 
 @given(problem=problems())
-def test_a_ring_knows_what_it_costs_to_put_another_device_in(problem):
+def test_a_ring_returns_the_cost_of_inserting_another_device(problem):
     plan = np.arange(problem.members)
     ring = Ring(problem.distances, plan)
     length = problem.members * problem.communication(plan[None])[0]
     replaced = ring.replacements()
     for place in range(problem.members, problem.candidates):
         longer = np.append(plan, place)
-        alone = Problem(np.zeros((len(longer), problem.candidates)), problem.distances, Weights())
+        without_interference = Problem(
+            np.zeros((len(longer), problem.candidates)), problem.distances, Weights()
+        )
         assert ring.insertions()[place] == pytest.approx(
-            len(longer) * alone.communication(longer[None])[0] - length
+            len(longer) * without_interference.communication(longer[None])[0] - length
         )
         for member in range(problem.members if problem.members > 1 else 0):
             other = plan.copy()
@@ -101,7 +103,7 @@ def test_a_ring_knows_what_it_costs_to_put_another_device_in(problem):
             )
 
 
-def test_d1_a_plan_costs_its_interference_and_the_way_of_its_gradients():
+def test_d1_the_cost_of_a_plan_is_interference_plus_communication():
     # B5: the mean, or the largest. C2 to C4: a ring's edges, by the cost of the common ancestor.
     degradation = np.broadcast_to(np.array([0.0, 0.2, 0.4, 0.0]), (3, 4))
     distances = Distances(TREE, np.array([0, 2, 3, 6]))  # two nodes of a rack; another rack
@@ -115,7 +117,7 @@ def test_d1_a_plan_costs_its_interference_and_the_way_of_its_gradients():
 
 
 @given(problem=problems(only_alike=True))
-def test_b5_a_gangs_interference_is_the_mean_of_its_members_or_that_of_the_worst(problem):
+def test_b5_a_gangs_interference_is_the_mean_or_the_maximum_of_its_members(problem):
     plan = np.arange(problem.candidates)[-problem.members :]
     of_members = [float(problem.degradation[i, device]) for i, device in enumerate(plan)]
     expected = max(of_members) if problem.weights.reduce == "max" else mean(of_members)
@@ -124,7 +126,7 @@ def test_b5_a_gangs_interference_is_the_mean_of_its_members_or_that_of_the_worst
 
 @settings(deadline=None)
 @given(problem=problems(most_members=5))
-def test_c2_communication_is_the_sum_over_pairs_of_distance_and_of_what_is_sent(problem):
+def test_c2_communication_is_the_sum_over_pairs_of_distance_times_sent_bytes(problem):
     # C4: neighbours of the ring send each other 2 (m - 1) / m times the gradient, others nothing.
     plan, members = np.arange(problem.members), problem.members
     sent = 2 * (members - 1) / members * 4000.0
@@ -156,9 +158,9 @@ def test_d1_both_terms_are_within_0_and_1(problem):
 
 @settings(deadline=None)
 @given(problem=problems(), name=st.sampled_from(sorted(SEARCHES)), seed=st.integers(0, 99))
-def test_every_search_plans_different_devices_and_the_same_again(problem, name, seed):
+def test_every_search_plans_distinct_devices_and_is_deterministic(problem, name, seed):
     if name == "tree" and not problem.alike:
-        with pytest.raises(ValueError, match="not alike"):
+        with pytest.raises(ValueError, match="not interchangeable"):
             SEARCHES[name].plan(problem, np.random.default_rng(seed))
         return
     plan = SEARCHES[name].plan(problem, np.random.default_rng(seed))
@@ -189,9 +191,9 @@ def test_the_tree_optimum_is_the_optimum(most_members, examples):
     check()
 
 
-def test_the_tree_optimum_of_thousands_of_nodes_side_by_side():
+def test_the_tree_optimum_of_thousands_of_sibling_nodes():
     nodes = 3000
-    flat = of_nodes(Vertex(f"n{i}", "node", (2 * i, 2 * i + 1)) for i in range(nodes))
+    flat = flat_topology(Vertex(f"n{i}", "node", (2 * i, 2 * i + 1)) for i in range(nodes))
     degradation = np.full(2 * nodes, 0.5)
     degradation[-3:] = 0.0
     problem = Problem(
@@ -216,8 +218,8 @@ class Watched(Problem):
 
 
 def watched(members, candidates):
-    """Members that are not alike, on so many devices of a node of their own each."""
-    flat = of_nodes(Vertex(f"n{i}", "node", (i,)) for i in range(candidates))
+    """Return a problem with distinct members, on devices of a node each."""
+    flat = flat_topology(Vertex(f"n{i}", "node", (i,)) for i in range(candidates))
     degradation = np.random.default_rng(0).random((members, candidates))
     return Watched(degradation, Distances(flat, flat.depth_first), Weights(1.0, 0.0))
 
@@ -228,10 +230,10 @@ def test_d2_as_published_there_are_as_many_frogs_as_tasks_and_16_iterations():
     problem = watched(5, 50)
     published.plan(problem, np.random.default_rng(0))
     assert len(problem.seen[0]) == 5
-    assert len(problem.seen) == 1 + 16 * 3 + 1  # 16 times: to F_b, to F_g, anew; the best at last
+    assert len(problem.seen) == 1 + 16 * 3 + 1  # 16 times: to F_b, to F_g, random; the best last
 
 
-def test_d2_it_ends_when_the_best_gets_better_by_less_than_z():
+def test_d2_it_ends_when_the_best_plan_improves_by_less_than_z():
     problem = watched(5, 50)
     FrogLeaping(frogs_per_member=2, fewest_frogs=1, convergence=1.0, from_greedy=False).plan(
         problem, np.random.default_rng(0)
@@ -240,7 +242,7 @@ def test_d2_it_ends_when_the_best_gets_better_by_less_than_z():
 
 
 def came_from(plans, own, leaders):
-    """Which plans have each gene from their own, or from their leader; none is repaired here."""
+    """Return which plans have each gene from their own or their leader's; none is repaired."""
     assert ((plans == own) | (plans == leaders)).all()
     assert (plans != own).any()
 
@@ -252,7 +254,7 @@ def test_d3_d4_frogs_are_dealt_by_fitness_and_leap_to_the_best_of_their_memeplex
         frogs_per_member=3, fewest_frogs=1, memeplexes=3, iterations=1, from_greedy=False
     )
     best = search.plan(problem, np.random.default_rng(0))
-    frogs, to_best_of_mine, to_best_of_all, anew, _ = problem.seen
+    frogs, to_best_of_mine, to_best_of_all, redrawn, _ = problem.seen
     assert len(np.unique(frogs)) == frogs.size
     frogs = frogs[np.argsort(Problem.costs(problem, frogs), kind="stable")]
     costs = Problem.costs(problem, frogs)
@@ -262,7 +264,7 @@ def test_d3_d4_frogs_are_dealt_by_fitness_and_leap_to_the_best_of_their_memeplex
     worse = 1 + np.flatnonzero(Problem.costs(problem, to_best_of_mine) >= costs[1:])
     came_from(to_best_of_all, frogs[worse], frogs[[0]])
     still = worse[Problem.costs(problem, to_best_of_all) >= costs[worse]]
-    assert len(anew) == sum(still >= 3) > 0  # who leads a memeplex stays
+    assert len(redrawn) == sum(still >= 3) > 0  # leaders of a memeplex stay
     everything = np.concatenate(problem.seen[:-1])
     assert cost(problem, best) == Problem.costs(problem, everything).min()
 
@@ -280,7 +282,7 @@ def test_d5_a_leap_never_leaves_two_members_on_a_device(members, spare, seed):
 
 @settings(deadline=None)
 @given(problem=problems(), seed=st.integers(0, 9))
-def test_d6_what_ships_is_never_worse_than_greedy(problem, seed):
+def test_d6_the_default_is_never_worse_than_greedy(problem, seed):
     greedy, swaps, frogs = (
         cost(problem, SEARCHES[name].plan(problem, np.random.default_rng(seed)))
         for name in ("greedy", "swaps", "frogs")
@@ -290,7 +292,7 @@ def test_d6_what_ships_is_never_worse_than_greedy(problem, seed):
 
 
 @pytest.mark.parametrize(("members", "frogs"), [(4, 60), (20, 80)])
-def test_d6_as_shipped_there_are_60_frogs_or_four_a_task_and_greedy_is_among_them(members, frogs):
+def test_d6_the_default_has_60_frogs_or_four_a_task_including_greedy(members, frogs):
     problem = watched(members, 50)
     greedy = Greedy().plan(problem, np.random.default_rng(0))
     FrogLeaping().plan(problem, np.random.default_rng(0))
@@ -298,7 +300,7 @@ def test_d6_as_shipped_there_are_60_frogs_or_four_a_task_and_greedy_is_among_the
     assert any((plan == greedy).all() for plans in problem.seen[:2] for plan in plans)
 
 
-def test_d6_as_published_it_ends_far_from_the_best_and_as_shipped_at_it():
+def test_d6_the_published_settings_end_far_from_the_optimum_and_the_default_at_it():
     # 4 members, 8 candidates, 30 gangs: 31 % above the best with the document's own defaults.
     gaps: dict[str, list[float]] = {}
     topology = tree((8,), (8,))
@@ -320,7 +322,7 @@ def test_d6_as_published_it_ends_far_from_the_best_and_as_shipped_at_it():
     assert gap["swaps"] <= gap["greedy"]
 
 
-def test_where_no_level_costs_anything_interference_decides():
+def test_interference_decides_if_no_level_has_a_cost():
     free = Topology(Vertex("n", "node", (0, 1, 2)), {"node": 0.0})
     problem = Problem(
         np.broadcast_to(np.array([0.5, 0.0, 0.1]), (2, 3)), Distances(free, np.arange(3)), Weights()
@@ -331,9 +333,9 @@ def test_where_no_level_costs_anything_interference_decides():
         assert cost(problem, plan) == pytest.approx(0.05)
 
 
-def test_more_members_than_candidates_cannot_be():
+def test_more_members_than_candidates_are_an_error():
     problem = Problem(np.zeros((3, 2)), Distances(TREE, np.array([0, 1])), Weights())
     for name, search in SEARCHES.items():
-        with pytest.raises(ValueError, match="a gang of 3 and 2 candidates"):
+        with pytest.raises(ValueError, match="a gang of 3 members has 2 candidates"):
             search.plan(problem, np.random.default_rng(0))
         assert name

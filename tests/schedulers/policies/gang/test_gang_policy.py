@@ -19,10 +19,10 @@ from presage.schedulers.core.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
+from presage.schedulers.policies.gang.gang_policy import Gang
 from presage.schedulers.policies.gang.occupancy import Tenants
-from presage.schedulers.policies.gang.policy import Gang
 from presage.schedulers.policies.packing.compatibility import Limits
-from presage.schedulers.policies.registry import policy_of
+from presage.schedulers.policies.policy_registry import policy_of
 from presage.testing.random_cases import traces
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.policies.test_sharing import of, packed, starts_of
@@ -42,7 +42,7 @@ def test_a1_a_gang_is_started_in_one_action():
     assert len(start[3]) == 3
 
 
-def test_a2_by_priority_then_by_the_time_since_which_a_gang_waits_then_by_name():
+def test_a2_gangs_are_ordered_by_priority_then_waiting_time_then_name():
     jobs = [
         job("first"),
         job("c", 1.0),
@@ -54,35 +54,35 @@ def test_a2_by_priority_then_by_the_time_since_which_a_gang_waits_then_by_name()
     assert list(first_starts_s(done)) == ["first", "high", "b", "c", "late"]
 
 
-def test_a3_a_task_of_no_gang_is_one_of_its_own():
+def test_a3_a_single_task_is_a_gang_of_one():
     done = simulated(
         cluster(2), Gang(), [job("a"), job("b"), job("c")], {"a": 5.0, "b": 5.0, "c": 1.0}
     )
     assert first_starts_s(done) == {"a": 0.0, "b": 0.0, "c": 5.0}
 
 
-def test_a4_a_member_goes_where_it_fits_and_does_least_harm_the_first_of_equals():
+def test_a4_a_member_is_placed_where_it_fits_with_the_least_degradation():
     jobs = [of("small", "0"), of("large", "1"), of("small", "2", 1.0)]
     assert starts_of(packed(jobs, nodes=(1, 1, 1), policy=Gang()))["2"] == (1.0, [2])
-    # Beside the other small one both lose 1 - 1 / 1.1; beside the large one it is more.
+    # With the other small job both lose 1 - 1 / 1.1; with the large one they lose more.
     assert starts_of(packed(jobs, nodes=(1, 1), policy=Gang()))["2"] == (1.0, [0])
 
 
 def waiting_for_two(expiry_s, first_s, second_s, **more):
-    """A gang of two waits for devices that become free one after the other."""
+    """Return a state in which a gang of two waits for devices that are freed one by one."""
     jobs = [job("0"), job("1"), job("gang", 1.0, gpus=2), job("next", 2.0)]
     lengths = {"0": first_s, "1": second_s, "gang": 10.0, "next": 10.0}
     return simulated(cluster(2), Gang(expiry_s=expiry_s, **more), jobs, lengths)
 
 
-def test_a5_a_gang_keeps_what_it_has_until_its_quorum_is_there():
+def test_a5_a_gang_holds_its_devices_until_its_quorum_is_there():
     done = waiting_for_two(50.0, 20.0, 60.0)
     assert entries(done, "reserve", "expire") == [(20.0, "reserve", "gang")]
     assert first_starts_s(done)["gang"] == 60.0
     assert first_starts_s(done)["next"] == 70.0
 
 
-def test_a5_at_its_expiry_everything_is_given_back_and_the_gang_waits_in_its_turn():
+def test_a5_an_expired_reservation_is_released_and_the_gang_queues_again():
     done = waiting_for_two(30.0, 20.0, 1000.0, backoff_s=5.0)
     assert entries(done, "reserve", "expire")[:3] == [
         (20.0, "reserve", "gang"), (50.0, "expire", "gang"), (60.0, "reserve", "gang"),
@@ -96,13 +96,13 @@ def test_a5_at_its_expiry_everything_is_given_back_and_the_gang_waits_in_its_tur
     assert first_starts_s(done)["gang"] == 1000.0
 
 
-def test_a5_a_quorum_is_enough_and_more_than_it_is_better():
+def test_a5_a_quorum_is_enough_and_more_members_are_better():
     jobs = [job("0"), job("gang", 1.0, gpus=4, min_gpus=2)]
     done = simulated(cluster(4), Gang(), jobs, {"0": 100.0, "gang": 30.0})
     assert starts_of(done)["gang"] == (1.0, [1, 2, 3])
 
 
-def test_a5_a_large_gang_is_not_passed_over_for_ever():
+def test_a5_a_large_gang_is_not_skipped_for_ever():
     small = [job(f"s{i}", 7.0 * i) for i in range(400)]
     jobs = sorted([*small, job("gang", 50.0, gpus=4)], key=lambda one: one.submit_s)
     lengths = {one.job_id: 60.0 for one in jobs}
@@ -113,7 +113,7 @@ def test_a5_a_large_gang_is_not_passed_over_for_ever():
         assert first_starts_s(busy)["gang"] > 2000.0
 
 
-def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
+def test_by_default_a_gang_that_fits_on_one_node_waits_for_one():
     # Of two nodes of two, the first has a device to spare from 10 s on, the second one has one.
     jobs = [job("0"), job("1"), job("2"), job("gang", 1.0, gpus=2), job("wide", 2.0, gpus=3)]
     lengths = {"0": 10.0, "1": 50.0, "2": 30.0, "gang": 40.0, "wide": 5.0}
@@ -122,11 +122,11 @@ def test_a_gang_that_a_node_can_hold_waits_for_one_unless_told_otherwise():
     assert starts_of(done)["wide"][0] == 70.0  # no node can hold it
     anywhere = simulated(cluster(2, 2), Gang(near="cluster"), jobs, lengths)
     assert starts_of(anywhere)["gang"] == (10.0, [0, 3])
-    with pytest.raises(ConfigError, match="near='room' is no level; known are nvlink, pix"):
+    with pytest.raises(ConfigError, match="near='room' is not a level; levels are nvlink, pix"):
         simulated(cluster(2), Gang(near="room"), [job("gang", gpus=2)], {"gang": 1.0})
 
 
-def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
+def test_a_gang_reserves_nothing_on_a_node_that_is_too_small():
     jobs = [job("0", gpus=4), job("gang", 1.0, gpus=4), job("small", 2.0)]
     lengths = {"0": 100.0, "gang": 10.0, "small": 5.0}
     done = simulated(cluster(4, 2), Gang(), jobs, lengths)
@@ -136,41 +136,44 @@ def test_a_gang_keeps_nothing_of_a_node_that_it_never_fits_on():
 
 
 class Pairs:
-    """Two fit on a device, unless both are calm; who is slowed how much by whom is told by name."""
+    """Forecaster in which two jobs fit on a device unless both are calm; slowdowns are by name."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
-    def predictions(self, asked):
+    def predictions(self, requests):
         return [
-            RuntimePrediction(100.0, 600 if one.model == "calm" else 300, GIB) for one, _ in asked
+            RuntimePrediction(100.0, 600 if one.model == "calm" else 300, GIB)
+            for one, _ in requests
         ]
 
-    def slowdowns(self, asked):
-        self.asked.append([tuple(one.model for one in jobs) for _, jobs in asked])
-        return [tuple(1.25 if one.model == "victim" else 1.0 for one in jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        self.requests.append([tuple(one.model for one in jobs) for _, jobs in requests])
+        return [
+            tuple(1.25 if one.model == "victim" else 1.0 for one in jobs) for _, jobs in requests
+        ]
 
 
-def test_b1_to_b4_candidate_and_victims_are_asked_of_at_once():
+def test_b1_to_b4_candidate_and_co_located_jobs_are_predicted_in_one_request():
     pairs = Pairs()
     jobs = [of("victim", "0"), of("calm", "1"), of("calm", "2"), of("new", "gang", 1.0, gpus=2)]
     done = packed(jobs, nodes=(3,), policy=Gang(), forecaster=lambda world, devices: pairs)
-    assert pairs.asked[-1] == [("victim", "new"), ("calm", "new")]  # in one batch, alike once
-    assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 beside the victim
+    assert pairs.requests[-1] == [("victim", "new"), ("calm", "new")]  # in one batch, alike once
+    assert starts_of(done)["gang"] == (1.0, [1, 2])  # SD is (0.2 + 0) / 2 with the victim
 
 
 class ByName(Pairs):
-    """Who is called "1.5" is slowed so by anybody; all are small."""
+    """Forecaster in which a job named "1.5" has that slowdown next to any job; all are small."""
 
-    def predictions(self, asked):
-        return [RuntimePrediction(100.0, 300, GIB) for _ in asked]
+    def predictions(self, requests):
+        return [RuntimePrediction(100.0, 300, GIB) for _ in requests]
 
-    def slowdowns(self, asked):
-        return [tuple(float(one.model) for one in jobs) for _, jobs in asked]
+    def slowdowns(self, requests):
+        return [tuple(float(one.model) for one in jobs) for _, jobs in requests]
 
 
 def with_tenants(devices, waiting, **tenants):
-    """A state: jobs of these models are on these devices, and one waits."""
+    """Return a state with jobs of these models on these devices, and a waiting job."""
     ledger = Ledger(devices, Queue(lambda job, status: (job.submit_s,)))
     for job_id, (model, where) in tenants.items():
         ledger.submit(of(model, job_id, gpus=len(where)), 0.0)
@@ -179,13 +182,13 @@ def with_tenants(devices, waiting, **tenants):
     return State(ledger, 1.0, Progress())
 
 
-def test_b4_what_a_member_costs_is_the_mean_degradation_of_all_on_the_device():
+def test_b4_the_cost_of_a_member_is_the_mean_degradation_on_its_device():
     devices, new = cluster(4), of("1.6", "new", gpus=2)
     state = with_tenants(devices, new, a=("1.25", (0, 1)), b=("2", (1,)), c=("8", (2,)))
     limits, forecasts = Limits(4.0, 3, 1.0), Forecasts(ByName(), devices)
-    needs = needs_of(new, devices, forecasts, limits, alone=False)
+    needs = needs_of(new, devices, forecasts, limits, exclusive=False)
     found = candidates_of(new, needs, devices, Tenants(state), forecasts, limits)
-    assert found.devices[:, 0].tolist() == [0, 1, 3]  # beside c somebody would be slowed too much
+    assert found.devices[:, 0].tolist() == [0, 1, 3]  # with c a job would be slowed too much
     assert found.degradation == pytest.approx([(0.2 + 0.375) / 2, (0.2 + 0.5 + 0.375) / 3, 0.0])
     assert found.with_capacity == 4
 
@@ -223,7 +226,7 @@ def test_b5_the_slowest_member_may_set_the_pace():
     ["most_members=0", "most_slowdown=0.5", "overcommit=0", "alpha=-1", "alpha=0:beta=0",
      "expiry_s=-1", "backoff_s=-1", "optimiser=best"],
 )  # fmt: skip
-def test_a_parameter_of_no_use_is_named(wrong):
+def test_an_invalid_parameter_is_named(wrong):
     with pytest.raises(ConfigError, match=f"gang: .*{wrong.split('=')[0]}"):
         policy_of(f"gang:{wrong}")
 
@@ -235,7 +238,7 @@ def test_a_parameter_of_no_use_is_named(wrong):
     down=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=6),
     expiry_s=st.sampled_from((0.5, 4.0, 600.0)),
 )
-def test_a_gang_runs_with_no_members_or_with_enough_whatever_fails(made, seed, down, expiry_s):
+def test_a_gang_runs_with_no_members_or_with_enough_under_any_failure(made, seed, down, expiry_s):
     jobs, lengths = made
     faults: list[Fault] = []
     is_down: set[int] = set()
@@ -277,7 +280,7 @@ def test_the_devices_of_a_task_are_on_one_node_and_no_node_has_more_tasks_than_i
 
 
 @pytest.mark.parametrize("more_urgent", [{"priority": 1}, {"latency_sensitive": True}])
-def test_who_is_more_urgent_does_not_wait_for_what_a_gang_keeps(more_urgent):
+def test_more_urgent_jobs_do_not_wait_for_reserved_devices(more_urgent):
     jobs = [job("0"), job("1"), job("gang", 1.0, gpus=2), job("usual", 25.0)]
     lengths = {"0": 20.0, "1": 400.0, "gang": 10.0, "usual": 10.0, "urgent": 30.0}
     jobs.append(job("urgent", 26.0, **more_urgent))

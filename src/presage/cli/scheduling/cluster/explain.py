@@ -19,6 +19,6 @@ def explain(job: Job, connection: ConnectionOptions, as_json: Json = False) -> N
     if as_json:
         print_json(message_content(found))
         return
-    say(f"{job}: {found.sentence}.")
+    say(f"{job}: {found.summary}.")
     for table in explanation_tables(found):
         print_table(table)

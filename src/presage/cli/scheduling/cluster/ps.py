@@ -45,10 +45,11 @@ def ps(
     else:
         why = everything or bool(jobs)
         print_table(node_table(found) if nodes else job_table(found, why=why))
-    if found.left_out and not nodes:
+    if found.remaining_job_count and not nodes:
         say(
-            f"{found.left_out:,} more jobs are not listed; `presage cluster explain` shows each",
+            f"{found.remaining_job_count:,} more jobs are not listed; "
+            "`presage cluster explain` shows each",
             err=True,
         )
-    if found.forecaster:
-        say(f"forecasts: {found.forecaster}", err=True)
+    if found.forecaster_error:
+        say(f"forecasts: {found.forecaster_error}", err=True)

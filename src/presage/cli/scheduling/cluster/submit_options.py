@@ -67,7 +67,7 @@ class ForecastOptions:
                 f"--features {self.features}: the number of training steps is unknown, and the "
                 "run time depends on it; give --iterations"
             )
-        from presage.serving.codec.wire import write_job
+        from presage.serving.codec.wire_values import write_job
 
         return write_job(options.read(self.features, self.iterations))
 
@@ -216,7 +216,7 @@ class ProcessOptions:
         return {
             "folder": str((self.folder or Path()).resolve()),
             "environment": job_variables(self.env or (), self.env_file),
-            "checkpoint_every_s": self.checkpoint_every_s,
+            "checkpoint_interval_s": self.checkpoint_every_s,
             "grace_s": self.grace_s,
             "retries": self.retries,
         }

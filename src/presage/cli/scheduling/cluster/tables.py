@@ -34,7 +34,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
             f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
             slo_text(row),
-            *((row.why,) if why else ()),
+            *((row.reason,) if why else ()),
         )
     return table
 
@@ -51,10 +51,10 @@ def node_table(found: pb.ListResponse) -> Table:
                 Name("" if number else node.name),
                 str(number),
                 device.kind,
-                f"{device.left_compute_milli / 10:g} %",
-                quantity(device.left_memory_bytes, "bytes"),
+                f"{device.free_compute_milli / 10:g} %",
+                quantity(device.free_memory_bytes, "bytes"),
                 Names(device.job_ids),
-                "" if number else node.why,
+                "" if number else node.reason,
             )
     return table
 
@@ -88,7 +88,7 @@ def now_table(found: pb.Explanation) -> Table:
         done_of(row),
         seconds(row.elapsed_s),
         seconds(row.remaining_s) if row.remaining_s else "-",
-        ", ".join(f"{seconds(told.promised_s)} ({told.kind})" for told in row.told),
+        ", ".join(f"{seconds(told.slo_s)} ({told.kind})" for told in row.predictions),
         slo_text(row),
     )
     return table
@@ -99,13 +99,13 @@ def forecast_table(found: pb.Explanation) -> Table:
     table = Table(title="forecasts")
     for column in ("kind", "compute", "memory bound", "run time", "SLO", "forecast"):
         table.add_column(column, justify="left" if column in ("kind", "forecast") else "right")
-    for one in found.status.told:
+    for one in found.status.predictions:
         table.add_row(
             one.kind,
             f"{one.compute_milli / 10:g} %",
             quantity(one.memory_bytes, "bytes"),
             seconds(one.runtime_s),
-            seconds(one.promised_s),
+            seconds(one.slo_s),
             domain_of(one),
         )
     return table
@@ -126,10 +126,10 @@ def candidate_table(found: pb.Explanation) -> Table:
             Name(row.node),
             str(row.device),
             row.kind,
-            f"{row.left_compute_milli / 10:g} %",
-            f"{row.need_compute_milli / 10:g} %",
-            quantity(row.left_memory_bytes, "bytes"),
-            quantity(row.need_memory_bytes, "bytes"),
+            f"{row.free_compute_milli / 10:g} %",
+            f"{row.required_compute_milli / 10:g} %",
+            quantity(row.free_memory_bytes, "bytes"),
+            quantity(row.required_memory_bytes, "bytes"),
             seconds(row.runtime_s),
             row.verdict,
         )
@@ -143,20 +143,20 @@ def history_table(found: pb.Explanation) -> Table:
         table.add_column(column)
     table.add_column("detail", max_width=MOST_DETAIL, overflow="fold")
     for event in found.history:
-        at = time.strftime("%m-%d %H:%M:%S", time.localtime(event.at_unix_s))
-        table.add_row(at, event.what.lower(), Name(event.node), detail_of(event))
+        at = time.strftime("%m-%d %H:%M:%S", time.localtime(event.time_unix_s))
+        table.add_row(at, event.type.lower(), Name(event.node), detail_of(event))
     return table
 
 
 def detail_of(event: pb.Event) -> str:
     """Return the detail of an event, and the client that caused it."""
-    return "; ".join(filter(None, (event.detail, event.by and f"by {event.by}")))
+    return "; ".join(filter(None, (event.details, event.principal and f"by {event.principal}")))
 
 
 def phase_of(row: pb.JobStatus) -> str:
     """Return the phase of a job, with its place in the queue."""
     name = pb.Phase.Name(row.phase).lower()
-    return f"{name}, no. {row.place_in_queue}" if row.place_in_queue else name
+    return f"{name}, no. {row.queue_position}" if row.queue_position else name
 
 
 def shares_of(row: pb.JobStatus) -> str:
@@ -168,12 +168,12 @@ def shares_of(row: pb.JobStatus) -> str:
 
 def done_of(row: pb.JobStatus) -> str:
     """Return the progress of a job; "~40%" is an estimate from its forecast."""
-    return f"{'~' if row.done_guessed else ''}{row.done:.0%}"
+    return f"{'~' if row.done_estimated else ''}{row.done:.0%}"
 
 
-def domain_of(forecast: pb.Told) -> str:
+def domain_of(forecast: pb.Prediction) -> str:
     """Return whether there is a forecast, and whether it is in the release's domain."""
-    if not forecast.foretold:
+    if not forecast.is_predicted:
         return "none: exclusive device"
     return "in domain" if forecast.in_domain else "out of domain"
 

@@ -59,10 +59,12 @@ def _read(path: Path) -> dict[str, str]:
         raise ConfigError(f"--env-file {path}: is larger than {_MOST_BYTES} bytes; write less")
     if mode & 0o077:
         say(f"--env-file {path}: other users can read it; chmod 600 {path}", err=True)
-    return dict(_pair(path, number, line) for number, line in enumerate(lines, 1) if _says(line))
+    return dict(
+        _pair(path, number, line) for number, line in enumerate(lines, 1) if _is_assignment(line)
+    )
 
 
-def _says(line: str) -> bool:
+def _is_assignment(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 

@@ -25,6 +25,6 @@ def wait(jobs: Jobs, connection: ConnectionOptions) -> None:
         for row in jobs_as_completed(client, jobs, on_away=say_retry):
             if row.phase != pb.FINISHED:
                 all_finished = False
-                say(f"job {row.job.job_id!r} is {phase_of(row)}: {row.why}", err=True)
+                say(f"job {row.job.job_id!r} is {phase_of(row)}: {row.reason}", err=True)
     if not all_finished:
         raise typer.Exit(1)

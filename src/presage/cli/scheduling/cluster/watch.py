@@ -49,6 +49,6 @@ def watch(
 def _line(event: pb.Event) -> str:
     from presage.cli.scheduling.cluster.tables import detail_of
 
-    at = time.strftime("%H:%M:%S", time.localtime(event.at_unix_s))
+    at = time.strftime("%H:%M:%S", time.localtime(event.time_unix_s))
     about = " ".join(filter(None, (event.job_id, event.node, detail_of(event))))
-    return f"{at} {event.what.lower()} {about}"
+    return f"{at} {event.type.lower()} {about}"

@@ -75,7 +75,7 @@ class PlanningOptions:
         ConfigError
             The policy or a parameter is unknown, or the policy plans no gangs.
         """
-        from presage.schedulers.policies.registry import policy_of
+        from presage.schedulers.policies.policy_registry import policy_of
 
         found = policy_of(self.policy, accepts=lambda needs: needs.plans_gangs)
         if not found.needs.plans_gangs:

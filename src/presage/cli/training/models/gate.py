@@ -37,13 +37,13 @@ def gate(
     """
     from presage.models.gate.release_gate import GatePolicy
     from presage.pipelines.stages.gate_decision import print_table
-    from presage.pipelines.stages.promote import rehearse
+    from presage.pipelines.stages.promote import preview_promotion
     from presage.pipelines.stages.stage import read_params
 
     policy = read_params("promote", GatePolicy)
     opened = open_registry(registry)
     with loaded_release(ref, registry) as release:
-        decided, decision = rehearse(release, features, uri=opened.uri, policy=policy)
+        decided, decision = preview_promotion(release, features, uri=opened.uri, policy=policy)
     if as_json:
         print_json(decided, sort_keys=True)
         return

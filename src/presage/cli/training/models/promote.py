@@ -43,7 +43,7 @@ def promote(
 ) -> None:
     """Make a release the champion, which servers then load."""
     opened = open_registry(registry)
-    follows = opened.settle()
+    follows = opened.reconcile()
     before, release = opened.champion(), opened.resolve(ref)
     verdict = _verdict(release, before, is_forced=force and bool(journal.reason.strip()))
     after = opened.promote(
@@ -60,10 +60,10 @@ def _verdict(
     release: RegisteredRelease, before: RegisteredRelease | None, *, is_forced: bool
 ) -> str:
     """Return the verdict to record."""
-    from presage.models.registry.promotion_journal import BY_HAND, FORCED
+    from presage.models.registry.promotion_journal import FORCED, MANUAL
 
     if _has_passed(release):
-        return BY_HAND
+        return MANUAL
     if not is_forced and not _is_same(release, before):
         raise RegistryError(
             f"release {release.release_id} did not pass the gate ({gate_result(release)}); to "

@@ -26,10 +26,10 @@ def register(
     The release is neither evaluated nor promoted. `dvc repro` registers the releases it makes.
     """
     from presage.models.release.release import load_release
-    from presage.pipelines.stages.origin import origin_of
+    from presage.pipelines.stages.origin import read_origin
 
     opened, release = open_registry(registry), load_release(folder)
-    version = opened.register(release, release.manifest["metrics"], lambda: origin_of(folder))
+    version = opened.register(release, release.manifest["metrics"], lambda: read_origin(folder))
     if as_json:
         print_json(facts_of(opened.resolve(version)), sort_keys=True)
     else:

@@ -73,7 +73,7 @@ def _show_release(ref: str, registry: Registry, download: Path | None, *, as_jso
 def _show_lineage(ref: str, registry: Registry, *, as_json: bool) -> None:
     from presage.models.registry import lineage
 
-    facts = lineage.lineage(lineage.find_release(ref, registry))
+    facts = lineage.describe_lineage(lineage.find_release(ref, registry))
     if as_json:
         print_json(facts, sort_keys=True)
     else:

@@ -40,11 +40,11 @@ def trained_on(
 
     if not (campaign or machine or job):
         raise RegistryError("nothing to search for; name a campaign, --machine NAME or --job ID")
-    asked = lineage.Measurements(campaign, machine, job)
+    measurements = lineage.MeasurementFilter(campaign, machine, job)
     with Console(stderr=True).status("reading manifests"):
-        releases = lineage.all_releases(open_registry(registry))
-    found = lineage.learnt_of(asked, releases)
-    remedy = lineage.remedy(asked, found)
+        releases = lineage.list_releases(open_registry(registry))
+    found = lineage.find_training_usage(measurements, releases)
+    remedy = lineage.suggest_remedy(measurements, found)
     if as_json:
         document = {"releases": [one.as_json() for one in found], "remedy": remedy}
         print_json(document, sort_keys=True)

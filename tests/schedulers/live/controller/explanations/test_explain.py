@@ -16,8 +16,8 @@ from presage.schedulers.live.controller.explanations.explain import (
 from presage.schedulers.live.controller.journal.records import Placed, Record, of_json, to_json
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
-from presage.schedulers.policies.packing.policy import Packing
-from presage.schedulers.policies.sharing.policy import Sharing
+from presage.schedulers.policies.packing.packing_policy import Packing
+from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.controller.test_core import GIB, K80, V100, World, ended, task
 
@@ -96,7 +96,7 @@ def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
     only = "; when it was placed no other node had room for 30 % and 4,096 MiB of a device"
     assert why(world, "job") == f"it was given to node a with 30 % of device 0, attempt 1{only}"
 
-    moved = task("job", late=True, why="given 90 % of the device")
+    moved = task("job", slo_violated=True, reason="given 90 % of the device")
     moved.allocations.append(pb.Allocation(device=1, compute_milli=900, memory_bytes=4 * GIB))
     world.report("a", [V100] * 2, tasks=[moved])
     assert why(world, "job") == (
@@ -104,7 +104,11 @@ def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
         f"given 90 % of the device{only}"
     )
     assert verdicts(world, "job") == {("a", 1): "it is here", ("a", 0): "fits"}
-    moved.phase, moved.late, moved.why = pb.TASK_PAUSED, False, "paused: busier than foretold"
+    moved.phase, moved.slo_violated, moved.reason = (
+        pb.TASK_PAUSED,
+        False,
+        "paused: busier than foretold",
+    )
     world.report("a", [V100] * 2, tasks=[moved])
     assert why(world, "job").startswith("it is paused on node a with 90 % of device 1, attempt 1: ")
 
@@ -118,7 +122,7 @@ def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
     world.report("a", [V100])
 
     (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
-    assert row.need_compute_milli == needs
+    assert row.required_compute_milli == needs
 
 
 class Nobody:
@@ -129,7 +133,7 @@ class Nobody:
 
 
 def chosen(world, name):
-    return world.core.book.jobs[name].chosen
+    return world.core.book.jobs[name].placement_reason
 
 
 def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
@@ -143,7 +147,7 @@ def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
     assert chosen(world, "first") == f"3 {capacity} than here, 100 %"
     assert chosen(world, "second") == f"3 {capacity} than here, 100 %"
     assert world.core.book.jobs["second"].node == "b"  # when it was its turn the first had its own
-    assert world.begin().book.jobs["first"].chosen == chosen(world, "first")
+    assert world.begin().book.jobs["first"].placement_reason == chosen(world, "first")
     (placed,) = [of_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
     assert detail_of(placed) == f"30 % of device 0; {chosen(world, 'first')}"
 
@@ -156,7 +160,7 @@ def test_every_kind_of_record_has_a_sentence():
 def test_a_record_of_before_that_says_no_reason_is_read():
     before = Placed("job", 1, "a", [[0, 300, GIB]], [], 0.0)
     row = to_json(before)
-    del row["why"]
+    del row["reason"]
     assert of_json(row) == before
 
 
@@ -179,7 +183,7 @@ def test_a_job_that_goes_on_where_it_was_says_so():
     world.report("a")
     world.submit("moved", model="900")
     world.decide()
-    gone = ended("moved", asked=True, why="too little is left")
+    gone = ended("moved", requested=True, reason="too little is left")
     gone.allocations.extend([pb.Allocation(device=0, compute_milli=900, memory_bytes=4 * GIB)])
     world.report("a", tasks=[gone])
     world.decide()
@@ -211,7 +215,7 @@ def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
     world.submit("job", model="300")
     (v100, k80) = world.core.view(0.0).told_of(world.core.book.jobs["job"].submitted.job)
 
-    assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.promised_s) == (
+    assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.slo_s) == (
         "v100", 300, 100.0, 120.0,
     )  # fmt: skip
     assert (k80.kind, k80.runtime_s) == ("k80", 200.0)
@@ -310,7 +314,7 @@ def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
     world.now_s = 34.9
     assert world.core.silent(world.now_s, 0.0) == []
     world.now_s = 35.0
-    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost", "Returned"]
+    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost", "Requeued"]
 
     world = World()
     world.report("a")

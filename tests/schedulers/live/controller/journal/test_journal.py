@@ -76,7 +76,7 @@ def test_entries_are_numbered_without_gaps_and_dated(journal):
     assert [entry[::2] for entry in entries] == [
         (1, {"n": 1}), (2, {"n": 2, "job_id": "a"}), (3, {"n": 3})
     ]  # fmt: skip
-    assert all(before_s <= entry.at_unix_s <= time.time() for entry in entries)
+    assert all(before_s <= entry.time_unix_s <= time.time() for entry in entries)
     assert numbers(journal, after=1) == [2, 3]
     assert numbers(journal, after=3) == []
 
@@ -157,7 +157,7 @@ def test_reading_goes_on_beside_appends_and_holds_none_up(journal):
     first = next(reading)
     journal.append([{"n": 2500}])
 
-    assert first == Entry(1, first.at_unix_s, {"n": 0})
+    assert first == Entry(1, first.time_unix_s, {"n": 0})
     assert [entry.record["n"] for entry in reading] == list(range(1, 2501))
 
 

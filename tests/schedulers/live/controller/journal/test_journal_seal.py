@@ -23,7 +23,7 @@ SECRET = "hunter2-of-the-environment"
 
 def submitted(name, command="train", **environment):
     job = {"job_id": name, "command": [command], "environment": environment}
-    return {"what": "Submitted", "job_id": name, "job": job}
+    return {"type": "Submitted", "job_id": name, "job": job}
 
 
 def row_of(name, **environment):
@@ -62,13 +62,13 @@ TAMPERED = {
         f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'rm -rf') WHERE seq = 3",
         "entry 3 is damaged",
     ),
-    "another time": (f"UPDATE {ENTRIES} SET at_unix_s = 1 WHERE seq = 8", "entry 8 is damaged"),
+    "another time": (f"UPDATE {ENTRIES} SET time_unix_s = 1 WHERE seq = 8", "entry 8 is damaged"),
     "another job": (f"UPDATE {ENTRIES} SET job_id = 'j9' WHERE seq = 8", "entry 8 is damaged"),
     "a removed entry": (f"DELETE FROM {ENTRIES} WHERE seq = 7", "entries 7 to 7 are missing"),
     "a removed beginning": (f"DELETE FROM {ENTRIES} WHERE seq < 5", "entries 3 to 4 are missing"),
     "a removed end": (f"DELETE FROM {ENTRIES} WHERE seq > 8", "entries 9 to 10 are missing"),
     "an entry that was added": (
-        f"INSERT INTO {ENTRIES} SELECT 11, at_unix_s, job_id, record, mac FROM {ENTRIES} "
+        f"INSERT INTO {ENTRIES} SELECT 11, time_unix_s, job_id, record, mac FROM {ENTRIES} "
         "WHERE seq = 10",
         "entry 11 is damaged",
     ),
@@ -261,7 +261,7 @@ def first_version(url):
         sql(url, statement.format(big="BIGINT"))
     record = (
         '{"job":{"command":["train"],"environment":{"TOKEN":"' + SECRET + '"}},"job_id":"a",'
-        '"what":"Submitted"}'
+        '"type":"Submitted"}'
     )
     for seq in range(3, 1203):
         sql(url, f"INSERT INTO {ENTRIES} VALUES ({seq}, {seq}.5, 'a', '{record}')")
@@ -283,7 +283,7 @@ def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, t
         assert (rows["job a"]["row"]["environment"], seq) == ({"TOKEN": SECRET}, 4)
         entries = list(journal.read())
         assert [entry.seq for entry in entries] == list(range(3, 1203))
-        assert entries[7].at_unix_s == 10.5
+        assert entries[7].time_unix_s == 10.5
         assert {entry.record["job"]["environment"]["TOKEN"] for entry in entries} == {SECRET}
         assert journal.append([{"n": 1}]) == 1203
         if is_sqlite(url):

@@ -99,8 +99,8 @@ def _given_slots(given: Sequence[str], memory_bytes: int | None) -> tuple[Slot, 
     with_processors = sum("=gpu" not in text for text in given)
     part_bytes = memory_bytes or _host_bytes() // max(1, with_processors)
     slots = tuple(_slot(text, memory_bytes, part_bytes) for text in given)
-    wanted = [slot.cuda for slot in slots if slot.cuda is not None]
-    absent = sorted({*wanted} - {slot.cuda for slot in detected_gpus(None)}) if wanted else []
+    requested = [slot.cuda for slot in slots if slot.cuda is not None]
+    absent = sorted({*requested} - {slot.cuda for slot in detected_gpus(None)}) if requested else []
     if absent:
         raise ConfigError(
             f"--device ...=gpu{absent[0]}: the driver shows no such GPU here; see nvidia-smi -L"

@@ -87,7 +87,7 @@ def policy_named(text: str) -> tuple[Any, pb.Sharing | None]:
     ConfigError
         The policy or a parameter is unknown, or the policy cannot run on a live cluster.
     """
-    from presage.schedulers.policies.registry import policy_of
+    from presage.schedulers.policies.policy_registry import policy_of
     from presage.schedulers.v1 import cluster_pb2 as pb
 
     found = policy_of(text, accepts=lambda needs: not needs.plans_gangs)

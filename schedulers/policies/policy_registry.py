@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from presage.errors import ConfigError, PresageError, one_line
 from presage.schedulers.policies.parameters import read_parameters
-from presage.system.processes.user_function import find_user_object
+from presage.system.processes.user_object import find_user_object
 from presage.system.text.known_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     PolicyClass = Callable[..., Policy]
 
 GROUP = "presage.policies"
-_OWN = "presage.schedulers.policies."
-_PLACES = {
+_PACKAGE = "presage.schedulers.policies."
+_LOCATIONS = {
     "fifo": "fifo:Fifo",
     "backfill": "backfill:Backfill",
     "sjf": "shortest_first:ShortestFirst",
@@ -37,9 +37,9 @@ _PLACES = {
     "las": "least_attained_service:LeastAttainedService",
     "best-fit": "best_fit:BestFit",
     "bin-packing": "bin_packing:BinPacking",
-    "packing": "packing.policy:Packing",
-    "gang": "gang.policy:Gang",
-    "sharing": "sharing.policy:Sharing",
+    "packing": "packing.packing_policy:Packing",
+    "gang": "gang.gang_policy:Gang",
+    "sharing": "sharing.sharing_policy:Sharing",
 }
 
 
@@ -47,15 +47,15 @@ class _OwnPolicies(Mapping[str, "PolicyClass"]):
     """Presage's own policies by name; each is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> PolicyClass:
-        module, _, attribute = _PLACES[name].partition(":")
-        found: PolicyClass = getattr(import_module(_OWN + module), attribute)
+        module, _, attribute = _LOCATIONS[name].partition(":")
+        found: PolicyClass = getattr(import_module(_PACKAGE + module), attribute)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+        return iter(_LOCATIONS)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_LOCATIONS)
 
 
 POLICIES: Mapping[str, PolicyClass] = _OwnPolicies()
@@ -72,12 +72,13 @@ def policy_of(text: str, accepts: Callable[[PolicyNeeds], bool] | None = None) -
     Parameters
     ----------
     accepts : callable, optional
-        Which policies the caller can run, by what they declare; an error suggests only these.
+        Whether the caller can run a policy, by its declared needs; errors suggest only such
+        policies.
 
     Raises
     ------
     ConfigError
-        The policy or a parameter is unknown, cannot be imported, or has a value of a wrong type.
+        If the policy or a parameter is unknown, cannot be imported, or has a value of a wrong type.
     """
     name, *settings = text.split(":")
     found = _registered(name)
@@ -90,11 +91,11 @@ def policy_of(text: str, accepts: Callable[[PolicyNeeds], bool] | None = None) -
         name = f"{name}:{settings.pop(0)}"
         found = _user_class(name)
     if found is None:
-        known = [one for one in policy_names() if accepts is None or accepts(_declared(one))]
+        known = [other for other in policy_names() if accepts is None or accepts(_declared(other))]
         raise ConfigError(
             f"policy {name} is not known; {did_you_mean(name, known)} (a class is MODULE:CLASS)"
         )
-    return _made(name, found, read_parameters(name, found, settings))
+    return _build(name, found, read_parameters(name, found, settings))
 
 
 def as_policy(policy: str | Policy) -> Policy:
@@ -103,11 +104,11 @@ def as_policy(policy: str | Policy) -> Policy:
     Raises
     ------
     ConfigError
-        It is neither, or :func:`policy_of` refuses the text.
+        If it is neither, or :func:`policy_of` rejects the text.
     """
     if isinstance(policy, str):
         return policy_of(policy)
-    return _checked("policy", policy)
+    return _check_policy("policy", policy)
 
 
 def policy_label(policy: str | Policy) -> str:
@@ -123,7 +124,7 @@ def policy_maker(policy: PolicyClass | Policy | str) -> Callable[[], Policy]:
         return partial(policy_of, policy)
     if isinstance(policy, Policy):
         return partial(deepcopy, policy)
-    return partial(_made, repr(policy), policy, {})
+    return partial(_build, repr(policy), policy, {})
 
 
 def policy_source(text: str) -> Path | None:
@@ -137,7 +138,7 @@ def policy_source(text: str) -> Path | None:
 
 
 def _plug_ins() -> Mapping[str, list[Callable[[], PolicyClass]]]:
-    """Loaders of the policies that installed packages register, by name."""
+    """Return loaders of the policies that installed packages register, by name."""
     from importlib.metadata import entry_points
 
     found: dict[str, list[Callable[[], PolicyClass]]] = {}
@@ -168,20 +169,20 @@ def _imported(name: str, load: Callable[[], PolicyClass]) -> PolicyClass:
     except PresageError as error:
         raise ConfigError(f"policy {name!r}: {error}") from None
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"policy {name!r} cannot be imported: {_said(error)}") from error
+        raise ConfigError(f"policy {name!r} cannot be imported: {_describe(error)}") from error
 
 
-def _made(name: str, found: PolicyClass, parameters: Mapping[str, object]) -> Policy:
+def _build(name: str, found: PolicyClass, parameters: Mapping[str, object]) -> Policy:
     try:
         made = found(**parameters)
     except PresageError:
         raise
     except Exception as error:
-        raise ConfigError(f"policy {name!r} cannot be made: {_said(error)}") from error
-    return _checked(f"policy {name!r}", made)
+        raise ConfigError(f"policy {name!r} cannot be made: {_describe(error)}") from error
+    return _check_policy(f"policy {name!r}", made)
 
 
-def _checked(what: str, made: object) -> Policy:
+def _check_policy(what: str, made: object) -> Policy:
     from presage.schedulers.core.policy import Policy, PolicyNeeds
 
     base = f"{Policy.__module__}.{Policy.__name__}"
@@ -204,8 +205,8 @@ def _declared(name: str) -> PolicyNeeds:
     return found if isinstance(found, PolicyNeeds) else PolicyNeeds()
 
 
-def _said(error: BaseException) -> str:
-    """Type, message and place of an error in a user's file, in one line."""
+def _describe(error: BaseException) -> str:
+    """Return type, message and place of an error in a user's file, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {one_line(error)}{place}"

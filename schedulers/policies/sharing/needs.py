@@ -54,7 +54,8 @@ def needs_of(job: Job, kinds: tuple[str, ...], forecasts: Forecasts, overcommit:
         for kind in kinds
     ]
     return Needs(
-        tuple(one.compute_milli for one in found), tuple(one.memory_bytes for one in found)
+        tuple(demand.compute_milli for demand in found),
+        tuple(demand.memory_bytes for demand in found),
     )
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from random import Random
 
 from presage.schedulers.core.action import Start
-from presage.schedulers.core.capacity.consolidation import consolidated
+from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
+from presage.schedulers.policies.node_draining import nearest_nodes
 from presage.schedulers.policies.packing.compatibility import CompatibilityCache, Limits
-from presage.schedulers.policies.packing.open_places import SharedCapacity
-from presage.schedulers.policies.placement import nearest_nodes
+from presage.schedulers.policies.packing.shared_capacity import SharedCapacity
 from presage.schedulers.policies.priority_guard import PriorityGuard
 from presage.schedulers.policies.shortest_first import ShortestFirst
 
@@ -69,12 +69,12 @@ class Packing(ShortestFirst):
         places = SharedCapacity(state, forecasts, self._limits)
         actions, idle, head = [], state.idle(), None
         for job in state.pending:
-            allocations = consolidated(job, state.cluster, idle)
+            allocations = place_consolidated(job, state.cluster, idle)
             if allocations is None:
                 head = job
                 break
             if job.gpus == 1 and not state.status(job.job_id).overflows:
-                allocations = (places.whole(job, allocations[0]),)
+                allocations = (places.place_on_idle(job, allocations[0]),)
             actions.append(Start(job.job_id, allocations))
         if head is not None:
             self._drain(head, state, idle, places)
@@ -95,7 +95,7 @@ class Packing(ShortestFirst):
     ) -> Iterator[Start]:
         """Yield starts of jobs that are co-located, as no idle devices are left."""
         pending = state.pending
-        workload_keys = self._compatibility.look(
+        workload_keys = self._compatibility.evaluate(
             pending.workload_keys(DEPTH), state, places.present, places.occupancies, forecasts
         )
         # Places are kept for these as well, although they fit nowhere now.
@@ -105,26 +105,26 @@ class Packing(ShortestFirst):
         workload_keys += [
             workload_key for workload_key in others if workload_key not in workload_keys
         ]
-        guard, turns = PriorityGuard(state), pending.turns(workload_keys)
-        for job in turns:
+        guard, cursor = PriorityGuard(state), pending.cursor(workload_keys)
+        for job in cursor:
             if job.job_id in started:
                 continue
             if state.status(job.job_id).overflows:
                 guard.add(job)
                 continue
-            neighbour = self._compatibility.of.get(job.workload_key)
-            place = None if neighbour is None else places.best(neighbour)
+            compatibility = self._compatibility.by_workload.get(job.workload_key)
+            place = None if compatibility is None else places.best(compatibility)
             if place is None:
                 if job is head and job.gpus == 1:
-                    places.spare_one(job.kinds)
+                    places.drain_one(job.kinds)
                 guard.add(job)
-                turns.skip()
+                cursor.skip()
                 continue
             device, occupancy = place
-            if guard.blocks(job, (places.part(job, device),)):
-                turns.skip()  # it would be where a latency-sensitive job would fit
+            if guard.blocks(job, (places.allocation(job, device),)):
+                cursor.skip()  # it would be where a latency-sensitive job would fit
                 continue
-            yield Start(job.job_id, (places.beside(job, device, occupancy),))
+            yield Start(job.job_id, (places.co_locate(job, device, occupancy),))
 
     def _drain(self, head: Job, state: State, idle: IdleDevices, places: SharedCapacity) -> None:
         """Drain the nodes where the blocked job is closest to having its devices.
@@ -134,6 +134,6 @@ class Packing(ShortestFirst):
         """
         if head.gpus == 1:
             if state.status(head.job_id).overflows:
-                places.spare_one(head.kinds)
+                places.drain_one(head.kinds)
             return  # else it may be co-located
-        places.spare(nearest_nodes(head, state, idle))
+        places.drain(nearest_nodes(head, state, idle))

@@ -21,7 +21,7 @@ from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.gang.candidates import Candidates, candidates_of, needs_of
 from presage.schedulers.policies.gang.distances import Distances
-from presage.schedulers.policies.gang.fewest_nodes import kept_near
+from presage.schedulers.policies.gang.fewest_nodes import places_near
 from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
 from presage.schedulers.policies.gang.greedy import Greedy
 from presage.schedulers.policies.gang.occupancy import Tenants
@@ -61,7 +61,7 @@ class Gang(Policy):
     alpha, beta, reduce
         See :class:`~presage.schedulers.policies.gang.problem.Weights`.
     optimiser : str
-        Of ``OPTIMISERS``.
+        Key of ``OPTIMISERS``.
     near : str
         Level of the topology: a gang that fits into one of its vertices waits for one. At the
         outermost level no gang waits for a better place.
@@ -69,14 +69,14 @@ class Gang(Policy):
         Duration of a gang's first reservation; at 0 there are no reservations, and a large gang may
         starve while others keep arriving.
     most_slowdown, most_members, overcommit : float
-        As of ``packing``.
+        As in the policy ``packing``.
 
     Attributes
     ----------
     limits : Limits
         Limits of co-location on a device.
     expiry_s, backoff_s : float
-        As given.
+        The parameters of the same names.
 
     References
     ----------
@@ -108,7 +108,7 @@ class Gang(Policy):
             if not 0 <= value < math.inf:
                 raise ConfigError(f"gang: {name}={value:g}, must be a finite number >= 0")
         if alpha == beta == 0:
-            raise ConfigError("gang: alpha=0 and beta=0, every place is as good; set one of them")
+            raise ConfigError("gang: alpha=0 and beta=0 make all places equal; set one of them")
         self._weights = Weights(alpha, beta, reduce)
         self._optimiser, self._near = OPTIMISERS[optimiser], near
         self.expiry_s, self.backoff_s = expiry_s, backoff_s
@@ -127,14 +127,14 @@ class Gang(Policy):
         if not len(state.pending) and not state.reserved:
             return []
         round_ = _Round(self, state, forecasts, np.random.default_rng(rng.getrandbits(64)))
-        keeping = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
-        keeping.sort(key=lambda held: self._rank(held[0], held[1], forecasts), reverse=True)
-        turns = state.pending.turns()
-        for job in turns:
+        holding = [(state.job(job_id), held) for job_id, held in state.reserved.items()]
+        holding.sort(key=lambda held: self._rank(held[0], held[1], forecasts), reverse=True)
+        cursor = state.pending.cursor()
+        for job in cursor:
             status = state.status(job.job_id)
-            place = self._rank(job, status, forecasts) if keeping else ()
-            while keeping and self._rank(keeping[-1][0], keeping[-1][1], forecasts) < place:
-                round_.serve(*keeping.pop())
+            place = self._rank(job, status, forecasts) if holding else ()
+            while holding and self._rank(holding[-1][0], holding[-1][1], forecasts) < place:
+                round_.serve(*holding.pop())
             again_s = status.rolled_back_s + self.backoff_s
             # After a clock was set back the failure may lie in the future.
             if status.rollbacks and status.rolled_back_s <= state.now_s < again_s:
@@ -142,13 +142,13 @@ class Gang(Policy):
                 round_.guard.add(job)
             elif round_.serve(job, status):
                 continue
-            elif keeping and priority_key(job) < priority_key(keeping[0][0]):
-                if round_.serve_instead(job, status, *keeping[0]):
-                    keeping.pop(0)
+            elif holding and priority_key(job) < priority_key(holding[0][0]):
+                if round_.serve_instead(job, status, *holding[0]):
+                    holding.pop(0)
             elif not status.overflows:
-                turns.skip()
-        while keeping:
-            round_.serve(*keeping.pop())
+                cursor.skip()
+        while holding:
+            round_.serve(*holding.pop())
         return round_.actions
 
     def _rank(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
@@ -169,27 +169,27 @@ class Gang(Policy):
         """Return allocations of the gang, or of as many of its members as fit."""
         best, least = np.zeros(0, np.int64), math.inf
         size = job.gpus_per_task
-        nearest = found.devices[:, 0]  # of each task: those that it has are near each other
-        for some in kept_near(job, nearest, state.cluster, self._near, down=state.down):
-            members = min(job.gpus // size, len(some))
+        nearest = found.devices[:, 0]  # one device of each task represents the others
+        for subset in places_near(job, nearest, state.cluster, self._near, down=state.down):
+            members = min(job.gpus // size, len(subset))
             if members * size < job.fewest_gpus:
-                best = some if members > len(best) else best
+                best = subset if members > len(best) else best
                 continue
             problem = Problem(
-                np.broadcast_to(found.degradation[some], (members, len(some))),
-                Distances(state.cluster.topology, nearest[some]),
+                np.broadcast_to(found.degradation[subset], (members, len(subset))),
+                Distances(state.cluster.topology, nearest[subset]),
                 self._weights,
             )
             places = np.arange(members)
-            if members < len(some):
+            if members < len(subset):
                 places = self._optimiser.plan(problem, draws)
             cost = float(problem.costs(places[None])[0])
             if members > len(best) or (members == len(best) and cost < least):
-                best, least = some[places], cost
+                best, least = subset[places], cost
         return found.allocations(best, state.cluster)
 
     def until_s(self, status: JobStatus, state: State) -> float:
-        """Return when a reservation expires; a held one keeps its time."""
+        """Return when a reservation expires; an existing one keeps its time."""
         if status.allocations:
             return status.until_s
         return state.now_s + self.reservation_s(status.rollbacks)
@@ -217,18 +217,20 @@ class _Round:
         self.actions: list[Preempt | Reserve | Start | Wake] = []
         self.guard = PriorityGuard(state)
         self._tenants, self._no_capacity = Tenants(state), Unplaceable()
-        self._keeper = next(iter(state.reserved), None)  # whose gang keeps too few devices
-        self._freed: tuple[Allocation, ...] = ()  # what gangs kept, and do no more
+        self._holder = next(iter(state.reserved), None)  # gang that holds too few devices
+        self._freed: tuple[Allocation, ...] = ()  # devices that gangs held before
 
     def serve(self, job: Job, status: JobStatus) -> bool:
         """Start a gang, or reserve devices for it; return whether it got any."""
         state, tenants, limits = self._state, self._tenants, self._policy.limits
-        needs = needs_of(job, state.cluster, self._forecasts, limits, alone=status.overflows > 0)
-        may_keep = self._policy.expiry_s > 0 and self._keeper in (None, job.job_id)
+        needs = needs_of(
+            job, state.cluster, self._forecasts, limits, exclusive=status.overflows > 0
+        )
+        may_hold = self._policy.expiry_s > 0 and self._holder in (None, job.job_id)
         if status.allocations:
-            tenants.leave(job.job_id)
+            tenants.remove(job.job_id)
             self._no_capacity = Unplaceable()
-        elif not may_keep and self._no_capacity.for_more_than(job.fewest_gpus, needs):
+        elif not may_hold and self._no_capacity.for_more_than(job.fewest_gpus, needs):
             self.guard.add(job)
             return False
         found = candidates_of(job, needs, state.cluster, tenants, self._forecasts, limits)
@@ -242,13 +244,13 @@ class _Round:
         back = tuple(
             allocation for allocation in status.allocations if allocation not in allocations
         )
-        if not (starts or (allocations and may_keep)) or self.guard.blocks(
+        if not (starts or (allocations and may_hold)) or self.guard.blocks(
             job, new, (*self._freed, *back)
         ):
             self.guard.add(job)
-            tenants.come(job, status.allocations)
+            tenants.add(job, status.allocations)
             return False
-        tenants.come(job, allocations)
+        tenants.add(job, allocations)
         self._freed += back
         self._act(job, status, allocations, starts=starts)
         return True
@@ -256,30 +258,30 @@ class _Round:
     def _act(
         self, job: Job, status: JobStatus, allocations: tuple[Allocation, ...], *, starts: bool
     ) -> None:
-        """Start a gang, or reserve the devices that it keeps."""
+        """Start a gang, or reserve its devices."""
         if starts:
             self.actions.append(Start(job.job_id, allocations))
-            self._keeper = None if self._keeper == job.job_id else self._keeper
+            self._holder = None if self._holder == job.job_id else self._holder
         else:
-            self._keeper = job.job_id
+            self._holder = job.job_id
             if allocations != status.allocations:
                 until_s = self._policy.until_s(status, self._state)
                 self.actions.append(Reserve(job.job_id, allocations, until_s))
 
-    def serve_instead(self, job: Job, status: JobStatus, less: Job, held: JobStatus) -> bool:
+    def serve_instead(self, job: Job, status: JobStatus, holder: Job, held: JobStatus) -> bool:
         """Serve a job with the reserved devices of a less urgent one; return whether it fits."""
-        before = self._no_capacity, self._freed, self._keeper
-        self._no_capacity, self._freed, self._keeper = (
+        before = self._no_capacity, self._freed, self._holder
+        self._no_capacity, self._freed, self._holder = (
             Unplaceable(),
             (*self._freed, *held.allocations),
             None,
         )
-        self._tenants.leave(less.job_id)
-        self.actions.append(Preempt(less.job_id))
+        self._tenants.remove(holder.job_id)
+        self.actions.append(Preempt(holder.job_id))
         if self.serve(job, status):
-            self.guard.add(less)
+            self.guard.add(holder)
             return True
         self.actions.pop()
-        self._tenants.come(less, held.allocations)
-        self._no_capacity, self._freed, self._keeper = before
+        self._tenants.add(holder, held.allocations)
+        self._no_capacity, self._freed, self._holder = before
         return False

@@ -18,13 +18,13 @@ from presage.system.arrays import Array
 class Rows(Protocol):
     """Measured rows: their identity, and the label.
 
-    ``who`` has columns ``row`` (a description, equal for equal rows), ``model``, ``family``,
+    ``metadata`` has columns ``row`` (a description, equal for equal rows), ``model``, ``family``,
     ``device`` and ``campaign``; ``measured`` has shape (rows,), with NaN for rows without a
     measurement.
     """
 
     @property
-    def who(self) -> pd.DataFrame:
+    def metadata(self) -> pd.DataFrame:
         """One line per row."""
 
     @property

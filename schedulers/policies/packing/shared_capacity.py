@@ -25,19 +25,19 @@ class SharedCapacity:
         self._state, self._forecasts, self._limits = state, forecasts, limits
         self._devices = dict(state.shared.devices)  # bit set of each occupancy's devices
         self.present = state.shared.present
-        self._spared = 0  # bits of devices
+        self._drained = 0  # bits of devices
 
     def __bool__(self) -> bool:
         """Return whether there may be a place."""
         return bool(self._devices)
 
-    def spare(self, nodes: Iterable[int]) -> None:
+    def drain(self, nodes: Iterable[int]) -> None:
         """Start no jobs on these nodes."""
         for node in nodes:
-            there = self._state.cluster.devices_of(node)
-            self._spared |= (1 << there.stop) - (1 << there.start)
+            devices = self._state.cluster.devices_of(node)
+            self._drained |= (1 << devices.stop) - (1 << devices.start)
 
-    def spare_one(self, kinds: Collection[str]) -> None:
+    def drain_one(self, kinds: Collection[str]) -> None:
         """Drain a device of these kinds: the first with free capacity that is not drained yet.
 
         It is the same device at each decision, or one before it, until it is idle.
@@ -45,53 +45,53 @@ class SharedCapacity:
         free = [
             left & -left
             for occupancy, bits in self._devices.items()
-            if (not kinds or occupancy.kind in kinds) and (left := bits & ~self._spared)
+            if (not kinds or occupancy.kind in kinds) and (left := bits & ~self._drained)
         ]
-        self._spared |= min(free, default=0)
+        self._drained |= min(free, default=0)
 
     @property
     def occupancies(self) -> Collection[Occupancy]:
         """Occupancies that devices have."""
         return self._devices.keys()
 
-    def best(self, neighbour: Compatibility) -> tuple[int, Occupancy] | None:
+    def best(self, compatibility: Compatibility) -> tuple[int, Occupancy] | None:
         """Return the device with the smallest largest slowdown, and its occupancy; None if none.
 
         Ties go to the first device.
         """
         found = [
-            (neighbour.slowest[occupancy], bits & -bits, occupancy)
-            for occupancy in neighbour.slowest.keys() & self._devices.keys()
-            if (bits := self._devices[occupancy] & ~self._spared)
+            (compatibility.slowest[occupancy], bits & -bits, occupancy)
+            for occupancy in compatibility.slowest.keys() & self._devices.keys()
+            if (bits := self._devices[occupancy] & ~self._drained)
         ]
         if not found:
             return None
         _, bit, occupancy = min(found)  # no two have the same device
         return bit.bit_length() - 1, occupancy
 
-    def part(self, job: Job, device: int) -> Allocation:
+    def allocation(self, job: Job, device: int) -> Allocation:
         """Return what a job would be allocated on a device."""
         prediction = self._forecasts.prediction(job, self._state.cluster.kind_of(device))
         return Allocation(device, *self._limits.needs(prediction))
 
-    def whole(self, job: Job, whole: Allocation) -> Allocation:
+    def place_on_idle(self, job: Job, full: Allocation) -> Allocation:
         """Return a job's allocation on an idle device; the rest becomes a place."""
-        kind = self._state.cluster.kind_of(whole.device)
-        allocation = self.part(job, whole.device)
-        self._leave(kind, whole.compute_milli, whole.memory_bytes, (job,), allocation)
+        kind = self._state.cluster.kind_of(full.device)
+        allocation = self.allocation(job, full.device)
+        self._add_remainder(kind, full.compute_milli, full.memory_bytes, (job,), allocation)
         return allocation
 
-    def beside(self, job: Job, device: int, occupancy: Occupancy) -> Allocation:
+    def co_locate(self, job: Job, device: int, occupancy: Occupancy) -> Allocation:
         """Return a job's allocation on a shared device; the rest becomes a place."""
         self._devices[occupancy] ^= 1 << device
         if not self._devices[occupancy]:
             del self._devices[occupancy]
-        allocation = self.part(job, device)
+        allocation = self.allocation(job, device)
         left = occupancy.compute_milli, occupancy.memory_bytes
-        self._leave(occupancy.kind, *left, (*occupancy.jobs, job), allocation)
+        self._add_remainder(occupancy.kind, *left, (*occupancy.jobs, job), allocation)
         return allocation
 
-    def _leave(
+    def _add_remainder(
         self,
         kind: str,
         compute_milli: int,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from presage.features.quantities.registry import QUANTITIES
+from presage.features.quantities.quantity_registry import QUANTITIES
 from presage.pipelines.evaluation.assessment import Assessment
 from presage.pipelines.evaluation.cross_validation import SPLITS
 from presage.pipelines.evaluation.evaluation_tables import (

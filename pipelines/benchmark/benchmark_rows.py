@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from presage.features.job.job import JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
 from presage.features.tables.campaign import Campaign
@@ -21,7 +21,7 @@ class Rows:
 
     Attributes
     ----------
-    who : DataFrame
+    metadata : DataFrame
         Columns row (a job, device, share and campaign in words), job, model, family, device,
         campaign.
     placements : sequence of Placement
@@ -29,23 +29,23 @@ class Rows:
         The label, in the quantity's unit; NaN of a run that failed.
     """
 
-    who: pd.DataFrame
+    metadata: pd.DataFrame
     placements: Sequence[Placement]
     measured: Array
 
     def __len__(self) -> int:
-        return len(self.who)
+        return len(self.metadata)
 
     @property
     def devices(self) -> Names:
         """Kinds of the devices."""
-        return self.who["device"].to_numpy(object)
+        return self.metadata["device"].to_numpy(object)
 
     def take(self, keep: np.ndarray) -> Rows:
         """Return the rows selected by a mask or positions."""
         positions = np.arange(len(self))[keep]
         return Rows(
-            self.who.iloc[positions].reset_index(drop=True),
+            self.metadata.iloc[positions].reset_index(drop=True),
             [self.placements[i] for i in positions],
             self.measured[positions],
         )
@@ -59,7 +59,7 @@ def shared_how(mode: str) -> str:
 def solo_rows(
     campaigns: Sequence[Campaign],
     quantity: Quantity,
-    wanted: Callable[[JobFeatures], bool],
+    required: Callable[[JobFeatures], bool],
     *,
     failures: Collection[str] = (),
 ) -> Rows:
@@ -69,7 +69,7 @@ def solo_rows(
     and a missing value of a scale.
     """
     column = quantity.column
-    who, placements, measured = [], [], []
+    metadata, placements, measured = [], [], []
     for campaign in campaigns:
         for row in campaign.executions.to_dict("records"):
             job = campaign.jobs[row["job_id"]]
@@ -77,14 +77,14 @@ def solo_rows(
             value = np.nan if row["failure"] or row[column] is None else float(row[column])
             if value == 0 and quantity.is_scale:
                 value = np.nan
-            if not (failed or np.isfinite(value)) or not wanted(job):
+            if not (failed or np.isfinite(value)) or not required(job):
                 continue
             placement = campaign.placement(row)
             placements.append(placement)
             measured.append(value)
             device, share = row["device_kind"], placement.share.fraction
             mode = shared_how(row["sharing_mode"])
-            who.append(
+            metadata.append(
                 {
                     "row": f"{row['job_id']} on {share:g} of {device}{mode}, {row['campaign']}",
                     "job": row["job_id"],
@@ -94,5 +94,5 @@ def solo_rows(
                     "campaign": row["campaign"],
                 }
             )
-    frame = pd.DataFrame(who, columns=["row", "job", "model", "family", "device", "campaign"])
+    frame = pd.DataFrame(metadata, columns=["row", "job", "model", "family", "device", "campaign"])
     return Rows(frame, placements, np.array(measured, dtype=np.float64))

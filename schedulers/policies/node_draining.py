@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
-from presage.schedulers.core.capacity.requests import members
+from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
 
@@ -17,13 +17,13 @@ def nearest_nodes(job: Job, state: State, idle: IdleDevices) -> list[int]:
     allowed, largest, _ = state.cluster.nodes_of(job.kinds)
     for node in state.down:
         allowed &= ~(1 << node)
-    rest, kept = members(job, state.cluster), []
+    rest, nodes = gang_size(job, state.cluster), []
     for size in state.cluster.node_sizes if rest > largest else (None,):
         for node in idle.emptiest(allowed):
             devices = state.cluster.nodes[node].devices
             if devices == size or (size is None and devices >= rest):
-                kept.append(node)
+                nodes.append(node)
                 rest -= devices
                 if rest <= 0:
-                    return kept
+                    return nodes
     return []

@@ -27,8 +27,8 @@ class JobForecast:
     step_time_s, runtime_s : Forecast
         The runtime is start-up + iterations x step time.
     additional : mapping of str to Forecast
-        Quantities of :mod:`presage.features.quantities.registry` without an attribute here, by
-        forecast field.
+        Quantities of :mod:`presage.features.quantities.quantity_registry` without an attribute
+        here, by forecast field.
     """
 
     compute_utilization: Forecast

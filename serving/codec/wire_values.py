@@ -26,7 +26,7 @@ from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.graph.op_stats import OpStats
 from presage.features.graph.shape_class import SHAPES
 from presage.features.graph.step_memory import MEMORY_COMPONENTS, MemoryEstimate, check_components
-from presage.features.job.job import (
+from presage.features.job.job_description import (
     MEMORY_FORMATS,
     PRECISIONS,
     Job,
@@ -37,8 +37,8 @@ from presage.features.job.job import (
     public_version,
 )
 from presage.features.job.job_table import memory_values
-from presage.features.quantities.registry import job_quantities
-from presage.serving.predictor.forecasts import (
+from presage.features.quantities.quantity_registry import job_quantities
+from presage.serving.predictor.prediction_backend import (
     ColocationForecast,
     JobForecast,
     RefusedRelease,
@@ -59,7 +59,7 @@ _FORMATS = ("", *MEMORY_FORMATS)
 _texts = attrgetter(*_TEXTS)
 
 KnownDevice = Callable[[str], Device | None]
-OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.Neighbour
+OfShare = pb.Placement | pb.Colocation.Member | pb.Device | pb.Outcome | pb.Outcome.ColocatedJob
 
 
 def write_job(features: JobFeatures) -> pb.Job:
@@ -395,8 +395,10 @@ def read_release(response: pb.GetReleaseResponse) -> ReleaseInfo:
         metrics=json.loads(response.metrics_json),
         loaded_at_unix_s=response.loaded_at_unix_s,
         refused=(
-            RefusedRelease(response.refused.reason, response.refused.refused_at_unix_s)
-            if response.HasField("refused")
+            RefusedRelease(
+                response.rejected_release.reason, response.rejected_release.rejected_at_unix_s
+            )
+            if response.HasField("rejected_release")
             else None
         ),
     )

@@ -14,8 +14,8 @@ import pandas as pd
 from presage.errors import ConfigError, TableError, TrainingError
 from presage.models.calibration.error_metrics import interval_metrics, point_metrics
 from presage.models.training.fit import LEVELS, Progress
+from presage.pipelines.benchmark.benchmark_task import Rows, check
 from presage.pipelines.benchmark.files import read_tables, refuse_another_source
-from presage.pipelines.benchmark.task import Rows, check
 from presage.pipelines.benchmark.tasks import tasks
 from presage.pipelines.importers.public_models.graph_cache import GraphCache
 from presage.system.arrays import Array
@@ -66,10 +66,10 @@ def run(
     """
     started = time.monotonic()
     of_name = tasks()
-    known = of_name[_known("task", task, of_name)]
+    known = of_name[_check_name("task", task, of_name)]
     if test and split is not None:
         raise ConfigError("use --test or --split, not both: a split divides --train")
-    split = "test" if test else _known("split", split or known.splits[0], known.splits)
+    split = "test" if test else _check_name("split", split or known.splits[0], known.splits)
     solo = known.needs_solo_runs
     refuse_another_source(train, test)
     rows = known.rows(read_tables(train, graphs, solo_sources=test if solo else ()))
@@ -99,7 +99,7 @@ def run(
             for name, guess in answers.baselines.items()
         },
         seconds=round(time.monotonic() - started, 1),
-        slices=_slices(requested.who[ran], measured, quantiles),
+        slices=_slices(requested.metadata[ran], measured, quantiles),
     )  # fmt: skip
 
 
@@ -117,11 +117,11 @@ def _points(y: Array, predicted: Array) -> Figures:
     return {name: value for name, value in figures.items() if name != "rows"}
 
 
-def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
+def _slices(metadata: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str, Figures]]:
     """Return figures by device and by family, the families with the largest errors first."""
     out: dict[str, dict[str, Figures]] = {}
     for name in ("device", "family"):
-        positions = who.groupby(name).indices
+        positions = metadata.groupby(name).indices
         figures = {
             str(key): {"rows": len(at)} | _figures(y[at], quantiles[at])
             for key, at in positions.items()
@@ -131,8 +131,8 @@ def _slices(who: pd.DataFrame, y: Array, quantiles: Array) -> dict[str, dict[str
 
 
 def _refuse_known(train: Rows, test: Rows) -> None:
-    known = set(train.who["row"])
-    twice = [row for row in test.who["row"] if row in known]
+    known = set(train.metadata["row"])
+    twice = [row for row in test.metadata["row"] if row in known]
     if twice:
         more = f" and {len(twice) - 5} more" if len(twice) > 5 else ""
         raise TableError(
@@ -141,7 +141,7 @@ def _refuse_known(train: Rows, test: Rows) -> None:
         )
 
 
-def _known(what: str, name: str, known: Collection[str]) -> str:
+def _check_name(what: str, name: str, known: Collection[str]) -> str:
     if name in known:
         return name
     raise ConfigError(f"no {what} {name!r}; {did_you_mean(name, known)}")

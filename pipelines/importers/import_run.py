@@ -83,11 +83,11 @@ def import_source(source: str, path: Path, folder: Path, *, graphs: GraphCache) 
 
 
 @contextmanager
-def shown_graphs(*, wanted: bool) -> Iterator[GraphCache]:
+def shown_graphs(*, enabled: bool) -> Iterator[GraphCache]:
     """Yield a graph cache that prints the graph being traced to standard error."""
     from presage.system.text.terminal import Console, styled
 
-    if not wanted:
+    if not enabled:
         yield NoGraphs()
         return
     console = Console(stderr=True)
