@@ -63,7 +63,7 @@ def test_without_capacity_for_the_journal_jobs_run_on_and_new_ones_are_refused(c
         cluster.runs("long")
         cluster.runs("short")
         with full(folder):
-            with pytest.raises(ServiceError, match="make room on its disk") as refused:
+            with pytest.raises(ServiceError, match="free space on its disk") as refused:
                 while True:  # there may be room for some
                     refused_or_taken(cluster, f"more-{time.time()}")
             assert "\n" not in str(refused.value)

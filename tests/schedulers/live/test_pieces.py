@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.live.protocol.pieces import merge_orders, split_orders, submit_requests
+from presage.schedulers.live.protocol.pieces import merge_commands, split_commands, submit_requests
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES, MAX_JOBS, MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -28,15 +28,15 @@ def orders_of(sizes):
 @given(SIZES)
 def test_orders_in_pieces_are_small_and_the_same_when_put_together(sizes):
     orders, whole = orders_of(sizes), None
-    for piece in split_orders(orders, LEAST_BYTES):
+    for piece in split_commands(orders, LEAST_BYTES):
         assert piece.ByteSize() <= LEAST_BYTES
         assert whole is None or whole.has_more
-        whole = merge_orders(whole, pb.NodeCommands.FromString(piece.SerializeToString()))
+        whole = merge_commands(whole, pb.NodeCommands.FromString(piece.SerializeToString()))
     assert whole == orders
 
 
 def test_small_orders_are_one_message():
-    assert [piece.has_more for piece in split_orders(orders_of([10] * 10))] == [False]
+    assert [piece.has_more for piece in split_commands(orders_of([10] * 10))] == [False]
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_JOBS, MAX_JOBS + 1, 3 * MAX_JOBS])

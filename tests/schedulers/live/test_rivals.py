@@ -40,7 +40,9 @@ def test_of_two_agents_of_one_name_the_second_is_sent_away(cluster):
     ])  # fmt: skip
 
     assert second.wait(60) != 0
-    assert "another agent is node 'n0'" in cluster.log("second").read_text().splitlines()[-1]
+    assert (
+        "another agent has the node name 'n0'" in cluster.log("second").read_text().splitlines()[-1]
+    )
     assert cluster.over("long") == {"long": pb.FINISHED}
     assert cluster.starts("long")[0].pid == first.pid
     cluster.check(run_once=["long"])

@@ -70,7 +70,7 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
     share = f"{prediction.compute_milli / 10:g} %"
     words = " ".join(asked("explain", "two").split())
     assert f"two: it runs on node n0 with {share} of device 0, attempt 1" in words
-    assert f"; when it was placed no other node had room for {share} and" in words
+    assert f"; when it was placed, no other node had free capacity for {share} and" in words
     assert "forecasts" in words
     found = json.loads(asked("explain", "one", "--json"))
     assert found["status"]["predictions"][0]["is_predicted"]

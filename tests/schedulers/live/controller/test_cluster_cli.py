@@ -154,9 +154,9 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
     here("submit", "--name", "second", "--", "sleep", "60")
 
     told = here("explain", "second")
-    assert "second: it waits: no device has left what it needs" in told
+    assert "second: it waits: no device has enough free capacity" in told
     assert "it is no. 1 in the queue" in told
-    assert "too little compute left" in told
+    assert "too little free compute" in told
     running = json.loads(here("explain", "first", "--json"))
     assert running["status"]["slo_violated"] is False
     assert running["status"]["done"] == 0.0
@@ -268,7 +268,7 @@ def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
     here("submit", "--name", "patient", "--", "true")
     time.sleep(1.0)
     assert ask.jobs()["patient"].phase == pb.WAITING
-    assert f"no node takes jobs: {node['name']} drained" in here("explain", "patient")
+    assert f"no node gets jobs: {node['name']} drained" in here("explain", "patient")
 
     here("drain", node["name"], "--undo")
     ask.until_phase(pb.FINISHED, "patient")

@@ -12,7 +12,7 @@ import pytest
 from presage.errors import InvalidRequestError
 from presage.schedulers.live.controller.cluster_service import PAGE, ClusterService
 from presage.schedulers.live.controller.journal.journal import Journal
-from presage.schedulers.live.controller.journal.records import LeaseChanged, to_json
+from presage.schedulers.live.controller.journal.records import LeaseChanged, record_to_json
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
@@ -49,7 +49,7 @@ def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp
             yield request.job_id.encode()
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        journal.append([to_json(LeaseChanged(20.0, 0.0))])
+        journal.append([record_to_json(LeaseChanged(20.0, 0.0))])
         working: Any = SimpleNamespace(journal=journal)
         log: Any = Log()
         service = ClusterService(working, nobody, log, "fifo")
@@ -60,7 +60,9 @@ def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp
 def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
     nobody: Any = None
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        records = [to_json(LeaseChanged(20.0, float(number))) for number in range(2 * PAGE + 10)]
+        records = [
+            record_to_json(LeaseChanged(20.0, float(number))) for number in range(2 * PAGE + 10)
+        ]
         journal.append(records)
         read: list[int] = []
         run = journal._store.run

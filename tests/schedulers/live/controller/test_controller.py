@@ -17,7 +17,7 @@ from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.forecasters import prediction_cache as fresh_forecasts
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.live.controller.cluster_metrics import LOOK_S, ClusterMetrics
+from presage.schedulers.live.controller.cluster_metrics import UPDATE_INTERVAL_S, ClusterMetrics
 from presage.schedulers.live.controller.controller import Controller, Leases
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.job_logs import Logs
@@ -35,11 +35,11 @@ GIB = 2**30
 
 
 def controller(
-    journal: Journal, *, snapshot_records: int = 1000, most_over: int = 1000
+    journal: Journal, *, snapshot_records: int = 1000, max_ended_jobs: int = 1000
 ) -> Controller:
     return Controller(
         journal, BestFit(), NoForecasts, Leases(),
-        snapshot_records=snapshot_records, most_over=most_over,
+        snapshot_records=snapshot_records, max_ended_jobs=max_ended_jobs,
     )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         working = Controller(journal, BestFit(), NoForecasts, Leases(), metrics=metrics)
         asyncio.run(lived(working, ["one", "two"]))
-        metrics.look(working.core, working.now_s() + LOOK_S)
+        metrics.update(working.core, working.now_s() + UPDATE_INTERVAL_S)
 
     def shown(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"presage_cluster_{name}", labels)
@@ -80,12 +80,14 @@ def test_that_nobody_foretells_is_logged_when_it_changes(tmp_path: Path, caplog,
     monkeypatch.setattr(fresh_forecasts, "MOST_RETRY_S", 0.0)
     caplog.set_level(logging.INFO, LOGGER)
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        working = Controller(journal, Sharing().controller_policy(), Away, Leases(), most_over=3)
+        working = Controller(
+            journal, Sharing().controller_policy(), Away, Leases(), max_ended_jobs=3
+        )
         asyncio.run(lived(working, [str(number) for number in range(6)]))
 
     said = [record.message for record in caplog.records]
-    said = [one for one in said if "foretold" in one]
-    assert said == ["nothing is foretold", "jobs are foretold again"]
+    said = [one for one in said if "forecasts" in one]
+    assert said == ["no forecasts", "forecasts are available again"]
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
@@ -118,7 +120,7 @@ async def lived(working: Controller, names: list[str]) -> None:
             await asyncio.sleep(0.01)
         attempt = working.core.book.jobs[name].attempt
         await working.report(report(2 * number + 1, (name, attempt)))
-    while len(working.core.book.over) > 3:
+    while len(working.core.book.ended) > 3:
         await asyncio.sleep(0.05)
     running.cancel()
 
@@ -130,13 +132,13 @@ def test_a_controller_finds_what_was_there_by_its_snapshot_and_the_entries_after
     url = f"{tmp_path}/journal.db"
     names = [f"job-{number}" for number in range(8)]
     with Journal.open(url) as journal:
-        first = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        first = controller(journal, snapshot_records=snapshot_records, max_ended_jobs=3)
         asyncio.run(lived(first, names))
         book = first.core.book
     assert list(book.jobs) == names[-3:]
     with Journal.open(url) as journal:
         assert bool(journal.load()[0]) == (snapshot_records < 1000)
-        again = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        again = controller(journal, snapshot_records=snapshot_records, max_ended_jobs=3)
         assert again.core.book == book
         asyncio.run(lived(again, ["job-0", "new"]))  # of a name that was forgotten
         assert again.core.book.jobs["job-0"].attempt > 1
@@ -192,7 +194,7 @@ def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path
         await working.report(report(1))
         other = report(1)
         other.node, other.devices[0].memory_bytes = "b", 1
-        with pytest.raises(RefusedAgentError, match="say the same with --memory-gib"):
+        with pytest.raises(RefusedAgentError, match="set the same size with --memory-gib"):
             await working.report(other)
         assert list(working.core.book.nodes) == list(working.core.nodes) == ["a"]
 
@@ -204,15 +206,15 @@ def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
     async def attached(working: Controller) -> pb.NodeCommands:
         await working.begin()
         stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
-        await stream.take(report(1))  # before the journal is known to be this controller's
-        told = stream.orders(asyncio.create_task(asyncio.sleep(60)))
+        await stream.receive(report(1))  # before the journal is known to be this controller's
+        told = stream.commands(asyncio.create_task(asyncio.sleep(60)))
         first = asyncio.create_task(anext(told))
         await asyncio.sleep(0.1)
         assert not first.done()
         running = asyncio.create_task(working.run())
         while not await working.report(report(2)):
             await asyncio.sleep(0.01)
-        await stream.take(report(3))
+        await stream.receive(report(3))
         running.cancel()
         return await first
 

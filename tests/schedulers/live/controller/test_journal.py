@@ -145,10 +145,10 @@ def test_the_newest_entries_of_a_job_are_found(journal):
     journal.append([{"n": n, "job_id": "ab"[n % 2]} for n in range(10)])
     journal.append([{"n": 10, "job_id": odd}, {"n": 11}, {"n": 12, "job_id": None}])
 
-    assert [entry.record["n"] for entry in journal.of_job("a", 3)] == [4, 6, 8]
-    assert [entry.record["n"] for entry in journal.of_job("b", 99)] == [1, 3, 5, 7, 9]
-    assert [entry.record for entry in journal.of_job(odd, 9)] == [{"n": 10, "job_id": odd}]
-    assert journal.of_job("c", 9) == []
+    assert [entry.record["n"] for entry in journal.job_entries("a", 3)] == [4, 6, 8]
+    assert [entry.record["n"] for entry in journal.job_entries("b", 99)] == [1, 3, 5, 7, 9]
+    assert [entry.record for entry in journal.job_entries(odd, 9)] == [{"n": 10, "job_id": odd}]
+    assert journal.job_entries("c", 9) == []
 
 
 def test_reading_goes_on_beside_appends_and_holds_none_up(journal):
@@ -255,7 +255,7 @@ def test_a_snapshot_that_cannot_be_is_refused_and_changes_nothing(journal):
     journal.append([{"n": 1}, {"n": 2}])
     journal.save({"a": {"x": 1}}, 2)
     for seq in (1, 3):
-        with pytest.raises(ValueError, match=f"seq={seq}, must be from 2 to 2"):
+        with pytest.raises(ValueError, match=f"seq={seq}, must be between 2 and 2"):
             journal.save({"a": None}, seq)
     with pytest.raises(ValueError, match=r"row 'b'\['x'\] is nan"):
         journal.save({"a": None, "b": {"x": float("nan")}}, 2)
@@ -267,7 +267,9 @@ def test_a_snapshot_that_cannot_be_is_refused_and_changes_nothing(journal):
 
 @pytest.mark.parametrize("bad", ["", "sqlite:///", "mysql://me:secret@host/db", "sqlite://x", "\0"])
 def test_an_url_of_no_use_is_refused_without_its_password(bad):
-    with pytest.raises(ConfigError, match="is a path, sqlite:///PATH or postgresql://") as caught:
+    with pytest.raises(
+        ConfigError, match="is not valid; give a path, sqlite:///PATH or "
+    ) as caught:
         Journal.open(bad)
     assert "secret" not in str(caught.value)
 
@@ -299,7 +301,7 @@ def test_another_database_is_refused_and_left_as_it_was(url):
     if url.startswith("sqlite"):
         Path(url.removeprefix("sqlite:///")).parent.mkdir()
     sql(url, "CREATE TABLE runs (score REAL)")
-    with pytest.raises(JournalError, match="is another database, with the table 'runs'"):
+    with pytest.raises(JournalError, match="is not a journal: it has the table 'runs'"):
         Journal.open(url)
     if url.startswith("sqlite"):
         assert sql(url, "PRAGMA journal_mode") == [("delete",)]
@@ -308,10 +310,10 @@ def test_another_database_is_refused_and_left_as_it_was(url):
 def test_another_version_is_refused(url):
     Journal.open(url).close()
     sql(url, "UPDATE presage_journal SET version = 3")
-    with pytest.raises(JournalError, match="is of version 3, this is for 2; install the Presage"):
+    with pytest.raises(JournalError, match="has version 3, must be 2; install the Presage"):
         Journal.open(url)
     sql(url, "DELETE FROM presage_journal")
-    with pytest.raises(JournalError, match="is of version none"):
+    with pytest.raises(JournalError, match="has version none"):
         Journal.open(url)
 
 
@@ -321,7 +323,7 @@ def test_damage_is_found_where_it_is_read(journal, url):
     with pytest.raises(JournalError, match="entry 4 is damaged"):
         list(journal.read(2))
     with pytest.raises(JournalError, match="entry 4 is damaged"):
-        journal.of_job("a", 9)
+        journal.job_entries("a", 9)
     sql(url, "DELETE FROM presage_journal_entries WHERE seq IN (1, 2)")
     with pytest.raises(JournalError, match="entries 1 to 2 are missing"):
         list(journal.read())
@@ -340,7 +342,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path):
         whole[:200] + b"\0" * 4000 + whole[4200:],
     ):
         path.write_bytes(damaged)
-        with pytest.raises(JournalError, match=r"j\.db cannot .*; put back a copy") as caught:
+        with pytest.raises(JournalError, match=r"j\.db cannot .*; restore a backup") as caught:
             Journal.open(str(path))
         assert "\n" not in str(caught.value)
         assert path.read_bytes() == damaged
@@ -476,12 +478,14 @@ def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_c
         (tmp_path / "filler").write_bytes(bytes(300_000))
         acknowledged = 0
         with Journal.open(str(tmp_path / "j.db")) as journal:
-            with pytest.raises(JournalError, match=r"j\.db cannot be written.*; make room") as full:
+            with pytest.raises(
+                JournalError, match=r"j\.db cannot be written.*; free space"
+            ) as full:
                 while True:
                     journal.append([{"n": acknowledged, "pad": "x" * 5_000}] * 5)
                     acknowledged += 1
             assert not isinstance(full.value, UnsureJournalError)
-            with pytest.raises(JournalError, match="make room"):
+            with pytest.raises(JournalError, match="free space"):
                 journal.append([{"n": "still full", "pad": "x" * 50_000}] * 20)
             assert numbers(journal) == [n for n in range(acknowledged) for _ in range(5)]
             (tmp_path / "filler").unlink()
@@ -494,7 +498,7 @@ def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_c
 def test_a_disk_without_any_capacity_is_said_when_the_journal_is_opened(tmp_path):
     with small_disk(tmp_path, "64k"):
         (tmp_path / "filler").write_bytes(bytes(60_000))
-        with pytest.raises(JournalError, match=r"cannot be.*make room"):
+        with pytest.raises(JournalError, match=r"cannot be.*free space"):
             Journal.open(str(tmp_path / "j.db"))
         (tmp_path / "filler").unlink()
 
@@ -612,7 +616,7 @@ def test_of_a_connection_that_breaks_during_an_append_nothing_is_there(postgres_
             terminate(postgres_url)
         other.rollback()
         assert type(errors[0]) is JournalError
-        assert "see that the server runs" in str(errors[0])
+        assert "check that the server runs" in str(errors[0])
         assert "\n" not in str(errors[0])
         assert journal.append([{"n": 4}]) == 2
         assert numbers(journal) == [1, 4]
@@ -681,7 +685,9 @@ def test_a_lock_that_another_controller_took_meanwhile_is_noticed(postgres_url):
 def test_an_entry_that_somebody_wrote_under_the_lock_is_never_written_over(journal, url):
     journal.append([{"n": 1}])
     sql(url, """INSERT INTO presage_journal_entries VALUES (2, 0, NULL, '{"n":"theirs"}', '')""")
-    with pytest.raises(JournalError, match="another controller has written to it: stop this one"):
+    with pytest.raises(
+        JournalError, match="another controller has written to it: stop this controller"
+    ):
         journal.append([{"n": "ours"}])
     with pytest.raises(JournalError, match="entry 2 is damaged"):
         numbers(journal)
@@ -691,5 +697,5 @@ def test_an_entry_that_somebody_wrote_under_the_lock_is_never_written_over(journ
 def test_a_server_that_may_only_be_read_is_said(postgres_url):
     Journal.open(postgres_url).close()
     read_only = f"{postgres_url}%20-cdefault_transaction_read_only%3Don"
-    with pytest.raises(JournalError, match="name the server that may be written"):
+    with pytest.raises(JournalError, match="use the server that accepts writes"):
         Journal.open(read_only)

@@ -27,7 +27,7 @@ def submitted(name, command="train", **environment):
 
 
 def row_of(name, **environment):
-    return {"job_id": name, "row": {"command": ["train"], "environment": environment}}
+    return {"job_id": name, "job_json": {"command": ["train"], "environment": environment}}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_journal_that_nobody_touched_is_read_as_it_was_written(written):
         assert rows["job 1"] == row_of("j1", TOKEN=SECRET)
         assert [entry.seq for entry in journal.read()] == list(range(3, 11))
         assert next(journal.read(6)).record == submitted("j7", TOKEN=SECRET)
-        assert journal.of_job("j3", 9)[0].record == submitted("j3", TOKEN=SECRET)
+        assert journal.job_entries("j3", 9)[0].record == submitted("j3", TOKEN=SECRET)
         assert journal.append([submitted("j11")]) == 11
 
 
@@ -106,7 +106,7 @@ def test_a_row_of_an_earlier_snapshot_is_refused(written):
     content, mac = before
     sql(written, f"UPDATE {ROWS} SET content = '{content}', mac = '{mac}' WHERE key = 'job 1'")
 
-    refused = pytest.raises(JournalError, match="or of an earlier one")
+    refused = pytest.raises(JournalError, match="or belong to an earlier")
     with Journal.open(written) as journal, refused:
         journal.load()
 
@@ -116,7 +116,7 @@ def test_an_entry_that_is_shown_to_a_user_is_checked_too(written):
 
     damaged = pytest.raises(JournalError, match="entry 4 is damaged")
     with Journal.open(written) as journal, damaged:
-        journal.of_job("j4", 9)
+        journal.job_entries("j4", 9)
 
 
 def files_of(url):
@@ -142,7 +142,7 @@ def test_the_environment_of_a_job_is_nowhere_in_the_database(written):
 
 def test_the_environment_of_one_job_cannot_be_given_to_another(written):
     with Journal.open(written) as journal:
-        first, other = journal.of_job("j3", 1)[0].record, submitted("j4")
+        first, other = journal.job_entries("j3", 1)[0].record, submitted("j4")
         key = journal._key
     hidden = dict(key.hide(first))
     with pytest.raises(ValueError, match="encrypted with another key"):
@@ -167,7 +167,7 @@ def key_of(path):
 def test_a_lost_key_is_said_and_no_other_is_made(path):
     key_of(path).unlink()
 
-    with pytest.raises(JournalError, match=r"its key .*\.db\.key cannot be read.* put it"):
+    with pytest.raises(JournalError, match=r"its key .*\.db\.key cannot be read.* restore it"):
         Journal.open(str(path))
     assert not key_of(path).exists()
 
@@ -179,7 +179,7 @@ def test_another_key_is_refused_and_the_right_one_can_be_named(path, tmp_path):
         other.append([])
     key_of(tmp_path / "other.db").rename(key_of(path))
 
-    with pytest.raises(JournalError, match=r"was written with another key .*put the right one"):
+    with pytest.raises(JournalError, match=r"was written with another key .*restore that"):
         Journal.open(str(path))
     with Journal.open(str(path), kept) as journal:
         assert journal.load()[1] == 0
@@ -265,7 +265,7 @@ def first_version(url):
     )
     for seq in range(3, 1203):
         sql(url, f"INSERT INTO {ENTRIES} VALUES ({seq}, {seq}.5, 'a', '{record}')")
-    row = '{"job_id":"a","row":{"environment":{"TOKEN":"' + SECRET + '"}}}'
+    row = '{"job_id":"a","job_json":{"environment":{"TOKEN":"' + SECRET + '"}}}'
     sql(url, f"INSERT INTO {ROWS} VALUES ('job a', '{row}')")
     sql(url, "UPDATE presage_journal SET snapshot_seq = 4")
 
@@ -280,7 +280,7 @@ def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, t
     first_version(url)
     with Journal.open(url, key) as journal:
         rows, seq = journal.load()
-        assert (rows["job a"]["row"]["environment"], seq) == ({"TOKEN": SECRET}, 4)
+        assert (rows["job a"]["job_json"]["environment"], seq) == ({"TOKEN": SECRET}, 4)
         entries = list(journal.read())
         assert [entry.seq for entry in entries] == list(range(3, 1203))
         assert entries[7].time_unix_s == 10.5
@@ -309,9 +309,9 @@ def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
         f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'rm -rf') WHERE seq = 7",
     )
 
-    with pytest.raises(JournalError, match=r"of version 1, which has no hashes"):
+    with pytest.raises(JournalError, match=r"has version 1, without hashes"):
         Journal.open(written)
-    with pytest.raises(JournalError, match=r"of version 1, which has no hashes"):
+    with pytest.raises(JournalError, match=r"has version 1, without hashes"):
         Journal.open(written)  # it was left as it was
 
 

@@ -24,8 +24,8 @@ from presage.schedulers.live.agent.controller_forecasts import (
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Observation, Step
 from presage.schedulers.live.controller.controller_core import END_S, Core
-from presage.schedulers.live.controller.journal.records import of_json, to_json
-from presage.schedulers.live.controller.replayed_state import OVER, ReplayedState, Stage
+from presage.schedulers.live.controller.journal.records import record_from_json, record_to_json
+from presage.schedulers.live.controller.replayed_state import ENDED, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing.policy import Sharing
@@ -85,9 +85,9 @@ class NodeWorld:
 class World:
     """Everything, and what an onlooker sees of it."""
 
-    def __init__(self, seed, policy, most_over=1000):
+    def __init__(self, seed, policy, max_ended_jobs=1000):
         self.draw = Random(seed)
-        self.most_over = most_over
+        self.max_ended_jobs = max_ended_jobs
         self.dies_at, self.dies_after = 0, False  # a record, and whether it is in the journal then
         self.forgotten: dict[str, Stage] = {}
         self.policy = policy
@@ -106,7 +106,7 @@ class World:
     def begin_controller(self):
         book = ReplayedState()
         for row in self.journal:
-            book.apply(of_json(row))
+            book.apply(record_from_json(row))
         sharing = self.policy == "sharing"
         policy = Sharing(check_s=5.0, home_s=10.0).controller_policy() if sharing else BestFit()
         known: dict[object, Forecasts] = {}
@@ -122,12 +122,12 @@ class World:
             node.to_controller.clear()
         return Core(
             book, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
-            most_over=self.most_over, version=self.draw.getrandbits(40) << 16,
+            max_ended_jobs=self.max_ended_jobs, version=self.draw.getrandbits(40) << 16,
         )  # fmt: skip
 
     def write(self, records):
         """To the journal, one by one: the controller may die between any two."""
-        rows = [to_json(record) for record in records]
+        rows = [record_to_json(record) for record in records]
         here = len(self.journal) < self.dies_at <= len(self.journal) + len(rows)
         if here or (rows and self.chance(0.03)):
             self.dies_at = 0
@@ -147,11 +147,11 @@ class World:
         for node in self.nodes.values():
             while node.to_controller and not (self.chance(0.2) or self.cut(node)):
                 report = node.to_controller.popleft()
-                if self.core.refuses(report):
+                if self.core.rejection_reason(report):
                     continue
                 if self.write(self.core.report(report, self.now_s, self.now_s)):
-                    self.core.heard(report, self.now_s)
-                    orders = self.core.orders(node.name)
+                    self.core.note_report(report, self.now_s)
+                    orders = self.core.commands(node.name)
                     orders.report_number = report.number
                     if self.policy == "sharing":
                         orders.sharing.CopyFrom(
@@ -159,17 +159,17 @@ class World:
                         )
                     node.to_agent.append(orders)
         self.forget()
-        if self.write(self.core.silent(self.now_s, self.now_s)):
+        if self.write(self.core.find_lost(self.now_s, self.now_s)):
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):
-                self.core.undo()  # the disk was full
+                self.core.discard_decision()  # the disk was full
             else:
                 self.write(records)
 
     def forget(self):
         """Jobs that are over for longest: those alone."""
-        for record in self.core.forgets(self.now_s):
+        for record in self.core.prune(self.now_s):
             stages = {name: self.core.book.jobs[name].stage for name in record.job_ids}
             self.write([record])
             jobs = self.core.book.jobs
@@ -325,7 +325,7 @@ class World:
     def at_rest(self):
         """Every job is over, no node has anything left of one, and every node is heard."""
         return (
-            all(job.stage in OVER for job in self.core.book.jobs.values())
+            all(job.stage in ENDED for job in self.core.book.jobs.values())
             and not any(node.disk or self.cut(node) for node in self.nodes.values())
             and not any(self.running.values())
         )
@@ -357,7 +357,7 @@ def jobs_of(draw, count):
 @pytest.mark.parametrize("policy", ["sharing", "best-fit"])
 @pytest.mark.parametrize("seed", range(25))
 def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
-    world = World(seed, policy, most_over=2 if seed % 5 == 0 else 1000)
+    world = World(seed, policy, max_ended_jobs=2 if seed % 5 == 0 else 1000)
     coming = deque(jobs_of(world.draw, 12))
     again = {one.job.job_id: one for one in coming} if seed % 10 == 0 else {}
     cancelled = set()
@@ -411,7 +411,7 @@ def test_a_controller_may_die_at_every_record(after):
             world.submit(one)
             world.step()
         for _ in range(300):
-            if all(job.stage in OVER for job in world.core.book.jobs.values()):
+            if all(job.stage in ENDED for job in world.core.book.jobs.values()):
                 break
             world.step()
         assert {job.stage for job in world.core.book.jobs.values()} == {Stage.FINISHED}

@@ -25,25 +25,25 @@ class Controller:
     def __init__(self, *jobs):
         self._jobs = list(jobs)
 
-    async def look(self, at):
+    async def read(self, at):
         one = self._jobs.pop(0) if len(self._jobs) > 1 else self._jobs[0]
         return at(SimpleNamespace(job=lambda job_id: one), 0.0)
 
-    def orders_event(self, node):
+    def commands_event(self, node):
         return asyncio.Event()
 
 
-def read(controller: Any, says, **request) -> bytes:
+def read(controller: Any, says, **fields) -> bytes:
     """All of a job's log; ``says`` is what its agent has of an attempt, and whether it ended."""
 
     async def answer(logs: Logs) -> None:
         while True:
-            for wanted in logs.wanted("a"):
-                content, ended = says(wanted.task.attempt)
-                start = min(wanted.offset, len(content))
-                logs.answer(
+            for request in logs.requests("a"):
+                content, ended = says(request.task.attempt)
+                start = min(request.offset, len(content))
+                logs.receive(
                     pb.LogPart(
-                        request_id=wanted.request_id,
+                        request_id=request.request_id,
                         content=content[start:],
                         offset=start,
                         ended=ended,
@@ -54,7 +54,7 @@ def read(controller: Any, says, **request) -> bytes:
     async def main() -> bytes:
         logs = Logs(controller)
         answering = asyncio.create_task(answer(logs))
-        found = [part async for part in logs.of_job(pb.LogsRequest(job_id="job", **request))]
+        found = [part async for part in logs.stream(pb.LogsRequest(job_id="job", **fields))]
         answering.cancel()
         return b"".join(found)
 

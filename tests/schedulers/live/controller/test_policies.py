@@ -6,7 +6,7 @@ import pytest
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.live.controller.explanations.explain import candidates_of
+from presage.schedulers.live.controller.explanations.explain import find_candidates
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing.policy import Packing
@@ -27,7 +27,7 @@ def live_allocations(policy):
         world.decide()
     return {
         task.job.job_id: [(g.device, g.compute_milli, g.memory_bytes) for g in task.allocations]
-        for task in world.core.orders("n0").tasks
+        for task in world.core.commands("n0").tasks
     }
 
 
@@ -57,7 +57,7 @@ def test_what_is_explained_of_a_wrapped_policy_is_what_is_explained_of_it(policy
         world = World(policy)
         world.submit("job", model="300", compute_milli=500)
         world.report("a", [V100])
-        (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
+        (row,) = find_candidates(world.core, world.core.book.jobs["job"], world.now_s)
         return row.required_compute_milli, row.required_memory_bytes
 
     assert explained(Wrapped(policy)) == explained(policy)

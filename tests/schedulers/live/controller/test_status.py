@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.schedulers.core.job import Job
-from presage.schedulers.live.controller.status_messages import public_part, status_of
+from presage.schedulers.live.controller.status_messages import job_status, redact_status
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.controller.test_core import V100, World, ended, task
@@ -21,7 +21,7 @@ def said_of(submitted, **options):
     world = World()
     world.write(world.core.submit([submitted], 0.0, 0.0)[0])
     job = world.core.book.jobs[submitted.job.job_id]
-    return status_of(world.core, job, 0.0, **options).job
+    return job_status(world.core, job, 0.0, **options).job
 
 
 def test_a_long_command_is_cut_in_a_list_and_whole_where_it_is_explained():
@@ -32,7 +32,7 @@ def test_a_long_command_is_cut_in_a_list_and_whole_where_it_is_explained():
     assert listed[:2] == ["python", "-c"]
     assert listed[2].startswith("x = 1\nx = 1")
     assert listed[3:] == ["…"]
-    assert list(said_of(submitted, whole=True).command) == list(command)
+    assert list(said_of(submitted, full=True).command) == list(command)
     short = SubmittedJob(Job("job", 0.0), ("python", "train.py", "", "--epochs=3"))
     assert list(said_of(short).command) == list(short.command)
 
@@ -61,7 +61,7 @@ def test_of_a_command_only_its_end_is_ever_missing(words):
 
 
 def status(world, name="job"):
-    return status_of(world.core, world.core.book.jobs[name], world.now_s)
+    return job_status(world.core, world.core.book.jobs[name], world.now_s)
 
 
 def placed(*, latency_sensitive=False):
@@ -99,7 +99,7 @@ def test_a_guess_of_what_is_done_is_shown_and_gone_by_but_never_kept():
     assert world.rows[-1]["type"] == "Requeued"
     assert world.rows[-1]["saved"] == 0.0
     world.decide()
-    (order,) = world.core.orders("a").tasks
+    (order,) = world.core.commands("a").tasks
     assert order.done == 0.0
 
 
@@ -122,7 +122,7 @@ def test_other_users_see_no_forecast_of_a_job(guessed, done):
     job = pb.Job(job_id="a", user="ann", model="secret")
     status = pb.JobStatus(job=job, remaining_s=50, done=0.5, done_estimated=guessed, elapsed_s=50)
 
-    seen = public_part(status)
+    seen = redact_status(status)
 
     assert (seen.remaining_s, seen.done, seen.done_estimated) == (0, done, False)
     assert (seen.elapsed_s, seen.job.model) == (50, "")

@@ -16,7 +16,7 @@ import grpc
 
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.protocol.pieces import merge_orders
+from presage.schedulers.live.protocol.pieces import merge_commands
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.token_file import add_token
@@ -151,7 +151,7 @@ class Agent:
         """Return the next orders, whose pieces were messages of gRPC's usual size."""
         found = None
         while found is None or found.has_more:
-            found = merge_orders(found, next(self._call))
+            found = merge_commands(found, next(self._call))
         return found
 
     def ordered(self, *names: str) -> pb.NodeCommands:
