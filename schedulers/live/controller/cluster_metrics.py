@@ -52,14 +52,14 @@ class ClusterMetrics:
             return
         self._updated_s = now_s
         for stage in Stage:
-            self._jobs.labels(stage.value).set(core.book.stages[stage])
+            self._jobs.labels(stage.value).set(core.state.stages[stage])
         violated = [
             task.slo_violated
-            for node, jobs in core.book.at_node.items()
+            for node, jobs in core.state.at_node.items()
             for job_id in jobs
             if (task := core.nodes[node].tasks.get(job_id)) is not None
         ]
         self._slo_violated.set(sum(violated))
-        up = sum(not core.unavailable_reason(name, now_s) for name in core.book.nodes)
+        up = sum(not core.unavailable_reason(name, now_s) for name in core.state.nodes)
         self._nodes.labels("true").set(up)
-        self._nodes.labels("false").set(len(core.book.nodes) - up)
+        self._nodes.labels("false").set(len(core.state.nodes) - up)

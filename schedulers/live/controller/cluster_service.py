@@ -79,9 +79,9 @@ class ClusterService:
             _check_size(row)
 
         def submit(core: Core, now_s: float, now_unix_s: float) -> tuple[list[Record], list[str]]:
-            if len(core.book.jobs) + len(request.jobs) > MAX_JOBS_KNOWN:
+            if len(core.state.jobs) + len(request.jobs) > MAX_JOBS_KNOWN:
                 raise OverloadedError(
-                    f"the controller has {len(core.book.jobs)} jobs, the maximum is "
+                    f"the controller has {len(core.state.jobs)} jobs, the maximum is "
                     f"{MAX_JOBS_KNOWN:,}; retry when jobs have ended, or reduce --keep-ended"
                 )
             jobs = [read_job(row, now_s, f"jobs[{i}]") for i, row in enumerate(request.jobs)]
@@ -112,7 +112,7 @@ class ClusterService:
         def respond(core: Core, now_s: float) -> pb.ListResponse:
             positions = queue_positions(core.view(now_s))
             jobs = [core.job(job_id) for job_id in request.job_ids] or sort_jobs(
-                core.book, positions, with_ended=request.include_ended
+                core.state, positions, with_ended=request.include_ended
             )
             listed = jobs[: request.limit if request.limit > 0 else MAX_LISTED]
             return pb.ListResponse(
@@ -120,10 +120,10 @@ class ClusterService:
                 remaining_job_count=len(jobs) - len(listed),
                 failed_jobs=[
                     row(core, job, now_s)
-                    for job in recent_failures(core.book, now_s, request.failed_within_s)
+                    for job in recent_failures(core.state, now_s, request.failed_within_s)
                 ],
                 nodes=[
-                    node_status(core, name, now_s, full=sees_problems) for name in core.book.nodes
+                    node_status(core, name, now_s, full=sees_problems) for name in core.state.nodes
                 ],
                 policy=self._policy,
                 forecaster_error=self._controller.forecasts.failure,
@@ -154,7 +154,7 @@ class ClusterService:
 
         def drain(core: Core, now_s: float, _: float) -> tuple[list[Record], list[str]]:
             records = core.drain(request.node, undo=request.undo, evict=request.evict, now_s=now_s)
-            return records, list(core.book.at_node.get(request.node, {}))
+            return records, list(core.state.at_node.get(request.node, {}))
 
         remaining = await self._controller.change(drain, call.caller.name)
         return pb.DrainResponse(job_ids=remaining).SerializeToString()
@@ -201,7 +201,7 @@ class ClusterService:
         if call.caller.is_admin:
             return True
         record = record_from_json(entry.record)
-        job = self._controller.core.book.jobs.get(getattr(record, "job_id", ""))
+        job = self._controller.core.state.jobs.get(getattr(record, "job_id", ""))
         return sees_details(call.caller, job, record)
 
 
@@ -219,22 +219,22 @@ def _page(journal: Journal, after: int) -> list[Entry]:
 
 
 def sort_jobs(
-    book: ReplayedState, positions: Mapping[str, int], *, with_ended: bool
+    state: ReplayedState, positions: Mapping[str, int], *, with_ended: bool
 ) -> list[LiveJob]:
     """Return jobs on nodes, then waiting jobs in queue order, then ended jobs, newest first."""
-    jobs = [job for on_node in book.at_node.values() for job in on_node.values()]
-    waiting = [job for job in book.jobs.values() if job.stage is Stage.WAITING]
+    jobs = [job for on_node in state.at_node.values() for job in on_node.values()]
+    waiting = [job for job in state.jobs.values() if job.stage is Stage.WAITING]
     jobs += sorted(
         waiting, key=lambda job: (positions.get(job.job_id, len(waiting) + 1), job.number)
     )
-    return jobs + [book.jobs[job_id] for job_id in reversed(book.ended)] if with_ended else jobs
+    return jobs + [state.jobs[job_id] for job_id in reversed(state.ended)] if with_ended else jobs
 
 
-def recent_failures(book: ReplayedState, now_s: float, seconds: float) -> list[LiveJob]:
+def recent_failures(state: ReplayedState, now_s: float, seconds: float) -> list[LiveJob]:
     """Return the jobs that failed within a time, newest first, among the last ended jobs."""
     if not seconds > 0:
         return []
-    last = (book.jobs[job_id] for job_id in islice(reversed(book.ended), MAX_LISTED))
+    last = (state.jobs[job_id] for job_id in islice(reversed(state.ended), MAX_LISTED))
     failed = (job for job in last if job.stage is Stage.FAILED and now_s - job.since_s <= seconds)
     return list(islice(failed, MAX_FAILED))
 

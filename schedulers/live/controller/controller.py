@@ -87,15 +87,15 @@ class Controller:
         self._snapshot_records = snapshot_records
         self._owned_s = -math.inf  # last time that the journal was this process's
         rows, seq = journal.load()
-        book = ReplayedState.from_rows(rows)
+        state = ReplayedState.from_rows(rows)
         for entry in journal.read(seq):
-            book.apply(record_from_json(entry.record))
-        self._clock = ClusterClock(book.clock, book.now_s)
+            state.apply(record_from_json(entry.record))
+        self._clock = ClusterClock(state.clock, state.now_s)
         self._unsaved = journal.last_seq - seq
         self.forecasts = PredictionCache(forecaster)
         self._forecast_failure = ""  # the last one that was logged
         self.core = Core(
-            book,
+            state,
             policy,
             self.forecasts.get,
             now_s=self.now_s(),
@@ -119,9 +119,9 @@ class Controller:
         async with self._busy:
             if self._clock.unsaved is not None:
                 await self._write([self._clock.unsaved])
-            if not self.core.book.cluster_id:
+            if not self.core.state.cluster_id:
                 await self._write([ClusterCreated(secrets.token_hex(8), self.now_s())])
-            if self.core.lease_s > self.core.book.lease_s:
+            if self.core.lease_s > self.core.state.lease_s:
                 await self._write([LeaseChanged(self.core.lease_s, self.now_s())])
 
     async def read(self, at: Callable[[Core, float], T]) -> T:
@@ -217,7 +217,7 @@ class Controller:
     # ----------------------------------------------------------------------------------------
 
     def _is_known(self, node: str) -> bool:
-        known = self.core.book.nodes.get(node)
+        known = self.core.state.nodes.get(node)
         return known is not None and not known.lost
 
     async def _change(
@@ -298,13 +298,13 @@ class Controller:
 
     async def _save(self, seq: int) -> None:
         """Update the snapshot up to an entry; after a failure, the next records retry it."""
-        book = self.core.book
-        changed = book.take_changes()
+        state = self.core.state
+        changed = state.take_changes()
         try:
             await asyncio.to_thread(self.journal.save, changed, seq)
             await asyncio.to_thread(self.journal.prune, time.time() - HISTORY_S)
         except Exception as error:
-            book.changed_keys.update(changed.keys() - {"now"})
+            state.changed_keys.update(changed.keys() - {"now"})
             if not isinstance(error, JournalError):
                 raise
             self._check_failure(error)  # the records themselves are on disk
@@ -314,7 +314,7 @@ class Controller:
 
     def _check_failure(self, error: JournalError) -> None:
         """End this process if the journal has closed itself."""
-        if self.journal.closed and self.failure is None:
+        if self.journal.is_closed and self.failure is None:
             self.failure = error
             self._woken.set()
 
@@ -324,7 +324,7 @@ class Controller:
             return
         self._woken.set()
         for record in records:
-            job = self.core.book.jobs.get(getattr(record, "job_id", ""))
+            job = self.core.state.jobs.get(getattr(record, "job_id", ""))
             node = getattr(record, "node", "") or (job.node if job is not None else "")
             if node:
                 self.commands_event(node).set()

@@ -102,7 +102,7 @@ class Core:
 
     def __init__(
         self,
-        book: ReplayedState,
+        state: ReplayedState,
         policy: Policy,
         forecasts: Callable[[Cluster, float], Forecasts],
         *,
@@ -113,11 +113,11 @@ class Core:
         version: int = 1,
         seed: int = 0,
     ) -> None:
-        self.book, self.policy = book, policy
+        self.state, self.policy = state, policy
         self._forecasts = forecasts
         self.lease_s, self._suspect_s, self._max_ended_jobs = lease_s, suspect_s, max_ended_jobs
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
-        self.nodes = {name: ReportedNode(now_s) for name in book.nodes}
+        self.nodes = {name: ReportedNode(now_s) for name in state.nodes}
         self._sent: dict[str, _SentCommands] = {}
         self._first_version = self._version = version
         self._with_lease: set[str] = set()  # nodes that have received this controller's lease
@@ -148,7 +148,7 @@ class Core:
         submitted_ids: set[str] = set()
         for submitted in jobs:
             job_id, message = submitted.job.job_id, write_job(submitted)
-            row, before = to_json(message), self.book.jobs.get(job_id)
+            row, before = to_json(message), self.state.jobs.get(job_id)
             is_same = before is None or (before.owner, before.job_json) == (caller.name, row)
             if job_id in submitted_ids or not is_same:
                 raise InvalidJobError(
@@ -203,9 +203,9 @@ class Core:
         UnknownJobError
             No node of that name has joined.
         """
-        node = self.book.nodes.get(name)
+        node = self.state.nodes.get(name)
         if node is None:
-            known = ", ".join(sorted(self.book.nodes)) or "none"
+            known = ", ".join(sorted(self.state.nodes)) or "none"
             raise UnknownJobError(f"there is no node {name!r}; known are: {known}")
         records: list[Record] = []
         if node.drained == undo:
@@ -227,7 +227,7 @@ class Core:
         UnknownJobError
             No job has that id.
         """
-        found = self.book.jobs.get(job_id)
+        found = self.state.jobs.get(job_id)
         if found is None:
             raise UnknownJobError(
                 f"there is no job {job_id!r}, or it ended long ago; `presage cluster ps --all` "
@@ -243,7 +243,7 @@ class Core:
         It is rejected while another agent has its node's name, until that node is lost, and if its
         devices have another memory size than those of the same kind: policies assume one per kind.
         """
-        known = self.book.nodes.get(report.node)
+        known = self.state.nodes.get(report.node)
         if known is not None and not known.lost and _is_unchanged(known, report):
             return ""
         if known is not None and known.agent_id not in ("", report.agent_id) and not known.lost:
@@ -253,7 +253,7 @@ class Core:
             )
         by_kind = {
             kind: (memory_bytes, name)
-            for name, node in self.book.nodes.items()
+            for name, node in self.state.nodes.items()
             if name != report.node and not node.lost
             for kind, memory_bytes in node.kinds
         }
@@ -270,7 +270,7 @@ class Core:
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records that follow from a report."""
         records: list[Record] = []
-        known = self.book.nodes.get(report.node)
+        known = self.state.nodes.get(report.node)
         if known is None or known.lost or not _is_unchanged(known, report):
             devices = [[device.kind, device.memory_bytes] for device in report.devices]
             records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
@@ -300,7 +300,7 @@ class Core:
             self._with_lease.add(report.node)
         reported.tasks, reported.ended = {}, []
         for task in report.tasks:
-            job = self.book.jobs.get(task.job_id)
+            job = self.state.jobs.get(task.job_id)
             is_current = job is not None and job.node == report.node and job.attempt == task.attempt
             if job is not None and is_current and job.stage in AT_NODE:
                 reported.tasks[task.job_id] = task
@@ -308,17 +308,17 @@ class Core:
                 reported.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
         if self._view is None or not self._view.has(report.node):
             return not self.unavailable_reason(report.node, now_s)
-        jobs = self.book.at_node.get(report.node, {})
+        jobs = self.state.at_node.get(report.node, {})
         return self._view.settle(report.node, jobs, reported.tasks, now_s)
 
     def find_lost(self, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records of nodes that are lost, and of their jobs, which are requeued."""
         records: list[Record] = []
-        if self.book.lease_s > self.lease_s and all(
-            node.lost or name in self._with_lease for name, node in self.book.nodes.items()
+        if self.state.lease_s > self.lease_s and all(
+            node.lost or name in self._with_lease for name, node in self.state.nodes.items()
         ):
             records.append(LeaseChanged(self.lease_s, now_s))
-        for name, node in self.book.nodes.items():
+        for name, node in self.state.nodes.items():
             if node.lost or now_s - self.nodes[name].reported_s < self.patience_s(name):
                 continue
             records.append(NodeLost(name, now_s))
@@ -338,15 +338,15 @@ class Core:
 
     def prune(self, now_s: float) -> list[Record]:
         """Return the record that removes the oldest of too many ended jobs, and old lost nodes."""
-        too_many = max(0, len(self.book.ended) - self._max_ended_jobs)
-        jobs = list(islice(self.book.ended, too_many))
+        too_many = max(0, len(self.state.ended) - self._max_ended_jobs)
+        jobs = list(islice(self.state.ended, too_many))
         nodes = [
             name
-            for name, node in self.book.nodes.items()
+            for name, node in self.state.nodes.items()
             if node.lost
             and not node.drained  # it stays drained while it is repaired
             and now_s - node.lost_s > LOST_NODE_RETENTION_S
-            and not self.book.at_node.get(name)
+            and not self.state.at_node.get(name)
         ]
         return [Pruned(jobs, nodes, now_s)] if jobs or nodes else []
 
@@ -357,7 +357,7 @@ class Core:
             tasks=[self._task_command(job) for job in jobs],
             forget=reported.ended if reported is not None else (),
             lease_s=self.lease_s,
-            cluster_id=self.book.cluster_id,
+            cluster_id=self.state.cluster_id,
         )
         last = self._sent.get(name)
         if last is None or last.content != content:
@@ -393,11 +393,11 @@ class Core:
                 case Start():
                     records.append(self._make_placed(view, action, now_s))
                 case Preempt():
-                    job = self.book.jobs[action.job_id]
+                    job = self.state.jobs[action.job_id]
                     reason = "a job with priority over it needs its devices"
                     records.append(Stopping(job.job_id, job.attempt, reason, False, now_s))
                 case Reject():
-                    job = self.book.jobs[action.job_id]
+                    job = self.state.jobs[action.job_id]
                     records.append(
                         _end_without_run(job, Stage.REJECTED, action.why, now_s, now_unix_s)
                     )
@@ -409,7 +409,7 @@ class Core:
         """Return the policies' view of the available nodes; None if there are none."""
         up = [
             node
-            for name, node in self.book.nodes.items()
+            for name, node in self.state.nodes.items()
             if not self.unavailable_reason(name, now_s)
         ]
         if not up:
@@ -419,14 +419,14 @@ class Core:
             forecasts = self._forecasts(cluster, now_s)
             self._view = SchedulingView(cluster, up, self.policy, forecasts)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
-            self._view.fill(self.book, tasks, now_s)
+            self._view.fill(self.state, tasks, now_s)
         if self._view is not None:
             self._view.take_in()
         return self._view
 
     def unavailable_reason(self, name: str, now_s: float) -> str:
         """Return why a node gets no jobs; "" if it does."""
-        node, reported = self.book.nodes[name], self.nodes[name]
+        node, reported = self.state.nodes[name], self.nodes[name]
         if node.lost:
             return "it was lost"
         if reported.report is None:
@@ -436,14 +436,14 @@ class Core:
         if node.drained:
             return "it is drained"
         cluster_id, problem = reported.report.cluster_id, reported.report.problem
-        if cluster_id and cluster_id != self.book.cluster_id:
+        if cluster_id and cluster_id != self.state.cluster_id:
             return f"its agent has tasks of another cluster, {cluster_id}, that have not ended"
         return f"its agent can start no job: {problem}" if problem else ""
 
     def is_connected(self, name: str, now_s: float) -> bool:
         """Return whether a node's agent has reported within ``suspect_s``."""
         reported = self.nodes[name]
-        is_lost = self.book.nodes[name].lost or reported.report is None
+        is_lost = self.state.nodes[name].lost or reported.report is None
         return not is_lost and now_s - reported.reported_s <= self._suspect_s
 
     def discard_decision(self) -> None:
@@ -453,7 +453,7 @@ class Core:
     def apply(self, records: Iterable[Record]) -> None:
         """Apply records that were written."""
         for record in records:
-            self.book.apply(record)
+            self.state.apply(record)
             match record:
                 case NodeJoined():
                     self.nodes.setdefault(record.node, ReportedNode(record.time_s))
@@ -465,10 +465,10 @@ class Core:
                         self._sent.pop(name, None)
                 case Submitted() | Requeued():
                     if self._view is not None:
-                        self._view.wait(self.book.jobs[record.job_id])
+                        self._view.wait(self.state.jobs[record.job_id])
                 case Ended():
                     if self._view is not None:
-                        self._view.over(self.book.jobs[record.job_id])
+                        self._view.over(self.state.jobs[record.job_id])
                 case Stopping():
                     if self._view is not None:
                         self._view.forget(record.job_id)
@@ -479,7 +479,7 @@ class Core:
         """Raise OverloadedError if a caller would exceed the limits of its token."""
         if not new:
             return
-        jobs, size_bytes = self.book.unfinished.get(caller.name, (0, 0))
+        jobs, size_bytes = self.state.unfinished.get(caller.name, (0, 0))
         jobs += len(new)
         size_bytes += sum(record.size_bytes for record in new)
         for count, limit, unit in (
@@ -498,13 +498,14 @@ class Core:
         return has_same_nodes and view.forecasts is self._forecasts(view.cluster, now_s)
 
     def _at(self, name: str) -> Iterator[LiveJob]:
-        return iter(tuple(self.book.at_node.get(name, {}).values()))
+        return iter(tuple(self.state.at_node.get(name, {}).values()))
 
     def patience_s(self, name: str) -> float:
         """Return the time after a node's last report at which all of its tasks have ended."""
         grace_s = max((job.submitted.grace_s for job in self._at(name)), default=0.0)
         # It may still hold a lease of an earlier controller.
-        lease_s = self.lease_s if name in self._with_lease else max(self.lease_s, self.book.lease_s)
+        earlier_lease_s = 0.0 if name in self._with_lease else self.state.lease_s
+        lease_s = max(self.lease_s, earlier_lease_s)
         return lease_s + grace_s + END_S
 
     def _has_received(self, report: pb.NodeReport, job: LiveJob) -> bool:
@@ -516,7 +517,7 @@ class Core:
         return since is not None and since <= report.commands_version <= sent.version
 
     def _make_placed(self, view: SchedulingView, start: Start, now_s: float) -> Placed:
-        live = self.book.jobs[start.job_id]
+        live = self.state.jobs[start.job_id]
         job = live.submitted.job
         node = view.node_of(start.allocations[0].device)
         predictions = [to_json(prediction) for prediction in view.told_of(job)]
@@ -583,7 +584,7 @@ class Core:
             end_reason=(job.reason or "it is to end") if is_leaving else "",
             discard=is_leaving and job.cancel,
             exclusive=job.overflows > 0,
-            submission_id=f"{self.book.cluster_id}-{job.number}",
+            submission_id=f"{self.state.cluster_id}-{job.number}",
             run_as=job.run_as,
         )
         if job.kinds:
@@ -592,14 +593,14 @@ class Core:
 
     def _min_memory(self, job: LiveJob, task: pb.Task) -> int:
         """Return the memory of the smallest device of a task."""
-        devices = self.book.nodes[job.node].kinds
+        devices = self.state.nodes[job.node].kinds
         sizes = [devices[row.device][1] for row in task.allocations if row.device < len(devices)]
         return min(sizes, default=max((memory for _, memory in devices), default=0))
 
     def _has_larger_devices(self, job: LiveJob, memory_bytes: int) -> bool:
         """Return whether a node has enough larger devices of kinds that a job accepts."""
         job_spec = job.submitted.job
-        nodes = [(node.name, node.kinds) for node in self.book.nodes.values() if not node.lost]
+        nodes = [(node.name, node.kinds) for node in self.state.nodes.values() if not node.lost]
         return any(
             part.memory_bytes > memory_bytes
             and part.devices >= job_spec.gpus

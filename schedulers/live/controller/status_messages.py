@@ -151,7 +151,7 @@ def _has_violated_slo(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
 
 
 def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
-    node = core.book.nodes.get(job.node)  # missing if it was lost long ago
+    node = core.state.nodes.get(job.node)  # missing if it was lost long ago
     devices = [] if node is None else node.devices
     first = status.allocations[0].device if status.allocations else 0
     return str(devices[first][0]) if first < len(devices) else ""
@@ -159,14 +159,14 @@ def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
 
 def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb.NodeStatus:
     """Return the status of a node; with ``full`` its reason contains the agent's problem."""
-    node, reported = core.book.nodes[name], core.nodes[name]
+    node, reported = core.state.nodes[name], core.nodes[name]
     devices = [
         pb.DeviceStatus(
             kind=kind, memory_bytes=memory, free_compute_milli=1000, free_memory_bytes=memory
         )
         for kind, memory in node.devices
     ]
-    for job in core.book.at_node.get(name, {}).values():
+    for job in core.state.at_node.get(name, {}).values():
         task = reported.tasks.get(job.job_id)
         rows = (
             [(g.device, g.compute_milli, g.memory_bytes) for g in task.allocations]

@@ -1,4 +1,4 @@
-"""What the client says of a controller that is not there, and of one that refuses."""
+"""Tests of the client's errors with missing and failing controllers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from presage.serving.server.prometheus_metrics import Metrics
 
 
 class Refuses:
-    """A controller, and its logs, that can do nothing."""
+    """Controller service whose methods all fail."""
 
     def __init__(self, error: PresageError) -> None:
         self.error = error
@@ -40,7 +40,7 @@ class Refuses:
 
 
 def asked(error: PresageError, ask) -> None:
-    """Ask a controller that always ends with an error; ``ask`` has a client and its target."""
+    """Call a controller that always fails; ``ask`` gets a client and its target."""
     refuses: Any = Refuses(error)
 
     def in_thread(target: str) -> None:
@@ -63,7 +63,7 @@ def asked(error: PresageError, ask) -> None:
 
 
 @pytest.mark.parametrize("method", ["list", "logs"])
-def test_a_controller_that_cannot_do_it_is_not_said_to_be_missing(method):
+def test_a_failing_controller_is_not_reported_as_missing(method):
     def ask(client, target):
         with pytest.raises(ServiceError) as caught:
             list(client.logs("job")) if method == "logs" else client.list()
@@ -72,7 +72,7 @@ def test_a_controller_that_cannot_do_it_is_not_said_to_be_missing(method):
     asked(JournalError("the disk is full; make room"), ask)
 
 
-def test_a_log_that_there_is_not_yet_is_no_failure_of_the_controllers():
+def test_a_missing_log_is_not_reported_as_a_controller_failure():
     def ask(client, target):
         with pytest.raises(NotYetError, match=r"^job 'a' has not run yet$"):
             list(client.logs("a"))
@@ -80,7 +80,7 @@ def test_a_log_that_there_is_not_yet_is_no_failure_of_the_controllers():
     asked(NotYetError("job 'a' has not run yet"), ask)
 
 
-def test_where_nobody_listens_no_controller_is_said_to_be_there():
+def test_a_port_without_a_server_is_reported_as_a_missing_controller():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{other.getsockname()[1]}"
@@ -93,7 +93,7 @@ def test_where_nobody_listens_no_controller_is_said_to_be_there():
     ("token", "told"),
     [("", "requires authentication; pass --token-file FILE"), ("wrong", "the token is not known")],
 )
-def test_who_shows_no_token_is_told_how_to_show_one(token, told):
+def test_a_missing_token_error_names_the_option(token, told):
     error = UnauthenticatedError("the token is not known to this server")
     shown = Credentials(token=token)
 
@@ -105,7 +105,7 @@ def test_who_shows_no_token_is_told_how_to_show_one(token, told):
     asked(error, ask)
 
 
-def test_a_service_that_is_no_controller_is_not_taken_for_one():
+def test_another_service_is_not_mistaken_for_a_controller():
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

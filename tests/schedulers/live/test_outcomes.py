@@ -1,4 +1,4 @@
-"""How jobs ended comes to the prediction service, also if that was away for a while."""
+"""Tests that outcomes reach the prediction service, also after it was unavailable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def service(port, log):
         yield server
 
 
-def test_what_a_job_did_is_told_once_the_service_is_there(tmp_path):
+def test_outcomes_are_reported_once_the_service_is_available(tmp_path):
     service_port, port, log = free_port(), free_port(), tmp_path / "outcomes.db"
     up = (
         "up", "--port", str(port), "--state", str(tmp_path / "state"), "--predictor",

@@ -1,4 +1,4 @@
-"""A cluster whose jobs are foretold by a release: they share a device, and it is said why."""
+"""Tests of a cluster whose jobs share a device by the forecasts of a release."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ GIB = find_device(KIND).memory_bytes / 2**30
 
 
 def foretold(iterations=ITERATIONS):
-    """By the release, without a cluster."""
+    """Return the prediction of the release, without a cluster."""
     features = read_job(MODEL, batch_size=32, iterations=iterations)
     job = Job("job", 0.0, iterations=iterations, features=features)
     (prediction,) = Predicted(Predictor(load_release(RELEASE))).predictions([(job, KIND)])
     return prediction
 
 
-def test_n3_what_is_foretold_of_the_rest_is_the_models_answer_for_the_iterations_that_are_left():
+def test_n3_the_predicted_remaining_time_is_that_of_the_remaining_iterations():
     whole, rest = foretold(100), foretold(40)
 
     assert whole.remaining_s(0.6) == pytest.approx(rest.runtime_s - rest.setup_s)
 
 
 @pytest.mark.timeout(200)
-def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foretold(cluster):
+def test_jobs_with_features_share_a_device_by_their_forecasts(cluster):
     cluster.controller("--predictor", RELEASE)
     cluster.agent("n0", "--memory-gib", GIB, "--predictor", RELEASE, kind=KIND)
     cluster.connected("n0")

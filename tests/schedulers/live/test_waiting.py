@@ -1,4 +1,4 @@
-"""Waiting for jobs goes on while their controller is away."""
+"""Tests of waiting for jobs while their controller is unavailable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 
 
 class FakeClient:
-    """A client that is answered by these, one after the other."""
+    """Client with a sequence of responses."""
 
     def __init__(self, *answers: Exception | dict[str, pb.Phase]) -> None:
         self.answers = [*answers]
@@ -34,14 +34,14 @@ AWAY = ServiceError("no controller")
 
 
 def waited(monkeypatch, told: Any, *names: str) -> tuple[list[str], list[ServiceError]]:
-    """Jobs as they ended, and what was said of the controller."""
+    """Return the jobs in the order of their ends, and the reported errors."""
     monkeypatch.setattr(waiting, "POLL_S", 0.0)
     said: list[ServiceError] = []
     rows = waiting.jobs_as_completed(told, names, on_away=said.append)
     return [row.job.job_id for row in rows], said
 
 
-def test_jobs_come_as_they_end_and_those_that_ended_are_not_asked_for_again(monkeypatch):
+def test_jobs_are_yielded_as_they_end_and_not_requested_again(monkeypatch):
     told = FakeClient(
         {"a": pb.RUNNING, "b": pb.FAILED}, {"a": pb.LEAVING}, {"a": pb.WAITING}, {"a": pb.FINISHED}
     )
@@ -50,14 +50,14 @@ def test_jobs_come_as_they_end_and_those_that_ended_are_not_asked_for_again(monk
     assert told.asked == [["a", "b"], ["a"], ["a"], ["a"]]
 
 
-def test_a_controller_that_is_away_is_asked_again_and_each_absence_is_told_once(monkeypatch):
+def test_an_unavailable_controller_is_polled_and_reported_once(monkeypatch):
     here, over = {"a": pb.RUNNING}, {"a": pb.CANCELLED}
     told = FakeClient(here, AWAY, AWAY, here, AWAY, over)
 
     assert waited(monkeypatch, told, "a") == (["a"], [AWAY, AWAY])
 
 
-def test_what_waiting_does_not_help_is_no_reason_to_wait(monkeypatch):
+def test_permanent_errors_are_raised_without_waiting(monkeypatch):
     for error, answers in (
         (ServiceError, [AWAY]),  # a wrong address, perhaps
         (UnknownJobError, [UnknownJobError("there is no job 'a'")]),
@@ -67,7 +67,7 @@ def test_what_waiting_does_not_help_is_no_reason_to_wait(monkeypatch):
             waited(monkeypatch, FakeClient(*answers), "a")
 
 
-def test_the_command_waits_for_a_controller_that_comes_back(cluster):
+def test_wait_continues_when_the_controller_returns(cluster):
     first = cluster.controller()
     until(lambda: cluster.client.list().policy)
     cluster.client.submit([pb.Job(job_id=name, command=["true"]) for name in ("early", "late")])

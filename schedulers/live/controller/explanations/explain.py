@@ -67,7 +67,7 @@ def summarize_job(core: Core, job: LiveJob, position: int, now_s: float) -> str:
 def _none_up(core: Core, now_s: float) -> str:
     """Return why no node gets jobs, with the nodes grouped by reason."""
     by_reason: dict[str, list[str]] = {}
-    for name in core.book.nodes:
+    for name in core.state.nodes:
         reason = re.sub("^(it|its agent) (is |was )?", "", core.unavailable_reason(name, now_s))
         by_reason.setdefault(reason, []).append(name)
     if not by_reason:
@@ -86,7 +86,7 @@ def _connection_problem(core: Core, job: LiveJob, now_s: float) -> str:
     """Return that a job's node does not respond, and the consequence; "" if it responds."""
     if core.is_connected(job.node, now_s):
         reason = core.unavailable_reason(job.node, now_s) if job.stage is Stage.PLACED else ""
-        return f"; {reason}" if reason and not core.book.nodes[job.node].drained else ""
+        return f"; {reason}" if reason and not core.state.nodes[job.node].drained else ""
     silent_s = now_s - core.nodes[job.node].reported_s
     consequence = "counts as cancelled" if job.cancel else "returns to the queue"
     after = f"after {core.patience_s(job.node):.0f} s it {consequence}"

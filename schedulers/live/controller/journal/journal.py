@@ -116,7 +116,7 @@ class Journal:
             self._store.close()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the journal is closed."""
         return self._closed
 
@@ -237,9 +237,9 @@ class Journal:
             saved = self._seal.snapshot_seq
             with self._reading():
                 oldest, _ = self._store.run(sql.FIRST_AND_LAST)[0]
-                kept = self._store.run(sql.NOT_OLDER, saved, before_unix_s)
+                remaining = self._store.run(sql.NOT_OLDER, saved, before_unix_s)
             # Those before the first that stays: no gaps, even where the clock was set back.
-            end = kept[0][0] if kept else saved + 1
+            end = remaining[0][0] if remaining else saved + 1
             if oldest is None or end <= oldest:
                 return 0
             for chunk_end in (*range(oldest + _CHUNK, end, _CHUNK), end):

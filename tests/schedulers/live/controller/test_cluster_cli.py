@@ -1,4 +1,4 @@
-"""The commands of a live cluster, on real processes: a controller, two agents, jobs."""
+"""Tests of the commands of a live cluster: a controller, two agents and jobs as processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def process(*words, log):
 
 
 class Asking:
-    """One controller, asked by commands, and by a client of this process."""
+    """Controller that is called by commands, and by a client in this process."""
 
     def __init__(self, target, *options, credentials=None, folder=Path()):
         self.target, self._options, self._credentials = target, options, credentials
@@ -114,7 +114,7 @@ def ask(tmp_path_factory):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """The command line in this process, which is a second sooner; how it ended, and its words."""
+    """Run the command line in this process, which saves a second; return its output."""
 
     def to_its_end(*words):
         monkeypatch.setattr(sys, "argv", ["presage", "cluster", *words])
@@ -127,7 +127,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def here(ask, run, monkeypatch):
-    """As ``ask``, in this process, with tables that are as wide as they like."""
+    """Run commands like ``ask`` in this process, with tables of unlimited width."""
     monkeypatch.setenv("COLUMNS", "300")
 
     def done(*words):
@@ -148,7 +148,7 @@ def test_a_job_is_submitted_runs_and_its_output_can_be_read(ask):
     assert name not in ask("ps")
 
 
-def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
+def test_explain_shows_the_reason_and_history_of_a_waiting_job(ask, here):
     here("submit", "--name", "first", "--", "sleep", "60")
     ask.until_phase(pb.RUNNING, "first")
     here("submit", "--name", "second", "--", "sleep", "60")
@@ -168,7 +168,7 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
     ask.until_phase(pb.CANCELLED, "first", "second")
 
 
-def test_what_up_writes_is_its_users_alone_and_names_each_nodes_devices(ask, here):
+def test_files_of_up_are_private_and_list_the_devices_of_each_node(ask, here):
     (node,) = ask.all().nodes
     private = [path for path in ask.folder.iterdir() if path.is_file() and path.name != "up.log"]
     names = {path.name for path in private}
@@ -185,7 +185,7 @@ def test_what_up_writes_is_its_users_alone_and_names_each_nodes_devices(ask, her
     )
 
 
-def test_a_second_up_on_the_same_folder_takes_nothing_from_the_first(ask, run):
+def test_a_second_up_on_the_same_folder_does_not_affect_the_first(ask, run):
     before = (ask.folder / "tokens").read_bytes()
     status, _, said = run("up", "--state", str(ask.folder), "--port", str(free_port()))
 
@@ -195,7 +195,7 @@ def test_a_second_up_on_the_same_folder_takes_nothing_from_the_first(ask, run):
     assert ask.all().nodes
 
 
-def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tmp_path):
+def test_up_rejects_other_users_of_the_machine(ask, run, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     status, out, said = run(*ask.words("ps"))
 
@@ -203,7 +203,7 @@ def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tm
     assert "requires authentication; pass --token-file" in said
 
 
-def test_explain_says_who_submitted_a_job(ask, here):
+def test_explain_shows_the_submitter_of_a_job(ask, here):
     here("submit", "--name", "whose", "--gpus", "2", "--", "true")
     told = here("explain", "whose")
     here("cancel", "whose")
@@ -211,9 +211,7 @@ def test_explain_says_who_submitted_a_job(ask, here):
     assert f"best-effort; by {account()}" in told
 
 
-def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(
-    ask, here, run
-):
+def test_logs_of_a_waiting_job_fail_without_reporting_a_missing_controller(ask, here, run):
     here("submit", "--name", "gang", "--gpus", "2", "--", "true")
     status, _, said = run(*ask.words("logs", "gang"))
     here("cancel", "gang")
@@ -224,7 +222,7 @@ def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_mi
     assert said.count("\n") == 1
 
 
-def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here):
+def test_a_failing_command_is_retried_as_often_as_requested(ask, here):
     here("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
     ask.until_phase(pb.FAILED, "fails")
 
@@ -237,7 +235,7 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
         assert not client.list().failed_jobs
 
 
-def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
+def test_named_jobs_are_listed_with_reasons_also_after_their_end(ask, here):
     for name, word in (("good", "true"), ("bad", "false")):
         here("submit", "--name", name, "--", word)
     ask.until(lambda found: not {"good", "bad"} & {row.job.job_id for row in ask.now().jobs})
@@ -249,7 +247,7 @@ def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, h
     assert "why" not in here("ps")
 
 
-def test_waiting_ends_with_the_last_job_and_says_which_did_not_finish(ask, here, run):
+def test_wait_ends_with_the_last_job_and_names_the_unfinished_ones(ask, here, run):
     for name, word in (("slow", "sleep 2"), ("wrong", "exit 4")):
         here("submit", "--name", name, "--", "/bin/sh", "-c", word)
 
@@ -261,7 +259,7 @@ def test_waiting_ends_with_the_last_job_and_says_which_did_not_finish(ask, here,
     assert run(*ask.words("wait", "slow", "slow")) == (0, "", "")
 
 
-def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
+def test_a_drained_node_gets_no_jobs_until_the_drain_is_undone(ask, here):
     (node,) = json.loads(here("ps", "--nodes", "--json"))
     assert node["connected"] is True
     here("drain", node["name"])
@@ -274,7 +272,7 @@ def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
     ask.until_phase(pb.FINISHED, "patient")
 
 
-def test_watch_tells_what_happens_as_it_happens(ask, here):
+def test_watch_prints_events_as_they_happen(ask, here):
     watching = subprocess.Popen(
         [*PRESAGE, *ask.words("watch", "seen", "--json")], stdout=subprocess.PIPE, text=True
     )
@@ -326,7 +324,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_said_in_one_line(ask, run, words, told):
+def test_errors_are_one_line(ask, run, words, told):
     status, _, said = run(*ask.words(*words))
 
     assert status == 1
@@ -334,7 +332,7 @@ def test_what_cannot_be_done_is_said_in_one_line(ask, run, words, told):
     assert said.count("\n") == 1
 
 
-def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
+def test_an_argument_that_is_not_utf8_is_rejected_in_one_line(ask, run):
     status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
 
     assert status == 1
@@ -346,7 +344,7 @@ def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
     ("option", "value"),
     [("--grace-s", "0"), ("--grace-s", "nan"), ("--share", "nan"), ("--memory-gib", "nan")],
 )
-def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, run, option, value):
+def test_an_invalid_number_is_rejected_with_its_option(ask, run, option, value):
     status, _, said = run(*ask.words("submit", option, value, "--", "true"))
 
     assert status in (1, 2)
@@ -354,7 +352,7 @@ def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, run, optio
     assert "Traceback" not in said
 
 
-def test_a_name_that_is_taken_by_another_job_is_refused(ask, here, run):
+def test_the_name_of_another_job_is_rejected(ask, here, run):
     here("submit", "--name", "once", "--", "true")
 
     status, _, said = run(*ask.words("submit", "--name", "once", "--", "false"))
@@ -363,7 +361,7 @@ def test_a_name_that_is_taken_by_another_job_is_refused(ask, here, run):
     assert said.count("\n") == 1
 
 
-def test_the_same_job_again_is_safe_while_it_waits_and_refused_once_it_is_over(ask, here, run):
+def test_resubmitting_a_job_is_safe_while_it_waits_and_rejected_after_its_end(ask, here, run):
     again = ask.words("submit", "--name", "again", "--gpus", "2", "--", "true")
     assert run(*again) == (0, "again\n", "")
 
@@ -379,7 +377,7 @@ def test_the_same_job_again_is_safe_while_it_waits_and_refused_once_it_is_over(a
     assert "is cancelled: no new job was started; give another --name" in said
 
 
-def test_one_unknown_name_among_jobs_to_cancel_leaves_all_of_them(ask, here, run):
+def test_an_unknown_name_among_jobs_to_cancel_cancels_none(ask, here, run):
     here("submit", "--name", "nine", "--gpus", "2", "--", "true")
 
     status, _, said = run(*ask.words("cancel", "nine", "nope"))
@@ -389,7 +387,7 @@ def test_one_unknown_name_among_jobs_to_cancel_leaves_all_of_them(ask, here, run
     here("cancel", "nine")
 
 
-def test_features_of_a_file_that_says_how_many_steps_there_are_need_no_more(ask, here, tmp_path):
+def test_features_with_iterations_need_no_option_for_them(ask, here, tmp_path):
     said = tmp_path / "job.json"
     said.write_text(job_features.to_json(features(iterations=70)))
     here("submit", "--name", "told", "--gpus", "2", "--features", str(said), "--", "true")
@@ -398,7 +396,7 @@ def test_features_of_a_file_that_says_how_many_steps_there_are_need_no_more(ask,
     here("cancel", "told")
 
 
-def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
+def test_json_output_contains_zero_values_and_stored_json_does_not():
     device = message_content(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
 
     assert device == {
@@ -409,7 +407,7 @@ def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
     assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}
 
 
-def test_where_no_controller_is_the_command_says_so():
+def test_commands_report_a_missing_controller():
     done = Asking(f"127.0.0.1:{free_port()}").raw("ps")
 
     assert done.returncode == 1
@@ -441,7 +439,9 @@ def test_where_no_controller_is_the_command_says_so():
     ],
     ids=str,
 )
-def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, run, words, told):
+def test_processes_that_cannot_start_report_the_reason_in_one_line(
+    tmp_path, monkeypatch, run, words, told
+):
     monkeypatch.chdir(tmp_path)
 
     status, _, said = run(*words)
@@ -451,7 +451,7 @@ def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, 
     assert said.count("\n") == 1
 
 
-def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypatch):
+def test_gpus_of_a_machine_are_divided_among_its_nodes(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(3))
     monkeypatch.setattr(node_devices, "detected_gpus", lambda _: gpus)
 
@@ -464,19 +464,19 @@ def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypa
         nodes_of(4, None)
 
 
-def test_without_the_package_that_finds_gpus_nobody_takes_processors_for_all_there_is(monkeypatch):
+def test_without_the_gpu_package_processors_are_not_assumed_to_be_the_only_devices(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'presage\[cluster\]'"):
         slots_of(None, None)
 
 
-def test_a_gpu_that_is_not_there_is_no_device():
+def test_a_missing_gpu_is_not_a_device():
     with pytest.raises(ConfigError, match="=gpu7: the driver shows no such GPU here"):
         slots_of(["h100=gpu7"], None)
 
 
-def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monkeypatch):
+def test_several_processor_devices_divide_the_memory(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(2))
     monkeypatch.setattr(node_devices, "detected_gpus", lambda _: gpus)
     cpu = min(os.sched_getaffinity(0))
@@ -496,7 +496,9 @@ def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monk
         (True, (), "could call; pass --tokens FILE"),
     ],
 )
-def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted, more, told):
+def test_a_controller_without_authentication_beyond_loopback_does_not_start(
+    tmp_path, encrypted, more, told
+):
     pem, key = make_certificate(tmp_path, "server", make_authority(tmp_path, "authority"))
     options = (*more, *(("--tls-cert", str(pem), "--tls-key", str(key)) if encrypted else ()))
     done = subprocess.run(
@@ -510,7 +512,7 @@ def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted
     assert done.stderr.count("\n") == 1
 
 
-def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch):
+def test_tokens_and_certificates_determine_permissions(tmp_path, run, monkeypatch):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "ann"))
     tokens, port = tmp_path / "tokens", free_port()

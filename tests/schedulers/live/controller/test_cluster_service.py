@@ -1,4 +1,4 @@
-"""What the service refuses, and reads of the journal, without a controller."""
+"""Tests of requests that the service rejects, and of its reads of the journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from presage.serving.server.call import Call
 BY_ADMIN = Call("", "", Caller("root", frozenset({"admin"})))
 
 
-def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
+def test_a_too_large_job_is_rejected_with_its_name():
     nobody: Any = None
     service = ClusterService(nobody, nobody, nobody, "fifo")
     large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MAX_JOB_BYTES})
@@ -41,7 +41,7 @@ async def _some(stream, count):
     return [await anext(stream) for _ in range(count)]
 
 
-def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp_path: Path):
+def test_an_empty_request_stream_is_a_default_request(tmp_path: Path):
     nobody: Any = None
 
     class Log:
@@ -57,7 +57,7 @@ def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp
         assert asyncio.run(_some(service.logs(_nothing(), BY_ADMIN), 1)) == [b""]
 
 
-def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
+def test_each_watched_entry_is_read_once(tmp_path: Path, monkeypatch):
     nobody: Any = None
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         records = [

@@ -1,4 +1,4 @@
-"""The controller with a journal on disk: what a restart finds, and whose leases it renews."""
+"""Tests of the controller with a journal on disk: restarts, leases, metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def controller(
     )  # fmt: skip
 
 
-def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
+def test_metrics_count_jobs_nodes_and_decisions(tmp_path: Path):
     registry = CollectorRegistry()
     metrics = ClusterMetrics(registry)
     with Journal.open(f"{tmp_path}/journal.db") as journal:
@@ -63,7 +63,7 @@ def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
 
 
 class Away(NoForecasts):
-    """A service that is away for its first three questions."""
+    """Forecaster whose first three requests fail."""
 
     asked = 0
 
@@ -74,7 +74,7 @@ class Away(NoForecasts):
         return [None] * len(asked)
 
 
-def test_that_nobody_foretells_is_logged_when_it_changes(tmp_path: Path, caplog, monkeypatch):
+def test_a_failing_forecaster_and_its_recovery_are_logged_once(tmp_path: Path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger(LOGGER), "propagate", True)
     monkeypatch.setattr(fresh_forecasts, "RETRY_S", 0.0)
     monkeypatch.setattr(fresh_forecasts, "MOST_RETRY_S", 0.0)
@@ -109,24 +109,24 @@ def _submit(
 
 
 async def lived(working: Controller, names: list[str]) -> None:
-    """Jobs come, run one by one, and are over."""
+    """Submit jobs, run them one by one, and end them."""
     await working.begin()
     running = asyncio.create_task(working.run())
     for number, name in enumerate(names):
         one = SubmittedJob(Job(name, 0.0), ("train",))
         await working.change(partial(_submit, one))
         await working.report(report(2 * number))
-        while not working.core.book.at_node.get("a"):
+        while not working.core.state.at_node.get("a"):
             await asyncio.sleep(0.01)
-        attempt = working.core.book.jobs[name].attempt
+        attempt = working.core.state.jobs[name].attempt
         await working.report(report(2 * number + 1, (name, attempt)))
-    while len(working.core.book.ended) > 3:
+    while len(working.core.state.ended) > 3:
         await asyncio.sleep(0.05)
     running.cancel()
 
 
 @pytest.mark.parametrize("snapshot_records", [1, 4, 1000])
-def test_a_controller_finds_what_was_there_by_its_snapshot_and_the_entries_after_it(
+def test_a_controller_restores_its_state_from_the_snapshot_and_later_entries(
     tmp_path: Path, snapshot_records: int
 ):
     url = f"{tmp_path}/journal.db"
@@ -134,18 +134,18 @@ def test_a_controller_finds_what_was_there_by_its_snapshot_and_the_entries_after
     with Journal.open(url) as journal:
         first = controller(journal, snapshot_records=snapshot_records, max_ended_jobs=3)
         asyncio.run(lived(first, names))
-        book = first.core.book
-    assert list(book.jobs) == names[-3:]
+        state = first.core.state
+    assert list(state.jobs) == names[-3:]
     with Journal.open(url) as journal:
         assert bool(journal.load()[0]) == (snapshot_records < 1000)
         again = controller(journal, snapshot_records=snapshot_records, max_ended_jobs=3)
-        assert again.core.book == book
+        assert again.core.state == state
         asyncio.run(lived(again, ["job-0", "new"]))  # of a name that was forgotten
-        assert again.core.book.jobs["job-0"].attempt > 1
-        assert again.core.book.jobs["job-0"].starts == 1
+        assert again.core.state.jobs["job-0"].attempt > 1
+        assert again.core.state.jobs["job-0"].starts == 1
 
 
-def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, monkeypatch):
+def test_a_failed_snapshot_is_retried(tmp_path: Path, monkeypatch):
     url = f"{tmp_path}/journal.db"
     with Journal.open(url) as journal:
         first = controller(journal, snapshot_records=2)
@@ -162,10 +162,10 @@ def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, mon
         asyncio.run(lived(first, ["one", "two", "three"]))
         assert failed
     with Journal.open(url) as journal:
-        assert controller(journal).core.book == first.core.book
+        assert controller(journal).core.state == first.core.state
 
 
-def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
+def test_leases_are_renewed_only_while_this_controller_owns_the_journal(
     tmp_path: Path, monkeypatch
 ):
     async def main() -> None:
@@ -188,7 +188,7 @@ def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
     asyncio.run(main())
 
 
-def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path):
+def test_a_rejected_agent_leaves_no_record(tmp_path: Path):
     async def refused(working: Controller) -> None:
         await working.begin()
         await working.report(report(1))
@@ -196,13 +196,13 @@ def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path
         other.node, other.devices[0].memory_bytes = "b", 1
         with pytest.raises(RefusedAgentError, match="set the same size with --memory-gib"):
             await working.report(other)
-        assert list(working.core.book.nodes) == list(working.core.nodes) == ["a"]
+        assert list(working.core.state.nodes) == list(working.core.nodes) == ["a"]
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         asyncio.run(refused(controller(journal)))
 
 
-def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
+def test_commands_are_sent_only_with_a_lease(tmp_path: Path):
     async def attached(working: Controller) -> pb.NodeCommands:
         await working.begin()
         stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))

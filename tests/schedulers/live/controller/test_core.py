@@ -1,4 +1,4 @@
-"""The controller's core by examples: what follows from what users and agents say."""
+"""Tests of the controller's core: records that follow from requests and reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ V100, K80 = ("v100", 16 * GIB), ("k80", 12 * GIB)
 
 
 class FakeForecaster:
-    """Foretells a job whose model is its thousandths: twice as long on a k80."""
+    """Forecaster of jobs whose model is their milli-devices; a k80 takes twice the time."""
 
     def predictions(self, asked):
         return [self._of(job, kind) for job, kind in asked]
@@ -60,7 +60,7 @@ class FakeForecaster:
 
 
 class World:
-    """A core whose records are applied at once, and kept."""
+    """Core whose records are applied at once, and stored in ``rows``."""
 
     def __init__(self, policy=None, max_ended_jobs=1000):
         self.now_s = 0.0
@@ -71,11 +71,11 @@ class World:
         self.core = self.begin()
 
     def begin(self):
-        book = ReplayedState()
+        state = ReplayedState()
         for row in self.rows:
-            book.apply(record_from_json(row))
+            state.apply(record_from_json(row))
         return Core(
-            book, self.policy, self._forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=10.0,
+            state, self.policy, self._forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=10.0,
             max_ended_jobs=self.max_ended_jobs,
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class World:
         return self.write(self.core.decide(self.now_s, self.now_s))
 
     def ordered(self, name):
-        """Nodes that are to have a job."""
+        """Return the nodes whose commands contain a job."""
         return [
             node
             for node in self.core.nodes
@@ -121,7 +121,7 @@ class World:
         ]
 
     def stage(self, name):
-        return self.core.book.jobs[name].stage
+        return self.core.state.jobs[name].stage
 
 
 def submitted(name, model="", retries=0, **values):
@@ -138,7 +138,7 @@ def ended(name, attempt=1, saved=0.0, reason="", **how):
     return task(name, attempt, pb.TASK_ENDED, 10.0, exit=over, saved=saved, reason=reason)
 
 
-def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_kind():
+def test_c7_commands_contain_the_task_and_its_predictions_for_every_kind():
     world = World()
     world.report("a", [V100])
     world.report("b", [K80], agent_id="two")
@@ -157,7 +157,7 @@ def test_c7_what_goes_to_a_node_is_the_task_and_what_is_foretold_of_it_on_every_
     assert not world.core.commands("b").tasks
 
 
-def test_an_order_names_the_release_of_each_forecast_also_after_a_restart_from_the_journal():
+def test_a_command_names_the_release_of_each_forecast_also_after_a_restart():
     world = World()
     world.report("a", [V100])
     world.report("b", [K80], agent_id="two")
@@ -170,7 +170,7 @@ def test_an_order_names_the_release_of_each_forecast_also_after_a_restart_from_t
     assert releases == {"v100": "of v100", "k80": "of k80"}
 
 
-def test_a_job_that_was_taken_is_known_and_another_of_its_name_is_refused():
+def test_a_resubmitted_job_is_known_and_another_with_its_id_is_rejected():
     world = World()
     assert world.submit("job", model="300") == []
     assert world.submit("job", model="300") == ["job"]
@@ -180,7 +180,7 @@ def test_a_job_that_was_taken_is_known_and_another_of_its_name_is_refused():
         world.submit("twice", "twice")
 
 
-def test_a_controller_that_begins_again_knows_what_the_journal_says_and_asks_agents_for_the_rest():
+def test_a_restarted_controller_uses_the_journal_and_new_reports():
     world = World()
     world.report("a")
     world.submit("runs", "waits", model="700")
@@ -198,7 +198,7 @@ def test_a_controller_that_begins_again_knows_what_the_journal_says_and_asks_age
     assert world.stage("waits") is Stage.PLACED
 
 
-def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim_waits_until_gone():
+def test_a_latency_sensitive_job_is_placed_while_the_preempted_job_ends():
     world = World(Sharing(least_milli=1000).controller_policy())
     world.report("a")
     world.submit("victim", model="800")
@@ -214,10 +214,10 @@ def test_a_latency_sensitive_job_is_placed_when_its_victim_leaves_and_the_victim
     left = ended("victim", saved=0.4, requested=True, reason="it made room")
     world.report("a", tasks=[left, task("urgent")])
     assert world.stage("victim") is Stage.WAITING
-    assert world.core.book.jobs["victim"].saved == 0.4
+    assert world.core.state.jobs["victim"].saved == 0.4
 
 
-def test_of_a_job_that_leaves_its_node_is_not_sent_again_what_it_runs():
+def test_commands_for_an_ending_job_omit_its_command_and_features():
     world = World()
     world.report("a")
     job = SubmittedJob(
@@ -236,7 +236,7 @@ def test_of_a_job_that_leaves_its_node_is_not_sent_again_what_it_runs():
     assert order.submission_id == before.submission_id
 
 
-def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses():
+def test_capacity_freed_for_a_latency_sensitive_job_is_not_given_to_others():
     world = World()
     world.report("a")
     world.submit("best effort", model="476")
@@ -257,7 +257,7 @@ def test_what_a_latency_sensitive_job_took_from_one_that_leaves_is_nobody_elses(
     assert world.stage("best effort") is Stage.WAITING
 
 
-def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
+def test_a_silent_node_is_lost_once_all_of_its_tasks_have_ended():
     world = World()
     world.report("a")
     world.submit("job", model="700")
@@ -273,7 +273,7 @@ def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
     assert world.write(world.core.find_lost(world.now_s, world.now_s)) == ["NodeLost", "Requeued"]
     world.report("b", agent_id="two")
     assert world.decide() == ["Placed"]
-    job = world.core.book.jobs["job"]
+    job = world.core.state.jobs["job"]
     assert (job.node, job.attempt, job.saved) == ("b", 2, 0.3)
     # It comes back: what it says of the first attempt is no news, and may be forgotten.
     assert world.report("a", tasks=[ended("job", finished=True)]) == ["NodeJoined"]
@@ -281,7 +281,7 @@ def test_a_node_that_is_silent_is_lost_once_all_it_ran_is_surely_over():
     assert [one.attempt for one in world.core.commands("a").forget] == [1]
 
 
-def test_a_second_agent_of_a_name_is_refused_until_the_first_is_lost():
+def test_a_second_agent_with_a_node_name_is_rejected_until_the_first_is_lost():
     world = World()
     world.report("a")
     world.submit("job", model="700")
@@ -293,7 +293,7 @@ def test_a_second_agent_of_a_name_is_refused_until_the_first_is_lost():
     assert not world.core.rejection_reason(other)
 
 
-def test_an_agent_whose_devices_of_a_kind_have_another_memory_than_others_is_refused():
+def test_an_agent_with_a_conflicting_memory_size_of_a_kind_is_rejected():
     world = World()
     kind, memory_bytes = V100
     world.report("a")
@@ -310,7 +310,7 @@ def test_an_agent_whose_devices_of_a_kind_have_another_memory_than_others_is_ref
     assert not refused("a", 1)  # nobody else has such
 
 
-def test_a_drained_node_stays_so_however_long_it_is_away():
+def test_a_drained_node_stays_drained_while_disconnected():
     world = World()
     world.report("a")
     world.write(world.core.drain("a", undo=False, evict=False, now_s=world.now_s))
@@ -323,7 +323,7 @@ def test_a_drained_node_stays_so_however_long_it_is_away():
     assert world.decide() == []
 
 
-def test_a_report_of_a_drained_node_is_no_reason_to_decide_again():
+def test_a_report_of_a_drained_node_triggers_no_decision():
     world = World()
     world.report("a")
     world.write(world.core.drain("a", undo=False, evict=False, now_s=world.now_s))
@@ -334,7 +334,7 @@ def test_a_report_of_a_drained_node_is_no_reason_to_decide_again():
     assert not world.core.note_report(report, world.now_s)
 
 
-def test_an_agent_that_lost_a_task_it_was_told_of_is_believed():
+def test_a_job_missing_from_a_report_after_it_was_received_is_requeued():
     world = World()
     world.report("a")
     world.submit("job", model="700")
@@ -344,7 +344,7 @@ def test_an_agent_that_lost_a_task_it_was_told_of_is_believed():
     assert world.report("a", orders=version) == ["Requeued"]
 
 
-def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone():
+def test_failed_jobs_are_retried_and_out_of_memory_jobs_get_exclusive_devices():
     world = World()
     world.report("a")
     world.submit("fails", model="300", retries=1)
@@ -371,12 +371,12 @@ def test_a_job_that_fails_is_run_again_as_often_as_asked_and_out_of_memory_alone
 
 
 def why_not(world, name):
-    rows = find_candidates(world.core, world.core.book.jobs[name], world.now_s)
+    rows = find_candidates(world.core, world.core.state.jobs[name], world.now_s)
     return {(row.node, row.device): row.verdict for row in rows}
 
 
 def beside_a_full_v100():
-    """A world where a job ran out of a K80's memory by itself, and the V100 is taken."""
+    """Return a world where a job exceeded an exclusive K80, and the V100 is occupied."""
     world = World()
     world.report("b", agent_id="two")
     world.submit("there before", model="900", kinds=("v100",))
@@ -386,7 +386,7 @@ def beside_a_full_v100():
 
 
 def overflowed_alone(world):
-    """A job that ran out of a K80's memory beside others, and then by itself."""
+    """Run a job out of a K80's memory, first co-located and then exclusive."""
     world.report("a", [K80])
     world.submit("grows", model="300")
     world.decide()
@@ -399,7 +399,7 @@ def overflowed_alone(world):
         world.decide()
 
 
-def test_a_job_that_ran_out_of_a_device_by_itself_goes_to_a_larger_one_alone():
+def test_a_job_that_exceeded_an_exclusive_device_gets_only_larger_devices():
     world = beside_a_full_v100()
     assert world.stage("grows") is Stage.WAITING  # though there is room for it on the K80
 
@@ -408,16 +408,16 @@ def test_a_job_that_ran_out_of_a_device_by_itself_goes_to_a_larger_one_alone():
     world.decide()
     (order,) = world.core.commands("b").tasks
     assert (order.job.job_id, order.job.kinds, order.exclusive) == ("grows", ["v100"], True)
-    assert world.begin().book.jobs["grows"].small_bytes == 12 * GIB
+    assert world.begin().state.jobs["grows"].small_bytes == 12 * GIB
 
 
-def test_a_job_that_ran_out_of_the_largest_device_has_failed():
+def test_a_job_that_exceeded_the_largest_device_fails():
     world = World()
     overflowed_alone(world)
     assert world.stage("grows") is Stage.FAILED
 
 
-def test_a_gang_that_ran_out_of_memory_needs_as_many_larger_devices_on_one_node():
+def test_a_gang_that_ran_out_of_memory_needs_enough_larger_devices_on_one_node():
     world = World()
     world.report("a", [V100, V100])
     world.report("b", [("h100", 80 * GIB)], agent_id="two")
@@ -433,16 +433,16 @@ def test_a_gang_that_ran_out_of_memory_needs_as_many_larger_devices_on_one_node(
     assert world.stage("gang") is Stage.FAILED
 
 
-def test_a_job_whose_larger_devices_have_left_waits_and_says_for_what():
+def test_a_job_whose_larger_devices_have_left_waits_with_a_reason():
     world = beside_a_full_v100()
     world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
-    why = summarize_job(world.core, world.core.book.jobs["grows"], 0, world.now_s)
+    why = summarize_job(world.core, world.core.state.jobs["grows"], 0, world.now_s)
     assert why == (
         "it waits for other nodes: it ran out of 12 GiB of a device by itself; no larger one is up"
     )
 
 
-def test_n3_time_is_told_from_a_jobs_first_start_however_often_it_was_lost():
+def test_n3_elapsed_time_counts_from_the_first_start_across_attempts():
     world = World()
     world.report("a")
     world.submit("job", model="700", latency_sensitive=True)
@@ -458,7 +458,7 @@ def test_n3_time_is_told_from_a_jobs_first_start_however_often_it_was_lost():
     assert world.core.commands("b").tasks[0].elapsed_s == 1000.0
 
 
-def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
+def test_c2_commands_exclude_kinds_that_are_too_small():
     world = World()
     world.report("a", [K80, ("h100", 80 * GIB)])
     world.submit("large", model="300")
@@ -472,7 +472,7 @@ def test_c2_an_agent_is_told_which_of_its_kinds_are_too_small():
 
 @pytest.mark.parametrize("delay_s", [0.0, 100.0])  # later: nobody could tell the controller
 @pytest.mark.parametrize(("ran_s", "late"), [(119.0, False), (121.0, True)])
-def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ran_s, late, delay_s):
+def test_a_finished_job_shows_whether_it_violated_its_slo(ran_s, late, delay_s):
     world = World()
     world.report("a")
     world.submit("job", model="300", latency_sensitive=True)
@@ -484,11 +484,11 @@ def test_of_a_job_that_is_done_it_is_known_whether_it_kept_its_promise(ran_s, la
     over.ran_s = ran_s
     world.report("a", tasks=[over])
 
-    status = job_status(world.core, world.core.book.jobs["job"], world.now_s)
+    status = job_status(world.core, world.core.state.jobs["job"], world.now_s)
     assert (status.slo_violated, status.elapsed_s, status.ended_unix_s) == (late, ran_s, ran_s)
 
 
-def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
+def test_the_slo_of_a_finished_job_is_that_of_its_kind_of_device():
     world = World()
     world.report("a", [V100, K80])  # of which a k80 is promised 240 s, a v100 120
     world.submit("job", model="300", latency_sensitive=True)
@@ -499,12 +499,12 @@ def test_a_job_that_is_done_is_judged_by_the_kind_of_device_that_it_had():
     over.allocations.append(pb.Allocation(device=1, compute_milli=300, memory_bytes=4 * GIB))
     world.report("a", [V100, K80], tasks=[over])
 
-    status = job_status(world.core, world.core.book.jobs["job"], world.now_s)
+    status = job_status(world.core, world.core.state.jobs["job"], world.now_s)
     assert [allocation.device for allocation in status.allocations] == [1]
     assert not status.slo_violated
 
 
-def test_a_node_that_can_start_no_job_is_given_none():
+def test_a_node_that_cannot_start_jobs_gets_none():
     world = World()
     world.report("a", problem="its disk is full")
     world.submit("job", model="300")
@@ -517,9 +517,9 @@ def test_a_node_that_can_start_no_job_is_given_none():
     assert world.decide() == ["Placed"]
 
 
-def test_a_node_whose_agent_obeys_another_cluster_is_given_nothing_and_says_so():
+def test_a_node_with_tasks_of_another_cluster_gets_no_jobs():
     world = World()
-    world.core.book.cluster_id = "ours"
+    world.core.state.cluster_id = "ours"
     world.report("a", cluster_id="theirs", tasks=[task("of-theirs")])
     world.submit("job", model="300")
     assert world.decide() == []
@@ -532,11 +532,11 @@ def test_a_node_whose_agent_obeys_another_cluster_is_given_nothing_and_says_so()
     assert world.decide() == ["Placed"]
 
     world.report("a", cluster_id="theirs")  # somebody else's controller had it for a while
-    said = summarize_job(world.core, world.core.book.jobs["job"], 0, world.now_s)
+    said = summarize_job(world.core, world.core.state.jobs["job"], 0, world.now_s)
     assert "attempt 1; its agent has tasks of another cluster, theirs," in said
 
 
-def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back():
+def test_a_cancelled_job_ends_without_a_checkpoint_and_is_not_requeued():
     world = World()
     world.report("a")
     world.submit("runs", "waits", model="700")
@@ -552,7 +552,7 @@ def test_what_is_cancelled_is_ended_without_being_saved_and_does_not_come_back()
         world.core.cancel(["nobody"], 2.0, 2.0)
 
 
-def test_a_decision_that_could_not_be_written_is_as_if_it_had_not_been():
+def test_a_decision_that_could_not_be_written_has_no_effect():
     world = World()
     world.report("a")
     world.submit("job", model="700")
@@ -563,19 +563,19 @@ def test_a_decision_that_could_not_be_written_is_as_if_it_had_not_been():
     assert world.decide() == ["Placed"]
 
 
-def test_a_snapshot_and_the_entries_after_it_are_the_book():
+def test_a_snapshot_and_later_entries_give_the_same_state():
     world = World()
     world.report("a")
     world.submit("one", "two", model="400")
     world.decide()
-    rows = world.core.book.take_changes()
+    rows = world.core.state.take_changes()
     world.report("a", tasks=[task("one"), ended("two", finished=True)])
-    rows |= world.core.book.take_changes()
+    rows |= world.core.state.take_changes()
 
-    assert ReplayedState.from_rows(rows) == world.begin().book
+    assert ReplayedState.from_rows(rows) == world.begin().state
 
 
-def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
+def test_the_last_ended_jobs_are_retained():
     world = World(max_ended_jobs=2)
     world.report("a")
     world.submit("one", "two", "three", "waiting", model="200")
@@ -585,20 +585,20 @@ def test_of_jobs_that_are_over_those_that_ended_last_are_kept():
         world.now_s = float(number)
         later = [task(other) for other in (*names[number + 1 :], "waiting")]
         world.report("a", tasks=[ended(name, finished=True), *later])
-    rows = world.core.book.take_changes()
+    rows = world.core.state.take_changes()
     assert world.write(world.core.prune(world.now_s)) == ["Pruned"]
     assert not world.core.prune(world.now_s)
 
-    assert set(world.core.book.jobs) == {"one", "two", "waiting"}
+    assert set(world.core.state.jobs) == {"one", "two", "waiting"}
     with pytest.raises(UnknownJobError, match="ended long ago"):
         world.core.job("three")
-    rows |= world.core.book.take_changes()
+    rows |= world.core.state.take_changes()
     assert rows["job three"] is None
     kept = {key: row for key, row in rows.items() if row is not None}
-    assert ReplayedState.from_rows(kept) == world.begin().book == world.core.book
+    assert ReplayedState.from_rows(kept) == world.begin().state == world.core.state
 
 
-def test_no_task_of_a_forgotten_job_passes_for_one_of_the_next_job_of_its_name():
+def test_tasks_of_a_pruned_job_do_not_match_a_new_job_with_its_id():
     world = World(max_ended_jobs=0)
     world.report("a")
     world.submit("job", model="900")
@@ -611,10 +611,10 @@ def test_no_task_of_a_forgotten_job_passes_for_one_of_the_next_job_of_its_name()
     assert [one.attempt for one in world.core.commands("a").tasks] == [2]
     world.report("a", tasks=[ended("job", attempt=1, finished=True)])  # a node that was away
     assert world.stage("job") is Stage.PLACED
-    assert world.core.book.jobs["job"].starts == 1
+    assert world.core.state.jobs["job"].starts == 1
 
 
-def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():
+def test_a_node_with_two_kinds_of_devices_offers_both():
     world = World()
     world.report("a", [V100, K80])
     world.submit("large", model="900")
@@ -625,7 +625,7 @@ def test_of_a_node_with_devices_of_two_kinds_each_is_chosen_for_what_it_is():
     assert found == {"large": 0, "for k80": 1}
 
 
-def test_features_of_one_name_are_alike_only_if_they_say_the_same():
+def test_features_are_equal_only_if_their_content_is():
     def named(name, batch_size, iterations=10):
         features = serving_wire.write_job(make_job(batch_size=batch_size))
         features.job_id, features.iterations = name, iterations
@@ -639,7 +639,7 @@ def test_features_of_one_name_are_alike_only_if_they_say_the_same():
     assert read_job(write_job(taken), 0.0, "job").job.workload_key == taken.job.workload_key
 
 
-def test_a_job_that_is_preempted_starts_again_only_once_its_node_has_let_it_go():
+def test_a_preempted_job_restarts_only_after_its_node_has_ended_it():
     world = World(ShortestRemainingFirst())
     world.report("a", [V100])
     world.report("b", [K80], agent_id="two")
@@ -659,7 +659,7 @@ def whole(device):
     return [pb.Allocation(device=0, compute_milli=1000, memory_bytes=device[1])]
 
 
-def test_a_job_for_which_no_node_is_large_enough_waits_and_is_in_nobodys_way():
+def test_a_job_too_large_for_all_nodes_waits_without_blocking_others():
     world = World(BestFit())
     world.report("a")
     world.report("b", agent_id="two")
@@ -674,7 +674,7 @@ def test_a_job_for_which_no_node_is_large_enough_waits_and_is_in_nobodys_way():
     assert world.decide() == ["Placed"]
 
 
-def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs():
+def test_a_node_that_returns_with_fewer_devices_retains_the_remaining_jobs():
     world = World()
     world.report("a", [V100, V100])
     world.submit("one", "two", model="900")
@@ -691,7 +691,7 @@ def test_a_node_that_comes_back_with_fewer_devices_has_what_is_left_of_its_jobs(
     assert world.stage(second) is Stage.WAITING
 
 
-def test_a_node_is_waited_for_as_long_as_an_earlier_controller_promised_it():
+def test_a_node_is_lost_only_after_a_longer_lease_of_an_earlier_controller():
     world = World()
     world.write([LeaseChanged(600.0, 0.0)])
     world.report("a")
@@ -708,10 +708,10 @@ def test_a_node_is_waited_for_as_long_as_an_earlier_controller_promised_it():
     world.now_s = 600.0 + GRACE_S + END_S + 1
     assert "NodeLost" in world.write(world.core.find_lost(world.now_s, 0.0))
     assert world.write(world.core.find_lost(world.now_s, 0.0)) == ["LeaseChanged"]
-    assert world.core.book.lease_s == LEASE_S
+    assert world.core.state.lease_s == LEASE_S
 
 
-def test_a_job_runs_on_in_a_policys_eyes_however_often_its_node_is_looked_at():
+def test_run_time_in_the_policy_view_continues_across_reports():
     world = World(ShortestRemainingFirst())
     world.report("a", [V100, V100])
     world.submit("one", "two", model="1000")
@@ -727,18 +727,18 @@ def test_a_job_runs_on_in_a_policys_eyes_however_often_its_node_is_looked_at():
     assert status.attained_at(90.0) == pytest.approx(90.0, abs=2.0)
 
 
-def test_nodes_that_were_lost_long_ago_are_forgotten():
+def test_nodes_that_were_lost_long_ago_are_pruned():
     world = World()
     world.report("a")
     world.now_s = LEASE_S + END_S + 1
     world.write(world.core.find_lost(world.now_s, 0.0))
     assert not world.core.prune(world.now_s + LOST_NODE_RETENTION_S)
     assert world.write(world.core.prune(world.now_s + LOST_NODE_RETENTION_S + 1)) == ["Pruned"]
-    assert not world.core.book.nodes
+    assert not world.core.state.nodes
     assert world.report("a") == ["NodeJoined"]
 
 
-def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
+def test_jobs_are_listed_running_first_then_waiting_then_ended():
     world = World()
     world.report("a")
     world.submit("old", "done", model="300")
@@ -751,7 +751,7 @@ def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
     positions = queue_positions(world.core.view(0.0))
 
     def names(*, ended):
-        return [job.job_id for job in sort_jobs(world.core.book, positions, with_ended=ended)]
+        return [job.job_id for job in sort_jobs(world.core.state, positions, with_ended=ended)]
 
     assert names(ended=False)[0] == "ahead"
     assert names(ended=False)[1:] == ["first", "second", "runs", "urgent"]
@@ -760,7 +760,7 @@ def test_jobs_are_listed_as_they_run_as_they_wait_and_as_they_ended():
     assert [queue_position(view, name) for name in ("first", "urgent", "ahead")] == [1, 4, 0]
 
 
-def test_jobs_that_failed_of_late_are_listed_the_last_first():
+def test_recently_failed_jobs_are_listed_newest_first():
     world = World()
     world.report("a", [V100] * 4)
     for name in ("early", "fine", "late", "last"):
@@ -773,16 +773,16 @@ def test_jobs_that_failed_of_late_are_listed_the_last_first():
         world.report("a", [V100] * 4, tasks=[over])
 
     def failed(seconds):
-        return [job.job_id for job in recent_failures(world.core.book, world.now_s, seconds)]
+        return [job.job_id for job in recent_failures(world.core.state, world.now_s, seconds)]
 
     assert failed(1000.0) == ["last", "late", "early"]
     assert failed(250.0) == ["last", "late"]
     assert failed(0.0) == failed(math.nan) == []
 
 
-def test_why_a_job_waits_is_said_by_what_it_waits_for():
+def test_the_summary_of_a_waiting_job_names_what_it_waits_for():
     def why(name):
-        return summarize_job(world.core, world.core.book.jobs[name], 0, world.now_s)
+        return summarize_job(world.core, world.core.state.jobs[name], 0, world.now_s)
 
     world = World(Sharing(overcommit=2.0, home_s=60.0).controller_policy())
     world.submit("moved", model="900")

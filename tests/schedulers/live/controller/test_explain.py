@@ -1,4 +1,4 @@
-"""Why a job waits, and the devices that are best for it."""
+"""Tests of explanations: summaries, candidates and placement reasons."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tests.schedulers.live.controller.test_core import GIB, K80, V100, World, en
 
 
 def why(world, name):
-    return summarize_job(world.core, world.core.book.jobs[name], 0, world.now_s)
+    return summarize_job(world.core, world.core.state.jobs[name], 0, world.now_s)
 
 
 def verdicts(world, name):
-    rows = find_candidates(world.core, world.core.book.jobs[name], world.now_s)
+    rows = find_candidates(world.core, world.core.state.jobs[name], world.now_s)
     return {(row.node, row.device): row.verdict for row in rows}
 
 
-def test_a_gang_fits_only_where_one_node_has_all_its_devices():
+def test_a_gang_fits_only_on_a_node_with_all_of_its_devices():
     world = World()
     for node in "ab":
         world.submit(f"on-{node}")
@@ -69,7 +69,7 @@ def test_a_node_with_all_of_a_gangs_devices_is_found_among_many_with_too_few():
     assert why(world, "gang") == "it waits: jobs before it in the queue have priority"
 
 
-def test_devices_of_other_kinds_take_nobodys_place_among_the_best():
+def test_devices_of_other_kinds_are_not_candidates():
     world = World()
     for number in range(MAX_CANDIDATES + 1):
         world.report(f"n{number:02d}", [V100], agent_id=str(number))
@@ -80,7 +80,7 @@ def test_devices_of_other_kinds_take_nobodys_place_among_the_best():
     assert why(world, "job") == "it waits: jobs before it in the queue have priority"
 
 
-def test_a_job_that_would_fit_waits_for_those_before_it():
+def test_a_job_that_fits_waits_for_jobs_before_it():
     world = World()
     world.submit("holds")
     world.report("a", [V100] * 2)
@@ -93,7 +93,7 @@ def test_a_job_that_would_fit_waits_for_those_before_it():
     assert why(world, "small") == "it waits: jobs before it in the queue have priority"
 
 
-def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
+def test_the_summary_of_a_running_job_uses_the_agents_report():
     world = World()
     world.report("a", [V100] * 2)
     world.submit("job", model="300", latency_sensitive=True)
@@ -123,27 +123,27 @@ def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
 @pytest.mark.parametrize(
     ("policy", "needs"), [(Fifo(), 1000), (BinPacking(), 500), (Packing(), 300), (Sharing(), 300)]
 )
-def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
+def test_candidates_show_the_demand_under_the_policy(policy, needs):
     world = World(policy)
     world.submit("job", model="300", compute_milli=500)
     world.report("a", [V100])
 
-    (row,) = find_candidates(world.core, world.core.book.jobs["job"], world.now_s)
+    (row,) = find_candidates(world.core, world.core.state.jobs["job"], world.now_s)
     assert row.required_compute_milli == needs
 
 
 class Nobody:
-    """Whom nobody reaches."""
+    """Forecaster that cannot be reached."""
 
     def predictions(self, asked):
         raise ServiceError("nobody is there")
 
 
 def chosen(world, name):
-    return world.core.book.jobs[name].placement_reason
+    return world.core.state.jobs[name].placement_reason
 
 
-def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
+def test_the_reason_of_a_placement_is_stored_and_shown_in_the_history():
     world = World()
     for node in ("a", "b", "c"):
         world.report(node, agent_id=node)
@@ -156,25 +156,25 @@ def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
     )
     assert chosen(world, "first") == f"3 {capacity}"
     assert chosen(world, "second") == f"3 {capacity}"
-    assert world.core.book.jobs["second"].node == "b"  # when it was its turn the first had its own
-    assert world.begin().book.jobs["first"].placement_reason == chosen(world, "first")
+    assert world.core.state.jobs["second"].node == "b"  # when it was its turn the first had its own
+    assert world.begin().state.jobs["first"].placement_reason == chosen(world, "first")
     (placed,) = [record_from_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
     assert event_details(placed) == f"30 % of device 0; {chosen(world, 'first')}"
 
 
-def test_every_kind_of_record_has_a_sentence():
+def test_every_type_of_record_has_details():
     known = set(event_details.registry) - {object}
     assert known == set(get_args(Record))
 
 
-def test_a_record_of_before_that_says_no_reason_is_read():
+def test_a_record_without_a_reason_can_be_read():
     before = Placed("job", 1, "a", [[0, 300, GIB]], [], 0.0)
     row = record_to_json(before)
     del row["reason"]
     assert record_from_json(row) == before
 
 
-def test_who_makes_capacity_for_a_job_is_said():
+def test_the_reason_names_the_jobs_that_free_capacity():
     world = World()
     world.report("a")
     world.submit("keeps", model="600")
@@ -188,7 +188,7 @@ def test_who_makes_capacity_for_a_job_is_said():
     )
 
 
-def test_a_job_that_goes_on_where_it_was_says_so():
+def test_a_job_that_resumes_on_its_devices_shows_that():
     world = World()
     world.report("a")
     world.submit("moved", model="900")
@@ -210,7 +210,7 @@ def test_a_job_that_goes_on_where_it_was_says_so():
         (BinPacking(), "", "50 % and 8.0 GiB of a device"),
     ],
 )
-def test_what_was_wanted_of_a_device_is_said_as_the_policy_goes_by_it(policy, model, wanted):
+def test_the_reason_states_the_demand_under_the_policy(policy, model, wanted):
     world = World(policy)
     world.report("a")
     world.submit("job", model=model, compute_milli=500)
@@ -219,11 +219,11 @@ def test_what_was_wanted_of_a_device_is_said_as_the_policy_goes_by_it(policy, mo
     assert chosen(world, "job") == f"no other node had free capacity for {wanted}"
 
 
-def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
+def test_a_waiting_job_shows_current_predictions():
     world = World()
     world.report("a", [V100, K80])
     world.submit("job", model="300")
-    (v100, k80) = world.core.view(0.0).told_of(world.core.book.jobs["job"].submitted.job)
+    (v100, k80) = world.core.view(0.0).told_of(world.core.state.jobs["job"].submitted.job)
 
     assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.slo_s) == (
         "v100", 300, 100.0, 120.0,
@@ -231,7 +231,7 @@ def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
     assert (k80.kind, k80.runtime_s) == ("k80", 200.0)
 
 
-def test_a_forecaster_that_fails_is_told_of_to_who_waits():
+def test_a_forecaster_failure_is_shown_for_waiting_jobs():
     world = World()
     world.report("a")
     world.submit("holds", "waits")
@@ -244,7 +244,7 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
     )
 
 
-def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for_good():
+def test_the_reason_retains_the_forecaster_failure_at_the_placement():
     world = World()
     world.report("a", [V100] * 2)
     world.core.view(0.0).forecasts._forecaster = Nobody()
@@ -259,18 +259,18 @@ def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for
     assert "(nobody is there)" in why(world, "described")
 
 
-def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
+def test_devices_on_which_a_job_ran_out_of_memory_are_not_candidates():
     world = World()
     world.report("a", [K80])
     world.report("b", agent_id="two")
     world.submit("grows", model="300", kinds=("k80",))
-    world.core.book.jobs["grows"].small_bytes = 12 * GIB
+    world.core.state.jobs["grows"].small_bytes = 12 * GIB
     world.core.discard_decision()
 
     assert verdicts(world, "grows") == {}
 
 
-def test_why_no_node_takes_jobs_is_said_of_each():
+def test_the_summary_lists_why_each_node_gets_no_jobs():
     world = World()
     world.submit("job", model="300")
     assert why(world, "job") == "it waits: no node has joined"
@@ -289,7 +289,7 @@ def test_why_no_node_takes_jobs_is_said_of_each():
     )
 
 
-def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
+def test_the_summary_names_a_few_of_many_unavailable_nodes():
     world = World()
     world.submit("job", model="300")
     for number in range(40):
@@ -309,7 +309,7 @@ def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
     assert "n00, n01, n02, n03 and 16 more drained; " in why(world, "job")
 
 
-def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
+def test_the_summary_of_a_job_on_a_silent_node_states_when_it_is_requeued():
     world = World()
     world.report("a")
     world.submit("job", model="300")

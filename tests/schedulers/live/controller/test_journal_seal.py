@@ -1,4 +1,4 @@
-"""What a writer of the journal's database without its key cannot do unnoticed."""
+"""Tests that changes of the database without the journal's key are detected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row_of(name, **environment):
 
 @pytest.fixture
 def written(url):
-    """A journal of ten entries, the first two pruned, and a snapshot of three rows as of five."""
+    """Return a journal of ten entries, two of them pruned, with a snapshot at entry five."""
     with Journal.open(url) as journal:
         journal.append([submitted(f"j{n}", TOKEN=SECRET) for n in range(1, 3)])
         journal.save({}, 2)
@@ -42,7 +42,7 @@ def written(url):
     return url
 
 
-def test_a_journal_that_nobody_touched_is_read_as_it_was_written(written):
+def test_an_unaltered_journal_is_read_as_written(written):
     with Journal.open(written) as journal:
         rows, seq = journal.load()
         assert seq == 5
@@ -91,7 +91,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_what_was_altered_by_hand_is_refused_and_named(written, name):
+def test_alterations_are_detected_and_named(written, name):
     statement, told = TAMPERED[name]
     sql(written, statement)
 
@@ -99,7 +99,7 @@ def test_what_was_altered_by_hand_is_refused_and_named(written, name):
         journal.load()
 
 
-def test_a_row_of_an_earlier_snapshot_is_refused(written):
+def test_a_row_of_an_earlier_snapshot_is_rejected(written):
     before = sql(written, f"SELECT content, mac FROM {ROWS} WHERE key = 'job 1'")[0]
     with Journal.open(written) as journal:
         journal.save({"job 1": row_of("j1", TOKEN="another")}, 6)
@@ -111,7 +111,7 @@ def test_a_row_of_an_earlier_snapshot_is_refused(written):
         journal.load()
 
 
-def test_an_entry_that_is_shown_to_a_user_is_checked_too(written):
+def test_job_entries_are_checked(written):
     sql(written, f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'x') WHERE seq = 4")
 
     damaged = pytest.raises(JournalError, match="entry 4 is damaged")
@@ -128,7 +128,7 @@ def is_sqlite(url):
     return url.startswith("sqlite")
 
 
-def test_the_environment_of_a_job_is_nowhere_in_the_database(written):
+def test_the_environment_of_a_job_is_not_in_the_database(written):
     if is_sqlite(written):
         with Journal.open(written) as journal:
             journal.append([submitted("open", TOKEN=SECRET)])
@@ -140,7 +140,7 @@ def test_the_environment_of_a_job_is_nowhere_in_the_database(written):
             assert '"environment":"aes-gcm:' in text
 
 
-def test_the_environment_of_one_job_cannot_be_given_to_another(written):
+def test_the_environment_of_a_job_cannot_be_moved_to_another_job(written):
     with Journal.open(written) as journal:
         first, other = journal.job_entries("j3", 1)[0].record, submitted("j4")
         key = journal._key
@@ -164,7 +164,7 @@ def key_of(path):
     return path.with_name(f"{path.name}.key")
 
 
-def test_a_lost_key_is_said_and_no_other_is_made(path):
+def test_a_lost_key_is_reported_and_not_replaced(path):
     key_of(path).unlink()
 
     with pytest.raises(JournalError, match=r"its key .*\.db\.key cannot be read.* restore it"):
@@ -172,7 +172,7 @@ def test_a_lost_key_is_said_and_no_other_is_made(path):
     assert not key_of(path).exists()
 
 
-def test_another_key_is_refused_and_the_right_one_can_be_named(path, tmp_path):
+def test_another_key_is_rejected_and_the_correct_one_can_be_passed(path, tmp_path):
     kept = tmp_path / "kept.key"
     key_of(path).rename(kept)
     with Journal.open(str(tmp_path / "other.db")) as other:
@@ -186,14 +186,14 @@ def test_another_key_is_refused_and_the_right_one_can_be_named(path, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "xyz", "00" * 31, "00" * 33])
-def test_what_is_no_key_is_refused(path, text):
+def test_an_invalid_key_is_rejected(path, text):
     key_of(path).write_text(text)
 
     with pytest.raises(JournalError, match="is not a key of 32 bytes"):
         Journal.open(str(path))
 
 
-def test_a_key_that_others_can_read_is_refused(path):
+def test_a_key_that_other_users_can_read_is_rejected(path):
     key_of(path).chmod(0o644)
 
     with pytest.raises(JournalError, match=r"other users can read .*; chmod 600 .*\.key"):
@@ -201,15 +201,15 @@ def test_a_key_that_others_can_read_is_refused(path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give the key to another user")
-def test_a_key_of_another_user_is_refused(path):
+def test_a_key_of_another_user_is_rejected(path):
     os.chown(key_of(path), 65534, 65534)
 
     with pytest.raises(JournalError, match=r"key .* belongs to another user"):
         Journal.open(str(path))
 
 
-def test_a_lock_that_is_a_link_does_not_have_its_target_emptied(path, tmp_path):
-    """As another user may put it into a folder that both can write to."""
+def test_the_target_of_a_linked_lock_file_is_not_truncated(path, tmp_path):
+    """The lock file is a link, as another user could create it in a shared folder."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     lock = path.with_name(f"{path.name}.lock")
@@ -222,7 +222,7 @@ def test_a_lock_that_is_a_link_does_not_have_its_target_emptied(path, tmp_path):
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])
-def test_only_their_owner_can_read_the_files_whatever_the_umask(tmp_path, umask):
+def test_files_are_private_for_any_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
         path = tmp_path / f"{umask}" / "controller.db"
@@ -243,7 +243,7 @@ def test_only_their_owner_can_read_the_files_whatever_the_umask(tmp_path, umask)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_what_an_earlier_version_let_others_read_is_made_private(path):
+def test_readable_files_of_an_earlier_version_become_private(path):
     for name in ("", "-wal"):
         path.with_name(f"{path.name}{name}").touch()
         path.with_name(f"{path.name}{name}").chmod(0o644)
@@ -256,7 +256,7 @@ def test_what_an_earlier_version_let_others_read_is_made_private(path):
 
 
 def first_version(url):
-    """A journal as the version before wrote it."""
+    """Write a journal of the previous version."""
     for statement in journal_sql.TABLES:
         sql(url, statement.format(big="BIGINT"))
     record = (
@@ -270,7 +270,7 @@ def first_version(url):
     sql(url, "UPDATE presage_journal SET snapshot_seq = 4")
 
 
-def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, tmp_path):
+def test_a_journal_of_the_previous_version_is_sealed_and_its_secrets_removed(url, tmp_path):
     key = tmp_path / "of-this-one.key"
     if is_sqlite(url):
         path = Path(url.removeprefix("sqlite:///"))
@@ -299,7 +299,7 @@ def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, t
         journal.load()
 
 
-def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
+def test_a_journal_without_its_hashes_is_not_sealed_again(written):
     columns = ("key_id", "anchor_seq", "anchor", "last_seq", "last", "snapshot", "seal")
     sql(
         written,
@@ -320,7 +320,7 @@ def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
 
 @pytest.fixture
 def elsewhere(path, tmp_path):
-    """Another name of a journal's file, by how it came to be."""
+    """Return another path of a journal's file, of a given kind."""
 
     def another(how):
         other = tmp_path / "other" / "another.db"
@@ -338,7 +338,7 @@ def elsewhere(path, tmp_path):
 
 @pytest.mark.parametrize("how", ["a hard link", "a symlink", "a new name"])
 @pytest.mark.parametrize("by", ["this process", "another process"])
-def test_a_journal_is_open_once_by_whatever_name(path, elsewhere, how, by):
+def test_a_journal_is_opened_once_through_any_path(path, elsewhere, how, by):
     if by == "this process":
         with Journal.open(str(path)) as journal:
             other = elsewhere(how)
@@ -360,7 +360,7 @@ def test_a_journal_is_open_once_by_whatever_name(path, elsewhere, how, by):
         holder.communicate()
 
 
-def test_a_new_file_at_the_path_of_one_that_is_open_is_not_opened(path, tmp_path):
+def test_a_file_that_replaces_an_open_journal_is_not_opened(path, tmp_path):
     with Journal.open(str(path)) as journal:
         path.rename(tmp_path / "moved.db")
         with pytest.raises(ConfigError, match="is open in process"):
@@ -369,7 +369,7 @@ def test_a_new_file_at_the_path_of_one_that_is_open_is_not_opened(path, tmp_path
         journal.append([{"n": 1}])
 
 
-def test_a_journal_that_is_mounted_elsewhere_too_is_open_once(path, tmp_path):
+def test_a_bind_mounted_journal_is_opened_once(path, tmp_path):
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     mount = ["mount", "--bind", str(path.parent), str(mounted)]

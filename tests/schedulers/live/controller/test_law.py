@@ -37,7 +37,7 @@ DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
 
 
 class FakeForecaster:
-    """Foretells the jobs whose model is their share of a device and their run time."""
+    """Forecaster of jobs whose model states their share of a device and their run time."""
 
     def predictions(self, asked):
         return [self._of(job) for job, _ in asked]
@@ -54,7 +54,7 @@ class FakeForecaster:
 
 @dataclass
 class Process:
-    """A task on a node's disk, and whether it runs."""
+    """Task on a node's disk, and whether it runs."""
 
     order: pb.TaskCommand
     allocations: tuple[Allocation, ...]
@@ -68,7 +68,7 @@ class Process:
 
 @dataclass
 class NodeWorld:
-    """A node's disk and its agent, if that runs."""
+    """Disk of a node, and its agent if that runs."""
 
     name: str
     agent: NodeCore | None = None
@@ -83,7 +83,7 @@ class NodeWorld:
 
 
 class World:
-    """Everything, and what an onlooker sees of it."""
+    """Simulated cluster with faults, and the observations that are checked."""
 
     def __init__(self, seed, policy, max_ended_jobs=1000):
         self.draw = Random(seed)
@@ -104,9 +104,9 @@ class World:
     # The controller
 
     def begin_controller(self):
-        book = ReplayedState()
+        state = ReplayedState()
         for row in self.journal:
-            book.apply(record_from_json(row))
+            state.apply(record_from_json(row))
         sharing = self.policy == "sharing"
         policy = Sharing(check_s=5.0, home_s=10.0).controller_policy() if sharing else BestFit()
         known: dict[object, Forecasts] = {}
@@ -121,12 +121,12 @@ class World:
             node.to_agent.clear()
             node.to_controller.clear()
         return Core(
-            book, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
+            state, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
             max_ended_jobs=self.max_ended_jobs, version=self.draw.getrandbits(40) << 16,
         )  # fmt: skip
 
     def write(self, records):
-        """To the journal, one by one: the controller may die between any two."""
+        """Write records to the journal one by one; the controller may be killed between two."""
         rows = [record_to_json(record) for record in records]
         here = len(self.journal) < self.dies_at <= len(self.journal) + len(rows)
         if here or (rows and self.chance(0.03)):
@@ -168,11 +168,11 @@ class World:
                 self.write(records)
 
     def forget(self):
-        """Jobs that are over for longest: those alone."""
+        """Check that only the jobs that ended first are pruned."""
         for record in self.core.prune(self.now_s):
-            stages = {name: self.core.book.jobs[name].stage for name in record.job_ids}
+            stages = {name: self.core.state.jobs[name].stage for name in record.job_ids}
             self.write([record])
-            jobs = self.core.book.jobs
+            jobs = self.core.state.jobs
             self.forgotten |= {name: of for name, of in stages.items() if name not in jobs}
 
     # Nodes
@@ -285,7 +285,7 @@ class World:
             node.agent.observe(name, seen, self.now_s)
 
     def processes(self, by_s):
-        """Time passes for what runs."""
+        """Advance the running processes."""
         for node in self.nodes.values():
             for name, process in node.disk.items():
                 if process.began_s is None or process.ended is not None:
@@ -318,14 +318,14 @@ class World:
                 node.cut_until_s = self.now_s + self.draw.choice((3.0, 15.0, 60.0))
             self.act(node)
         self.control()
-        jobs = self.core.book.jobs
+        jobs = self.core.state.jobs
         for name in self.known:
             assert name in jobs or name in self.forgotten, f"{name} was lost"
 
     def at_rest(self):
-        """Every job is over, no node has anything left of one, and every node is heard."""
+        """Return whether all jobs have ended, no node has a task, and all nodes are connected."""
         return (
-            all(job.stage in ENDED for job in self.core.book.jobs.values())
+            all(job.stage in ENDED for job in self.core.state.jobs.values())
             and not any(node.disk or self.cut(node) for node in self.nodes.values())
             and not any(self.running.values())
         )
@@ -370,17 +370,17 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
             name = world.draw.choice(sorted(world.forgotten))
             if name in again:
                 world.submit(again.pop(name))  # a new job of that name
-        if world.core.book.jobs and world.chance(0.01):
-            victim = world.draw.choice(sorted(world.core.book.jobs))
+        if world.core.state.jobs and world.chance(0.01):
+            victim = world.draw.choice(sorted(world.core.state.jobs))
             cancelled.add(victim)  # also if nobody is told that it was
             world.write(world.core.cancel([victim], world.now_s, world.now_s))
-        if world.core.book.nodes and world.chance(0.02):
-            name = world.draw.choice(sorted(world.core.book.nodes))
+        if world.core.state.nodes and world.chance(0.02):
+            name = world.draw.choice(sorted(world.core.state.nodes))
             undo, evict = world.draw.random() < 0.5, world.draw.random() < 0.5
             world.write(world.core.drain(name, undo=undo, evict=evict, now_s=world.now_s))
         world.step()
     world.faults = False
-    for name in world.core.book.nodes:
+    for name in world.core.state.nodes:
         world.write(world.core.drain(name, undo=True, evict=False, now_s=world.now_s))
     while coming:
         world.submit(coming.popleft())
@@ -389,7 +389,7 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
             break
         world.step()
 
-    stages = {name: job.stage for name, job in world.core.book.jobs.items()}
+    stages = {name: job.stage for name, job in world.core.state.jobs.items()}
     assert world.forgotten.keys() | stages.keys() == world.known
     for name, stage in (*world.forgotten.items(), *stages.items()):
         expected = {Stage.FINISHED} | ({Stage.CANCELLED} if name in cancelled else set())
@@ -401,7 +401,7 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_controller_may_die_at_every_record(after):
+def test_a_controller_can_be_killed_at_every_record(after):
     number, records = 0, math.inf
     while number < records:
         number += 1
@@ -411,10 +411,10 @@ def test_a_controller_may_die_at_every_record(after):
             world.submit(one)
             world.step()
         for _ in range(300):
-            if all(job.stage in ENDED for job in world.core.book.jobs.values()):
+            if all(job.stage in ENDED for job in world.core.state.jobs.values()):
                 break
             world.step()
-        assert {job.stage for job in world.core.book.jobs.values()} == {Stage.FINISHED}
+        assert {job.stage for job in world.core.state.jobs.values()} == {Stage.FINISHED}
         for _ in range(5):
             world.step()
         assert not any(node.disk for node in world.nodes.values())

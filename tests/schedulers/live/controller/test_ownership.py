@@ -1,4 +1,4 @@
-"""Jobs belong to their submitters and nodes to their tokens, whatever a caller tries."""
+"""Tests of the permissions of clients on jobs and nodes."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def users(tmp_path_factory):
 
 
 def refused(users, name, node, *devices):
-    """The status that an attempt to be a node ends with."""
+    """Return the status of an attempt to attach as a node."""
     with users.agent(name, node, *devices) as agent, pytest.raises(grpc.RpcError) as error:
         agent.orders()
     return error.value
 
 
 @pytest.mark.parametrize("name", ["ann", "eve", "root"])
-def test_a_user_cannot_be_a_node(users, name):
+def test_a_user_cannot_attach_as_a_node(users, name):
     error = refused(users, name, "n0")
 
     assert error.code() is Code.PERMISSION_DENIED
     assert "lacks the role 'agent'" in error.details()
 
 
-def test_a_node_cannot_be_another_one(users):
+def test_a_node_cannot_attach_as_another_node(users):
     error = refused(users, "n0", "n1")
 
     assert error.code() is Code.PERMISSION_DENIED
@@ -71,7 +71,7 @@ def test_a_node_cannot_declare_devices_beyond_its_token(users, devices, told):
     assert told in error.details()
 
 
-def test_a_node_that_was_let_in_cannot_declare_more_later(users):
+def test_an_attached_node_cannot_declare_more_devices(users):
     with users.agent("n1", "n1", problem="it is given no jobs") as agent:
         agent.orders()
         agent.report(devices=[DEVICE] * 2)
@@ -82,7 +82,7 @@ def test_a_node_that_was_let_in_cannot_declare_more_later(users):
 
 
 @pytest.mark.parametrize("method", ["submit", "cancel", "list", "explain", "drain"])
-def test_a_node_can_do_nothing_that_users_can(users, method):
+def test_a_node_cannot_call_methods_for_users(users, method):
     arguments: dict[str, list[Any]] = {
         "submit": [[users.job("x")]], "cancel": [["anns"]], "explain": ["anns"], "drain": ["n0"]
     }  # fmt: skip
@@ -108,7 +108,7 @@ def test_another_user_can_neither_cancel_nor_explain_a_job_nor_read_its_log(user
 
 
 @pytest.mark.parametrize("name", ["bob", "eve"])
-def test_another_user_sees_a_job_without_what_it_is_or_runs(users, name):
+def test_another_user_sees_only_the_public_part_of_a_job(users, name):
     with users.client(name) as other:
         found = other.list(failed_s=1e6)
         (row,) = (row for row in found.jobs if row.job.job_id == "anns")
@@ -123,7 +123,7 @@ def test_another_user_sees_a_job_without_what_it_is_or_runs(users, name):
     assert [event.principal for event in events if event.job_id == "anns"] == [""]
 
 
-def test_its_owner_and_an_administrator_see_all_of_it_but_its_environment(users):
+def test_owner_and_administrator_see_all_but_the_environment(users):
     for name in ("ann", "root"):
         with users.client(name) as client:
             (row,) = client.list(["anns"]).jobs
@@ -137,7 +137,7 @@ def test_its_owner_and_an_administrator_see_all_of_it_but_its_environment(users)
 
 
 def watched(client):
-    """All events so far."""
+    """Return all events so far."""
     last = client.list().last_entry
     events = []
     for event in client.watch(after=0):
@@ -147,13 +147,13 @@ def watched(client):
     return events
 
 
-def test_the_controller_says_whose_a_job_is_not_its_client(users):
+def test_the_controller_sets_the_owner_of_a_job(users):
     with users.client("root") as root:
         rows = {row.job.job_id: row.job.user for row in root.list().jobs}
     assert rows == {"anns": "ann", "bobs": "bob"}
 
 
-def test_an_id_of_anothers_job_is_refused_without_telling_what_it_is(users):
+def test_the_id_of_another_users_job_is_rejected_without_details(users):
     with users.client("bob") as bob, users.client("ann") as ann:
         said = []
         for job in (
@@ -175,13 +175,13 @@ def test_a_job_runs_as_its_submitters_account(users):
     assert (order.run_as, order.job.user) == ("anna", "ann")
 
 
-def test_a_caller_without_a_token_is_refused_where_there_are_tokens(users):
+def test_a_client_without_a_token_is_rejected_if_tokens_are_required(users):
     refused = pytest.raises(UnauthenticatedError, match="pass --token-file FILE")
     with ClusterClient(users.target) as nobody, refused:
         nobody.list()
 
 
-def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
+def test_only_the_requested_node_can_send_a_part_of_a_log(users):
     with users.agent("n0", "n0") as agent, users.client("ann") as ann:
         (order,) = agent.ordered("anns").tasks
         task = pb.Task(job_id="anns", attempt=order.attempt, phase=pb.TASK_RUNNING, ran_s=1.0)
@@ -217,7 +217,7 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The target of a controller that was started without tokens, and what its other users see."""
+    """Return the target of a controller without tokens, and the view of other users."""
     folder, port = tmp_path_factory.mktemp("alone"), free_port()
     command = [*PRESAGE, "controller", "--port", port, "--journal", folder / "c.db"]
     with (folder / "log").open("ab") as said:
@@ -233,7 +233,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def another_user(monkeypatch, tmp_path):
-    """From here on the local token is not found, as by another user of the machine."""
+    """Hide the local token, as for another user of the machine."""
 
     def become():
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -241,7 +241,7 @@ def another_user(monkeypatch, tmp_path):
     return become
 
 
-def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
+def test_the_user_that_started_a_controller_needs_no_token(alone):
     with ClusterClient(alone, timeout_s=20.0) as client:
         client.submit([pb.Job(job_id="mine", command=["train", "--key=hunter2"], gpus=1)])
         (row,) = client.list(["mine"]).jobs
@@ -254,7 +254,7 @@ def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
         agent.close()
 
 
-def test_strangers_on_the_machine_only_see_that_there_are_jobs(alone, another_user):
+def test_anonymous_clients_see_only_the_public_part_of_jobs(alone, another_user):
     another_user()
     with ClusterClient(alone, timeout_s=20.0) as client:
         (row,) = client.list().jobs
@@ -278,7 +278,7 @@ def test_strangers_on_the_machine_only_see_that_there_are_jobs(alone, another_us
         client.list()
 
 
-def test_clients_find_the_token_of_a_controller_that_was_started_again(tmp_path):
+def test_clients_find_the_new_local_token_of_a_restarted_controller(tmp_path):
     port = free_port()
     command = [*PRESAGE, "controller", "--port", port, "--journal", tmp_path / "c.db"]
     with ClusterClient(f"127.0.0.1:{port}", timeout_s=20.0) as client:
@@ -290,7 +290,7 @@ def test_clients_find_the_token_of_a_controller_that_was_started_again(tmp_path)
             assert local_token_path(port).exists(), number
 
 
-def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
+def test_with_certificates_only_the_common_name_is_the_node_name(tmp_path):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "n0"))
     port = free_port()
@@ -318,7 +318,7 @@ def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
         process.wait(30)
 
 
-def test_an_earlier_jobs_history_is_not_shown_to_another_user_of_its_id(tmp_path):
+def test_the_history_of_an_earlier_job_is_hidden_from_a_later_owner_of_its_id(tmp_path):
     users = Users(tmp_path, "--keep-ended", 0)
     with users.client("ann") as ann, users.client("bob") as bob:
         ann.submit([users.job("same")])
