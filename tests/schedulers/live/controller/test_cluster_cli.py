@@ -357,7 +357,7 @@ def test_the_name_of_another_job_is_rejected(ask, here, run):
 
     status, _, said = run(*ask.words("submit", "--name", "once", "--", "false"))
     assert status == 1
-    assert "job 'once' is another one" in said
+    assert "job 'once': another job has the same id" in said
     assert said.count("\n") == 1
 
 

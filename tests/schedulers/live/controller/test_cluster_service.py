@@ -27,7 +27,7 @@ def test_a_too_large_job_is_rejected_with_its_name():
     large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MAX_JOB_BYTES})
     request = pb.SubmitRequest(jobs=[pb.Job(job_id="small", command=["train"]), large])
 
-    with pytest.raises(InvalidRequestError, match=r"job 'large' has .* into files"):
+    with pytest.raises(InvalidRequestError, match=r"job 'large' has .* move large values to files"):
         asyncio.run(service.submit(request.SerializeToString(), BY_ADMIN))
 
 
@@ -45,7 +45,7 @@ def test_an_empty_request_stream_is_a_default_request(tmp_path: Path):
     nobody: Any = None
 
     class Log:
-        async def of_job(self, request, check):
+        async def stream(self, request, check):
             yield request.job_id.encode()
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:

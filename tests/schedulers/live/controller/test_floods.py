@@ -68,7 +68,7 @@ def test_idle_calls_block_neither_users_nor_nodes(users):
                 if position % 3 == 2:
                     one.message(stream, 0, 0)
         ann.submit([users.job("a")])
-        agent.ordered("a")
+        agent.commands_for("a")
         assert not ann.list().nodes[0].reason
 
 

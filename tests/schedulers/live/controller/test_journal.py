@@ -115,7 +115,7 @@ def test_any_records_are_read_back_equal(journal):
         ({"a": {7: "x", "7": "y"}}, r"record 1\['a'\] has the key 7"),
         ({"a": b"x"}, r"record 1\['a'\] is b'x'"),
         ({"a": 10**5000}, "record 1: not JSON"),
-        ({"job_id": 7}, "job_id=7, must be a text"),
+        ({"job_id": 7}, "job_id=7, must be a string"),
         ({"job_id": "j" * 2001}, "has 2001 characters"),
     ],
 )

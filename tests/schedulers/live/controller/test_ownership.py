@@ -37,7 +37,7 @@ def users(tmp_path_factory):
 def refused(users, name, node, *devices):
     """Return the status of an attempt to attach as a node."""
     with users.agent(name, node, *devices) as agent, pytest.raises(grpc.RpcError) as error:
-        agent.orders()
+        agent.commands()
     return error.value
 
 
@@ -53,7 +53,7 @@ def test_a_node_cannot_attach_as_another_node(users):
     error = refused(users, "n0", "n1")
 
     assert error.code() is Code.PERMISSION_DENIED
-    assert "'n0' may be node 'n0', not 'n1'" in error.details()
+    assert "'n0' may attach as node 'n0', not 'n1'" in error.details()
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_a_node_cannot_declare_devices_beyond_its_token(users, devices, told):
 
 def test_an_attached_node_cannot_declare_more_devices(users):
     with users.agent("n1", "n1", problem="it is given no jobs") as agent:
-        agent.orders()
+        agent.commands()
         agent.report(devices=[DEVICE] * 2)
         with pytest.raises(grpc.RpcError) as error:
             while True:
-                agent.orders()
+                agent.commands()
         assert error.value.code() is Code.PERMISSION_DENIED
 
 
@@ -164,13 +164,13 @@ def test_the_id_of_another_users_job_is_rejected_without_details(users):
                 bob.submit([job])
             said.append(str(error.value))
         assert said[0] == said[1]
-        assert said[0].startswith("job 'anns' is another one that was submitted before")
+        assert said[0].startswith("job 'anns': another job has the same id")
         assert ann.submit([users.job("anns", model="secret-model")]) == ["anns"]
 
 
 def test_a_job_runs_as_its_submitters_account(users):
     with users.agent("n0", "n0") as agent:
-        (order,) = agent.ordered("anns").tasks
+        (order,) = agent.commands_for("anns").tasks
 
     assert (order.run_as, order.job.user) == ("anna", "ann")
 
@@ -183,7 +183,7 @@ def test_a_client_without_a_token_is_rejected_if_tokens_are_required(users):
 
 def test_only_the_requested_node_can_send_a_part_of_a_log(users):
     with users.agent("n0", "n0") as agent, users.client("ann") as ann:
-        (order,) = agent.ordered("anns").tasks
+        (order,) = agent.commands_for("anns").tasks
         task = pb.Task(job_id="anns", attempt=order.attempt, phase=pb.TASK_RUNNING, ran_s=1.0)
         agent.report(task)
         until(lambda: ann.list(["anns"]).jobs[0].phase == pb.RUNNING)
@@ -193,7 +193,7 @@ def test_only_the_requested_node_can_send_a_part_of_a_log(users):
         reading.start()
         wanted = None
         while wanted is None:
-            wanted = next(iter(agent.orders().log_requests), None)
+            wanted = next(iter(agent.commands().log_requests), None)
         forged = pb.LogPart(request_id=wanted.request_id, content=b"forged", ended=True)
         for name in ("n1", "ann"):
             with pytest.raises(grpc.RpcError) as error:
@@ -201,10 +201,10 @@ def test_only_the_requested_node_can_send_a_part_of_a_log(users):
             assert error.value.code() is Code.PERMISSION_DENIED
         true = pb.LogPart(request_id=wanted.request_id, content=b"true", ended=True)
         agent.stub.SendLog(true, metadata=agent.metadata)
-        agent.report(task, orders=1)
+        agent.report(task, commands=1)
         while not read:
             assert reading.is_alive() or read
-            for one in agent.orders().log_requests:
+            for one in agent.commands().log_requests:
                 end = pb.LogPart(request_id=one.request_id, offset=4, ended=True)
                 agent.stub.SendLog(end, metadata=agent.metadata)
         assert read[0] == b"true"
@@ -250,7 +250,7 @@ def test_the_user_that_started_a_controller_needs_no_token(alone):
     with grpc.insecure_channel(alone) as channel:
         token = local_token_finder(alone)()
         agent = Agent(channel, token, "any", (DEVICE,), "")
-        assert agent.ordered("mine").tasks[0].run_as == account()
+        assert agent.commands_for("mine").tasks[0].run_as == account()
         agent.close()
 
 
@@ -271,7 +271,7 @@ def test_anonymous_clients_see_only_the_public_part_of_jobs(alone, another_user)
             with pytest.raises((ForbiddenError, UnauthenticatedError)):
                 ask()
     with grpc.insecure_channel(alone) as channel, pytest.raises(grpc.RpcError) as error:
-        Agent(channel, "", "any", (DEVICE,), "").orders()
+        Agent(channel, "", "any", (DEVICE,), "").commands()
     assert error.value.code() is Code.UNAUTHENTICATED
     unknown = pytest.raises(UnauthenticatedError, match="does not know the token")
     with ClusterClient(alone, credentials=Credentials("wrong")) as client, unknown:
@@ -308,11 +308,11 @@ def test_with_certificates_only_the_common_name_is_the_node_name(tmp_path):
         channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
         with channel:
             agent = Agent(channel, "", "n0", (DEVICE,) * 3, "")
-            assert agent.orders().lease_s
+            assert agent.commands().lease_s
             agent.close()
             with pytest.raises(grpc.RpcError) as error:
-                Agent(channel, "", "n1", (DEVICE,), "").orders()
-            assert "'n0' may be node 'n0', not 'n1'" in str(error.value.details())
+                Agent(channel, "", "n1", (DEVICE,), "").commands()
+            assert "'n0' may attach as node 'n0', not 'n1'" in str(error.value.details())
     finally:
         process.terminate()
         process.wait(30)

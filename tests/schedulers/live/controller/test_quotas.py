@@ -34,7 +34,7 @@ def large(count):
 
 def test_the_job_quota_of_a_token_holds_also_after_a_restart(tmp_path):
     users = Users(tmp_path, ann={"max-jobs": "2"})
-    refused = pytest.raises(OverloadedError, match=r"quota of 'ann': .* 3 jobs .* allows 2; submit")
+    refused = pytest.raises(OverloadedError, match=r"quota of 'ann': .* 3 jobs .* allows 2; retry")
     with users.client("ann") as ann, users.client("bob") as bob:
         ann.submit(small("a", "b"))
         assert ann.submit(small("a", "b")) == ["a", "b"]
@@ -111,9 +111,9 @@ def test_large_jobs_are_sent_in_chunks(tmp_path):
         assert len(ann.submit(large(12))) == 12
     names = {f"large{number}" for number in range(12)}
     with users.agent("n0", "n0", *[DEVICE] * 12) as agent:
-        orders = agent.ordered(*names)
-        assert orders.ByteSize() > 11 * MAX_JOB_BYTES
-        assert all(len(one.job.environment["A"]) > 2**19 for one in orders.tasks)
+        commands = agent.commands_for(*names)
+        assert commands.ByteSize() > 11 * MAX_JOB_BYTES
+        assert all(len(one.job.environment["A"]) > 2**19 for one in commands.tasks)
     users.stop()
 
 

@@ -123,7 +123,7 @@ class Agent:
         self.report()
         self._call = self.stub.Attach(self._heartbeats(), metadata=self.metadata)
 
-    def report(self, *tasks: pb.Task, orders: int = 0, **more: Any) -> None:
+    def report(self, *tasks: pb.Task, commands: int = 0, **more: Any) -> None:
         """Send a report."""
         self._number += 1
         values = {"node": self._node, "devices": self._devices, "problem": self._problem} | more
@@ -133,7 +133,7 @@ class Agent:
                 supports_chunks=True,
                 number=self._number,
                 tasks=tasks,
-                commands_version=orders,
+                commands_version=commands,
                 **values,
             )
         )
@@ -147,17 +147,17 @@ class Agent:
             if report is not None:
                 yield report
 
-    def orders(self) -> pb.NodeCommands:
+    def commands(self) -> pb.NodeCommands:
         """Return the next commands, received in messages of gRPC's default size."""
         found = None
         while found is None or found.has_more:
             found = merge_commands(found, next(self._call))
         return found
 
-    def ordered(self, *names: str) -> pb.NodeCommands:
+    def commands_for(self, *names: str) -> pb.NodeCommands:
         """Return commands with these jobs."""
         while True:
-            found = self.orders()
+            found = self.commands()
             if {one.job.job_id for one in found.tasks} == set(names) and not found.unchanged:
                 return found
 
