@@ -214,7 +214,7 @@ class Core:
             reason = f"node {name} is drained"
             records += [
                 Stopping(job.job_id, job.attempt, reason, False, now_s)
-                for job in self._at(name)
+                for job in self._jobs_on(name)
                 if job.stage is not Stage.LEAVING
             ]
         return records
@@ -275,7 +275,7 @@ class Core:
             devices = [[device.kind, device.memory_bytes] for device in report.devices]
             records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
         tasks = {(task.job_id, task.attempt): task for task in report.tasks}
-        for job in self._at(report.node):
+        for job in self._jobs_on(report.node):
             task = tasks.get((job.job_id, job.attempt))
             if task is not None:
                 records += self._task_records(job, task, now_s, now_unix_s)
@@ -319,10 +319,10 @@ class Core:
         ):
             records.append(LeaseChanged(self.lease_s, now_s))
         for name, node in self.state.nodes.items():
-            if node.lost or now_s - self.nodes[name].reported_s < self.patience_s(name):
+            if node.lost or now_s - self.nodes[name].reported_s < self.loss_timeout_s(name):
                 continue
             records.append(NodeLost(name, now_s))
-            for job in self._at(name):
+            for job in self._jobs_on(name):
                 task = self.nodes[name].tasks.get(job.job_id)
                 saved = task.saved if task is not None else 0.0
                 reason = (
@@ -352,7 +352,7 @@ class Core:
 
     def commands(self, name: str) -> pb.NodeCommands:
         """Return the commands for a node: its complete desired state."""
-        reported, jobs = self.nodes.get(name), tuple(self._at(name))
+        reported, jobs = self.nodes.get(name), tuple(self._jobs_on(name))
         content = pb.NodeCommands(
             tasks=[self._task_command(job) for job in jobs],
             forget=reported.ended if reported is not None else (),
@@ -497,12 +497,12 @@ class Core:
         has_same_nodes = view.nodes == {node.name: node.devices for node in up}
         return has_same_nodes and view.forecasts is self._forecasts(view.cluster, now_s)
 
-    def _at(self, name: str) -> Iterator[LiveJob]:
+    def _jobs_on(self, name: str) -> Iterator[LiveJob]:
         return iter(tuple(self.state.at_node.get(name, {}).values()))
 
-    def patience_s(self, name: str) -> float:
+    def loss_timeout_s(self, name: str) -> float:
         """Return the time after a node's last report at which all of its tasks have ended."""
-        grace_s = max((job.submitted.grace_s for job in self._at(name)), default=0.0)
+        grace_s = max((job.submitted.grace_s for job in self._jobs_on(name)), default=0.0)
         # It may still hold a lease of an earlier controller.
         earlier_lease_s = 0.0 if name in self._with_lease else self.state.lease_s
         lease_s = max(self.lease_s, earlier_lease_s)

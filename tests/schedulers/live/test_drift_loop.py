@@ -197,8 +197,8 @@ def test_drift_of_a_slower_device_is_detected_learned_and_served(loop):
     assert after == decision["challenger"]
 
     (outcome,) = loop.live("next", [last], SLOWER)  # one that the controller has not asked for yet
-    (told,) = loop.cluster.status("next-0").predictions
-    assert (told.kind, told.release_id, outcome.release_id) == (KIND, after, after)
+    (prediction,) = loop.cluster.status("next-0").predictions
+    assert (prediction.kind, prediction.release_id, outcome.release_id) == (KIND, after, after)
     said = loop.drift(status=0)
     judged = said["outcomes"] - said["of_other_releases"] - said["of_no_release"]
     assert (said["release"], judged) == (after, 1)

@@ -69,10 +69,10 @@ def test_outcomes_are_reported_once_the_service_is_available(tmp_path):
             until(lambda: not list(kept.iterdir()))
 
     rows = [Outcome.FromString(row.message) for row in read_outcomes(log)]
-    told = {row.idempotency_key.rpartition("/")[2]: row for row in rows}
-    assert set(told) == {"steps.1", "fails.1"}
-    assert told["fails.1"].failure == "crash"
-    steps = told["steps.1"]
+    reported = {row.idempotency_key.rpartition("/")[2]: row for row in rows}
+    assert set(reported) == {"steps.1", "fails.1"}
+    assert reported["fails.1"].failure == "crash"
+    steps = reported["steps.1"]
     assert steps.job.job_id == "like this"
     assert steps.device.kind.startswith("cpu-")
     assert steps.share.fraction == 1.0

@@ -12,9 +12,9 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 
 def row(phase: pb.Phase, promised_s: float, *, late: bool = False) -> pb.JobStatus:
     job = pb.Job(latency_sensitive=True)
-    told = [pb.Prediction(kind="v100", slo_s=promised_s)]
+    prediction = [pb.Prediction(kind="v100", slo_s=promised_s)]
     return pb.JobStatus(
-        job=job, phase=phase, predictions=told, started_unix_s=1.0, slo_violated=late
+        job=job, phase=phase, predictions=prediction, started_unix_s=1.0, slo_violated=late
     )
 
 

@@ -89,7 +89,7 @@ def _connection_problem(core: Core, job: LiveJob, now_s: float) -> str:
         return f"; {reason}" if reason and not core.state.nodes[job.node].drained else ""
     silent_s = now_s - core.nodes[job.node].reported_s
     consequence = "counts as cancelled" if job.cancel else "returns to the queue"
-    after = f"after {core.patience_s(job.node):.0f} s it {consequence}"
+    after = f"after {core.loss_timeout_s(job.node):.0f} s it {consequence}"
     return f"; that node has not reported for {silent_s:.0f} s, {after}"
 
 

@@ -43,8 +43,8 @@ pytestmark = [
 
 @contextmanager
 def process(*words, log):
-    with log.open("ab") as said:
-        started = subprocess.Popen([*PRESAGE, *words], stderr=said, stdout=said)
+    with log.open("ab") as output:
+        started = subprocess.Popen([*PRESAGE, *words], stderr=output, stdout=output)
     try:
         yield started
     finally:
@@ -153,10 +153,10 @@ def test_explain_shows_the_reason_and_history_of_a_waiting_job(ask, here):
     ask.until_phase(pb.RUNNING, "first")
     here("submit", "--name", "second", "--", "sleep", "60")
 
-    told = here("explain", "second")
-    assert "second: it waits: no device has enough free capacity" in told
-    assert "it is no. 1 in the queue" in told
-    assert "too little free compute" in told
+    expected = here("explain", "second")
+    assert "second: it waits: no device has enough free capacity" in expected
+    assert "it is no. 1 in the queue" in expected
+    assert "too little free compute" in expected
     running = json.loads(here("explain", "first", "--json"))
     assert running["status"]["slo_violated"] is False
     assert running["status"]["done"] == 0.0
@@ -187,39 +187,39 @@ def test_files_of_up_are_private_and_list_the_devices_of_each_node(ask, here):
 
 def test_a_second_up_on_the_same_folder_does_not_affect_the_first(ask, run):
     before = (ask.folder / "tokens").read_bytes()
-    status, _, said = run("up", "--state", str(ask.folder), "--port", str(free_port()))
+    status, _, output = run("up", "--state", str(ask.folder), "--port", str(free_port()))
 
     assert status == 1
-    assert "is used by another `presage cluster up`" in said
+    assert "is used by another `presage cluster up`" in output
     assert (ask.folder / "tokens").read_bytes() == before
     assert ask.all().nodes
 
 
 def test_up_rejects_other_users_of_the_machine(ask, run, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    status, out, said = run(*ask.words("ps"))
+    status, out, output = run(*ask.words("ps"))
 
     assert (status, out) == (1, "")
-    assert "requires authentication; pass --token-file" in said
+    assert "requires authentication; pass --token-file" in output
 
 
 def test_explain_shows_the_submitter_of_a_job(ask, here):
     here("submit", "--name", "whose", "--gpus", "2", "--", "true")
-    told = here("explain", "whose")
+    expected = here("explain", "whose")
     here("cancel", "whose")
 
-    assert f"best-effort; by {account()}" in told
+    assert f"best-effort; by {account()}" in expected
 
 
 def test_logs_of_a_waiting_job_fail_without_reporting_a_missing_controller(ask, here, run):
     here("submit", "--name", "gang", "--gpus", "2", "--", "true")
-    status, _, said = run(*ask.words("logs", "gang"))
+    status, _, output = run(*ask.words("logs", "gang"))
     here("cancel", "gang")
 
     assert status == 1
-    assert "job 'gang' has not run yet" in said
-    assert "no controller" not in said
-    assert said.count("\n") == 1
+    assert "job 'gang' has not run yet" in output
+    assert "no controller" not in output
+    assert output.count("\n") == 1
 
 
 def test_a_failing_command_is_retried_as_often_as_requested(ask, here):
@@ -240,9 +240,9 @@ def test_named_jobs_are_listed_with_reasons_also_after_their_end(ask, here):
         here("submit", "--name", name, "--", word)
     ask.until(lambda found: not {"good", "bad"} & {row.job.job_id for row in ask.now().jobs})
 
-    told = here("ps", "bad")
-    assert "ended with status 1" in told
-    assert "good" not in told
+    expected = here("ps", "bad")
+    assert "ended with status 1" in expected
+    assert "good" not in expected
     assert [row["job"]["job_id"] for row in json.loads(here("ps", "bad", "--json"))] == ["bad"]
     assert "why" not in here("ps")
 
@@ -251,11 +251,11 @@ def test_wait_ends_with_the_last_job_and_names_the_unfinished_ones(ask, here, ru
     for name, word in (("slow", "sleep 2"), ("wrong", "exit 4")):
         here("submit", "--name", name, "--", "/bin/sh", "-c", word)
 
-    status, out, said = run(*ask.words("wait", "slow", "wrong"))
+    status, out, output = run(*ask.words("wait", "slow", "wrong"))
     assert (status, out) == (1, "")
-    assert said.startswith("job 'wrong' is failed: ")
-    assert "status 4" in said
-    assert said.count("\n") == 1
+    assert output.startswith("job 'wrong' is failed: ")
+    assert "status 4" in output
+    assert output.count("\n") == 1
     assert run(*ask.words("wait", "slow", "slow")) == (0, "", "")
 
 
@@ -289,7 +289,7 @@ def test_watch_prints_events_as_they_happen(ask, here):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("submit",), "no command; write it after the options"),
         (("submit", "--env", "ABSENT", "--", "true"), "--env 'ABSENT': no variable of that name"),
@@ -324,20 +324,20 @@ def test_watch_prints_events_as_they_happen(ask, here):
     ],
     ids=str,
 )
-def test_errors_are_one_line(ask, run, words, told):
-    status, _, said = run(*ask.words(*words))
+def test_errors_are_one_line(ask, run, words, expected):
+    status, _, output = run(*ask.words(*words))
 
     assert status == 1
-    assert told in said
-    assert said.count("\n") == 1
+    assert expected in output
+    assert output.count("\n") == 1
 
 
 def test_an_argument_that_is_not_utf8_is_rejected_in_one_line(ask, run):
-    status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
+    status, _, output = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
 
     assert status == 1
-    assert "'\\udcff' is not valid UTF-8" in said
-    assert said.count("\n") == 1
+    assert "'\\udcff' is not valid UTF-8" in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -345,52 +345,52 @@ def test_an_argument_that_is_not_utf8_is_rejected_in_one_line(ask, run):
     [("--grace-s", "0"), ("--grace-s", "nan"), ("--share", "nan"), ("--memory-gib", "nan")],
 )
 def test_an_invalid_number_is_rejected_with_its_option(ask, run, option, value):
-    status, _, said = run(*ask.words("submit", option, value, "--", "true"))
+    status, _, output = run(*ask.words("submit", option, value, "--", "true"))
 
     assert status in (1, 2)
-    assert option in said
-    assert "Traceback" not in said
+    assert option in output
+    assert "Traceback" not in output
 
 
 def test_the_name_of_another_job_is_rejected(ask, here, run):
     here("submit", "--name", "once", "--", "true")
 
-    status, _, said = run(*ask.words("submit", "--name", "once", "--", "false"))
+    status, _, output = run(*ask.words("submit", "--name", "once", "--", "false"))
     assert status == 1
-    assert "job 'once': another job has the same id" in said
-    assert said.count("\n") == 1
+    assert "job 'once': another job has the same id" in output
+    assert output.count("\n") == 1
 
 
 def test_resubmitting_a_job_is_safe_while_it_waits_and_rejected_after_its_end(ask, here, run):
     again = ask.words("submit", "--name", "again", "--gpus", "2", "--", "true")
     assert run(*again) == (0, "again\n", "")
 
-    status, out, said = run(*again)
+    status, out, output = run(*again)
     assert (status, out) == (0, "again\n")
-    assert "job 'again' was submitted before, and is waiting" in said
-    assert said.count("\n") == 1
+    assert "job 'again' was submitted before, and is waiting" in output
+    assert output.count("\n") == 1
     here("cancel", "again")
     ask.until_phase(pb.CANCELLED, "again")
 
-    status, out, said = run(*again)
+    status, out, output = run(*again)
     assert (status, out) == (1, "")
-    assert "is cancelled: no new job was started; give another --name" in said
+    assert "is cancelled: no new job was started; give another --name" in output
 
 
 def test_an_unknown_name_among_jobs_to_cancel_cancels_none(ask, here, run):
     here("submit", "--name", "nine", "--gpus", "2", "--", "true")
 
-    status, _, said = run(*ask.words("cancel", "nine", "nope"))
+    status, _, output = run(*ask.words("cancel", "nine", "nope"))
     assert status == 1
-    assert "nothing was cancelled: there is no job 'nope'" in said
+    assert "nothing was cancelled: there is no job 'nope'" in output
     assert ask.jobs()["nine"].phase == pb.WAITING
     here("cancel", "nine")
 
 
 def test_features_with_iterations_need_no_option_for_them(ask, here, tmp_path):
-    said = tmp_path / "job.json"
-    said.write_text(job_features.to_json(features(iterations=70)))
-    here("submit", "--name", "told", "--gpus", "2", "--features", str(said), "--", "true")
+    output = tmp_path / "job.json"
+    output.write_text(job_features.to_json(features(iterations=70)))
+    here("submit", "--name", "told", "--gpus", "2", "--features", str(output), "--", "true")
 
     assert ask.jobs()["told"].job.iterations == 70
     here("cancel", "told")
@@ -415,7 +415,7 @@ def test_commands_report_a_missing_controller():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("controller", "--policy", "gang"), "run on Kubernetes"),
         (("controller", "--policy", "shairng"), "did you mean 'sharing'"),
@@ -440,15 +440,15 @@ def test_commands_report_a_missing_controller():
     ids=str,
 )
 def test_processes_that_cannot_start_report_the_reason_in_one_line(
-    tmp_path, monkeypatch, run, words, told
+    tmp_path, monkeypatch, run, words, expected
 ):
     monkeypatch.chdir(tmp_path)
 
-    status, _, said = run(*words)
+    status, _, output = run(*words)
 
     assert status == 1
-    assert told in said
-    assert said.count("\n") == 1
+    assert expected in output
+    assert output.count("\n") == 1
 
 
 def test_gpus_of_a_machine_are_divided_among_its_nodes(monkeypatch):
@@ -489,7 +489,7 @@ def test_several_processor_devices_divide_the_memory(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("encrypted", "more", "told"),
+    ("encrypted", "more", "expected"),
     [
         (False, (), "without --tls-cert traffic is not encrypted"),
         (False, ("--allow-remote",), "could call; pass --tokens FILE"),
@@ -497,7 +497,7 @@ def test_several_processor_devices_divide_the_memory(monkeypatch):
     ],
 )
 def test_a_controller_without_authentication_beyond_loopback_does_not_start(
-    tmp_path, encrypted, more, told
+    tmp_path, encrypted, more, expected
 ):
     pem, key = make_certificate(tmp_path, "server", make_authority(tmp_path, "authority"))
     options = (*more, *(("--tls-cert", str(pem), "--tls-key", str(key)) if encrypted else ()))
@@ -508,7 +508,7 @@ def test_a_controller_without_authentication_beyond_loopback_does_not_start(
 
     assert done.returncode == 1
     assert "is not a loopback address" in done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -552,9 +552,9 @@ def test_tokens_and_certificates_determine_permissions(tmp_path, run, monkeypatc
             mine,
             (*ca, "--token-file", str(files["ann"])),
         ):
-            status, out, said = run(*Asking(target, *options).words("ps"))
+            status, out, output = run(*Asking(target, *options).words("ps"))
             assert (status, out) == (1, "")
-            assert ("pass --token-file" in said) == ("--token-file" not in options)
+            assert ("pass --token-file" in output) == ("--token-file" not in options)
 
         for variable, path in (
             ("CA", authority[0]), ("CERT", own[0]), ("KEY", own[1]), ("TOKEN_FILE", files["ann"]),

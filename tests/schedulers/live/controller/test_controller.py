@@ -85,9 +85,9 @@ def test_a_failing_forecaster_and_its_recovery_are_logged_once(tmp_path: Path, c
         )
         asyncio.run(lived(working, [str(number) for number in range(6)]))
 
-    said = [record.message for record in caplog.records]
-    said = [one for one in said if "forecasts" in one]
-    assert said == ["no forecasts", "forecasts are available again"]
+    messages = [record.message for record in caplog.records]
+    messages = [one for one in messages if "forecasts" in one]
+    assert messages == ["no forecasts", "forecasts are available again"]
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
@@ -207,8 +207,8 @@ def test_commands_are_sent_only_with_a_lease(tmp_path: Path):
         await working.begin()
         stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
         await stream.receive(report(1))  # before the journal is known to be this controller's
-        told = stream.commands(asyncio.create_task(asyncio.sleep(60)))
-        first = asyncio.create_task(anext(told))
+        commands = stream.commands(asyncio.create_task(asyncio.sleep(60)))
+        first = asyncio.create_task(anext(commands))
         await asyncio.sleep(0.1)
         assert not first.done()
         running = asyncio.create_task(working.run())

@@ -112,7 +112,7 @@ class World:
     def decide(self):
         return self.write(self.core.decide(self.now_s, self.now_s))
 
-    def ordered(self, name):
+    def nodes_with(self, name):
         """Return the nodes whose commands contain a job."""
         return [
             node
@@ -150,10 +150,16 @@ def test_c7_commands_contain_the_task_and_its_predictions_for_every_kind():
     assert [(g.device, g.compute_milli, g.memory_bytes) for g in order.allocations] == [
         (0, 300, 4 * GIB)
     ]
-    told = read_predictions(order.predictions)
-    assert {kind: one.runtime_s for kind, one in told.items()} == {"v100": 100.0, "k80": 200.0}
-    assert {kind: one.compute_milli for kind, one in told.items()} == {"v100": 300, "k80": 300}
-    assert told["v100"].promised_s == 120.0
+    predictions = read_predictions(order.predictions)
+    assert {kind: one.runtime_s for kind, one in predictions.items()} == {
+        "v100": 100.0,
+        "k80": 200.0,
+    }
+    assert {kind: one.compute_milli for kind, one in predictions.items()} == {
+        "v100": 300,
+        "k80": 300,
+    }
+    assert predictions["v100"].promised_s == 120.0
     assert not world.core.commands("b").tasks
 
 
@@ -166,7 +172,7 @@ def test_a_command_names_the_release_of_each_forecast_also_after_a_restart():
     world.core = world.begin()
 
     (order,) = world.core.commands("a").tasks
-    releases = {told.kind: told.release_id for told in order.predictions}
+    releases = {prediction.kind: prediction.release_id for prediction in order.predictions}
     assert releases == {"v100": "of v100", "k80": "of k80"}
 
 
@@ -370,22 +376,22 @@ def test_failed_jobs_are_retried_and_out_of_memory_jobs_get_exclusive_devices():
     assert world.stage("grows") is Stage.FAILED
 
 
-def why_not(world, name):
+def verdicts(world, name):
     rows = find_candidates(world.core, world.core.state.jobs[name], world.now_s)
     return {(row.node, row.device): row.verdict for row in rows}
 
 
-def beside_a_full_v100():
+def world_with_full_v100():
     """Return a world where a job exceeded an exclusive K80, and the V100 is occupied."""
     world = World()
     world.report("b", agent_id="two")
     world.submit("there before", model="900", kinds=("v100",))
     world.decide()
-    overflowed_alone(world)
+    exceed_exclusive(world)
     return world
 
 
-def overflowed_alone(world):
+def exceed_exclusive(world):
     """Run a job out of a K80's memory, first co-located and then exclusive."""
     world.report("a", [K80])
     world.submit("grows", model="300")
@@ -400,10 +406,10 @@ def overflowed_alone(world):
 
 
 def test_a_job_that_exceeded_an_exclusive_device_gets_only_larger_devices():
-    world = beside_a_full_v100()
+    world = world_with_full_v100()
     assert world.stage("grows") is Stage.WAITING  # though there is room for it on the K80
 
-    assert why_not(world, "grows") == {("b", 0): "too little free compute"}
+    assert verdicts(world, "grows") == {("b", 0): "too little free compute"}
     world.report("b", tasks=[ended("there before", finished=True)], agent_id="two")
     world.decide()
     (order,) = world.core.commands("b").tasks
@@ -413,7 +419,7 @@ def test_a_job_that_exceeded_an_exclusive_device_gets_only_larger_devices():
 
 def test_a_job_that_exceeded_the_largest_device_fails():
     world = World()
-    overflowed_alone(world)
+    exceed_exclusive(world)
     assert world.stage("grows") is Stage.FAILED
 
 
@@ -434,7 +440,7 @@ def test_a_gang_that_ran_out_of_memory_needs_enough_larger_devices_on_one_node()
 
 
 def test_a_job_whose_larger_devices_have_left_waits_with_a_reason():
-    world = beside_a_full_v100()
+    world = world_with_full_v100()
     world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
     why = summarize_job(world.core, world.core.state.jobs["grows"], 0, world.now_s)
     assert why == (
@@ -467,7 +473,10 @@ def test_c2_commands_exclude_kinds_that_are_too_small():
 
     orders = {one.job.job_id: list(one.job.kinds) for one in world.core.commands("a").tasks}
     assert orders == {"large": [], "huge": ["h100"]}
-    assert {told.kind for told in world.core.commands("a").tasks[1].predictions} == {"k80", "h100"}
+    assert {prediction.kind for prediction in world.core.commands("a").tasks[1].predictions} == {
+        "k80",
+        "h100",
+    }
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 100.0])  # later: nobody could tell the controller
@@ -532,8 +541,8 @@ def test_a_node_with_tasks_of_another_cluster_gets_no_jobs():
     assert world.decide() == ["Placed"]
 
     world.report("a", cluster_id="theirs")  # somebody else's controller had it for a while
-    said = summarize_job(world.core, world.core.state.jobs["job"], 0, world.now_s)
-    assert "attempt 1; its agent has tasks of another cluster, theirs," in said
+    summary = summarize_job(world.core, world.core.state.jobs["job"], 0, world.now_s)
+    assert "attempt 1; its agent has tasks of another cluster, theirs," in summary
 
 
 def test_a_cancelled_job_ends_without_a_checkpoint_and_is_not_requeued():
@@ -649,10 +658,10 @@ def test_a_preempted_job_restarts_only_after_its_node_has_ended_it():
     world.submit("urgent", model="1000", latency_sensitive=True, kinds=("v100",))
     world.decide()
 
-    assert world.ordered("long") == ["a"]
+    assert world.nodes_with("long") == ["a"]
     world.report("a", tasks=[ended("long", requested=True)])
     world.decide()
-    assert world.ordered("long") == ["b"]
+    assert world.nodes_with("long") == ["b"]
 
 
 def whole(device):

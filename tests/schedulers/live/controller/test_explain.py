@@ -299,11 +299,11 @@ def test_the_summary_names_a_few_of_many_unavailable_nodes():
             world.write(world.core.drain(f"n{number:02d}", undo=False, evict=False, now_s=0.0))
     world.now_s = 60.0
 
-    said = why(world, "job")
-    assert said.startswith(
+    summary = why(world, "job")
+    assert summary.startswith(
         "it waits: no node gets jobs: n00 has been silent for 60 s; n01 has been silent for 59 s"
     )
-    assert said.endswith("; 36 others")
+    assert summary.endswith("; 36 others")
     for number in range(20):
         world.report(f"n{number:02d}", agent_id=str(number))
     assert "n00, n01, n02, n03 and 16 more drained; " in why(world, "job")

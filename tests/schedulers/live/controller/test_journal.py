@@ -106,7 +106,7 @@ def test_any_records_are_read_back_equal(journal):
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "expected"),
     [
         ({"share": float("nan")}, r"record 1\['share'\] is nan"),
         ({"a": [1, {"b": float("-inf")}]}, r"record 1\['a'\]\[1\]\['b'\] is -inf"),
@@ -119,9 +119,9 @@ def test_any_records_are_read_back_equal(journal):
         ({"job_id": "j" * 2001}, "has 2001 characters"),
     ],
 )
-def test_a_record_that_json_does_not_preserve_is_rejected_by_name(tmp_path, record, said):
+def test_a_record_that_json_does_not_preserve_is_rejected_by_name(tmp_path, record, expected):
     with Journal.open(str(tmp_path / "j.db")) as journal:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=expected):
             journal.append([{"n": 1}, record])
         assert journal.append([{"n": 2}]) == 1
 
@@ -375,10 +375,10 @@ def test_a_read_only_folder_is_detected_when_the_journal_is_opened(there_before)
             (folder / "j.db").chmod(0o444)
             (folder / "j.db.lock").chmod(0o666)
         folder.chmod(0o555)
-        said = run(UNPRIVILEGED, folder / "j.db")
+        expected = run(UNPRIVILEGED, folder / "j.db")
         folder.chmod(0o700)
-    assert "j.db cannot be" in said
-    assert "writable" in said
+    assert "j.db cannot be" in expected
+    assert "writable" in expected
 
 
 # One at a time ----------------------------------------------------------------------------------

@@ -92,10 +92,10 @@ TAMPERED = {
 
 @pytest.mark.parametrize("name", TAMPERED)
 def test_alterations_are_detected_and_named(written, name):
-    statement, told = TAMPERED[name]
+    statement, expected = TAMPERED[name]
     sql(written, statement)
 
-    with pytest.raises(JournalError, match=told), Journal.open(written) as journal:
+    with pytest.raises(JournalError, match=expected), Journal.open(written) as journal:
         journal.load()
 
 

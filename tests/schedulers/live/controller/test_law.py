@@ -182,14 +182,14 @@ class World:
 
     def begin_agent(self, node):
         forecasts: list[Forecasts] = []
-        told = ReceivedForecasts()
+        received_forecasts = ReceivedForecasts()
 
         def of(cluster, now_s):
             if not forecasts:
-                forecasts.append(Forecasts(ControllerForecaster(told), cluster))
+                forecasts.append(Forecasts(ControllerForecaster(received_forecasts), cluster))
             return forecasts[0]
 
-        node.agent = NodeCore(node.name, DEVICES, of, told)
+        node.agent = NodeCore(node.name, DEVICES, of, received_forecasts)
         node.version = 0
         node.to_agent.clear()
         node.to_controller.clear()

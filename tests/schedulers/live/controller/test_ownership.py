@@ -57,18 +57,18 @@ def test_a_node_cannot_attach_as_another_node(users):
 
 
 @pytest.mark.parametrize(
-    ("devices", "told"),
+    ("devices", "expected"),
     [
         ([DEVICE] * 2, "declares 2 devices of kind 'h100', and its token allows 1"),
         ([pb.Device(kind="b200", memory_bytes=180 * GIB)], "kind 'b200', and its token allows 0"),
         ([DEVICE, pb.Device(kind="x", memory_bytes=1)], "1 devices of kind 'x'"),
     ],
 )
-def test_a_node_cannot_declare_devices_beyond_its_token(users, devices, told):
+def test_a_node_cannot_declare_devices_beyond_its_token(users, devices, expected):
     error = refused(users, "n0", "n0", *devices)
 
     assert error.code() is Code.PERMISSION_DENIED
-    assert told in error.details()
+    assert expected in error.details()
 
 
 def test_an_attached_node_cannot_declare_more_devices(users):
@@ -127,13 +127,13 @@ def test_owner_and_administrator_see_all_but_the_environment(users):
     for name in ("ann", "root"):
         with users.client(name) as client:
             (row,) = client.list(["anns"]).jobs
-            told = client.explain("anns")
+            expected = client.explain("anns")
             (event,) = [event for event in watched(client) if event.job_id == "anns"]
         assert list(row.job.command) == ["train", "--key=hunter2"]
-        assert list(told.status.job.command) == ["train", "--key=hunter2"]
-        assert not row.job.environment and not told.status.job.environment
+        assert list(expected.status.job.command) == ["train", "--key=hunter2"]
+        assert not row.job.environment and not expected.status.job.environment
         assert (event.principal, event.details) == ("ann", "best-effort")
-        assert [event.principal for event in told.history] == ["ann"]
+        assert [event.principal for event in expected.history] == ["ann"]
 
 
 def watched(client):
@@ -155,16 +155,16 @@ def test_the_controller_sets_the_owner_of_a_job(users):
 
 def test_the_id_of_another_users_job_is_rejected_without_details(users):
     with users.client("bob") as bob, users.client("ann") as ann:
-        said = []
+        messages = []
         for job in (
             users.job("anns", model="secret-model"),
             pb.Job(job_id="anns", command=["other"], gpus=1),
         ):
             with pytest.raises(InvalidJobError) as error:
                 bob.submit([job])
-            said.append(str(error.value))
-        assert said[0] == said[1]
-        assert said[0].startswith("job 'anns': another job has the same id")
+            messages.append(str(error.value))
+        assert messages[0] == messages[1]
+        assert messages[0].startswith("job 'anns': another job has the same id")
         assert ann.submit([users.job("anns", model="secret-model")]) == ["anns"]
 
 
@@ -220,8 +220,8 @@ def alone(tmp_path_factory):
     """Return the target of a controller without tokens, and the view of other users."""
     folder, port = tmp_path_factory.mktemp("alone"), free_port()
     command = [*PRESAGE, "controller", "--port", port, "--journal", folder / "c.db"]
-    with (folder / "log").open("ab") as said:
-        process = subprocess.Popen([*map(str, command)], stdout=said, stderr=said)
+    with (folder / "log").open("ab") as messages:
+        process = subprocess.Popen([*map(str, command)], stdout=messages, stderr=messages)
     target = f"127.0.0.1:{port}"
     with ClusterClient(target, timeout_s=20.0) as client:
         until(client.list)

@@ -91,7 +91,7 @@ def test_bin_packing_keeps_a_gang_on_one_node_of_a_live_cluster():
     world.submit("one", kinds=("v100",))
     world.submit("other", kinds=("k80",))
     world.decide()
-    assert (world.ordered("one"), world.ordered("other")) == (["a"], ["b"])
+    assert (world.nodes_with("one"), world.nodes_with("other")) == (["a"], ["b"])
     world.submit("pair", gpus=2)
     assert world.decide() == []  # each node has one idle device
     assert world.core.problem == ""

@@ -17,7 +17,7 @@ MOST_LISTED = 20_000
 MOST_LIST_BYTES = 64 * MIB
 
 
-def said_of(submitted, **options):
+def displayed_job(submitted, **options):
     world = World()
     world.write(world.core.submit([submitted], 0.0, 0.0)[0])
     job = world.core.state.jobs[submitted.job.job_id]
@@ -28,13 +28,13 @@ def test_a_long_command_is_truncated_in_lists_and_complete_in_explanations():
     command = ("python", "-c", "x = 1\n" * 200_000, "--last")
     submitted = SubmittedJob(Job("job", 0.0), command)
 
-    listed = list(said_of(submitted).command)
+    listed = list(displayed_job(submitted).command)
     assert listed[:2] == ["python", "-c"]
     assert listed[2].startswith("x = 1\nx = 1")
     assert listed[3:] == ["…"]
-    assert list(said_of(submitted, full=True).command) == list(command)
+    assert list(displayed_job(submitted, full=True).command) == list(command)
     short = SubmittedJob(Job("job", 0.0), ("python", "train.py", "", "--epochs=3"))
-    assert list(said_of(short).command) == list(short.command)
+    assert list(displayed_job(short).command) == list(short.command)
 
 
 @pytest.mark.parametrize("field", ["command", "folder", "user", "model", "kinds", "words"])
@@ -46,13 +46,13 @@ def test_a_full_list_of_jobs_with_long_fields_fits_in_a_message(field):
     job = Job("job", 0.0, user=of["user"], model=of["model"], kinds=kinds)
     submitted = SubmittedJob(job, command, of["folder"])
 
-    assert said_of(submitted).ByteSize() * MOST_LISTED < MOST_LIST_BYTES
+    assert displayed_job(submitted).ByteSize() * MOST_LISTED < MOST_LIST_BYTES
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 def test_truncation_removes_only_the_end_of_a_command(words):
     command = ("train", *words, "é" * 1000, "é" * 1000)
-    listed = list(said_of(SubmittedJob(Job("job", 0.0), command)).command)
+    listed = list(displayed_job(SubmittedJob(Job("job", 0.0), command)).command)
 
     *kept, last, ellipsis = listed
     assert ellipsis == "…"
