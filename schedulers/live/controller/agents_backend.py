@@ -74,7 +74,7 @@ class AgentsBackend(Backend):
                     self.records.append(self._placed(action, reasons[action.job_id], now_s))
                 case Preempt():
                     job = self._book.jobs[action.job_id]
-                    why = "a job that goes before it needs its devices"
+                    why = "a job with priority over it needs its devices"
                     self.records.append(Stopping(job.job_id, job.attempt, why, False, now_s))
                 case Reject():
                     job = self._book.jobs[action.job_id]

@@ -67,7 +67,7 @@ class Says(pb_grpc.NodeServiceServicer):
 
     def Attach(self, request_iterator, context):
         for report in request_iterator:
-            self._answer.answers = report.number
+            self._answer.report_number = report.number
             yield self._answer
 
 
