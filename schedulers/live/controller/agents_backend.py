@@ -97,9 +97,9 @@ class AgentsBackend(Backend):
         view, live = self._view, self._book.jobs[start.job_id]
         job = live.submitted.job
         node = view.node_of(start.allocations[0].device)
-        predictions = [to_json(one) for one in view.told_of(job)]
-        allocations = [view.on_node(allocation) for allocation in start.allocations]
-        kinds = view.job_of(live).kinds  # without those that are too small for it
+        predictions = [to_json(one) for one in view.predictions(job)]
+        allocations = [view.node_allocation(allocation) for allocation in start.allocations]
+        kinds = view.suited_job(live).kinds  # without those that are too small for it
         narrowed = list(kinds) if kinds != job.kinds else []
         return Placed(
             job.job_id, live.attempt + 1, node, allocations, predictions, now_s, narrowed, why

@@ -173,7 +173,7 @@ class ClusterService:
                 view is not None and job.stage is Stage.WAITING
             ):  # current, not of its last placement
                 status.ClearField("predictions")
-                status.predictions.extend(view.told_of(job.submitted.job))
+                status.predictions.extend(view.predictions(job.submitted.job))
             return pb.Explanation(
                 status=status,
                 summary=summarize_job(core, job, position, now_s),

@@ -306,10 +306,10 @@ class Core:
                 reported.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
                 reported.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
-        if self._view is None or not self._view.has(report.node):
+        if self._view is None or not self._view.has_node(report.node):
             return not self.unavailable_reason(report.node, now_s)
         jobs = self.state.at_node.get(report.node, {})
-        return self._view.settle(report.node, jobs, reported.tasks, now_s)
+        return self._view.sync_node(report.node, jobs, reported.tasks, now_s)
 
     def find_lost(self, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records of nodes that are lost, and of their jobs, which are requeued."""
@@ -403,9 +403,9 @@ class Core:
             forecasts = self._forecasts(cluster, now_s)
             self._view = SchedulingView(cluster, up, self.policy, forecasts)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
-            self._view.fill(self.state, tasks, now_s)
+            self._view.load(self.state, tasks, now_s)
         if self._view is not None:
-            self._view.take_in()
+            self._view.enter_new_jobs()
         return self._view
 
     def unavailable_reason(self, name: str, now_s: float) -> str:
@@ -449,10 +449,10 @@ class Core:
                         self._sent.pop(name, None)
                 case Submitted() | Requeued():
                     if self._view is not None:
-                        self._view.wait(self.state.jobs[record.job_id])
+                        self._view.enqueue(self.state.jobs[record.job_id])
                 case Ended():
                     if self._view is not None:
-                        self._view.over(self.state.jobs[record.job_id])
+                        self._view.finish(self.state.jobs[record.job_id])
                 case Stopping():
                     if self._view is not None:
                         self._view.forget(record.job_id)

@@ -30,10 +30,12 @@ def summarize_job(core: Core, job: LiveJob, position: int, now_s: float) -> str:
         after = f" after {job.reason}" if job.reason and job.starts else ""
         if view is None:
             return f"it waits: {_none_up(core, now_s)}{queue}"
-        if job.job_id in view.impossible:
-            return f"it waits for other nodes: {view.impossible[job.job_id]}"
+        if job.job_id in view.unschedulable:
+            return f"it waits for other nodes: {view.unschedulable[job.job_id]}"
         failure = view.forecasts.failure
-        if failure and any(prediction.is_predicted for prediction in view.told_of(submitted.job)):
+        if failure and any(
+            prediction.is_predicted for prediction in view.predictions(submitted.job)
+        ):
             failure = ""  # of the forecasts of other jobs
         missing = f"; no forecasts are available ({failure})" if failure else ""
         if any(row.verdict == FITS for row in find_candidates(core, job, now_s)):
@@ -118,7 +120,7 @@ def find_candidates(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate
         capacity = capacity.copy()
         capacity.give(held)  # its own allocations count as free
     own = {allocation.device for allocation in held}
-    suited = view.job_of(job)
+    suited = view.suited_job(job)
     needs = policy_demand(view.policy, suited, job.overflows, view.cluster, view.forecasts)
     fits = needs.fit(capacity, columns)
     on_node = np.bincount(columns.node[fits], minlength=len(view.cluster.nodes))[columns.node]
