@@ -1,7 +1,7 @@
-"""The cluster as policies see it: a ledger of nodes that are up, made of what their agents say.
+"""The cluster as policies see it: a ledger of the available nodes, built from agents' reports.
 
-It can be made anew from the state and the last reports at any time, and is, when nodes come and go.
-A job that is leaving its node, or is on one that is not up, is not in it: nobody decides about it.
+It can be rebuilt from the replayed state and the last reports at any time, and is rebuilt when
+nodes join or leave. A job that is leaving its node, or is on an unavailable node, is not in it.
 """
 
 from __future__ import annotations
