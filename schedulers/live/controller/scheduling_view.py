@@ -45,11 +45,11 @@ class SchedulingView:
     ----------
     ledger : Ledger
     nodes : dict of str to list
-        Devices of each, as in the state.
-    crowded : set of str
-        Jobs that are at their node and have no room in the ledger: their agent sees to it.
-    impossible : dict of str to str
-        Of waiting jobs that no node that is up can ever hold, why.
+        Devices of each node, as in the replayed state.
+    unplaced : set of str
+        Jobs on a node whose devices are not free in the ledger; their agent resolves the conflict.
+    unschedulable : dict of str to str
+        Why no available node can ever run a pending job, by job id.
     node_number : ndarray of shape (devices,)
         Number of the node of each device, in the order of ``nodes``.
     """
@@ -142,13 +142,11 @@ class SchedulingView:
         self.forecasts.expect(live.submitted.job for live in new.values())
         for live in new.values():
             job = self._without_small_kinds(live)
-            most = self.cluster.nodes_of(job.kinds).largest
+            largest = self.cluster.nodes_of(job.kinds).largest
             status = self._status(live, Phase.PENDING, (), live.since_s)
             why = self.ledger.sync(job, status, self._too_small(job))
-            if not why and job.gpus > most:
-                why = (
-                    f"it needs {job.gpus} devices of one node; the largest available one has {most}"
-                )
+            if not why and job.gpus > largest:
+                why = f"it needs {job.gpus} devices of one node; the largest has {largest}"
             if not why and live.small_bytes and not job.kinds:
                 gib = live.small_bytes / 2**30
                 why = f"it ran out of {gib:g} GiB of a device by itself; no larger one is available"
@@ -268,7 +266,7 @@ class SchedulingView:
         return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
 
     def _without_small_kinds(self, live: LiveJob) -> Job:
-        """Return a job restricted to devices larger than those on which it ran out of memory solo."""
+        """Return a job restricted to larger devices than those it ran out of solo."""
         job, memory_of = live.submitted.job, self.cluster.memory_of
         if not live.small_bytes:
             return job

@@ -33,9 +33,7 @@ def summarize_job(core: Core, job: LiveJob, position: int, now_s: float) -> str:
         if job.job_id in view.unschedulable:
             return f"it waits for other nodes: {view.unschedulable[job.job_id]}"
         failure = view.forecasts.failure
-        if failure and any(
-            prediction.is_predicted for prediction in view.predictions(submitted.job)
-        ):
+        if failure and any(one.is_predicted for one in view.predictions(submitted.job)):
             failure = ""  # of the forecasts of other jobs
         missing = f"; no forecasts are available ({failure})" if failure else ""
         if any(row.verdict == FITS for row in find_candidates(core, job, now_s)):

@@ -444,7 +444,8 @@ def test_a_job_whose_larger_devices_have_left_waits_with_a_reason():
     world.write(world.core.drain("b", undo=False, evict=False, now_s=world.now_s))
     why = summarize_job(world.core, world.core.state.jobs["grows"], 0, world.now_s)
     assert why == (
-        "it waits for other nodes: it ran out of 12 GiB of a device by itself; no larger one is up"
+        "it waits for other nodes: it ran out of 12 GiB of a device by itself; no larger one is "
+        "available"
     )
 
 
@@ -677,8 +678,8 @@ def test_a_job_too_large_for_all_nodes_waits_without_blocking_others():
 
     assert world.decide() == ["Placed"]
     assert not world.core.problem
-    impossible = world.core.view(world.now_s).impossible
-    assert impossible == {"wide": "it needs 2 devices of one node; the largest that is up has 1"}
+    impossible = world.core.view(world.now_s).unschedulable
+    assert impossible == {"wide": "it needs 2 devices of one node; the largest has 1"}
     world.report("c", [V100, V100], agent_id="three")
     assert world.decide() == ["Placed"]
 

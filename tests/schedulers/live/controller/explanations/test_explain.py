@@ -223,7 +223,7 @@ def test_a_waiting_job_shows_current_predictions():
     world = World()
     world.report("a", [V100, K80])
     world.submit("job", model="300")
-    (v100, k80) = world.core.view(0.0).told_of(world.core.state.jobs["job"].submitted.job)
+    (v100, k80) = world.core.view(0.0).predictions(world.core.state.jobs["job"].submitted.job)
 
     assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.slo_s) == (
         "v100", 300, 100.0, 120.0,
