@@ -274,11 +274,12 @@ def test_a_drained_node_gets_no_jobs_until_the_drain_is_undone(ask, here):
 
 def test_watch_prints_events_as_they_happen(ask, here):
     watching = subprocess.Popen(
-        [*PRESAGE, *ask.words("watch", "seen", "--json")], stdout=subprocess.PIPE, text=True
+        [*PRESAGE, *ask.words("watch", "seen", "--after", "0", "--json")],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert watching.stdout is not None
     try:
-        time.sleep(2.0)  # it watches from when it is there
         here("submit", "--name", "unseen", "--", "true")
         here("submit", "--name", "seen", "--", "true")
         found = [json.loads(watching.stdout.readline()) for _ in range(4)]
