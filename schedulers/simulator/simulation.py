@@ -409,7 +409,7 @@ class Simulation(Backend):
         job = run.job
         if job.latency_sensitive and job.job_id not in self._slo_s:
             kind = self._cluster.kind_of(first.device)
-            self._slo_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
+            self._slo_s[job.job_id] = self.forecasts.prediction(job, kind).slo_s
         if moved:
             if not run.arrival:
                 self._count_memory_excess(job, first)

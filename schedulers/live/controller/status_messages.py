@@ -146,7 +146,7 @@ def _has_violated_slo(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
     predictions = read_predictions(job.prediction_messages)
     prediction = predictions.get(_kind(core, job, status))
     relevant = predictions.values() if prediction is None else [prediction]
-    slos_s = [one.promised_s for one in relevant]
+    slos_s = [one.slo_s for one in relevant]
     return status.elapsed_s > max(slos_s, default=math.inf) * ROUNDED
 
 

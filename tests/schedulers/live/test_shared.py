@@ -65,7 +65,7 @@ def test_jobs_with_features_share_a_device_by_their_forecasts(cluster):
         prediction.compute_milli,
         prediction.memory_bytes,
     )
-    assert received.slo_s == pytest.approx(prediction.promised_s)
+    assert received.slo_s == pytest.approx(prediction.slo_s)
     assert received.release_id == load_release(RELEASE).release_id
     share = f"{prediction.compute_milli / 10:g} %"
     words = " ".join(run_command("explain", "two").split())

@@ -10,9 +10,9 @@ from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
-def row(phase: pb.Phase, promised_s: float, *, late: bool = False) -> pb.JobStatus:
+def row(phase: pb.Phase, slo_s: float, *, late: bool = False) -> pb.JobStatus:
     job = pb.Job(latency_sensitive=True)
-    prediction = [pb.Prediction(kind="v100", slo_s=promised_s)]
+    prediction = [pb.Prediction(kind="v100", slo_s=slo_s)]
     return pb.JobStatus(
         job=job, phase=phase, predictions=prediction, started_unix_s=1.0, slo_violated=late
     )

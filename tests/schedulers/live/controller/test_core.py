@@ -159,7 +159,7 @@ def test_c7_commands_contain_the_task_and_its_predictions_for_every_kind():
         "v100": 300,
         "k80": 300,
     }
-    assert predictions["v100"].promised_s == 120.0
+    assert predictions["v100"].slo_s == 120.0
     assert not world.core.commands("b").tasks
 
 
