@@ -41,7 +41,7 @@ from presage.schedulers.live.controller.journal.journal_text import (
 )
 from presage.schedulers.live.controller.journal.journal_url import open_store
 
-VERSION = 2
+VERSION = 3
 _UNSEALED = 1  # version without authentication
 _PAGE = 1_000  # entries per read
 _CHUNK = 10_000  # entries per deletion, which delays appends

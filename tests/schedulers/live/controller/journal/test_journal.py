@@ -309,8 +309,8 @@ def test_another_database_is_rejected_unchanged(url):
 
 def test_another_version_is_rejected(url):
     Journal.open(url).close()
-    sql(url, "UPDATE presage_journal SET version = 3")
-    with pytest.raises(JournalError, match="has version 3, must be 2; install the Presage"):
+    sql(url, "UPDATE presage_journal SET version = 2")
+    with pytest.raises(JournalError, match="has version 2, must be 3; install the Presage"):
         Journal.open(url)
     sql(url, "DELETE FROM presage_journal")
     with pytest.raises(JournalError, match="has version none"):
