@@ -83,7 +83,7 @@ def controller() -> Iterator[System]:
     def backend() -> AgentsBackend:
         view = world.core.view(world.now_s)
         assert view is not None
-        return AgentsBackend(world.core.book, view, world.now_s)
+        return AgentsBackend(world.core.state, view, world.now_s)
 
     yield System(backend, lambda backend: world.write(backend.records), world.now_s)
 
