@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action
@@ -22,6 +22,7 @@ from presage.schedulers.core.ledger import Change, Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.state import State
+from presage.system.text.user_code import describe_exception
 
 
 class ClusterView(NamedTuple):
@@ -84,8 +85,9 @@ class Backend(ABC):
     Attributes
     ----------
     is_atomic : bool
-        Whether a decision with an impossible action is rejected as a whole. By default its possible
-        actions are carried out, because a live cluster must not stop for a faulty policy.
+        Whether a decision with an impossible action is rejected as a whole, and exceptions of the
+        policy are raised. By default the possible actions are carried out and exceptions are
+        rejections, because a live cluster must not stop for a faulty policy.
     """
 
     is_atomic: ClassVar[bool] = False
@@ -120,22 +122,32 @@ def reconcile(backend: Backend, policy: Policy, rng: Random, now_s: float) -> De
     Returns
     -------
     Decision
-        What was carried out, and what was rejected and why. Nothing is raised for a faulty
-        decision: a policy that raises ImpossibleActionError has rejected its own decision.
+        What was carried out, and what was rejected and why. A policy that raises
+        ImpossibleActionError has rejected its own decision.
     """
     view = backend.observe(now_s)
     if view is None:
         return NOTHING
     try:
-        actions = policy.decide(view.state, view.forecasts, rng)
+        actions: Any = policy.decide(view.state, view.forecasts, rng)  # a user's code
     except ImpossibleActionError as error:
-        return Decision(rejections=[Rejection(None, str(error))])
+        return _rejected(str(error))
+    except Exception as error:
+        if backend.is_atomic:
+            raise
+        return _rejected(f"decide raised {describe_exception(error)}")
+    if not isinstance(actions, Sequence):
+        return _rejected(f"decide returned {type(actions).__name__}, not a list of actions")
     if not actions:
         return NOTHING
     decision = _checked(backend, view.ledger, actions, now_s)
     if decision.actions:
         backend.apply(decision, now_s)
     return decision
+
+
+def _rejected(why: str) -> Decision:
+    return Decision(rejections=[Rejection(None, why)])
 
 
 def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s: float) -> Decision:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import math
 
-from presage.schedulers.core.action import Action, Migrate, Preempt, Reject, Reserve, Start, Wake
+from presage.schedulers.core.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Reserve,
+    Resize,
+    Resume,
+    Start,
+    Wake,
+)
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
@@ -15,7 +26,7 @@ from presage.schedulers.live.controller.journal.records import (
     Record,
     Stopping,
 )
-from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, ReplayedState, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.wire import to_json
 
@@ -49,11 +60,11 @@ class AgentsBackend(Backend):
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
     def why_not(self, action: Action) -> str:
-        """Reject migrations, reservations and starts over several nodes.
+        """Reject changes of running jobs, reservations and starts over several nodes.
 
         Agents resize and pause the jobs of their nodes; the ledger follows their reports.
         """
-        if isinstance(action, Migrate | Reserve):
+        if isinstance(action, Migrate | Pause | Reserve | Resize | Resume):
             return f"a live cluster cannot carry out {type(action).__name__}"
         if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
             return ""
@@ -72,7 +83,7 @@ class AgentsBackend(Backend):
             match action:
                 case Start() if action.job_id not in leaving:
                     self.records.append(self._placed(action, reasons[action.job_id], now_s))
-                case Preempt():
+                case Preempt() if self._book.jobs[action.job_id].stage in AT_NODE:
                     job = self._book.jobs[action.job_id]
                     why = "a job with priority over it needs its devices"
                     self.records.append(Stopping(job.job_id, job.attempt, why, False, now_s))

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from presage.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.core.action import Preempt
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.controller.cluster_service import recent_failures, sort_jobs
@@ -816,3 +817,22 @@ def test_the_summary_of_a_waiting_job_names_what_it_waits_for():
     )
     world.submit("wide", gpus=2)
     assert why("wide").startswith("it waits for other nodes: it needs 2 devices of one node")
+
+
+class StartAndPreempt(BestFit):
+    """Policy that preempts each job in the decision that starts it."""
+
+    def decide(self, state, forecasts, rng):
+        started = super().decide(state, forecasts, rng)
+        return [*started, *(Preempt(action.job_id) for action in started)]
+
+
+def test_a_job_that_is_preempted_in_the_decision_that_starts_it_still_waits():
+    world = World(StartAndPreempt())
+    world.report("a")
+    world.submit("job")
+
+    assert world.decide() == []
+    assert world.stage("job") is Stage.WAITING
+    world.core.policy = BestFit()
+    assert world.decide() == ["Placed"]
