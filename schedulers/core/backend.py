@@ -136,7 +136,7 @@ def reconcile(backend: Backend, policy: Policy, rng: Random, now_s: float) -> De
         if backend.is_atomic:
             raise
         return _rejected(f"decide raised {describe_exception(error)}")
-    if not isinstance(actions, Sequence):
+    if type(actions) is not list and not isinstance(actions, Sequence):
         return _rejected(f"decide returned {type(actions).__name__}, not a list of actions")
     if not actions:
         return NOTHING
