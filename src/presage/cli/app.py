@@ -121,7 +121,8 @@ def _exit_with_usage(error: TyperException) -> NoReturn:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "presage"
     if message := error.format_message():
-        _exit_with(f"{message.rstrip('.')}; see `{command} --help`", error.exit_code)
+        see = " See" if message.endswith("?") else "; see"
+        _exit_with(f"{message.rstrip('.')}{see} `{command} --help`", error.exit_code)
     sys.exit(error.exit_code)
 
 

@@ -6,7 +6,6 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-import presage
 from presage.errors import one_line
 
 
@@ -32,7 +31,7 @@ def place_of(error: BaseException) -> str:
 
 def _libraries() -> tuple[str, ...]:
     folders = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    return (*folders, str(Path(presage.__file__).parent))
+    return (*folders, str(Path(__file__).parents[2]))
 
 
 def _short(filename: str) -> str:
