@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 from presage.errors import ImpossibleActionError
-from presage.schedulers.core.action import Action
+from presage.schedulers.core.action import Action, Preempt
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -96,7 +96,9 @@ class Backend(ABC):
     def observe(self, now_s: float) -> ClusterView | None:
         """Return the cluster as it is; None if there is nothing to decide about.
 
-        :meth:`presage.schedulers.core.ledger.Ledger.sync` enters each job as it was observed.
+        :meth:`presage.schedulers.core.ledger.Ledger.sync` enters each job as it was observed. The
+        ledger may be new at each call, or kept and brought up to date; a ledger that is kept holds
+        earlier decisions, so it has to be rebuilt if one of them was not carried out.
         """
 
     def why_not(self, action: Action) -> str:
@@ -112,7 +114,8 @@ class Backend(ABC):
         """Carry out actions that the ledger accepted.
 
         What cannot be carried out at once shows in the next observation, and is decided again. The
-        method is called for decisions with at least one accepted action.
+        method is called for decisions with at least one accepted action. An exception ends the
+        pass, so failures of single actions should be left to the next observation.
         """
 
 
@@ -163,6 +166,10 @@ def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s:
             return Decision(rejections=[*unsupported, Rejection(None, str(error))])
     accepted, changes, rejections = list[Action](), list[Change](), unsupported
     for action in actions:
+        if isinstance(action, Preempt):  # it may serve only an action that was rejected
+            why = "a job is preempted only if all actions of a decision are possible"
+            rejections.append(Rejection(action, why))
+            continue
         try:
             changes += ledger.apply([action], now_s)
         except ImpossibleActionError as error:

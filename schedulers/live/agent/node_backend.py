@@ -15,6 +15,7 @@ from presage.schedulers.core.action import (
     Resize,
     Resume,
     Start,
+    Wake,
 )
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
@@ -150,7 +151,9 @@ class NodeBackend(Backend):
         return now_s
 
     def _carry_out(self, action: Action) -> None:
-        task = self.current(getattr(action, "job_id", ""))
+        if isinstance(action, Wake):  # the agent decides again within a second
+            return
+        task = self.current(action.job_id)
         if task is None:
             return
         match action:

@@ -20,48 +20,66 @@ MAX_NAMED = 4  # nodes with the same reason
 FITS, HERE = "fits", "it is here"
 
 
+_PHASE_VERBS = {
+    pb.PLACED: "it is assigned to",
+    pb.RUNNING: "it runs on",
+    pb.PAUSED: "it is paused on",
+    pb.LEAVING: "it is leaving",
+}
+
+
 def summarize_job(core: Core, job: LiveJob, position: int, now_s: float) -> str:
     """Return the state of a job and the reason for it, in one sentence."""
-    submitted = job.submitted
-    name = "latency-sensitive" if submitted.job.latency_sensitive else "best-effort"
     if job.stage is Stage.WAITING:
-        view = core.view(now_s)
-        queue = f"; it is no. {position} in the queue" if position else ""
-        after = f" after {job.reason}" if job.reason and job.starts else ""
-        if view is None:
-            return f"it waits: {_none_up(core, now_s)}{queue}"
-        if job.job_id in view.unschedulable:
-            return f"it waits for other nodes: {view.unschedulable[job.job_id]}"
-        failure = view.forecasts.failure
-        if failure and any(one.is_predicted for one in view.predictions(submitted.job)):
-            failure = ""  # of the forecasts of other jobs
-        missing = f"; no forecasts are available ({failure})" if failure else ""
-        if any(row.verdict == FITS for row in find_candidates(core, job, now_s)):
-            return f"it waits{after}: {_blocking_reason(view, job, now_s)}{queue}{missing}"
-        gpus = submitted.job.gpus
-        where = "device has" if gpus == 1 else f"node has {gpus} devices with"
-        return f"it waits{after}: no {where} enough free capacity for a {name} job{queue}{missing}"
+        return _summarize_pending(core, job, position, now_s)
     if job.stage in AT_NODE:
-        status = job_status(core, job, now_s)  # the agent may have changed its allocations
-        verb = {
-            pb.PLACED: "it is assigned to",
-            pb.RUNNING: "it runs on",
-            pb.PAUSED: "it is paused on",
-            pb.LEAVING: "it is leaving",
-        }[status.phase]
-        share = ", ".join(
-            f"{allocation.compute_milli / 10:g} % of device {allocation.device}"
-            for allocation in status.allocations
-        )
-        violation = "; its SLO is violated" if status.slo_violated else ""
-        reason = f": {status.reason}" if status.reason else ""
-        placement_reason = ""
-        if job.placement_reason and job.stage is not Stage.LEAVING:
-            placement_reason = f"; when it was placed, {job.placement_reason}"
-        problem = _connection_problem(core, job, now_s)
-        where = f"node {job.node} with {share}, attempt {job.starts}"
-        return f"{verb} {where}{problem}{violation}{reason}{placement_reason}"
+        return _summarize_assigned(core, job, now_s)
     return f"it is {job.stage}{f': {job.reason}' if job.reason else ''}"
+
+
+def _summarize_pending(core: Core, job: LiveJob, position: int, now_s: float) -> str:
+    view = core.view(now_s)
+    queue = f"; it is no. {position} in the queue" if position else ""
+    if view is None:
+        return f"it waits: {_none_up(core, now_s)}{queue}"
+    if job.job_id in view.unschedulable:
+        return f"it waits for other nodes: {view.unschedulable[job.job_id]}"
+    after = f" after {job.reason}" if job.reason and job.starts else ""
+    reason = _pending_reason(core, view, job, now_s)
+    return f"it waits{after}: {reason}{queue}{_missing_forecasts(view, job)}"
+
+
+def _pending_reason(core: Core, view: SchedulingView, job: LiveJob, now_s: float) -> str:
+    if any(row.verdict == FITS for row in find_candidates(core, job, now_s)):
+        return _blocking_reason(view, job, now_s)
+    job_class = "latency-sensitive" if job.submitted.job.latency_sensitive else "best-effort"
+    gpus = job.submitted.job.gpus
+    where = "device has" if gpus == 1 else f"node has {gpus} devices with"
+    return f"no {where} enough free capacity for a {job_class} job"
+
+
+def _missing_forecasts(view: SchedulingView, job: LiveJob) -> str:
+    """Return why a job has no forecasts; "" if it has, or if the predictor has not failed."""
+    failure = view.forecasts.failure
+    if not failure or any(one.is_predicted for one in view.predictions(job.submitted.job)):
+        return ""
+    return f"; no forecasts are available ({failure})"
+
+
+def _summarize_assigned(core: Core, job: LiveJob, now_s: float) -> str:
+    status = job_status(core, job, now_s)  # the agent may have changed its allocations
+    share = ", ".join(
+        f"{allocation.compute_milli / 10:g} % of device {allocation.device}"
+        for allocation in status.allocations
+    )
+    violation = "; its SLO is violated" if status.slo_violated else ""
+    reason = f": {status.reason}" if status.reason else ""
+    placement_reason = ""
+    if job.placement_reason and job.stage is not Stage.LEAVING:
+        placement_reason = f"; when it was placed, {job.placement_reason}"
+    problem = _connection_problem(core, job, now_s)
+    where = f"node {job.node} with {share}, attempt {job.starts}"
+    return f"{_PHASE_VERBS[status.phase]} {where}{problem}{violation}{reason}{placement_reason}"
 
 
 def _none_up(core: Core, now_s: float) -> str:
