@@ -43,13 +43,13 @@ from presage.schedulers.core.backend import (
     reconcile,
 )
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
 from presage.schedulers.core.ledger import Change
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.compute_usage import Usage
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from presage.schedulers.core.action import Action, Preempt, Reserve, Start, Wake
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from presage.schedulers.live.agent.lease import boot_id, boottime_s
+from presage.schedulers.live.agent.connection.lease import boot_id, boottime_s
 from presage.schedulers.live.controller.journal.records import ClockSet
 
 

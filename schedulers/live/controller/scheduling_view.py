@@ -15,12 +15,12 @@ import numpy as np
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import make_ledger
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.compute_usage import Usage
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.live.controller.replayed_state import (
     LiveJob,
