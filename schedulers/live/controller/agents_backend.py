@@ -11,7 +11,6 @@ from presage.schedulers.core.action import (
     Preempt,
     Reject,
     Reserve,
-    Resize,
     Resume,
     Start,
     Wake,
@@ -60,11 +59,12 @@ class AgentsBackend(Backend):
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
     def why_not(self, action: Action) -> str:
-        """Reject changes of running jobs, reservations and starts over several nodes.
+        """Reject pauses, migrations, reservations and starts over several nodes.
 
-        Agents resize and pause the jobs of their nodes; the ledger follows their reports.
+        ``Resize`` is accepted: a start may count on the share that another job's agent will reduce.
+        The agents resize and pause the jobs of their nodes; the ledger follows their reports.
         """
-        if isinstance(action, Migrate | Pause | Reserve | Resize | Resume):
+        if isinstance(action, Migrate | Pause | Reserve | Resume):
             return f"a live cluster cannot carry out {type(action).__name__}"
         if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
             return ""
