@@ -64,6 +64,9 @@ class Scenario:
         Day of the fault file at which the trace starts.
     checkpoint_interval_s, checkpoint_cost_s, restart_s : float
         Checkpointing of jobs without checkpointing in the trace.
+    resize_s, resize_after_failure_s : float
+        Time for which an elastic job stops when it is resized, or when some of its devices fail:
+        see :class:`presage.schedulers.simulator.resize_costs.ResizeCosts`.
     keep_going : bool
         Whether to log impossible actions of the policy and continue; else they are errors.
     """
@@ -85,6 +88,8 @@ class Scenario:
     checkpoint_interval_s: float = math.inf
     checkpoint_cost_s: float = 0.0
     restart_s: float = 0.0
+    resize_s: float = 0.06
+    resize_after_failure_s: float = 0.5
     keep_going: bool = False
 
     def __post_init__(self) -> None:
@@ -102,6 +107,12 @@ class Scenario:
             ("checkpoint_interval_s", self.checkpoint_interval_s > 0, "a number > 0"),
             ("checkpoint_cost_s", 0 <= self.checkpoint_cost_s < math.inf, "a finite number >= 0"),
             ("restart_s", 0 <= self.restart_s < math.inf, "a finite number >= 0"),
+            ("resize_s", 0 <= self.resize_s < math.inf, "a finite number >= 0"),
+            (
+                "resize_after_failure_s",
+                0 <= self.resize_after_failure_s < math.inf,
+                "a finite number >= 0",
+            ),
         ):
             if not is_valid:
                 raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
@@ -136,6 +147,7 @@ def make_simulation(
         A file, a model name or the forecaster is missing or invalid, or a service is down.
     """
     from presage.schedulers.policies.policy_registry import policy_of
+    from presage.schedulers.simulator.resize_costs import ResizeCosts
     from presage.schedulers.simulator.simulation import Simulation
 
     cluster = cluster or load_cluster(scenario)
@@ -153,6 +165,7 @@ def make_simulation(
         faults=_faults(scenario, cluster, trace, jobs),
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
+        resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
     )
 
 

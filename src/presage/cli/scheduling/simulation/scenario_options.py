@@ -116,6 +116,20 @@ class ScenarioOptions:
         float,
         typer.Option(help="Seconds to restart a job from a checkpoint.", rich_help_panel=_FAILURES),
     ] = 0.0
+    resize_s: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for which an elastic job stops when it grows or shrinks.",
+            rich_help_panel=_FAILURES,
+        ),
+    ] = 0.06
+    resize_after_failure_s: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for which an elastic job stops when some of its devices fail.",
+            rich_help_panel=_FAILURES,
+        ),
+    ] = 0.5
     keep_going: Annotated[
         bool,
         typer.Option(
