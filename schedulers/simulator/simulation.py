@@ -479,6 +479,10 @@ class Simulation(Backend):
         end_s = max(run.since_s + (1.0 - run.progress) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
         self._report(run, status)
+        if run.job.is_elastic and run.pace_s > 0:
+            gpus, node_of = len(status.allocations), self._cluster.node_of
+            nodes = len({node_of[allocation.device] for allocation in status.allocations})
+            self._progress.report_size(run.job.job_id, gpus, nodes, run.pace_s)
 
     def _report(self, run: Run, status: JobStatus | None = None) -> None:
         if run.job.latency_sensitive:
@@ -498,10 +502,9 @@ class Simulation(Backend):
         """Return the run time of the whole job as allocated: that of the gang's slowest member."""
         slowest, timed_kinds = 0.0, set()
         members, node_of = len(status.allocations), self._cluster.node_of
-        spread = (
-            members > 1
-            and len({node_of[allocation.device] for allocation in status.allocations}) > 1
-        )
+        nodes = 1
+        if members > 1:
+            nodes = len({node_of[allocation.device] for allocation in status.allocations})
         for allocation in status.allocations:
             kind = self._cluster.kind_of(allocation.device)
             colocated = self.ledger.jobs_on(allocation.device)
@@ -513,8 +516,8 @@ class Simulation(Backend):
             else:
                 slowdown = self._slowdown(job, kind, allocation.device, colocated)
             solo_s = self._ground_truth.solo_s(job, kind, members)
-            if spread:
-                solo_s *= self._ground_truth.spread(job, kind, members)
+            if nodes > 1:
+                solo_s *= self._ground_truth.spread(job, kind, members, nodes)
             slowest = max(slowest, solo_s * slowdown)
         interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
         return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
