@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
@@ -61,4 +60,5 @@ def _idle_on(node: int, count: int, idle: IdleDevices, cluster: Cluster) -> list
 
 def nodes_of(devices: Iterable[int], cluster: Cluster) -> int:
     """Return the number of nodes of some devices."""
-    return len(Counter(cluster.node_of[device] for device in devices))
+    node_of = cluster.node_of
+    return len({node_of[device] for device in devices})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -22,7 +22,13 @@ from presage.schedulers.core.speedup import fewest_nodes
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.elastic.device_choice import choose_devices, nodes_of
 from presage.schedulers.policies.elastic.job_speed import JobSpeed
-from presage.schedulers.policies.elastic.sizes import Demand, Increment, allocate, increments
+from presage.schedulers.policies.elastic.sizes import (
+    Demand,
+    Increment,
+    allocate,
+    completion_rate,
+    increments,
+)
 
 MOST_GROWTH = 2  # largest size over the largest one that was measured
 _SCANNED = 2.0  # pending jobs are considered until their fewest devices are as many clusters
@@ -101,14 +107,22 @@ class Elastic(Policy):
             if len(self._increments) > _MOST_CACHED:
                 self._increments = {}
             largest = cluster.nodes_of(job.kinds).largest
-            found = self._increments[key] = increments(
+            found = self._increments[key] = self._increments_of(
+                job,
                 _sizes(job, speed, own, state),
                 lambda gpus: speed.run_s((gpus, fewest_nodes(gpus, largest))),
-                job.gpus,
             )
-        rank = (not job.latency_sensitive, -job.priority)
-        demand = Demand(rank, 1.0 - state.progress(job.job_id), found, job.gpus)
+        demand = self._demand(job, found, 1.0 - state.progress(job.job_id))
         return Contender(job, status, own, speed, demand)
+
+    def _increments_of(
+        self, job: Job, sizes: Sequence[int], run_s: Callable[[int], float]
+    ) -> tuple[Increment, ...]:
+        """Return the increments of a job, given the run time of the whole job by size."""
+        return increments(sizes, lambda gpus: completion_rate(run_s(gpus)), job.gpus)
+
+    def _demand(self, job: Job, found: tuple[Increment, ...], left: float) -> Demand:
+        return Demand((not job.latency_sensitive, -job.priority), left, found, job.gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ class Increment(NamedTuple):
     Attributes
     ----------
     density : float
-        Gain in the job's rate of completion, per device: 1 / its run time, in 1 / s.
+        Gain in the value of the job's size, per device.
     gpus : int
         Number of devices that the job has with it.
     """
@@ -26,32 +26,39 @@ class Increment(NamedTuple):
     gpus: int
 
 
+def completion_rate(run_s: float) -> float:
+    """Return the value of a size by the run time of the whole job: its rate of completion."""
+    return 1.0 / max(run_s, _LEAST_S)
+
+
 def increments(
-    sizes: Sequence[int], run_s: Callable[[int], float], requested: int
+    sizes: Sequence[int], value: Callable[[int], float], requested: int, *, nothing: float = 0.0
 ) -> tuple[Increment, ...]:
     """Return the increments of a job: its fewest devices, then those of falling density.
 
-    The later ones are the upper concave hulls of the job's rates up to its request, and beyond. A
-    size that is no faster than a smaller one is in no increment, whatever curve was predicted.
+    The later ones are the upper concave hulls of the values up to the job's request, and beyond. A
+    size that is worth no more than a smaller one is in no increment, whatever curve was predicted.
 
     Parameters
     ----------
     sizes : sequence of int
         Numbers of devices on which the job may run, ascending.
-    run_s : callable
-        Run time of the whole job on a number of devices; infinite if unknown.
+    value : callable
+        Value of a number of devices.
+    nothing : float
+        Value of no devices.
     """
-    points = [(0, 0.0), *((size, 1.0 / max(run_s(size), _LEAST_S)) for size in sizes)]
+    points = [(0, nothing), *((size, value(size)) for size in sizes)]
     hull = points[:1]
     kept = 2  # points that no later one replaces: no devices, and the fewest
-    for size, rate in points[1:]:
-        if len(hull) > 1 and rate <= hull[-1][1]:
+    for size, worth in points[1:]:
+        if len(hull) > 1 and worth <= hull[-1][1]:
             continue
         if size > requested >= hull[-1][0]:
             kept = max(kept, len(hull))
-        while len(hull) > kept and _is_convex(hull[-2], hull[-1], (size, rate)):
+        while len(hull) > kept and _is_convex(hull[-2], hull[-1], (size, worth)):
             hull.pop()
-        hull.append((size, rate))
+        hull.append((size, worth))
     return tuple(Increment(_density(before, after), after[0]) for before, after in pairwise(hull))
 
 

@@ -104,6 +104,7 @@ def test_laws_of_every_policy(name, trace):
 def test_scaling_time_scales_every_completion(name, trace, times):
     jobs, ground_truth = trace
     scaled = {
+        "pollux": f"pollux:hold_s={60 * times}",
         "elastic": f"elastic:hold_s={60 * times}",
         "las": f"las:threshold_s={3600 * times}",
         "gang": f"gang:expiry_s={600 * times}:backoff_s={60 * times}",

@@ -13,6 +13,7 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.policies.elastic.device_choice import choose_devices
 from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.elastic.job_speed import JobSpeed
+from presage.schedulers.policies.elastic.pollux_policy import Pollux
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
 from tests.schedulers.clusters import cluster, job, simulated
 
@@ -123,6 +124,16 @@ def test_without_forecasts_jobs_keep_their_requests_at_most():
 
     assert len(done.results) == 3
     assert all(len(d) <= 2 for _, e, _, d in done.log.entries if e in ("start", "resize"))
+
+
+def test_pollux_shares_devices_between_jobs_whatever_they_have_left():
+    jobs = [job("long", gpus=4, min_gpus=1), job("short", gpus=4, min_gpus=1)]
+    truth = Scaling({"long": 10_000.0, "short": 10.0}, slope=0.5)
+    done = simulated(cluster(8), Pollux(hold_s=0.0), jobs, truth)
+    shared = simulated(cluster(4), Pollux(hold_s=0.0), jobs, truth)
+
+    assert {size for _, _, size in events(done, "long") if size} == {4}
+    assert events(shared, "long")[0] == events(shared, "short")[0] == (0.0, "start", 2)
 
 
 @pytest.mark.parametrize("values", [{"hold_s": -1.0}, {"gain": float("nan")}])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.schedulers.policies.elastic.memory_share import memory_share_bytes
-from presage.schedulers.policies.elastic.sizes import Demand, allocate, increments
+from presage.schedulers.policies.elastic.sizes import Demand, allocate, completion_rate, increments
 
 GIB = 2**30
 NORMAL = (True, 0)
@@ -23,12 +23,16 @@ def saturating(work_s, parallel):
     return lambda gpus: work_s * (1 - parallel + parallel / gpus)
 
 
+def rates(sizes, run_s, requested):
+    return increments(sizes, lambda gpus: completion_rate(run_s(gpus)), requested)
+
+
 def demand(sizes, run_s, rank=NORMAL, left=1.0, requested=99):
-    return Demand(rank, left, increments(sizes, run_s, requested), requested)
+    return Demand(rank, left, rates(sizes, run_s, requested), requested)
 
 
 def test_a_job_that_scales_linearly_gains_as_much_by_each_device():
-    found = increments(range(1, 5), linear(8.0), 4)
+    found = rates(range(1, 5), linear(8.0), 4)
 
     assert [one.gpus for one in found] == [1, 2, 3, 4]
     assert [one.density for one in found] == pytest.approx([1 / 8.0] * 4)
@@ -37,12 +41,12 @@ def test_a_job_that_scales_linearly_gains_as_much_by_each_device():
 def test_a_size_that_is_no_faster_than_a_smaller_one_is_never_taken():
     times = {1: 10.0, 2: 5.0, 3: 6.0, 4: 5.0, 5: math.inf, 6: 2.0}
 
-    assert [one.gpus for one in increments(range(1, 6), times.__getitem__, 9)] == [1, 2]
-    assert [one.gpus for one in increments(range(1, 7), times.__getitem__, 9)] == [1, 2, 6]
+    assert [one.gpus for one in rates(range(1, 6), times.__getitem__, 9)] == [1, 2]
+    assert [one.gpus for one in rates(range(1, 7), times.__getitem__, 9)] == [1, 2, 6]
 
 
 def test_a_job_of_unknown_run_time_gets_its_fewest_devices():
-    assert increments(range(2, 9), lambda gpus: math.inf, 4) == ((0.0, 2),)
+    assert rates(range(2, 9), lambda gpus: math.inf, 4) == ((0.0, 2),)
 
 
 def test_the_shortest_job_gets_devices_that_all_would_use_equally_well():
@@ -70,7 +74,7 @@ def test_no_job_grows_beyond_its_request_at_the_expense_of_another():
 def test_no_increment_passes_over_the_request():
     times = {1: 10.0, 2: 9.0, 3: 1.0}
 
-    assert [one.gpus for one in increments(range(1, 4), times.__getitem__, 2)] == [1, 2, 3]
+    assert [one.gpus for one in rates(range(1, 4), times.__getitem__, 2)] == [1, 2, 3]
 
 
 def test_classes_and_priorities_precede_gains():
