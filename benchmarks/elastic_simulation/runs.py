@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from benchmarks.elastic_simulation.law_fit import (
 from presage.features.tables.campaign import Campaign, read_campaign
 from presage.models.release.release import load_release
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
+from presage.schedulers.core.forecasts import Forecaster, Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Checkpointing, Job
-from presage.schedulers.core.speedup import Speedup, SpeedupRequest
+from presage.schedulers.core.speedup import Speedup, SpeedupRequest, fewest_nodes
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
+from presage.schedulers.policies.elastic.job_speed import JobSpeed
 from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
@@ -228,3 +229,35 @@ def law_errors(pollux: Path) -> dict[str, tuple[float, float]]:
         )
         for name in np.unique(table.model)
     }
+
+
+# Sizes at which a job of four devices has run, consolidated, by their number.
+MEASURED_SIZES = {2: ((4, 1), (8, 2)), 3: ((4, 1), (8, 2), (16, 4))}
+
+
+def refit_errors(pollux: Path) -> dict[int, float]:
+    """Return the mean error of run times at other sizes, in per cent, by number of measured sizes.
+
+    The sizes are consolidated, up to twice the largest one. The law was fitted without the model.
+    """
+    world, models = _measured(pollux)
+    cluster = Cluster(
+        tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(16))
+    )
+    found: dict[int, list[float]] = {number: [] for number in MEASURED_SIZES}
+    for model in models:
+        job = Job("job", 0.0, gpus=4, max_gpus=64, features=world.features[model], iterations=1)
+        batch = world.features[model].job.batch_size * job.gpus
+        for number, sizes in MEASURED_SIZES.items():
+            true_s = partial(world.scaling[model, KIND].step_s, batch)
+            measured_s = {size: true_s(*size) for size in sizes}
+            speed = JobSpeed(job, KIND, Forecasts(_leave_one_out(pollux), cluster), measured_s)
+            others = [
+                (gpus, fewest_nodes(gpus, DEVICES_OF_A_NODE))
+                for gpus in range(1, 2 * speed.largest_measured + 1)
+            ]
+            errors = [
+                abs(speed.run_s(size) / true_s(*size) - 1) for size in others if size not in sizes
+            ]
+            found[number].append(float(np.mean(errors)) * 100)
+    return {number: float(np.mean(errors)) for number, errors in found.items()}
