@@ -53,7 +53,7 @@ SEEDS = (0, 1)
 RESTART_S = 62.0  # Gu et al., Tiresias, NSDI 2019, 5.2.4: median cost of a preemption
 # Fewest and most devices of a job over its request.
 ELASTICITY = {"rigid": (1.0, 1), "shrink": (0.25, 1), "elastic": (0.25, 2)}
-# File, user, nodes. The policy was tuned on the last two, which are not reported.
+# File, user, nodes. The policy was tuned on two others, which are not reported.
 TRACES = {
     "vc_0e4a51": ("gavel_philly/vc_0e4a51.csv", "", 16),
     "Philly ee9e8c": ("philly/philly.csv.gz", "ee9e8c", 16),
