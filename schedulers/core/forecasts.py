@@ -10,6 +10,13 @@ from presage.errors import PresageError
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import (
+    Speedup,
+    SpeedupForecaster,
+    SpeedupRequest,
+    clean_speedup,
+    fewest_nodes,
+)
 
 MAX_CACHED_COLOCATIONS = 500_000  # cached predictions of co-locations
 MAX_FAILURES = 3  # in a row; each may take as long as a service's deadline
@@ -117,7 +124,8 @@ class Forecasts:
         self._too_small: dict[str, tuple[str, ...]] = {}
         self._runtime_s: dict[str, float] = {}  # shortest of each job: the most frequent look-up
         self._slowdowns: dict[tuple[str, tuple[object, ...]], tuple[float, ...]] = {}
-        self._memory = cluster.memory_of
+        self._speedups: dict[tuple[object, ...], Speedup] = {}
+        self._memory, self._cluster = cluster.memory_of, cluster
         self.failures: dict[str, int] = {}
         self.missing: dict[str, int] = {}
         self.out_of_domain: dict[str, int] = {}
@@ -217,6 +225,26 @@ class Forecasts:
             for (key, (_, jobs)), factors in zip(new.items(), answers, strict=True):
                 self._slowdowns[key] = _clean_slowdowns(factors, len(jobs))
         return [self._slowdowns[key] for key in keys]
+
+    def speedup(self, job: Job, kind: str, gpus: int, nodes: int) -> Speedup:
+        """Return the predicted speed on ``gpus`` devices of ``nodes`` nodes over that as requested.
+
+        As requested means on ``job.gpus`` devices of as few nodes as possible. Without a forecast
+        no number of devices speeds a job up.
+        """
+        key = (job.equivalence_class, job.gpus, kind, gpus, nodes)
+        found = self._speedups.get(key)
+        if found is None:
+            if len(self._speedups) > MAX_CACHED_COLOCATIONS:
+                self._speedups = {}
+            largest = self._cluster.nodes_of((kind,)).largest
+            request = SpeedupRequest(job, kind, gpus, nodes, fewest_nodes(job.gpus, largest))
+            answers = None
+            if isinstance(self._forecaster, SpeedupForecaster):
+                answers = self._request(self._forecaster.speedups, [request])
+            found = clean_speedup(answers[0] if answers else None, job, gpus)
+            self._speedups[key] = found
+        return found
 
     def _predictions_of(self, job: Job) -> Mapping[str, RuntimePrediction]:
         """Return the predictions of a job by kind."""

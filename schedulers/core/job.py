@@ -53,8 +53,9 @@ class Job:
         Seconds since the beginning of the trace, or of the cluster.
     gpus : int
         Gang size: number of devices that the job needs at once, each with the same share.
-    min_gpus : int
-        Smallest number of devices of an elastic job; 0 if the job is not elastic.
+    min_gpus, max_gpus : int
+        Smallest and largest number of devices of an elastic job; 0 for as many as ``gpus``. It runs
+        on any number within, and continues on the survivors if some of its devices fail.
     gpus_per_task : int
         Devices that each task has on one node, like a pod; only the policy ``gang`` applies it.
     node_limits : tuple of (str, int, int), or None
@@ -81,6 +82,7 @@ class Job:
     submit_s: float
     gpus: int = 1
     min_gpus: int = 0
+    max_gpus: int = 0
     gpus_per_task: int = 1
     node_limits: tuple[tuple[str, int, int], ...] | None = None
     model: str = ""
@@ -110,14 +112,16 @@ class Job:
                 f"job {self.job_id!r}: min_gpus={self.min_gpus}, must be within 0 and gpus="
                 f"{self.gpus}; 0 if the job is not elastic"
             )
-        if (
-            self.gpus_per_task < 1
-            or self.gpus % self.gpus_per_task
-            or (self.min_gpus % self.gpus_per_task)
-        ):
+        if self.max_gpus and self.max_gpus < self.gpus:
+            raise InvalidJobError(
+                f"job {self.job_id!r}: max_gpus={self.max_gpus}, must be >= gpus={self.gpus}; "
+                "0 if the job does not grow beyond its request"
+            )
+        sizes = self.gpus, self.min_gpus, self.max_gpus
+        if self.gpus_per_task < 1 or any(size % self.gpus_per_task for size in sizes):
             raise InvalidJobError(
                 f"job {self.job_id!r}: gpus_per_task={self.gpus_per_task}, must divide gpus="
-                f"{self.gpus} and min_gpus={self.min_gpus}"
+                f"{self.gpus}, min_gpus={self.min_gpus} and max_gpus={self.max_gpus}"
             )
         if not 0 < self.compute_milli <= FULL_DEVICE_MILLI:
             raise InvalidJobError(
@@ -142,8 +146,8 @@ class Job:
     def request(self) -> tuple[Hashable, ...]:
         """Key that is equal for jobs whose resource requests and class are the same."""
         return (
-            self.gpus, self.min_gpus, self.gpus_per_task, self.node_limits, self.kinds,
-            self.compute_milli, self.memory_bytes, self.latency_sensitive,
+            self.gpus, self.min_gpus, self.max_gpus, self.gpus_per_task, self.node_limits,
+            self.kinds, self.compute_milli, self.memory_bytes, self.latency_sensitive,
         )  # fmt: skip
 
     @property
@@ -162,3 +166,13 @@ class Job:
     def fewest_gpus(self) -> int:
         """Smallest number of devices on which the job runs."""
         return self.min_gpus or self.gpus
+
+    @property
+    def most_gpus(self) -> int:
+        """Largest number of devices on which the job runs."""
+        return self.max_gpus or self.gpus
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the job runs on different numbers of devices."""
+        return self.fewest_gpus < self.most_gpus

@@ -269,16 +269,32 @@ class Ledger:
         return [self._transition(self._jobs[job_id], Phase.PENDING, now_s, ()) for job_id in over]
 
     def fail(self, node: int, now_s: float) -> list[Change]:
-        """Mark a node as down: its jobs return to the queue and its devices are withdrawn."""
+        """Mark a node as down: its jobs return to the queue and its devices are withdrawn.
+
+        A running elastic job continues on its other devices if they are enough for it.
+        """
         if node in self._down:
             return []
         devices = self.cluster.devices_of(node)
         hit = dict.fromkeys(job_id for device in devices for job_id in self._jobs_on[device])
-        changes = [self.requeue(job_id, now_s) for job_id in hit]
+        changes = [
+            self._transition(self._jobs[job_id], Phase.RUNNING, now_s, survivors)
+            if (survivors := self._survivors(job_id, devices))
+            else self.requeue(job_id, now_s)
+            for job_id in hit
+        ]
         self.idle.take(devices)
         self.capacity.take(self.cluster.full_allocations[device] for device in devices)
         self._down.add(node)
         return changes
+
+    def _survivors(self, job_id: str, failed: range) -> tuple[Allocation, ...]:
+        """Return the allocations with which a running job continues; () if it cannot."""
+        job, status = self._jobs[job_id], self._statuses[job_id]
+        if status.phase is not Phase.RUNNING or not job.is_elastic:
+            return ()
+        left = tuple(one for one in status.allocations if one.device not in failed)
+        return left if len(left) >= job.fewest_gpus else ()
 
     def repair(self, node: int) -> None:
         """Mark a node as up again."""
@@ -354,8 +370,9 @@ class Ledger:
     def _check_gang(self, job: Job, allocations: Sequence[Allocation], *, least: int) -> None:
         if not isinstance(allocations, tuple):
             raise ImpossibleActionError(f"allocations: expected a tuple, got {_name(allocations)}")
-        if not (least or job.fewest_gpus) <= len(allocations) <= job.gpus:
-            needs = f"{job.fewest_gpus} to {job.gpus}" if job.min_gpus else f"{job.gpus}"
+        if not (least or job.fewest_gpus) <= len(allocations) <= job.most_gpus:
+            elastic = job.min_gpus or job.max_gpus
+            needs = f"{job.fewest_gpus} to {job.most_gpus}" if elastic else f"{job.gpus}"
             raise ImpossibleActionError(f"the gang needs {needs} members, got {len(allocations)}")
         for allocation in allocations:
             if type(allocation) is not Allocation:

@@ -164,6 +164,13 @@ class State:
         """Return the run time of the whole job at its present speed; 0 if unknown."""
         return self._progress.pace_s(job_id)
 
+    def paces_s(self, job_id: str) -> Mapping[tuple[int, int], float]:
+        """Return the measured run times of the whole job, by numbers of devices and nodes.
+
+        They are reported of elastic jobs, for the sizes that they have had.
+        """
+        return self._progress.paces_s(job_id)
+
     def least_pace_s(self, job_id: str) -> float:
         """Return the shortest run time of the whole job that its measured speed allows."""
         return self._progress.least_pace_s(job_id)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import Speedup, SpeedupRequest
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
 
 
@@ -28,6 +29,20 @@ class Table:
     ) -> list[Sequence[float] | None]:
         """Return the slowdowns of measured co-locations; None for others."""
         return [self._slowdowns(kind, jobs) for kind, jobs in requests]
+
+    def speedups(self, requests: Sequence[SpeedupRequest]) -> list[Speedup | None]:
+        """Return the measured speed-up of each job's model; None without a curve of the model."""
+        return [self._speedup(*request) for request in requests]
+
+    def _speedup(
+        self, job: Job, kind: str, gpus: int, nodes: int, requested_nodes: int
+    ) -> Speedup | None:
+        curve = self._measured.scaling.get((job.model, kind))
+        if curve is None:
+            return None
+        batch = self._measured.features[job.model].job.batch_size * job.gpus
+        times = curve.step_s(batch, job.gpus, requested_nodes) / curve.step_s(batch, gpus, nodes)
+        return Speedup(times, times, times)
 
     def _prediction(self, job: Job, kind: str) -> RuntimePrediction | None:
         key, measured = (job.model, kind), self._measured

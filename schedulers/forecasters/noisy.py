@@ -9,6 +9,7 @@ from statistics import NormalDist
 
 from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import Speedup, SpeedupForecaster, SpeedupRequest
 
 _NORMAL = NormalDist()
 _HIGH = _NORMAL.inv_cdf(0.9)  # level of the upper bound of a run time
@@ -51,6 +52,12 @@ class Noisy:
             ]
             for (_, jobs), factors in zip(requests, forecasts, strict=True)
         ]
+
+    def speedups(self, requests: Sequence[SpeedupRequest]) -> Sequence[Speedup | None]:
+        """Return speed-ups without errors; None if the other forecaster predicts none."""
+        if isinstance(self._forecaster, SpeedupForecaster):
+            return self._forecaster.speedups(requests)
+        return [None] * len(requests)
 
     def _add_noise(self, job: Job, prediction: RuntimePrediction) -> RuntimePrediction:
         model = job.equivalence_class

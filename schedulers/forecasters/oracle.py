@@ -9,6 +9,7 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import Speedup, SpeedupRequest
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 
 
@@ -30,6 +31,20 @@ class Oracle:
             )
             for job, kind in requests
         ]
+
+    def speedups(self, requests: Sequence[SpeedupRequest]) -> list[Speedup]:
+        """Return the true speed of each size over that of the request."""
+        return [self._speedup(*request) for request in requests]
+
+    def _speedup(self, job: Job, kind: str, gpus: int, nodes: int, requested_nodes: int) -> Speedup:
+        requested_s = self._run_s(job, kind, job.gpus, requested_nodes)
+        run_s = self._run_s(job, kind, gpus, nodes)
+        times = requested_s / run_s if run_s > 0 else 1.0
+        return Speedup(times, times, times)
+
+    def _run_s(self, job: Job, kind: str, gpus: int, nodes: int) -> float:
+        run_s = self._ground_truth.solo_s(job, kind, gpus)
+        return run_s * self._ground_truth.spread(job, kind, gpus, nodes) if nodes > 1 else run_s
 
     def slowdowns(self, requests: Sequence[tuple[str, tuple[Job, ...]]]) -> list[Sequence[float]]:
         """Return the true slowdowns; infinite where the jobs do not fit into memory together."""

@@ -9,11 +9,13 @@ from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
-from presage.features.job.job_description import JobFeatures
+from presage.features.job.job_description import FP32_BYTES, JobFeatures
 from presage.features.placement import Placement
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import Speedup, SpeedupRequest
+from presage.schedulers.forecasters.scaling_law import DEFAULT_LAW, ScalingLaw
 from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 
 DEFAULT_RISK = 0.1
@@ -63,14 +65,20 @@ class Predicted:
         Probability that a job takes more memory than predicted, as calibrated in the release: 0.5
         for the median, or 0.05 or 0.1 with current releases.
 
+    law : ScalingLaw
+        Scaling of jobs with their number of devices, from the predicted step on one device.
+
     Raises
     ------
     ConfigError
         ``risk`` is not within (0, 0.5].
     """
 
-    def __init__(self, predictor: Predictor, *, risk: float = DEFAULT_RISK) -> None:
+    def __init__(
+        self, predictor: Predictor, *, risk: float = DEFAULT_RISK, law: ScalingLaw = DEFAULT_LAW
+    ) -> None:
         check_risk(risk)
+        self._law = law
         self._predictor, self._median = predictor, risk == 0.5
         self._coverage = 0.8 if self._median else round(1 - 2 * risk, 6)
         self._devices: dict[str, Device | None] = {}
@@ -114,6 +122,23 @@ class Predicted:
             for index, forecast in zip(indices, forecasts, strict=True):
                 slowdowns[index] = [slowdown.median for slowdown in forecast.slowdowns]
         return slowdowns
+
+    def speedups(self, requests: Sequence[SpeedupRequest]) -> list[Speedup | None]:
+        """Return the speed-up of each request by the scaling law; None if unavailable."""
+        self.predictions([(request.job, request.kind) for request in requests])
+        return [self._speedup(*request) for request in requests]
+
+    def _speedup(
+        self, job: Job, kind: str, gpus: int, nodes: int, requested_nodes: int
+    ) -> Speedup | None:
+        forecast = self._solo.get((job.equivalence_class, kind))
+        if forecast is None or job.features is None:
+            return None
+        gradient_bytes = job.features.parameters * FP32_BYTES
+        requested = job.gpus, requested_nodes
+        return self._law.speedup(
+            forecast.step_time_s.median, gradient_bytes, requested=requested, size=(gpus, nodes)
+        )
 
     def _predict(self, placements: Sequence[Placement]) -> Sequence[JobForecast]:
         return self._predictor.predict(placements, coverage=self._coverage)

@@ -34,6 +34,8 @@ _LOCATIONS = {
     "backfill": "backfill:Backfill",
     "sjf": "shortest_first:ShortestFirst",
     "srtf": "shortest_remaining_first:ShortestRemainingFirst",
+    "elastic": "elastic.elastic_policy:Elastic",
+    "pollux": "elastic.pollux_policy:Pollux",
     "las": "least_attained_service:LeastAttainedService",
     "best-fit": "best_fit:BestFit",
     "bin-packing": "bin_packing:BinPacking",

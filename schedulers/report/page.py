@@ -9,6 +9,7 @@ from typing import Any
 
 from presage.schedulers.report.figures import Spread, format_time_span, make_columns, make_spreads
 from presage.schedulers.report.page_data import page_data
+from presage.schedulers.report.size_charts import HEIGHT, WIDTH, make_size_charts
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from presage.schedulers.simulator.simulation import Simulation
 from presage.system.text.page_templates import page_environment
@@ -47,6 +48,8 @@ def render(simulations: Mapping[str, Simulation], *, title: str, facts: Mapping[
         columns=make_columns({name: compute_metrics(run) for name, run in simulations.items()}),
         spreads=spreads,
         scale=_scale(spreads),
+        sizes=make_size_charts(simulations),
+        chart={"width": WIDTH, "height": HEIGHT},
         data=page_data(simulations),
         style=(folder / "page.css").read_text(encoding="utf-8"),
         script="\n".join((folder / name).read_text(encoding="utf-8") for name in _SCRIPTS),

@@ -52,6 +52,11 @@ class Scenario:
     shares : str
         Effect of allocated compute with ``measured``: see
         :class:`presage.schedulers.simulator.ground_truth.measured_truth.MeasuredTruth`.
+    scaling : str
+        Effect of the number of devices with ``measured``: linear, or as measured; see the same.
+    elastic : str
+        "LEAST,MOST": the devices that jobs run on, over those that they request. If empty, only
+        jobs with a range in the trace are elastic.
     load : float
         Arrival rate relative to the trace.
     risk : float
@@ -64,6 +69,9 @@ class Scenario:
         Day of the fault file at which the trace starts.
     checkpoint_interval_s, checkpoint_cost_s, restart_s : float
         Checkpointing of jobs without checkpointing in the trace.
+    resize_s, resize_after_failure_s : float
+        Time for which an elastic job stops when it is resized, or when some of its devices fail:
+        see :class:`presage.schedulers.simulator.resize_costs.ResizeCosts`.
     keep_going : bool
         Whether to log impossible actions of the policy and continue; else they are errors.
     """
@@ -76,6 +84,8 @@ class Scenario:
     measured: Path | None = None
     draw_models: bool = False
     shares: str = "none"
+    scaling: str = "linear"
+    elastic: str = ""
     load: float = 1.0
     risk: float = 0.1
     noise: float = 0.0
@@ -85,13 +95,18 @@ class Scenario:
     checkpoint_interval_s: float = math.inf
     checkpoint_cost_s: float = 0.0
     restart_s: float = 0.0
+    resize_s: float = 0.06
+    resize_after_failure_s: float = 0.5
     keep_going: bool = False
 
     def __post_init__(self) -> None:
         from presage.schedulers.policies.policy_registry import policy_of
-        from presage.schedulers.simulator.ground_truth.measured_truth import SHARES
+        from presage.schedulers.simulator.ground_truth.measured_truth import SCALINGS, SHARES
+        from presage.schedulers.traces.elastic import parse_range
 
         policy_of(self.policy)
+        if self.elastic:
+            parse_range(self.elastic)
         for field, is_valid, must_be in (
             ("seed", 0 <= self.seed < 2**63, "an integer >= 0 of at most 63 bits"),
             ("load", 0 < self.load < math.inf, "a finite number > 0"),
@@ -102,6 +117,12 @@ class Scenario:
             ("checkpoint_interval_s", self.checkpoint_interval_s > 0, "a number > 0"),
             ("checkpoint_cost_s", 0 <= self.checkpoint_cost_s < math.inf, "a finite number >= 0"),
             ("restart_s", 0 <= self.restart_s < math.inf, "a finite number >= 0"),
+            ("resize_s", 0 <= self.resize_s < math.inf, "a finite number >= 0"),
+            (
+                "resize_after_failure_s",
+                0 <= self.resize_after_failure_s < math.inf,
+                "a finite number >= 0",
+            ),
         ):
             if not is_valid:
                 raise ConfigError(f"{field}={getattr(self, field)}, must be {must_be}")
@@ -111,6 +132,10 @@ class Scenario:
             raise ConfigError(f"shares={self.shares!r}, must be one of {', '.join(SHARES)}")
         if self.shares != "none" and self.measured is None:
             raise ConfigError("shares needs measured tables; name their folder as `measured`")
+        if self.scaling not in SCALINGS:
+            raise ConfigError(f"scaling={self.scaling!r}, must be one of {', '.join(SCALINGS)}")
+        if self.scaling != "linear" and self.measured is None:
+            raise ConfigError("scaling needs measured tables; name their folder as `measured`")
         if self.draw_models and self.measured is None:
             raise ConfigError("draw_models needs measured tables; name their folder as `measured`")
 
@@ -136,6 +161,7 @@ def make_simulation(
         A file, a model name or the forecaster is missing or invalid, or a service is down.
     """
     from presage.schedulers.policies.policy_registry import policy_of
+    from presage.schedulers.simulator.resize_costs import ResizeCosts
     from presage.schedulers.simulator.simulation import Simulation
 
     cluster = cluster or load_cluster(scenario)
@@ -153,6 +179,7 @@ def make_simulation(
         faults=_faults(scenario, cluster, trace, jobs),
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
+        resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
     )
 
 
@@ -255,6 +282,7 @@ def _jobs_and_truth(
     from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
     from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
     from presage.schedulers.simulator.ground_truth.model_measurements import attach_models
+    from presage.schedulers.traces.elastic import parse_range, with_elastic_jobs
     from presage.schedulers.traces.selecting import scale_load
 
     ground_truth: GroundTruth = TraceDurations(trace.duration_s)
@@ -264,9 +292,12 @@ def _jobs_and_truth(
             trace = replace(trace, jobs=tuple(replace(job, model="") for job in trace.jobs))
         trace = attach_models(trace, measurements, kinds, seed=scenario.seed)
         ground_truth = MeasuredTruth(
-            trace.duration_s, measurements, kinds[0], shares=scenario.shares
-        )
+            trace.duration_s, measurements, kinds[0], shares=scenario.shares,
+            scaling=scenario.scaling,
+        )  # fmt: skip
     trace = scale_load(trace, scenario.load)
+    if scenario.elastic:
+        trace = with_elastic_jobs(trace, *parse_range(scenario.elastic))
     costs = Checkpointing(
         scenario.checkpoint_interval_s, scenario.checkpoint_cost_s, scenario.restart_s
     )

@@ -4,10 +4,12 @@ Only jobs on devices where something changed are retimed. All events of one mome
 before the policy decides, once: finished jobs first, then repairs, failures and arrivals.
 
 Costs of moving a job: a preempted job releases its devices at once and keeps its progress. It pays
-for the checkpoint and the restart when it starts again. So does a job that moves to other devices,
-or to more or fewer devices. A new share of the same devices costs nothing. A job whose device fails
-falls back to its last periodic checkpoint. A job that does not fit into a device's memory together
-with the co-located jobs holds its devices for ``OVERFLOW_S`` and then is pending again.
+for the checkpoint and the restart when it starts again. So does a job that moves to other devices.
+An elastic job that keeps at least one of its devices stops for ``ResizeCosts`` only. A new share of
+the same devices costs nothing. A job whose device fails falls back to its last periodic checkpoint;
+an elastic job continues on its other devices, if they are enough for it, and loses no work. A job
+that does not fit into a device's memory together with the co-located jobs holds its devices for
+``OVERFLOW_S`` and then is pending again.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
+from presage.schedulers.simulator.resize_costs import MEASURED_RESIZE, ResizeCosts
 from presage.schedulers.simulator.results.event_log import EventLog
 from presage.schedulers.simulator.traffic import GangRun
 
@@ -103,6 +106,8 @@ class Simulation(Backend):
         Sorted by time.
     stop_on_impossible : bool
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
+    resize_costs : ResizeCosts
+        Time for which an elastic job stops when its number of devices changes.
 
     Attributes
     ----------
@@ -133,8 +138,10 @@ class Simulation(Backend):
         faults: Sequence[Fault] = (),
         seed: int = 0,
         stop_on_impossible: bool = True,
+        resize_costs: ResizeCosts = MEASURED_RESIZE,
     ) -> None:
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
+        self._resize_costs = resize_costs
         self._jobs, self._faults = jobs, faults
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
@@ -301,7 +308,11 @@ class Simulation(Backend):
             self.ledger.repair(fault.node)
             return
         changes = self.ledger.fail(fault.node, self._now_s)
-        for job, before, _ in changes:
+        for job, before, after in changes:
+            if after.phase is Phase.RUNNING:
+                self.log.entries.append((self._now_s, "shrink", job.job_id, after.allocations))
+                self._continue_resized(self._runs[job.job_id], before, after, after_failure=True)
+                continue
             reserved = before.phase is Phase.RESERVED
             self.log.entries.append(
                 (self._now_s, "expire" if reserved else "lost", job.job_id, None)
@@ -311,6 +322,18 @@ class Simulation(Backend):
                 self._record_gang_run(self._runs[job.job_id], before)
                 self._report(self._runs[job.job_id])
         self._retime_neighbors(changes)
+
+    def _continue_resized(
+        self, run: Run, before: JobStatus, after: JobStatus, *, after_failure: bool
+    ) -> None:
+        """Continue an elastic job that has kept some of its devices."""
+        run.hold(self._now_s)
+        self._record_gang_run(run, before)
+        costs = self._resize_costs
+        run.restart_s += costs.after_failure_s if after_failure else costs.planned_s
+        if after_failure:  # else the caller sets the pace, after all changes of a decision
+            run.resume(self._now_s)
+            self._set_pace(run, after)
 
     def _overflow(self, run: Run) -> Change:
         job = run.job
@@ -390,6 +413,8 @@ class Simulation(Backend):
             moved = job.job_id in released or _has_moved(before, after)
             if before.phase in WAITING:
                 pass  # it did not run
+            elif moved and job.job_id not in released and _is_resized(job, before, after):
+                self._continue_resized(run, before, after, after_failure=False)
             elif moved:
                 run.checkpoint(self._now_s)
                 self._record_gang_run(run, before)
@@ -454,6 +479,10 @@ class Simulation(Backend):
         end_s = max(run.since_s + (1.0 - run.progress) * run.pace_s, self._now_s)
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
         self._report(run, status)
+        if run.job.is_elastic and run.pace_s > 0:
+            gpus, node_of = len(status.allocations), self._cluster.node_of
+            nodes = len({node_of[allocation.device] for allocation in status.allocations})
+            self._progress.report_size(run.job.job_id, gpus, nodes, run.pace_s)
 
     def _report(self, run: Run, status: JobStatus | None = None) -> None:
         if run.job.latency_sensitive:
@@ -473,10 +502,9 @@ class Simulation(Backend):
         """Return the run time of the whole job as allocated: that of the gang's slowest member."""
         slowest, timed_kinds = 0.0, set()
         members, node_of = len(status.allocations), self._cluster.node_of
-        spread = (
-            members > 1
-            and len({node_of[allocation.device] for allocation in status.allocations}) > 1
-        )
+        nodes = 1
+        if members > 1:
+            nodes = len({node_of[allocation.device] for allocation in status.allocations})
         for allocation in status.allocations:
             kind = self._cluster.kind_of(allocation.device)
             colocated = self.ledger.jobs_on(allocation.device)
@@ -488,8 +516,8 @@ class Simulation(Backend):
             else:
                 slowdown = self._slowdown(job, kind, allocation.device, colocated)
             solo_s = self._ground_truth.solo_s(job, kind, members)
-            if spread:
-                solo_s *= self._ground_truth.spread(job, kind, members)
+            if nodes > 1:
+                solo_s *= self._ground_truth.spread(job, kind, members, nodes)
             slowest = max(slowest, solo_s * slowdown)
         interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
         return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
@@ -546,6 +574,12 @@ def _has_moved(before: JobStatus, after: JobStatus) -> bool:
     return before.phase in WAITING or {allocation.device for allocation in before.allocations} != {
         allocation.device for allocation in after.allocations
     }
+
+
+def _is_resized(job: Job, before: JobStatus, after: JobStatus) -> bool:
+    """Return whether an elastic job continues with some of the devices that it had."""
+    kept = {allocation.device for allocation in after.allocations}
+    return job.is_elastic and any(one.device in kept for one in before.allocations)
 
 
 def _net(changes: Collection[Change]) -> Iterable[Change]:

@@ -58,6 +58,7 @@ _COLUMNS = {
     "model": _Column(str, "text", lambda job: job.model, ""),
     "user": _Column(str, "text", lambda job: job.user, ""),
     "min_gpus": _Column(parse_count, f"{_INTEGER} >= 0", lambda job: job.min_gpus, 0),
+    "max_gpus": _Column(parse_count, f"{_INTEGER} >= 0", lambda job: job.max_gpus, 0),
     "kinds": _Column(_parse_kinds, "kinds of devices", lambda job: shlex.join(job.kinds), ""),
     "compute_milli": _Column(
         parse_count, f"{_INTEGER} >= 0", lambda job: job.compute_milli, FULL_DEVICE_MILLI

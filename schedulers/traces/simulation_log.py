@@ -18,7 +18,7 @@ from presage.schedulers.traces.columns import parse_fields
 from presage.schedulers.traces.row import MOST_S, Row
 from presage.schedulers.traces.trace import Entry
 
-_ALLOCATES = {"start", "resize", "migrate"}  # events that list the allocations
+_ALLOCATES = {"start", "resize", "migrate", "shrink"}  # events that list the allocations
 _RUNS, _STOPS = _ALLOCATES | {"resume"}, {"preempt", "pause", "lost", "overflow", "finish"}
 
 

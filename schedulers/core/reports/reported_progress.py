@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 _NO_REPORT = (0.0, math.inf, 0.0, 0.0, 0.0)
+_NO_PACES: Mapping[tuple[int, int], float] = MappingProxyType({})
 
 
 class Progress:
     """Last reported progress of each job, and the speed at which it continues since."""
 
-    __slots__ = ("_known_per_s", "_reports")
+    __slots__ = ("_known_per_s", "_paces", "_reports")
 
     def __init__(self) -> None:
         self._reports: dict[str, tuple[float, float, float, float, float]] = {}
         self._known_per_s: dict[str, float] = {}
+        self._paces: dict[str, dict[tuple[int, int], float]] = {}
 
     def report(
         self,
@@ -42,8 +46,17 @@ class Progress:
         if per_s > 0:
             self._known_per_s[job_id] = per_s
 
+    def report_size(self, job_id: str, gpus: int, nodes: int, pace_s: float) -> None:
+        """Record the run time of the whole job at its measured speed on a number of devices."""
+        self._paces.setdefault(job_id, {})[gpus, nodes] = pace_s
+
+    def paces_s(self, job_id: str) -> Mapping[tuple[int, int], float]:
+        """Return the last measured run times of the whole job, by numbers of devices and nodes."""
+        return self._paces.get(job_id, _NO_PACES)
+
     def forget(self, job_id: str) -> None:
         """Drop the progress of a job that has ended."""
+        self._paces.pop(job_id, None)
         self._reports.pop(job_id, None)
         self._known_per_s.pop(job_id, None)
 

@@ -27,8 +27,8 @@ class GroundTruth(Protocol):
         """Return whether a device with ``memory_bytes`` holds all members at their peaks."""
         ...
 
-    def spread(self, job: Job, kind: str, gpus: int) -> float:
-        """Return the run time on ``gpus`` devices of several nodes over that on one node."""
+    def spread(self, job: Job, kind: str, gpus: int, nodes: int) -> float:
+        """Return the run time on ``gpus`` devices of ``nodes`` nodes over that on one node."""
         ...
 
     def slowdowns(self, kind: str, members: Sequence[tuple[Job, int]]) -> Sequence[float]:
@@ -66,7 +66,7 @@ class TraceDurations:
         """Return True."""
         return True
 
-    def spread(self, job: Job, kind: str, gpus: int) -> float:
+    def spread(self, job: Job, kind: str, gpus: int, nodes: int) -> float:
         """Return 1.0: not measured."""
         return 1.0
 

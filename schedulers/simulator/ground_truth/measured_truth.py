@@ -10,8 +10,10 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
 from presage.schedulers.simulator.ground_truth.measurements import Colocated, Measurements
+from presage.schedulers.simulator.ground_truth.scaling_curve import ScalingCurve
 
 SHARES = ("none", "caps", "weights")
+SCALINGS = ("linear", "measured")
 
 
 class MeasuredTruth:
@@ -41,11 +43,17 @@ class MeasuredTruth:
     undivided_share : float
         Under "weights", the fraction of the mutual slowdown that weights do not change, because of
         shared caches or processor cores: 0 if weights divide everything, 1 if they divide nothing.
+    scaling : str
+        Effect of the number of devices. "linear": a job with other devices than requested is slower
+        or faster in proportion. "measured": as in the curve of its model
+        (:class:`presage.schedulers.simulator.ground_truth.scaling_curve.ScalingCurve`), where one
+        was measured; the traced duration applies to the requested devices on the fewest nodes, and
+        the batch of all devices together is constant.
 
     Raises
     ------
     ValueError
-        ``shares`` is unknown, or ``undivided_share`` is outside [0, 1].
+        ``shares`` or ``scaling`` is unknown, or ``undivided_share`` is outside [0, 1].
     """
 
     def __init__(
@@ -56,7 +64,10 @@ class MeasuredTruth:
         *,
         shares: str = "none",
         undivided_share: float = 0.0,
+        scaling: str = "linear",
     ) -> None:
+        if scaling not in SCALINGS:
+            raise ValueError(f"scaling={scaling!r}, must be one of {', '.join(SCALINGS)}")
         if shares not in SHARES:
             raise ValueError(f"shares={shares!r}, must be one of {', '.join(SHARES)}")
         if not 0.0 <= undivided_share <= 1.0:
@@ -65,19 +76,36 @@ class MeasuredTruth:
             )
         self._duration_s, self._measured = duration_s, measurements
         self._traced_kind, self._shares, self._undivided = traced_kind, shares, undivided_share
+        self._scaling = scaling
         self._spread: dict[tuple[str, str], dict[int, float]] = {}
         for (model, kind, devices), times in measurements.spread.items():
             self._spread.setdefault((model, kind), {})[devices] = max(1.0, times)
         self._slowdowns: dict[Colocated, dict[str, float]] = {}
 
     def solo_s(self, job: Job, kind: str, gpus: int) -> float:
-        """Return the traced duration, scaled by step time, and in proportion to the gang size."""
-        duration_s = self._duration_s[job.job_id] * job.gpus / gpus
+        """Return the traced duration, scaled by step time and by the gang size."""
+        curve = self._curve(job, kind) if gpus != job.gpus else None
+        if curve is None:
+            times = job.gpus / gpus
+        else:
+            requested_s = self._step_s(curve, job, job.gpus, 1)
+            times = self._step_s(curve, job, gpus, 1) / requested_s
+        duration_s = self._duration_s[job.job_id] * times
         traced_kind = self._measured.traced_kind(job, self._traced_kind)
         if kind == traced_kind:
             return duration_s
         step_s = self._measured.step_s
         return duration_s * step_s[job.model, kind] / step_s[job.model, traced_kind]
+
+    def _curve(self, job: Job, kind: str) -> ScalingCurve | None:
+        if self._scaling == "linear":
+            return None
+        return self._measured.scaling.get((job.model, kind))
+
+    def _step_s(self, curve: ScalingCurve, job: Job, gpus: int, nodes: int) -> float:
+        """Return a step's seconds; the batch of all devices is constant, whatever their number."""
+        batch = self._measured.features[job.model].job.batch_size * job.gpus
+        return curve.step_s(batch, gpus, nodes)
 
     def compute_milli(self, job: Job, kind: str) -> int:
         """Return the measured solo utilization in milli-devices; 1000 if not measured."""
@@ -96,11 +124,15 @@ class MeasuredTruth:
         models = sorted(job.model for job in members)
         return not any((kind, pair) in self._measured.too_large for pair in combinations(models, 2))
 
-    def spread(self, job: Job, kind: str, gpus: int) -> float:
+    def spread(self, job: Job, kind: str, gpus: int, nodes: int) -> float:
         """Return the measured ratio, at least 1, of the largest gang with at most ``gpus`` devices.
 
-        That of the smallest gang is used if all measured gangs are larger.
+        That of the smallest gang is used if all measured gangs are larger. With measured scaling it
+        is the ratio of the curve, also below 1.
         """
+        curve = self._curve(job, kind)
+        if curve is not None:
+            return self._step_s(curve, job, gpus, nodes) / self._step_s(curve, job, gpus, 1)
         ratios = self._spread.get((job.model, kind))
         if not ratios:
             return 1.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.job import Job
+from presage.schedulers.simulator.ground_truth.scaling_curve import ScalingCurve
 
 ModelOnKind = tuple[str, str]  # a model and a kind of device
 Colocated = tuple[str, tuple[str, ...]]  # a kind of device and the sorted models on it
@@ -36,6 +37,8 @@ class Measurements:
         Co-locations that do not fit into the device's memory.
     spread : mapping of (model, kind, devices) to float
         Step time on several nodes over that on one node, with as many devices.
+    scaling : mapping of (model, kind) to ScalingCurve
+        Step time by number of devices and nodes, shared by all batch sizes of a model.
     """
 
     features: Mapping[str, JobFeatures]
@@ -47,6 +50,7 @@ class Measurements:
     slowdowns: Mapping[Colocated, tuple[float, ...]] = field(default_factory=dict)
     too_large: frozenset[Colocated] = frozenset()
     spread: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
+    scaling: Mapping[ModelOnKind, ScalingCurve] = field(default_factory=dict)
 
     def models_on(self, kind: str) -> list[str]:
         """Return the sorted models whose step was timed on a kind of device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,7 +14,9 @@ from presage.errors import ConfigError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from presage.features.job.job_description import JobFeatures
     from presage.schedulers.simulator.ground_truth.measurements import Colocated, Measurements
+    from presage.schedulers.simulator.ground_truth.scaling_curve import ScalingCurve
     from presage.schedulers.traces.trace import Trace
 
 
@@ -68,6 +70,7 @@ def read_measurements(folder: Path) -> Measurements:
         },
         too_large=frozenset(too_large),
         spread=multi_node_ratios(campaign.scale_out),
+        scaling=scaling_curves(campaign.scale_out, campaign.jobs),
     )
 
 
@@ -88,6 +91,37 @@ def multi_node_ratios(scale_out: DataFrame) -> dict[tuple[str, str, int], float]
         for key, step_s in times.items()
         if len(step_s) == 2
     }
+
+
+def scaling_curves(
+    scale_out: DataFrame, jobs: Mapping[str, JobFeatures]
+) -> dict[tuple[str, str], ScalingCurve]:
+    """Return the scaling curve of each job and kind; batch sizes of one model share a curve.
+
+    Models without a step on one device are left out.
+
+    Raises
+    ------
+    TableError
+        A step time is not a finite number > 0.
+    """
+    from presage.features.device.node_spread import spread
+    from presage.schedulers.simulator.ground_truth.scaling_curve import ScalingCurve, ScalingRow
+
+    rows: dict[tuple[str, str, str], list[ScalingRow]] = {}
+    names: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for row in scale_out.to_dict("records"):
+        job, kind = jobs[row["job_id"]].job, row["device_kind"]
+        nodes = spread(row["nodes"], row["devices"], row["placement"]).nodes
+        model = names[row["job_id"], kind] = job.name, job.precision, kind
+        step = ScalingRow(nodes, row["devices"], job.batch_size, row["step_time_s"])
+        rows.setdefault(model, []).append(step)
+    curves = {
+        model: ScalingCurve(steps, model[0])
+        for model, steps in rows.items()
+        if any(step.devices == 1 for step in steps)
+    }
+    return {key: curves[model] for key, model in names.items() if model in curves}
 
 
 def attach_models(

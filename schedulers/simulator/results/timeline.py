@@ -18,6 +18,7 @@ from presage.system.arrays import Array, Int32s
 # Events that end an interval; "log" stands for a log that ends before the job does.
 ENDS = (
     "finish", "preempt", "resize", "migrate", "pause", "resume", "overflow", "lost", "log",
+    "shrink",
 )  # fmt: skip
 
 
@@ -227,7 +228,7 @@ class _LogReader:
             if job_id in self.running:  # else only a reservation ends, and the job stays pending
                 self.release(job_id, event)
                 self.pending_since[job_id] = self.now_s
-        elif event in {"resize", "migrate"}:
+        elif event in {"resize", "migrate", "shrink"}:
             self.release(job_id, event)
             self.running[job_id] = (self.now_s, details, False)
         elif event in {"pause", "resume"}:

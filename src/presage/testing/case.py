@@ -43,6 +43,8 @@ class Case:
         parts.append(f"{job.gpus} devices" if job.gpus > 1 else "1 device")
         if job.min_gpus:
             parts.append(f"at least {job.min_gpus}")
+        if job.max_gpus:
+            parts.append(f"at most {job.max_gpus}")
         if job.compute_milli < FULL_DEVICE_MILLI:
             parts.append(f"requests {job.compute_milli / 10:g} % of each")
         if job.memory_bytes:

@@ -133,7 +133,7 @@ def _check_capacity(done: Simulation) -> None:
     held: dict[str, tuple[tuple[int, int, int], ...]] = {}
     cluster = done.ledger.cluster
     for at_s, what, job_id, more in done.log.entries:
-        if what in ("start", "resize", "migrate"):
+        if what in ("start", "resize", "migrate", "shrink"):
             held[job_id] = tuple(more)
         elif what in ("finish", "preempt", "overflow", "lost"):
             held.pop(job_id, None)

@@ -57,6 +57,7 @@ def traces(
             now_s,
             gpus=gpus,
             min_gpus=draw(st.sampled_from((0, 0, 1, gpus))),
+            max_gpus=draw(st.sampled_from((0, 0, 2 * gpus))),
             latency_sensitive=draw(st.booleans()),
             priority=draw(st.integers(0, 1)),
             compute_milli=draw(st.sampled_from((1000, 1000, 300, 500))),

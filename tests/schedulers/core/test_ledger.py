@@ -145,6 +145,15 @@ def test_an_elastic_gang_runs_with_any_number_within_its_range():
     assert made.idle.count == 0
 
 
+def test_an_elastic_gang_may_grow_beyond_its_request():
+    made = ledger(4, jobs=[job("a", gpus=1, max_gpus=3)])
+    made.apply([Start("a", made.cluster.full_allocations[:1])], 0.0)
+    made.apply([Resize("a", made.cluster.full_allocations[:3])], 1.0)
+    with pytest.raises(ImpossibleActionError, match="the gang needs 1 to 3 members, got 4"):
+        made.apply([Resize("a", made.cluster.full_allocations)], 2.0)
+    assert len(made.status("a").allocations) == 3
+
+
 def test_best_effort_does_not_take_devices_of_a_waiting_latency_sensitive_job():
     urgent = job("urgent", latency_sensitive=True, memory_bytes=8 * GIB)
     made = ledger(2, jobs=[job("patient"), job("small"), urgent])
@@ -206,6 +215,31 @@ def test_a_failed_node_has_no_capacity_until_it_is_repaired():
     made.repair(0)
     made.repair(0)
     assert picture(made)[3:] == picture(ledger(2, 2))[3:]
+
+
+def test_an_elastic_job_continues_on_the_devices_that_survive_a_node():
+    jobs = [job("a", gpus=4, min_gpus=2), job("rigid", gpus=2), job("b", gpus=2, min_gpus=2)]
+    made = ledger(2, 2, 4, jobs=jobs)
+    whole = made.cluster.full_allocations
+    made.apply([Start("a", whole[:4]), Start("rigid", whole[4:6])], 0.0)
+    changes = made.fail(0, 5.0)
+
+    assert [(change.job.job_id, change.after.phase) for change in changes] == [("a", Phase.RUNNING)]
+    assert made.status("a").allocations == whole[2:4]
+    assert made.status("a").attained_at(7.0) == 4 * 5 + 2 * 2
+    assert made.status("a").starts == 1
+    assert [change.after.phase for change in made.fail(1, 8.0)] == [Phase.PENDING]  # none is left
+    assert [change.after.phase for change in made.fail(2, 9.0)] == [Phase.PENDING]  # not elastic
+    for node in range(3):
+        made.repair(node)
+    assert made.idle.count == 8
+
+
+def test_a_paused_elastic_job_returns_to_the_queue_when_a_node_fails():
+    made = ledger(1, 1, jobs=[job("a", gpus=2, min_gpus=1)])
+    made.apply([Start("a", made.cluster.full_allocations)], 0.0)
+    made.apply([Pause("a")], 1.0)
+    assert [change.after.phase for change in made.fail(0, 2.0)] == [Phase.PENDING]
 
 
 def test_a_reservation_holds_devices_until_it_expires():
@@ -345,14 +379,14 @@ class AnyActions(RuleBasedStateMachine):
     )
 
     @rule(
-        job_id=jobs, gpus=st.integers(1, 6), least=st.integers(0, 2), urgent=st.booleans(),
-        priority=st.integers(0, 1),
+        job_id=jobs, gpus=st.integers(1, 6), least=st.integers(0, 2), more=st.integers(0, 2),
+        urgent=st.booleans(), priority=st.integers(0, 1),
     )  # fmt: skip
-    def submit(self, job_id, gpus, least, urgent, priority):
+    def submit(self, job_id, gpus, least, more, urgent, priority):
         if job_id not in self.made.jobs:
             self.made.submit(
                 job(
-                    job_id, self.now_s, gpus=gpus, min_gpus=min(least, gpus),
+                    job_id, self.now_s, gpus=gpus, min_gpus=min(least, gpus), max_gpus=gpus + more,
                     latency_sensitive=urgent, priority=priority,
                 ),
                 self.now_s,

@@ -86,6 +86,17 @@ def test_there_is_one_response_per_request_in_any_order_and_co_location(forecast
     assert list(forecaster.predictions([])) == list(forecaster.slowdowns([])) == []
 
 
+def test_speedups_are_1_as_requested_and_within_their_bounds(forecaster, jobs, request):
+    forecasts = Forecasts(forecaster, DEVICES)
+    for one in jobs:
+        assert forecasts.speedup(one, "cpu-2", one.gpus, 1).median == pytest.approx(1.0)
+        found = forecasts.speedup(one, "cpu-2", 2, 1)
+        assert 0 < found.low <= found.median <= found.high < math.inf
+        if "release" in request.node.callspec.id:
+            assert 0.4 < found.median < 2.0
+            assert found.low < found.median < found.high
+
+
 def test_forecasts_carry_the_id_of_their_release(forecaster, jobs, request):
     name = request.node.callspec.params["forecaster"]
     of_release = load_release(ROOT / "data/pretrained/release").release_id

@@ -12,10 +12,12 @@ from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.faults.fault import Fault
+from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.shortest_remaining_first import ShortestRemainingFirst
 from presage.schedulers.report.figures import distribution, format_time_span, make_columns
 from presage.schedulers.report.page import render
+from presage.schedulers.report.size_charts import HEIGHT, make_size_charts
 from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
 from tests.schedulers.clusters import GIB, cluster, job, simulated
 from tests.schedulers.simulator.test_simulator import Sizes
@@ -127,6 +129,25 @@ def test_a_distribution_has_times_and_cumulative_fractions():
     at_s, part = distribution(range(100_000))
     assert len(at_s) <= 400
     assert (at_s[-1], part[-1]) == (99_999, 1.0)
+
+
+def test_sizes_of_elastic_jobs_are_drawn_over_time():
+    jobs = [job("long", gpus=4, min_gpus=1), job("short <b>", 100.0)]
+    durations = {"long": 1000.0, "short <b>": 5000.0}
+    urgent = job("urgent", 200.0, gpus=2, latency_sensitive=True)
+    runs = {
+        name: simulated(cluster(4), policy, [*jobs, urgent], {**durations, "urgent": 100.0})
+        for name, policy in (("fifo", Fifo()), ("elastic", Elastic(hold_s=0.0)))
+    }
+    charts = make_size_charts(runs)
+
+    assert [(one.policy, one.job_id, one.largest) for one in charts] == [("elastic", "long", 4)]
+    assert charts[0].resizes >= 2
+    assert charts[0].path.startswith(f"M0.0 {HEIGHT}V2.0H")
+    assert charts[0].path.endswith(f"V{HEIGHT}.0")
+    assert 'id="sizes"' in render_page(runs)
+    assert 'id="sizes"' not in render_page({"fifo": runs["fifo"]})
+    assert make_size_charts({}) == []
 
 
 # In the browser -------------------------------------------------------------------------------

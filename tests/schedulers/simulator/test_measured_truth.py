@@ -275,9 +275,9 @@ def test_a_gang_on_several_nodes_has_the_measured_ratio():
     measured = replace(SMALL, spread={("a", "v100", 2): 1.5, ("a", "v100", 4): 2.0,
                                       ("b", "v100", 2): 0.9})  # fmt: skip
     world = MeasuredTruth({"x": 10.0, "y": 10.0}, measured, "v100")
-    assert [world.spread(of("a"), "v100", gpus) for gpus in (2, 3, 4, 8)] == [1.5, 1.5, 2.0, 2.0]
-    assert world.spread(of("b"), "v100", 2) == 1.0  # faster apart is noise
-    assert world.spread(of("c"), "v100", 2) == world.spread(of("a"), "k80", 2) == 1.0
+    assert [world.spread(of("a"), "v100", gpus, 2) for gpus in (2, 3, 4, 8)] == [1.5, 1.5, 2.0, 2.0]
+    assert world.spread(of("b"), "v100", 2, 2) == 1.0  # faster apart is noise
+    assert world.spread(of("c"), "v100", 2, 2) == world.spread(of("a"), "k80", 2, 2) == 1.0
 
     jobs = [of("a", "x", gpus=4), of("a", "y", submit_s=100.0, gpus=2)]
     done = simulated(cluster(2, 2), Fifo(), jobs, world)

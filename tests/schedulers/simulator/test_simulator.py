@@ -20,6 +20,8 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.policy_registry import POLICIES, policy_of
 from presage.schedulers.policies.shortest_first import ShortestFirst
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations
+from presage.schedulers.simulator.resize_costs import ResizeCosts
+from presage.schedulers.simulator.results.timeline import make_timeline
 from presage.schedulers.simulator.simulation import OVERFLOW_S
 from presage.schedulers.traces.formats import read_trace
 from tests.pipelines.public_files import real
@@ -102,6 +104,8 @@ def test_laws_of_every_policy(name, trace):
 def test_scaling_time_scales_every_completion(name, trace, times):
     jobs, ground_truth = trace
     scaled = {
+        "pollux": f"pollux:hold_s={60 * times}",
+        "elastic": f"elastic:hold_s={60 * times}",
         "las": f"las:threshold_s={3600 * times}",
         "gang": f"gang:expiry_s={600 * times}:backoff_s={60 * times}",
     }.get(name, name)
@@ -347,17 +351,39 @@ class Changes(Fifo):
 
 
 def test_an_elastic_job_pays_for_other_devices_and_not_for_other_shares():
-    costs = Checkpointing(cost_s=1.0, restart_s=2.0)
+    costs = Checkpointing(cost_s=9.0, restart_s=9.0)  # no part of a resize
     changes = {
         10.0: (Allocation(0, 900, GIB),),
         20.0: (Allocation(0, 900, GIB), Allocation(1, 900, GIB)),
     }
     one = job("a", gpus=2, min_gpus=1, checkpointing=costs)
-    done = simulated(cluster(2), Changes(changes), [one], {"a": 50.0})
+    done = simulated(
+        cluster(2), Changes(changes), [one], {"a": 50.0}, resize_costs=ResizeCosts(planned_s=3.0)
+    )
 
     # On one device it would take 100 s; after 20 s it stops for 3 s, and goes on twice as fast.
     assert done.results[0].end_s == pytest.approx(20.0 + 3.0 + 80.0 / 2)
     assert done.results[0].status.starts == 1
+
+
+@pytest.mark.parametrize(
+    ("least", "end_s"),
+    # On one device 50 s of work are left after 25 s, and half a second is lost; a job that needs
+    # both devices restarts from its checkpoint after 20 s of work, once the node is repaired.
+    [(1, 25.0 + 0.5 + 50.0), (0, 30.0 + 30.0)],
+)
+def test_an_elastic_job_loses_no_work_when_one_of_its_nodes_fails(least, end_s):
+    one = job("a", gpus=2, min_gpus=least, checkpointing=Checkpointing(interval_s=20.0))
+    done = simulated(cluster(1, 1), Fifo(), [one], {"a": 50.0}, faults=down(25.0, 30.0))
+
+    assert done.results[0].end_s == pytest.approx(end_s)
+    events = [event for _, event, job_id, _ in done.log.entries if job_id == "a"]
+    lost = ["shrink"] if least else ["lost", "start"]
+    assert events == ["submit", "start", *lost, "finish"]
+    timeline = make_timeline(done.log.entries, cluster(1, 1), {"a"})
+    assert timeline.busy_devices().integral(100.0) == pytest.approx(
+        2 * 25.0 + (end_s - 25.0 if least else 2 * 30.0)
+    )
 
 
 class Scripted(Fifo):

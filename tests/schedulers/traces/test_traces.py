@@ -145,17 +145,20 @@ def test_a_part_of_a_gpu_is_that_part_of_its_memory_too(read):
 
 def test_our_own_format_holds_every_field_of_a_job(read):
     columns = (
-        "job_id,submit,gpus,duration,model,user,min_gpus,kinds,compute_milli,memory_gib,iterations,"
-        "latency_sensitive,priority,checkpoint_interval_s,checkpoint_cost_s,restart_s\n"
+        "job_id,submit,gpus,duration,model,user,min_gpus,max_gpus,kinds,compute_milli,memory_gib,"
+        "iterations,latency_sensitive,priority,checkpoint_interval_s,checkpoint_cost_s,restart_s\n"
     )
-    rows = "a,1.5,4,60,gpt,ann,2,v100 'my gpu',500,1.5,100,1,-3,600,2.5,30\nb,0,1,5,,,,,,,,,,,,\n"
+    rows = (
+        "a,1.5,4,60,gpt,ann,2,8,v100 'my gpu',500,1.5,100,1,-3,600,2.5,30\nb,0,1,5,,,,,,,,,,,,,\n"
+    )
 
     assert read(columns + rows) == Trace(
         (
             job("b"),
             job(
-                "a", 1.5, gpus=4, model="gpt", user="ann", min_gpus=2, kinds=("v100", "my gpu"),
-                compute_milli=500, memory_bytes=3 * GIB // 2, iterations=100,
+                "a", 1.5, gpus=4, model="gpt", user="ann", min_gpus=2, max_gpus=8,
+                kinds=("v100", "my gpu"), compute_milli=500, memory_bytes=3 * GIB // 2,
+                iterations=100,
                 latency_sensitive=True, priority=-3, checkpointing=Checkpointing(600, 2.5, 30),
             ),
         ),
@@ -188,6 +191,10 @@ def test_a_file_may_be_gzipped_and_begin_with_a_byte_order_mark(tmp_path, text):
         (OWN + "a,0,1,5,7\n", "line 2: 5 cells, and the header has 4"),
         (OWN + " ,0,1,5\n", "line 2: job_id=' ', must be text that is not blank"),
         (OWN[:-1] + ",min_gpus\na,0,1,5,2\n", "line 2: job 'a': min_gpus=2, must be within 0 and"),
+        (
+            OWN[:-1] + ",max_gpus\na,0,4,5,3\n",
+            "line 2: job 'a': max_gpus=3, must be >= gpus=4",
+        ),
         (OWN[:-1] + ",compute_milli\na,0,1,5,0\n", "line 2: .*compute_milli=0, must be within 1"),
         (OWN[:-1] + ",memory_gib\na,0,1,5,inf\n", "memory_gib='inf', must be a number >= 0"),
         (OWN[:-1] + ",memory_gib\na,0,1,5,1e308\n", "memory_gib='1e308', must be a number"),
@@ -285,6 +292,7 @@ def jobs(draw):
         draw(seconds),
         gpus=gpus,
         min_gpus=draw(st.integers(0, gpus)),
+        max_gpus=draw(st.sampled_from((0, gpus, 2 * gpus))),
         model=draw(names),
         iterations=draw(st.integers(0, 10**9)),
         kinds=tuple(draw(st.lists(names, max_size=3))),

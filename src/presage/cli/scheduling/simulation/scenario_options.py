@@ -33,6 +33,14 @@ class ScenarioOptions:
             "file of openb.",
         ),
     ]
+    elastic: Annotated[
+        str,
+        typer.Option(
+            metavar="LEAST,MOST",
+            help="Let each job run on LEAST to MOST times the devices that it requests, for the "
+            "policy elastic. By default only jobs with a range in the trace do.",
+        ),
+    ] = ""
     load: Annotated[float, typer.Option(help="Factor on the arrival rate of jobs.")] = 1.0
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0
     predictor: Annotated[
@@ -88,6 +96,15 @@ class ScenarioOptions:
             rich_help_panel=_TRUTH,
         ),
     ] = "none"
+    scaling: Annotated[
+        str,
+        typer.Option(
+            metavar="MODE",
+            help="Speed-up of jobs by their number of devices: linear, or measured, as in the "
+            "scale_out table of --measured.",
+            rich_help_panel=_TRUTH,
+        ),
+    ] = "linear"
     faults: Annotated[
         str,
         typer.Option(
@@ -116,6 +133,20 @@ class ScenarioOptions:
         float,
         typer.Option(help="Seconds to restart a job from a checkpoint.", rich_help_panel=_FAILURES),
     ] = 0.0
+    resize_s: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for which an elastic job stops when it grows or shrinks.",
+            rich_help_panel=_FAILURES,
+        ),
+    ] = 0.06
+    resize_after_failure_s: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for which an elastic job stops when some of its devices fail.",
+            rich_help_panel=_FAILURES,
+        ),
+    ] = 0.5
     keep_going: Annotated[
         bool,
         typer.Option(

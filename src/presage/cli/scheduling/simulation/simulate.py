@@ -33,6 +33,10 @@ Policies = Annotated[
       --cluster examples/cluster.yaml --policy fifo,packing \\
       --measured data/profiles/cpu-2-zoo \\
       --predictor data/pretrained/release --report out.html
+
+    # Resize elastic jobs
+    presage simulate --trace examples/elastic_trace.csv \
+      --cluster examples/cluster.yaml --policy srtf,elastic
     """
 )
 def simulate(

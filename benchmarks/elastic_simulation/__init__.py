@@ -1,0 +1,1 @@
+"""Elastic jobs against jobs of a fixed size, simulated on measured speed-up curves."""

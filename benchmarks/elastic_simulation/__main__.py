@@ -1,0 +1,62 @@
+"""Elastic jobs against jobs of a fixed size, written to docs/benchmarks/elastic_simulation.md.
+
+Run ``python -m benchmarks.elastic_simulation POLLUX``. POLLUX is the folder that ``presage import
+pollux`` wrote: the measured speed-up curves. Traces are those of PRESAGE_DATASETS
+(``../shared/datasets``). Outcomes are stored in ``--output`` and not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.elastic_simulation.page import page
+from benchmarks.elastic_simulation.runs import RUNS, Run, law_errors, refit_errors, simulated
+
+PAGE = Path("docs/benchmarks/elastic_simulation.md")
+
+
+def main() -> None:
+    """Simulate what is missing, and write the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.elastic_simulation",
+        description=(__doc__ or "").split("\n", maxsplit=1)[0],
+    )
+    parser.add_argument("pollux", type=Path)
+    parser.add_argument("--output", type=Path, default=Path(".cache/elastic_simulation"))
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    outcomes = dict(outcomes_of(RUNS, args.pollux, args.output, args.workers))
+    PAGE.write_text(
+        "\n".join(page(outcomes, law_errors(args.pollux), refit_errors(args.pollux))) + "\n"
+    )
+
+
+def outcomes_of(
+    runs: Sequence[Run], pollux: Path, output: Path, workers: int
+) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """Return the outcome of each run."""
+    paths = {
+        run: output / ("_".join(str(v) for v in asdict(run).values()).replace("/", "-") + ".json")
+        for run in runs
+    }
+    missing = [run for run in runs if not paths[run].is_file()]
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        done = pool.map(partial(simulated, pollux=pollux), missing)
+        for i, (run, outcome) in enumerate(zip(missing, done, strict=True), 1):
+            paths[run].write_text(json.dumps(outcome))
+            print(f"{i}/{len(missing)} {run}", flush=True)
+    for run in runs:
+        yield run, json.loads(paths[run].read_text())
+
+
+if __name__ == "__main__":
+    main()

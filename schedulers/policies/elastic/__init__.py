@@ -1,0 +1,1 @@
+"""Elastic jobs: sizes by predicted marginal speed-up."""

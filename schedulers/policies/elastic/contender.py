@@ -1,0 +1,26 @@
+"""Jobs among which the policy ``elastic`` divides the devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.policies.elastic.job_speed import JobSpeed
+from presage.schedulers.policies.elastic.sizes import Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Running or waiting job; ``own`` are the devices that it has."""
+
+    job: Job
+    status: JobStatus
+    own: list[int]
+    speed: JobSpeed
+    demand: Demand
+
+    @property
+    def is_resizable(self) -> bool:
+        """Whether the job runs on exclusive devices and may have another number of them."""
+        return self.job.is_elastic and self.job.gpus_per_task == 1 and not self.job.node_limits

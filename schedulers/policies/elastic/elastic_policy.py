@@ -1,0 +1,137 @@
+"""Elastic scheduling: jobs shrink to admit others, and grow by predicted marginal speed-up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from presage.errors import ConfigError
+from presage.schedulers.core.action import Action
+from presage.schedulers.core.capacity.resource_requests import gang_size
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.job import Job
+from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.core.policy import Policy, PolicyNeeds
+from presage.schedulers.core.queue import Key
+from presage.schedulers.core.speedup import fewest_nodes
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.elastic.contender import Contender
+from presage.schedulers.policies.elastic.job_speed import JobSpeed
+from presage.schedulers.policies.elastic.placement import Placement
+from presage.schedulers.policies.elastic.sizes import (
+    Demand,
+    Increment,
+    allocate,
+    completion_rate,
+    increments,
+)
+
+MOST_GROWTH = 2  # largest size over the largest one that was measured
+_SCANNED = 2.0  # pending jobs are considered until their fewest devices are as many clusters
+_MOST_CACHED = 20_000
+
+
+class Elastic(Policy):
+    """Policy that resizes elastic jobs, and starts and preempts jobs as ``srtf`` does.
+
+    At each decision the devices are divided anew. Increments of devices go to jobs by class, then
+    priority, then the gain in the job's rate of completion per device: its predicted speed-up over
+    its remaining time. An increment of a waiting job is the fewest devices that it runs on, so
+    running jobs shrink to admit it where that gains more. A job grows beyond its request only on
+    devices that no job uses up to its request. Speeds are predicted and, once a job has run, fitted
+    to its measured steps. Jobs prefer few nodes: a size counts as fast as it is on the nodes where
+    devices are idle.
+
+    Parameters
+    ----------
+    hold_s : float
+        Time after a start or a resize before a job may grow.
+    gain : float
+        Least predicted gain in speed for a job to grow or to move to fewer nodes.
+
+    Raises
+    ------
+    ConfigError
+        A parameter is negative or not finite.
+    """
+
+    needs = PolicyNeeds(preempts=True, resizes=True)
+
+    def __init__(self, hold_s: float = 60.0, gain: float = 0.05) -> None:
+        for name, value in (("hold_s", hold_s), ("gain", gain)):
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"policy 'elastic': {name}={value}, must be a finite number >= 0")
+        self.hold_s, self.gain = hold_s, gain
+        self._increments: dict[tuple[object, ...], tuple[Increment, ...]] = {}
+
+    def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
+        """Return priority, then the predicted remaining device-seconds as requested."""
+        left_s = forecasts.runtime_s(job) * job.gpus - status.attained_s
+        return (-job.priority, max(0.0, left_s), job.submit_s)
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
+        """Divide the devices anew; preempt, shrink, start and grow jobs accordingly."""
+        if not len(state.pending) and not state.running:
+            return []
+        contenders = list(self._contenders(state, forecasts))
+        total = state.idle_count + sum(len(one.own) for one in contenders)
+        sizes = allocate([one.demand for one in contenders], total)
+        placement = Placement(state, contenders, sizes, hold_s=self.hold_s, gain=self.gain)
+        return placement.actions()
+
+    def _contenders(self, state: State, forecasts: Forecasts) -> Iterator[Contender]:
+        """Yield the running jobs, and the first of the pending jobs."""
+        for job_id, status in state.running.items():
+            yield self._contender(state.job(job_id), status, state, forecasts)
+        scanned, most = 0, _SCANNED * state.cluster.devices
+        for job in state.pending:
+            yield self._contender(job, state.status(job.job_id), state, forecasts)
+            scanned += job.fewest_gpus
+            if scanned >= most:
+                break
+
+    def _contender(
+        self, job: Job, status: JobStatus, state: State, forecasts: Forecasts
+    ) -> Contender:
+        own = [allocation.device for allocation in status.allocations]
+        cluster = state.cluster
+        kind = cluster.kind_of(own[0]) if own else _fastest_kind(job, forecasts, state)
+        measured_s = state.paces_s(job.job_id)
+        speed = JobSpeed(job, kind, forecasts, measured_s)
+        key = (job.job_id, job.kinds, kind, tuple(measured_s.items()), len(own))
+        found = self._increments.get(key)
+        if found is None:
+            if len(self._increments) > _MOST_CACHED:
+                self._increments = {}
+            largest = cluster.nodes_of(job.kinds).largest
+            found = self._increments[key] = self._increments_of(
+                job,
+                _sizes(job, speed, own, state),
+                lambda gpus: speed.run_s((gpus, fewest_nodes(gpus, largest))),
+            )
+        demand = self._demand(job, found, 1.0 - state.progress(job.job_id))
+        return Contender(job, status, own, speed, demand)
+
+    def _increments_of(
+        self, job: Job, sizes: Sequence[int], run_s: Callable[[int], float]
+    ) -> tuple[Increment, ...]:
+        """Return the increments of a job, given the run time of the whole job by size."""
+        return increments(sizes, lambda gpus: completion_rate(run_s(gpus)), job.gpus)
+
+    def _demand(self, job: Job, found: tuple[Increment, ...], left: float) -> Demand:
+        return Demand((not job.latency_sensitive, -job.priority), left, found, job.gpus)
+
+
+def _fastest_kind(job: Job, forecasts: Forecasts, state: State) -> str:
+    kinds = [kind for kind in state.cluster.kinds if not job.kinds or kind in job.kinds]
+    return min(kinds, key=lambda kind: forecasts.prediction(job, kind).runtime_s)
+
+
+def _sizes(job: Job, speed: JobSpeed, own: Sequence[int], state: State) -> Sequence[int]:
+    """Return the numbers of devices that a job may get."""
+    if not job.is_elastic or job.gpus_per_task > 1 or job.node_limits:
+        return [len(own) or gang_size(job, state.cluster)]
+    most = min(job.most_gpus, state.cluster.nodes_of(job.kinds).devices)
+    limit = job.gpus if not speed.is_known else MOST_GROWTH * speed.largest_measured
+    return range(job.fewest_gpus, max(job.fewest_gpus, min(most, limit)) + 1)

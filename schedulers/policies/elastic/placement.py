@@ -1,0 +1,206 @@
+"""Placement of the sizes that the policy ``elastic`` chose: which jobs get which devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from presage.schedulers.core.action import Action, Preempt, Resize, Start, Wake
+from presage.schedulers.core.allocation import Allocation
+from presage.schedulers.core.capacity.consolidation import place_consolidated
+from presage.schedulers.core.capacity.idle_devices import IdleDevices
+from presage.schedulers.core.capacity.resource_requests import gang_size
+from presage.schedulers.core.speedup import fewest_nodes
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.elastic.contender import Contender
+from presage.schedulers.policies.elastic.device_choice import choose_devices, nodes_of
+from presage.schedulers.policies.elastic.sizes import Demand
+
+
+class Placement:
+    """Actions that lead from the present devices of jobs to their sizes.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of devices of each contender; 0 for one that has to wait.
+    hold_s, gain : float
+        As in :class:`presage.schedulers.policies.elastic.elastic_policy.Elastic`.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        contenders: Sequence[Contender],
+        sizes: Sequence[int],
+        *,
+        hold_s: float,
+        gain: float,
+    ) -> None:
+        self._state, self._cluster = state, state.cluster
+        self._hold_s, self._gain = hold_s, gain
+        self._idle: IdleDevices = state.idle()
+        self._released: list[Action] = []
+        self._placed: list[tuple[Contender, Action, int]] = []  # with its number of new devices
+        self._wake_s = math.inf
+        self._sizes = dict(zip((one.job.job_id for one in contenders), sizes, strict=True))
+        self._in_order = sorted(
+            contenders,
+            key=lambda one: (one.demand.rank, -_first_density(one.demand), one.job.job_id),
+        )
+        self._evicted: set[str] = set()
+
+    def actions(self) -> list[Action]:
+        """Return the actions, those that free devices first."""
+        kept: list[Contender] = []
+        for one in self._in_order:
+            target = self._sizes[one.job.job_id]
+            if not one.own:
+                continue
+            if target == 0:
+                self._evict(one)
+            elif target < len(one.own):
+                kept.append(self._shrink(one, target))
+            else:
+                kept.append(one)
+        running = {one.job.job_id: one for one in kept}
+        for one in self._in_order:
+            if one.job.job_id in self._evicted:
+                continue
+            if not one.own:
+                self._start(one, self._sizes[one.job.job_id], running)
+            elif one.is_resizable and self._sizes[one.job.job_id] >= len(one.own):
+                self._grow(one)
+        placed = self._without_overtaking()
+        wakes = [Wake(self._wake_s)] if self._wake_s < math.inf else []
+        return [*self._released, *placed, *wakes]
+
+    def _evict(self, one: Contender) -> None:
+        self._released.append(Preempt(one.job.job_id))
+        self._evicted.add(one.job.job_id)
+        self._idle.give(one.own)
+
+    def _shrink(self, one: Contender, target: int) -> Contender:
+        nothing_idle = self._idle.copy()
+        nothing_idle.take([d for d in range(self._cluster.devices) if nothing_idle.is_idle(d)])
+        kept = choose_devices(target, one.own, nothing_idle, self._cluster, 0) or one.own
+        self._idle.give(sorted({*one.own} - {*kept}))
+        self._released.append(Resize(one.job.job_id, self._allocations(kept)))
+        return Contender(one.job, one.status, kept, one.speed, one.demand)
+
+    def _start(self, one: Contender, target: int, running: dict[str, Contender]) -> None:
+        if not target:
+            return
+        if not one.is_resizable:
+            self._start_rigid(one, running)
+            return
+        devices = self._best(one, target)
+        if devices is not None:
+            self._idle.take(sorted(devices))
+            start = Start(one.job.job_id, self._allocations(devices))
+            self._placed.append((one, start, len(devices)))
+
+    def _start_rigid(self, one: Contender, running: dict[str, Contender]) -> None:
+        """Start a job of a fixed size; it may take the devices of jobs of a lower rank."""
+        allocations = place_consolidated(one.job, self._cluster, self._idle)
+        if allocations is None:
+            allocations, victims = self._in_place_of(one, running)
+            taken = sorted(allocation.device for allocation in allocations or ())
+            for held in victims:
+                if not set(taken).isdisjoint(held.own):
+                    self._drop_resize(held)
+                    self._evict(held)
+            self._idle.take(taken)
+        if allocations is not None:
+            self._placed.append((one, Start(one.job.job_id, allocations), len(allocations)))
+
+    def _in_place_of(
+        self, one: Contender, running: dict[str, Contender]
+    ) -> tuple[tuple[Allocation, ...] | None, list[Contender]]:
+        """Return the devices of a job, taken from jobs of a lower rank too, and these jobs."""
+        freed, victims = self._idle.copy(), []
+        behind = self._in_order[self._in_order.index(one) + 1 :]
+        for other in reversed(behind):
+            held = running.get(other.job.job_id)
+            if held is None or held.job.job_id in self._evicted or self._is_placed(held):
+                continue
+            victims.append(held)
+            freed.give(held.own)
+            allocations = place_consolidated(one.job, self._cluster, freed)
+            if allocations is not None:
+                return allocations, victims
+        return None, []
+
+    def _is_placed(self, one: Contender) -> bool:
+        return any(other.job.job_id == one.job.job_id for other, _, _ in self._placed)
+
+    def _drop_resize(self, one: Contender) -> None:
+        self._released = [
+            action
+            for action in self._released
+            if not (isinstance(action, Resize) and action.job_id == one.job.job_id)
+        ]
+
+    def _grow(self, one: Contender) -> None:
+        """Give a job more devices, or devices on fewer nodes, if it gains speed by it."""
+        target = self._sizes[one.job.job_id]
+        nodes = nodes_of(one.own, self._cluster)
+        largest = self._cluster.nodes_of(one.job.kinds).largest
+        if target <= len(one.own) and nodes <= fewest_nodes(len(one.own), largest):
+            return
+        held_until_s = one.status.since_s + self._hold_s
+        if self._state.now_s < held_until_s:
+            self._wake_s = min(self._wake_s, held_until_s)
+            return
+        devices = self._best(one, target)
+        if devices is None or {*devices} == {*one.own}:
+            return
+        now_s = one.speed.run_s((len(one.own), nodes))
+        then_s = one.speed.run_s((len(devices), nodes_of(devices, self._cluster)))
+        if not then_s * (1 + self._gain) <= now_s:
+            return
+        self._idle.take(sorted({*devices} - {*one.own}))
+        self._idle.give(sorted({*one.own} - {*devices}))
+        resize = Resize(one.job.job_id, self._allocations(devices))
+        self._placed.append((one, resize, len({*devices} - {*one.own})))
+
+    def _best(self, one: Contender, target: int) -> list[int] | None:
+        """Return the fastest of the placements that are possible now, with at most ``target``."""
+        allowed = self._cluster.nodes_of(one.job.kinds).bits
+        best: tuple[float, int] = (math.inf, 0)
+        found: list[int] | None = None
+        for gpus in range(target, one.job.fewest_gpus - 1, -1):
+            devices = choose_devices(gpus, one.own, self._idle, self._cluster, allowed)
+            if devices is None:
+                continue
+            cost = one.speed.run_s((gpus, nodes_of(devices, self._cluster))), gpus
+            if found is None or cost < best:
+                best, found = cost, devices
+        return found
+
+    def _without_overtaking(self) -> list[Action]:
+        """Return starts and growths, best-effort ones only if they delay no waiting urgent job."""
+        starting = {one.job.job_id for one, _, _ in self._placed if not one.own}
+        waiting = [
+            *(job for job in self._state.latency_sensitive.values() if job.job_id not in starting),
+            *(
+                one.job
+                for one in self._in_order
+                if one.job.job_id in self._evicted and one.job.latency_sensitive
+            ),
+        ]
+        usable = self._idle.count + sum(
+            new for one, _, new in self._placed if not one.job.latency_sensitive
+        )
+        blocked = any(gang_size(job, self._cluster) <= usable for job in waiting)
+        return [
+            action for one, action, _ in self._placed if one.job.latency_sensitive or not blocked
+        ]
+
+    def _allocations(self, devices: Sequence[int]) -> tuple[Allocation, ...]:
+        full = self._cluster.full_allocations
+        return tuple(full[device] for device in sorted(devices))
+
+
+def _first_density(demand: Demand) -> float:
+    return demand.increments[0].density / max(demand.left, 1e-6) if demand.increments else 0.0

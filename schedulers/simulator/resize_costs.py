@@ -1,0 +1,37 @@
+"""Time for which an elastic job stops when its number of devices changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from presage.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeCosts:
+    """Seconds without progress, for each change of the number of devices of an elastic job.
+
+    The defaults were measured with torch 2.13 on gloo, for 2 to 3 workers on one machine: survivors
+    re-formed the group in the process within 51 to 82 ms, and after the death of a worker within
+    0.5 s. ``presage simulate --resize-s`` and ``--resize-after-failure-s`` set others.
+
+    Attributes
+    ----------
+    planned_s : float
+        A change that the policy decided.
+    after_failure_s : float
+        A change because some devices failed, with the time to detect that.
+    """
+
+    planned_s: float = 0.06
+    after_failure_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        for field in ("planned_s", "after_failure_s"):
+            value = getattr(self, field)
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"resize cost {field}={value}, must be a finite number >= 0")
+
+
+MEASURED_RESIZE = ResizeCosts()
