@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import grpc
 
 from presage.errors import (
+    ElasticError,
     ConfigError,
     ExpiredError,
     ForbiddenError,
@@ -95,6 +96,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     JournalError: Code.UNAVAILABLE,
     UnsureJournalError: Code.UNAVAILABLE,
     ImpossibleActionError: Code.FAILED_PRECONDITION,
+    ElasticError: Code.FAILED_PRECONDITION,
     TaskFolderError: Code.INTERNAL,
 }
 # Metadata that tells gRPC's own retries when to retry, in milliseconds (gRFC A6).

@@ -132,6 +132,10 @@ class ImpossibleActionError(PresageError):
     """A policy wants what cannot be: more than a device has, or a change of a job that is over."""
 
 
+class ElasticError(PresageError):
+    """An elastic job cannot start, continue or change its number of workers."""
+
+
 class TaskFolderError(PresageError):
     """A task's folder on a node cannot be made, written or removed, or has no shim."""
 
