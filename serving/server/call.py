@@ -20,8 +20,8 @@ from urllib.parse import unquote
 import grpc
 
 from presage.errors import (
-    ElasticError,
     ConfigError,
+    ElasticError,
     ExpiredError,
     ForbiddenError,
     ForeignReleaseError,

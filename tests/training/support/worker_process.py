@@ -19,6 +19,7 @@ from presage.training import elastic, gpu_expansion
 from presage.training.elastic import Run
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
+from presage.training.worker import peer_connections
 from presage.training.worker.training_state import TrainingState
 
 SAMPLES, FEATURES = 96, 6
@@ -64,7 +65,8 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
     run = elastic.begin(
         model, optimizer, samples=samples, batch=options.get("batch", 12), scheduler=scheduler,
         seed=7, deterministic=options.get("deterministic", False), virtual_shards=6,
-        data_set_digest=options.get("digest", ""), on_resize=ON_RESIZE.get(options.get("resize")),
+        data_set_digest=options.get("digest", ""),
+        on_resize=ON_RESIZE.get(options.get("resize", "")),
     )  # fmt: skip
     for step in run.steps(epochs=options.get("epochs", 3)):
         before = run.cursor.step
@@ -131,7 +133,7 @@ def _arm(fault: dict[str, Any]) -> None:
 
         setattr(TrainingState, place, dying_state)
     elif place == "form":
-        enter = gpu_expansion.connect_to_member
+        enter = peer_connections.connect_to_member
         calls = []
 
         def dying_connect(member, token, kind, generation, sender):
@@ -140,7 +142,7 @@ def _arm(fault: dict[str, Any]) -> None:
                 os.kill(os.getpid(), end)
             return enter(member, token, kind, generation, sender)
 
-        gpu_expansion.connect_to_member = dying_connect
+        gpu_expansion.connect_to_member = dying_connect  # type: ignore[attr-defined]
     elif place == "begin":
         step = Run._adopt
 
