@@ -14,8 +14,7 @@ from presage.errors import ElasticError
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE, JobFolder
 from presage.training.leader.job_config import JobConfig, write_config
 from presage.training.leader.journal import Journal
-from presage.training.wire import Message, receive, send
-from presage.training.worker.session import connect
+from presage.training.wire import Message, connect, receive, send
 
 _POLL_S = 0.1
 _START_S = 60.0

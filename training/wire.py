@@ -18,6 +18,7 @@ from presage.errors import ElasticError
 Message = dict[str, Any]
 MAX_BYTES = 1 << 20
 _LENGTH = struct.Struct(">I")
+_CONNECT_S = 10.0
 
 
 class ConnectionLostError(ElasticError):
@@ -30,6 +31,17 @@ def encode(message: Message) -> bytes:
     if len(body) > MAX_BYTES:
         raise ElasticError(f"message of {len(body)} bytes; the limit is {MAX_BYTES}")
     return _LENGTH.pack(len(body)) + body
+
+
+def connect(host: str, port: int) -> socket.socket:
+    """Connect to a leader; raises ElasticError if it cannot be reached."""
+    try:
+        connection = socket.create_connection((host, port), timeout=_CONNECT_S)
+    except OSError as error:
+        raise ElasticError(f"leader at {host}:{port} cannot be reached: {error}") from None
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_CONNECT_S * 1000))
+    return connection
 
 
 def send(connection: socket.socket, message: Message) -> None:

@@ -21,12 +21,11 @@ from presage.training.generation import Generation
 from presage.training.job_folder import JobFolder
 from presage.training.report import Report
 from presage.training.synchronous_accumulation import Ring
-from presage.training.wire import ConnectionLostError, Message, receive, send
+from presage.training.wire import ConnectionLostError, Message, connect, receive, send
 from presage.training.worker.peer_connections import Listener
 
 HEARTBEAT_S = 1.0
 LEADER_TIMEOUT_S = 300.0  # time to wait for a leader that is down
-_CONNECT_S = 10.0
 _RETRY_S = 0.1
 
 
@@ -257,14 +256,3 @@ class Session:
             if ring is not None and self.is_ended(ring.generation):
                 ring.close()
             self._changed.notify_all()
-
-
-def connect(host: str, port: int) -> socket.socket:
-    """Connect to a leader; raises ElasticError if it cannot be reached."""
-    try:
-        connection = socket.create_connection((host, port), timeout=_CONNECT_S)
-    except OSError as error:
-        raise ElasticError(f"leader at {host}:{port} cannot be reached: {error}") from None
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_CONNECT_S * 1000))
-    return connection
