@@ -76,6 +76,12 @@ class Job:
             assert time.monotonic() < end_s, f"{gate} is not reached: {self.log()}"
             time.sleep(0.005)
 
+    def wait_paused_or_at(self, gate: str) -> None:
+        """Wait until workers wait for a leader that is down, or have reached a gate."""
+        end_s = time.monotonic() + 1.0
+        while time.monotonic() < end_s and not (self.state / f"{gate}.reached").exists():
+            time.sleep(0.005)
+
     def open(self, gate: str) -> None:
         (self.state / f"{gate}.open").touch()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer imports it, which takes seconds
 
 from presage.training import elastic, gpu_expansion
 from presage.training.elastic import Run
@@ -42,7 +43,6 @@ def make_model(width: int = 8, dropout: float = 0.0):
 def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None:
     """Train, and write what was done to ``STATE/NAME.jsonl`` and the result to ``NAME.json``."""
     os.environ.update({STATE_VARIABLE: state, JOB_VARIABLE: job, WORKER_VARIABLE: name})
-    torch.set_num_threads(1)
     log = Path(state, f"{name}.jsonl").open("a", buffering=1)  # noqa: SIM115
     _arm(options.get("fault", {}))
     try:
@@ -55,6 +55,7 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
 
 
 def train(options: dict[str, Any], log) -> dict[str, Any]:
+    torch.set_num_threads(1)
     samples = options.get("samples", SAMPLES)
     x, y = data(max(samples, 1))
     model = make_model(options.get("width", 8), options.get("dropout", 0.0))
@@ -127,8 +128,12 @@ def _arm(fault: dict[str, Any]) -> None:
     elif place in ("capture", "restore"):
         original = getattr(TrainingState, place)
 
+        def job_has_begun(state, *content):
+            return bool(content) or state.cursor.step > 0
+
         def dying_state(self, *args):
-            os.kill(os.getpid(), end)
+            if job_has_begun(self, *args):
+                os.kill(os.getpid(), end)
             return original(self, *args)
 
         setattr(TrainingState, place, dying_state)
