@@ -71,11 +71,11 @@ class Leader:
         self.committed = Cursor()
         self.specification: dict[str, Any] | None = None
         self.resize_requests = 0
-        self.events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
+        self.events: deque[str] = deque(maxlen=MAX_EVENTS)
         self.progress: dict[str, Cursor] = {}  # of the last heartbeat of each worker
         self._log = log
         self._channels: dict[str, Channel] = {}
-        self._heard_s: dict[str, float] = {}
+        self._last_message_s: dict[str, float] = {}
         self._released: set[str] = set()
         self._formed = 0  # last generation whose members all run
         self._first_ready_s: float | None = None
@@ -106,7 +106,7 @@ class Leader:
         if stale := self._channels.pop(worker_id, None):
             stale.close()
         self._channels[worker_id] = channel
-        self._heard_s[worker_id] = time.monotonic()
+        self._last_message_s[worker_id] = time.monotonic()
         is_removed = report.generation > 0 and known is None
         if known is None:
             self.membership.add(worker)
@@ -126,9 +126,9 @@ class Leader:
             self._send(worker_id, {"op": "generation", **current.to_message()})
         self.advance()
 
-    def heard(self, worker_id: str) -> None:
+    def note_message(self, worker_id: str) -> None:
         """Note that a worker is alive."""
-        self._heard_s[worker_id] = time.monotonic()
+        self._last_message_s[worker_id] = time.monotonic()
 
     def disconnect(self, worker_id: str, channel: Channel) -> None:
         """Remove a worker whose connection is lost, unless it has connected again."""
@@ -176,8 +176,8 @@ class Leader:
         """
         now_s = time.monotonic()
         for worker_id in list(self.membership.workers):
-            self._heard_s[worker_id] = self._heard_s.get(worker_id, now_s) + late_s
-            if now_s - self._heard_s[worker_id] > self.config.silence_s:
+            self._last_message_s[worker_id] = self._last_message_s.get(worker_id, now_s) + late_s
+            if now_s - self._last_message_s[worker_id] > self.config.silence_s:
                 self.lose(worker_id, f"was silent for {self.config.silence_s:g} s: removed")
         if self.membership.generation is None and self.membership.workers:
             self._first_ready_s = self._first_ready_s or now_s
@@ -187,8 +187,7 @@ class Leader:
 
     def note(self, text: str) -> None:
         """Log an event, and keep it for status requests."""
-        number = self.events[-1][0] + 1 if self.events else 1
-        self.events.append((number, text))
+        self.events.append(text)
         self._log(text)
 
     def advance(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +20,8 @@ from presage.training.wire import Message, connect, receive, send
 
 _POLL_S = 0.1
 _START_S = 60.0
-_STOP_S = 10.0
+_STOP_S = 10.0  # from SIGTERM to SIGKILL
+_END_S = 5.0  # for the leader to end after the last worker
 
 
 def request(folder: JobFolder, message: Message) -> dict[str, Any]:
@@ -85,6 +88,7 @@ def prepare(folder: JobFolder, config: JobConfig) -> None:
                 f"job {folder.job!r} runs already; resize it, or choose another name"
             )
         folder.journal.unlink()
+        (folder.path / "leader.log").unlink(missing_ok=True)
     write_config(folder.config, config)
 
 
@@ -107,7 +111,7 @@ class LocalJob:
         self._config, self._command, self._say = config, list(command), say
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._started = 0
-        self._next_event = 1
+        self._log_bytes = 0
         self._resize_requests = 0
 
     def run(self) -> int:
@@ -119,19 +123,19 @@ class LocalJob:
             The leader cannot be started.
         """
         prepare(self.folder, self._config)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         leader = start_leader(self.folder, self._state)
         try:
             self._start_workers(self._config.workers)
-            while leader.poll() is None:
+            end_s = math.inf
+            while leader.poll() is None and time.monotonic() < end_s:
                 time.sleep(_POLL_S)
                 self._follow()
-                if not self._workers:
-                    self._say("all workers ended")
-                    leader.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
+                if not self._workers and end_s == math.inf:
+                    end_s = time.monotonic() + _END_S
         finally:
             self._stop(leader)
+        self._follow_log()
         return 0 if leader.returncode == 0 else 1
 
     def _follow(self) -> None:
@@ -141,17 +145,22 @@ class LocalJob:
                 del self._workers[name]
                 if status:
                     self._say(f"worker {name} ended with status {status}")
+        self._follow_log()
         try:
             status_row = request(self.folder, {"op": "status"})
         except ElasticError:
             return  # it ends or restarts
-        for number, text in status_row["events"]:
-            if number >= self._next_event:
-                self._say(text)
-                self._next_event = number + 1
         if status_row["resize_requests"] > self._resize_requests:
             self._resize_requests = status_row["resize_requests"]
             self._start_workers(status_row["desired"] - len(self._workers))
+
+    def _follow_log(self) -> None:
+        """Say the new lines of the leader's log."""
+        content = (self.folder.path / "leader.log").read_bytes()
+        end = content.rfind(b"\n") + 1
+        for line in content[self._log_bytes : end].decode(errors="replace").splitlines():
+            self._say(line)
+        self._log_bytes = end
 
     def _start_workers(self, count: int) -> None:
         for _ in range(max(0, count)):

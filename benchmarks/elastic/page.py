@@ -12,9 +12,9 @@ def page(rows: dict[str, Any]) -> Iterator[str]:
     yield "# Cost of elastic training"
     yield ""
     yield "Pauses of [elastic jobs](../elastic.md) when their number of workers changes, and the"
-    yield "time of a step without changes. Written by `python -m benchmarks.elastic` on two CPU cores"
-    yield "without a GPU. Workers are processes of one machine; the network is loopback. The model"
-    yield "has 400,000 parameters (1.6 MB) and SGD with momentum."
+    yield "time of a step without changes. Written by `python -m benchmarks.elastic` on two CPU"
+    yield "cores without a GPU. Workers are processes of one machine; the network is loopback. The"
+    yield "model has 400,000 parameters (1.6 MB) and SGD with momentum."
     yield ""
     yield from _load_note(rows)
     yield from _pauses(rows["planned"]["result"], rows["killed"]["result"])

@@ -17,7 +17,7 @@ def test_s8_any_worker_may_be_killed_from_four_workers_down_to_one(tmp_path, ord
     with running(tmp_path, workers=4) as job:
         for count, name in enumerate("abcd", 1):  # ranks by their order
             job.start(name, gates=GATES)
-            job.wait_for(lambda s, count=count: len(s["workers"]) == count)
+            job.wait_connected(count)
         for gate, name in zip(GATES.values(), order, strict=True):
             job.wait_at(gate)
             job.kill(name)

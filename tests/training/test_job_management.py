@@ -72,7 +72,12 @@ def test_a_generation_is_in_the_journal_before_it_is_announced(tmp_path, monkeyp
     leader = make_leader(tmp_path)
     events = []
     append = leader.journal.append
-    monkeypatch.setattr(leader.journal, "append", lambda r: (events.append(r["type"]), append(r)))
+
+    def noted(record):
+        events.append(record["type"])
+        append(record)
+
+    monkeypatch.setattr(leader.journal, "append", noted)
     monkeypatch.setattr(Channel, "send", lambda _, message: events.append(f"> {message['op']}"))
 
     join(leader, "a", "b")
@@ -128,7 +133,7 @@ def test_a_leader_that_restarts_removes_members_that_do_not_come_back(tmp_path):
     again = make_leader(tmp_path, silence_s=5.0)
     (a,) = join(again, "a", report=Report(1, "running", Cursor(2), has_state=True))
     again.tick(0.0)
-    again._heard_s["b"] -= 6.0
+    again._last_message_s["b"] -= 6.0
     again.tick(0.0)
 
     assert "b" not in again.membership.workers
@@ -139,7 +144,7 @@ def test_a_leader_that_was_stopped_does_not_take_its_own_pause_for_the_workers_s
     leader = make_leader(tmp_path, silence_s=5.0)
     join(leader, "a", "b")
     for name in ("a", "b"):
-        leader._heard_s[name] -= 6.0
+        leader._last_message_s[name] -= 6.0
 
     leader.tick(6.0)
 
@@ -330,6 +335,8 @@ def test_s9_the_four_modules_are_four_files():
     for name in names:
         module = __import__(f"presage.training.{name}", fromlist=["x"])
         assert module.__file__ == f"{folder}/{name}.py"
-        assert module.__doc__.lower().startswith(
-            name.replace("_", " ").replace("data set", "data-set")
+        assert (
+            (module.__doc__ or "")
+            .lower()
+            .startswith(name.replace("_", " ").replace("data set", "data-set"))
         )

@@ -28,7 +28,7 @@ def test_s4_a_share_is_never_under_the_bound_and_never_more_than_is_free(
 def test_s3_the_share_of_a_worker_limits_torch_on_its_gpu(monkeypatch):
     import torch
 
-    limited = []
+    limited: list[float] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(

@@ -56,10 +56,12 @@ def test_s6_ring_all_reduce_sums_with_exactly_two_n_minus_one_sends(size, length
 def test_s6_received_chunks_are_added_in_the_first_half_and_replace_in_the_second(monkeypatch):
     added: list[int] = []
     add = np.add
-    monkeypatch.setattr(
-        "presage.training.synchronous_accumulation.np.add",
-        lambda *args, **more: (added.append(1), add(*args, **more))[1],
-    )
+
+    def counted(*args, **more):
+        added.append(1)
+        return add(*args, **more)
+
+    monkeypatch.setattr("presage.training.synchronous_accumulation.np.add", counted)
     rings = make_rings(3)
     buffers = np.ones((3, 9), np.float32)
 

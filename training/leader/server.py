@@ -105,7 +105,7 @@ class LeaderServer:
         try:
             while True:
                 message = await read(reader)
-                self._leader.heard(worker_id)
+                self._leader.note_message(worker_id)
                 self._handle(worker_id, message)
         except ConnectionLostError:
             pass

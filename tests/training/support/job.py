@@ -76,6 +76,10 @@ class Job:
             assert time.monotonic() < end_s, f"{gate} is not reached: {self.log()}"
             time.sleep(0.005)
 
+    def wait_connected(self, count: int) -> None:
+        """Wait until a number of workers are connected."""
+        self.wait_for(lambda s: len(s["workers"]) == count)
+
     def wait_paused_or_at(self, gate: str) -> None:
         """Wait until workers wait for a leader that is down, or have reached a gate."""
         end_s = time.monotonic() + 1.0

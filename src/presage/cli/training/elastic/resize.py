@@ -19,7 +19,7 @@ def resize(
 ) -> None:
     """Change the number of workers of a running job.
 
-    New workers load beside the running job and join at the end of a step; workers of the last ranks
+    New workers load while the job trains, and join at the end of a step. Workers of the last ranks
     leave at the end of a step.
     """
     from presage.training.job_folder import JobFolder

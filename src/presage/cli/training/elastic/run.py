@@ -25,6 +25,12 @@ class SizeOptions:
     max_workers: Annotated[
         int, typer.Option("--max", min=1, max=64, help="Largest number of workers.")
     ] = 64
+    memory_gib: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, show_default="no limit", help="Memory of each worker on its GPU, in GiB."
+        ),
+    ] = None
     silence_s: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a worker is removed.")
     ] = 10.0
@@ -60,6 +66,7 @@ def run(
         min_workers=size.min_workers,
         max_workers=size.max_workers,
         silence_s=size.silence_s,
+        memory_bytes=int((size.memory_gib or 0) * 2**30),
     )
     local = LocalJob(state_folder(state), job, config, words, partial(say, err=True))
     raise typer.Exit(local.run())
