@@ -32,6 +32,7 @@ from presage.training.report import Report
 from presage.training.wire import Message
 
 MAX_EVENTS = 200
+_QUICK_RETRIES, _MOST_DELAY_S = 3, 5.0
 
 
 class Channel(Protocol):
@@ -79,6 +80,7 @@ class Leader:
         self._released: set[str] = set()
         self._formed = 0  # last generation whose members all run
         self._first_ready_s: float | None = None
+        self._fruitless, self._formed_s = 0, 0.0  # generations without a step; time of the last one
         self._replay()
 
     def connect(
@@ -195,6 +197,8 @@ class Leader:
         try:
             self._record_formed()
             while not self.outcome and (move := self.membership.next_move()) is not None:
+                if isinstance(move, Form) and self._must_wait(move):
+                    break
                 self._carry_out(move)
         except OSError as error:
             problem = f"{self.journal.path}: {error.strerror}; the job waits"
@@ -264,6 +268,7 @@ class Leader:
             self._channels.pop(worker_id, None)
         self._released.update(move.released)
         self.membership.adopt(move)
+        self._formed_s = time.monotonic()
         for member in generation.members:
             self._send(member.worker_id, {"op": "generation", **generation.to_message()})
         before = f"{old.size} -> " if old else ""
@@ -284,6 +289,23 @@ class Leader:
         if self.outcome == "done":
             return {"op": "done"}
         return {"op": "error", "message": f"job {self.job!r} failed: {self.reason}"}
+
+    def _must_wait(self, move: Form) -> bool:
+        """Whether to delay a generation, because several with the same members took no step.
+
+        That happens if two workers cannot connect to each other.
+        """
+        current = self.membership.generation
+        if current is None or set(current.members) != set(move.generation.members):
+            self._fruitless = 0
+            return False
+        if current.cursor != move.generation.cursor:
+            self._fruitless = 0
+        delay_s = min(0.1 * 2.0 ** (self._fruitless - _QUICK_RETRIES), _MOST_DELAY_S)
+        if self._fruitless > _QUICK_RETRIES and time.monotonic() < self._formed_s + delay_s:
+            return True
+        self._fruitless += 1
+        return False
 
     def _record_formed(self) -> None:
         """Record that all members of a generation have its state: its cursor is committed."""

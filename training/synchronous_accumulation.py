@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 MAX_WORKERS = 64  # bits of the mask of workers in a header
-BUFFER_BYTES = 1 << 20
+BUFFER_BYTES = 4 << 20
 _HEADER = struct.Struct("<QQIIQQ")  # generation, step, iteration, flags, mask, payload bytes
 _POLL_MS = 1000
 

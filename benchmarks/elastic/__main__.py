@@ -21,6 +21,8 @@ from typing import Any
 from benchmarks.elastic.changes import ElasticJob, killed_pauses, planned_pauses
 from benchmarks.elastic.page import page
 from benchmarks.elastic.workers import (
+    BATCH,
+    SAMPLES,
     ddp_worker,
     free_ports,
     gloo_sums,
@@ -107,10 +109,9 @@ def _ddp_step_s(size: int) -> float:
 
 
 def _elastic_step_s(size: int) -> float:
-    job = ElasticJob(size)
+    job = ElasticJob(size, epochs=STEPS * BATCH // SAMPLES)
     try:
-        while len(job.commits()) < size * (STEPS + 20):
-            time.sleep(0.05)
+        job.join()  # without a poll that would take processor time
         commits = job.commits()
     finally:
         job.close()

@@ -28,23 +28,24 @@ _BETWEEN_S = 0.25  # of training between two changes
 class ElasticJob:
     """Elastic job of processes on this machine."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, epochs: int = _EPOCHS) -> None:
         self.state = Path(tempfile.mkdtemp(prefix="elastic-"))
         self.folder = JobFolder(self.state, "job")
         prepare(self.folder, JobConfig(workers, silence_s=60.0))
         self._leader = start_leader(self.folder, self.state)
         self.workers: dict[str, Any] = {}
-        self._count = 0
+        self._count, self._epochs = 0, epochs
         for _ in range(workers):
             self.start()
-        self.wait_for_size(workers)
+        if epochs == _EPOCHS:
+            self.wait_for_size(workers)
 
     def start(self) -> None:
         """Start a worker."""
         name = f"w{self._count}"
         self._count += 1
         self.workers[name] = CONTEXT.Process(
-            target=elastic_worker, args=(str(self.state), name, _EPOCHS), daemon=True
+            target=elastic_worker, args=(str(self.state), name, self._epochs), daemon=True
         )
         self.workers[name].start()
 
@@ -72,6 +73,11 @@ class ElasticJob:
         """Return time, generation and step of the commits of all workers, by time."""
         paths = self.state.glob("*.log")
         return sorted(one for path in paths for one in read_commits(path))
+
+    def join(self) -> None:
+        """Wait until all workers have ended."""
+        for process in self.workers.values():
+            process.join()
 
     def alive(self) -> list[str]:
         """Return the names of workers that run."""

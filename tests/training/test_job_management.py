@@ -151,6 +151,18 @@ def test_a_leader_that_was_stopped_does_not_take_its_own_pause_for_the_workers_s
     assert set(leader.membership.workers) == {"a", "b"}
 
 
+def test_generations_that_take_no_step_are_formed_less_and_less_often(tmp_path):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    for _ in range(20):  # the two cannot connect to each other
+        number = leader.membership.generation.number
+        broken = Report(number, "paused", Cursor(), has_state=True, is_broken=True)
+        leader.enter_report("a", broken)
+        leader.enter_report("b", broken)
+
+    assert leader.membership.generation.number < 8
+
+
 def test_a_released_worker_that_missed_its_release_is_released_again(tmp_path):
     leader = make_leader(tmp_path)
     join(leader, "a", "b")

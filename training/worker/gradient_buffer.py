@@ -82,18 +82,18 @@ class GradientBuffer:
             for parameter, view in zip(self._parameters, gradients, strict=True):
                 if parameter.grad is None:
                     view.zero_()
+                elif parameter.grad.dtype == view.dtype and not parameter.grad.is_cuda:
+                    torch.mul(parameter.grad, weight, out=view)
                 else:
-                    view.copy_(parameter.grad)
+                    view.copy_(parameter.grad).mul_(weight)
                 parameter.grad = None
             for buffer, before, view in zip(self._buffers, self._before, changes, strict=True):
                 # Equal infinities have no difference.
-                view.copy_(torch.where(buffer == before, 0, buffer - before))
+                view.copy_(torch.where(buffer == before, 0, buffer - before)).mul_(weight)
                 buffer.copy_(before)
             values = self._rows[row]
-            values[-1] = loss
-            values.mul_(weight)
-            low, high = torch.aminmax(values[: self._gradient_count])
-        return math.isfinite(low) and math.isfinite(high)
+            values[-1] = loss * weight
+            return _is_finite(values[: self._gradient_count])
 
     def discard(self) -> None:
         """Remove gradients from the model."""
@@ -123,3 +123,13 @@ class GradientBuffer:
         parts = torch.split(row[:-1], [one.numel() for one in tensors])
         views = [part.view(one.shape) for part, one in zip(parts, tensors, strict=True)]
         return views[: len(self._parameters)], views[len(self._parameters) :]
+
+
+def _is_finite(values: Tensor) -> bool:
+    """Whether all values are finite."""
+    import torch
+
+    if math.isfinite(torch.dot(values, values)):
+        return True
+    low, high = torch.aminmax(values)  # the squares may have overflowed
+    return math.isfinite(low) and math.isfinite(high)
