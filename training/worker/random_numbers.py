@@ -19,7 +19,7 @@ def seed_step(seed: int, step: int, shard: int) -> None:
     digest = blake2b(f"{seed}/{step}/{shard}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little") >> 1  # torch takes 63 bits
     torch.default_generator.manual_seed(number)  # torch.manual_seed takes ten times as long
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(number)
     random.seed(number)
     np.random.seed(number % 2**32)  # users' transformations draw from it
