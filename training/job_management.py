@@ -208,40 +208,6 @@ class Leader:
         else:
             self.problem = ""
 
-    def status(self) -> dict[str, Any]:
-        """Return the state of the job as JSON content."""
-        membership = self.membership
-        reached = [
-            max(one.report.cursor, self.progress.get(one.worker_id, Cursor()))
-            for one in membership.members()
-        ]
-        return {
-            "op": "status",
-            "job": self.job,
-            "state": self.outcome or self._state(),
-            "reason": self.reason or self.problem,
-            "generation": self._current,
-            "workers": [
-                {"id": one.worker_id, "state": str(one.state), "phase": one.report.phase}
-                for one in membership.workers.values()
-            ],
-            "size": membership.generation.size if membership.generation else 0,
-            "desired": membership.desired,
-            "min": self.config.min_workers,
-            "max": self.config.max_workers,
-            "committed": self.committed.to_message(),
-            "progress": max([self.committed, *reached]).to_message(),
-            "resize_requests": self.resize_requests,
-            "events": list(self.events),
-        }
-
-    def _state(self) -> str:
-        """Return "starting", "running" or "waiting" (for workers, or for the journal)."""
-        if self.membership.generation is None:
-            return "starting"
-        is_short = len(self.membership.members()) < self.config.min_workers
-        return "waiting" if is_short or self.problem else "running"
-
     def _carry_out(self, move: Move) -> None:
         generation = self.membership.generation
         number = generation.number if generation else 0
@@ -343,8 +309,9 @@ class Leader:
             for one in self.membership.generation.members:
                 self.membership.add(Worker(one.worker_id, one.host, one.port))
             self.membership.adopt(Form(self.membership.generation))
-            self.note(f"continuing from the journal at generation {self._current}")
+            self.note(f"continuing from the journal at generation {self.current}")
 
     @property
-    def _current(self) -> int:
+    def current(self) -> int:
+        """Number of the current generation; 0 before the first one."""
         return self.membership.generation.number if self.membership.generation else 0

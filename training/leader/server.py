@@ -11,6 +11,7 @@ from presage.errors import ElasticError, one_line
 from presage.training.data_set_grouping import Cursor
 from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
+from presage.training.leader.job_status import job_status
 from presage.training.leader.membership import Worker
 from presage.training.report import Report
 from presage.training.wire import (
@@ -130,7 +131,7 @@ class LeaderServer:
     def _answer(self, request: Message) -> dict[str, Any]:
         match request.get("op"):
             case "status":
-                return self._leader.status()
+                return job_status(self._leader)
             case "resize":
                 self._leader.resize(int(request["workers"]))
                 return {"op": "ok"}

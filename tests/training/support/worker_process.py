@@ -17,10 +17,10 @@ import torch
 import torch._dynamo  # the first optimizer imports it, which takes seconds
 
 from presage.training import elastic, gpu_expansion
-from presage.training.elastic import Run
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
 from presage.training.worker import peer_connections
+from presage.training.worker.run import Run
 from presage.training.worker.training_state import TrainingState
 
 SAMPLES, FEATURES = 96, 6
