@@ -132,6 +132,10 @@ class ImpossibleActionError(PresageError):
     """An action of a policy is invalid: it exceeds a device, or changes a job that has ended."""
 
 
+class ElasticError(PresageError):
+    """An elastic job cannot start, continue or change its number of workers."""
+
+
 class TaskFolderError(PresageError):
     """A task's folder on a node cannot be made, written or removed, or has no shim."""
 
