@@ -281,7 +281,7 @@ def test_a_progress_file_that_is_no_file_stops_neither_the_agent_nor_the_next(no
     played.dies()
 
     played = Played(node.state)  # it hung here as well
-    job.end = "cancelled"
+    job.end_reason = "cancelled"
     reports.go_on(played, [job], lambda: played.ended("job"))
     played.dies()
 
