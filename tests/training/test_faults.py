@@ -92,7 +92,7 @@ def test_the_leader_killed_in_the_middle_of_a_resize(tmp_path):
         job.open("g2")
         job.wait_paused_or_at("g3")
         job.restart_leader()
-        job.wait_for(lambda s: [w["phase"] for w in s["workers"] if w["phase"] != "joining"][2:])
+        job.wait_for(lambda s: sum(w["phase"] != "joining" for w in s["workers"]) == 3)
         job.open("g3")
         job.finish()
 
