@@ -117,6 +117,8 @@ class LocalJob:
     def run(self) -> int:
         """Run the job until it ends; return 0 if it is done, 1 if it failed.
 
+        A leader that is killed is started again; a worker is not.
+
         Raises
         ------
         ElasticError
@@ -128,7 +130,10 @@ class LocalJob:
         try:
             self._start_workers(self._config.workers)
             end_s = math.inf
-            while leader.poll() is None and time.monotonic() < end_s:
+            while (leader.poll() is None or leader.returncode < 0) and time.monotonic() < end_s:
+                if leader.returncode is not None:  # killed: its journal has all that it knew
+                    self._say("the leader was killed; starting it again")
+                    leader = start_leader(self.folder, self._state)
                 time.sleep(_POLL_S)
                 self._follow()
                 if not self._workers and end_s == math.inf:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +52,8 @@ def test_a_job_is_started_resized_and_shown_by_commands(tmp_path):
             wait_for(tmp_path, lambda row: row["size"] == 2)
             row = json.loads(presage("status", "spirals", "--state", tmp_path, "--json").stdout)
             assert [one["state"] for one in row["workers"]] == ["member", "member"]
+            os.kill(JobFolder(tmp_path, "spirals").leader().pid, signal.SIGKILL)
+            wait_for(tmp_path, lambda row: [w["phase"] for w in row["workers"]] == ["running"] * 2)
             too_many = presage("resize", "spirals", 3, "--state", tmp_path)
             assert too_many.returncode == 1
             assert "3 workers is outside the job's bounds, 1 to 2" in too_many.stderr
@@ -62,6 +66,7 @@ def test_a_job_is_started_resized_and_shown_by_commands(tmp_path):
         assert process.stderr is not None
         said = process.stderr.read()
     assert "generation 2: 1 -> 2 workers at step" in said
+    assert "the leader was killed; starting it again" in said
 
 
 def test_a_job_that_ends_has_exit_status_0_and_one_whose_workers_fail_1(tmp_path):

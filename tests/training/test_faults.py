@@ -92,7 +92,7 @@ def test_the_leader_killed_in_the_middle_of_a_resize(tmp_path):
         job.open("g2")
         job.wait_paused_or_at("g3")
         job.restart_leader()
-        job.wait_for(lambda s: s["size"] == 3 or any(w["state"] == "ready" for w in s["workers"]))
+        job.wait_for(lambda s: sum(w["phase"] != "joining" for w in s["workers"]) == 3)
         job.open("g3")
         job.finish()
 
