@@ -66,7 +66,7 @@ def test_a_policy_of_the_current_folder_runs_with_latency_sensitive_jobs(folder)
     assert found[f"{NAME}:depth=50"]["jobs"] == 6
     assert found[f"{NAME}:depth=50"]["starved"] == 0
     log = (folder / "log" / f"{NAME}:depth=50.jsonl").read_text()
-    starts = [row["job"] for row in map(json.loads, log.splitlines()) if row["what"] == "start"]
+    starts = [row["job_id"] for row in map(json.loads, log.splitlines()) if row["event"] == "start"]
     assert starts.index("urgent") < starts.index("e")
     assert '"refused"' not in log
 
@@ -262,7 +262,7 @@ def test_simulate_takes_files_and_names(folder):
     assert set(done.intervals().column("device").to_pylist()) <= {
         f"n{node}/{device}" for node in (0, 1) for device in range(4)
     }
-    assert json.loads(next(done.log()))["what"] == "submit"
+    assert json.loads(next(done.log()))["event"] == "submit"
 
 
 def test_simulate_takes_objects():
