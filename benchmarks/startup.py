@@ -1,6 +1,6 @@
 """Start-up time of each stage of dvc.yaml, written to docs/benchmarks/startup.md.
 
-Run ``python benchmarks/startup.py [--rounds 9]``. It measures the time until a stage responds to
+Run ``python -m benchmarks.startup [--rounds 9]``. It measures the time until a stage responds to
 ``--help``, with all imports of its module, and in the same rounds that of Python itself and of
 ``import torch``. Times are processor times; the quickest round counts. The exit status is 1 if a
 stage exceeds the limit.

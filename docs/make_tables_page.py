@@ -1,4 +1,4 @@
-"""Writes docs/tables.md from the schemas, so that the page cannot be wrong."""
+"""Write docs/tables.md from the schemas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = Path(__file__).with_name("tables.md")
 
 
 def page() -> str:
-    """The page as it should be."""
+    """Return the text of the page."""
     lines = ["# Tables and features", ""]
     lines += ["Written by `python docs/make_tables_page.py`; a test holds it to the schemas.", ""]
     for table in TABLES.values():

@@ -1,6 +1,6 @@
-"""Where a stage runs for `dvc exp run`: in the workspace, or in a temporary copy of it.
+"""Folder in which a stage runs for `dvc exp run`: the workspace, or a temporary copy of it.
 
-What DVC does not track, the registry and the logs of outcomes, is the workspace's in both.
+In both cases the registry and the outcome logs, which DVC does not track, are the workspace's.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def experiment() -> str:
-    """Name of the experiment that this stage runs for; "" in `dvc repro`, and by hand."""
+    """Return the name of the experiment that this stage runs for; "" without one."""
     return os.environ.get("DVC_EXP_NAME", "")
 
 
 def workspace() -> Path:
-    """The workspace: another folder than this one in a temporary copy alone."""
+    """Return the workspace, which differs from the current folder in a temporary copy only."""
     return Path(os.environ.get("DVC_ROOT", "."))

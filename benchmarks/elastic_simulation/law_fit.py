@@ -84,9 +84,13 @@ def fit_law(table: ScalingTable, leave_out: Collection[str] = ()) -> ScalingLaw:
     # Errors of one-device steps are those of another forecast: they cancel in a speed-up.
     error = float(np.quantile(np.abs(errors(found.x)), 0.8))
     return ScalingLaw(
-        float(shares), *(tuple(float(v) for v in part) for part in (fixed, rates, widest)),
-        overlap=float(overlap), log_error=error,
+        fixed_share=float(shares), fixed_s=_floats(fixed), bytes_per_s=_floats(rates),
+        widest_power=_floats(widest), overlap=float(overlap), log_error=error,
     )  # fmt: skip
+
+
+def _floats(values: Array) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
 
 
 def mean_error_percent(law: ScalingLaw, table: ScalingTable, model: str) -> float:

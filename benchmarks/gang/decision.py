@@ -28,7 +28,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.predicted import Predicted
 from presage.schedulers.forecasters.predicted import Predictor as ServicePredictor
@@ -85,7 +85,7 @@ def decided(case: Case, lucid: Path) -> dict[str, Any]:
     took: dict[str, list[Took]] = {when: [] for when in WHEN}
     started, occupancies = 0, 0
     for _ in range(AFRESH):
-        with _service(case) as (predictor, service_s):
+        with _predictor(case) as (predictor, service_s):
             features = read_measurements(lucid).features  # without cached values
             world = _World(predictor, service_s, features, own=case.own)
             occupancies = world.occupancies
@@ -184,7 +184,7 @@ def _own(features: JobFeatures, number: int, *, own: bool) -> JobFeatures:
 
 
 @contextmanager
-def _service(case: Case) -> Iterator[tuple[ServicePredictor, Callable[[], float]]]:
+def _predictor(case: Case) -> Iterator[tuple[ServicePredictor, Callable[[], float]]]:
     """Yield the pretrained release, and the processor seconds that its service has used."""
     if case.where == "in process":
         yield Predictor(load_release(SHIPPED)), lambda: 0.0

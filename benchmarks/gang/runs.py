@@ -285,7 +285,7 @@ def streamed(one: Stream) -> dict[str, float]:
     """Return how long the gang waits."""
     draw = random.Random(one.seed)
     devices = STREAM_NODES * NODE
-    now_s, jobs, duration_s = 0.0, [], {}
+    now_s, jobs, duration_s = 0.0, list[Job](), dict[str, float]()
     while now_s < one.days * 86_400:
         job_id = f"{len(jobs)}"
         jobs.append(Job(job_id, now_s))

@@ -67,9 +67,13 @@ def measure(rows: pd.DataFrame, results: Path) -> pd.DataFrame:
         done = {(row["model"], row["img_size"]): row for row in found}
     with results.open("a") as file:
         for row in rows.itertuples():
-            if (row.model, int(row.img_size)) in done:
+            if (row.model, int(str(row.img_size))) in done:
                 continue
-            made = {"model": row.model, "img_size": int(row.img_size), **_counted_or_error(row)}
+            made = {
+                "model": row.model,
+                "img_size": int(str(row.img_size)),
+                **_counted_or_error(row),
+            }
             done[made["model"], made["img_size"]] = made
             file.write(json.dumps(made) + "\n")
             file.flush()

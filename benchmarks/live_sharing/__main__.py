@@ -225,7 +225,7 @@ def submissions(solo: Mapping[str, Mapping[str, float]]) -> list[Submission]:
     names = sorted(solo)
     urgent = set(draw.sample(range(JOBS), URGENT))
     at_s = 0.0
-    found = []
+    found: list[Any] = []
     for number in range(JOBS):
         kind = names[number % len(names)]
         length_s = draw.uniform(SHORTEST_S, LONGEST_S)
@@ -294,7 +294,7 @@ def measure_solo(output: Path) -> dict[str, dict[str, float]]:
 
     Two kinds are measured at a time, each on a core of its own: later the other is busy, too.
     """
-    kinds, found = sorted(KINDS), {}
+    kinds, found = sorted(KINDS), dict[str, Any]()
     with cluster(output / "solo", "best-fit", "none") as client:
         for pair in zip(kinds[::2], kinds[1::2], strict=True):
             found |= zip(pair, map(_of_samples, _watched(client, pair, 1000, SOLO_S)), strict=True)
@@ -326,7 +326,7 @@ def measured_together(
 
     Two such pairs are measured at a time. The first of each may be latency-sensitive.
     """
-    found = []
+    found: list[Any] = []
     with cluster(output / "together", "bin-packing", "none") as client:
         for i in range(0, len(pairs), NODES):
             kinds = [kind for pair in pairs[i : i + NODES] for kind in pair]

@@ -219,13 +219,13 @@ def _off(figures: Mapping[str, float] | None) -> str:
 
 
 def _worst(slices: Mapping[str, Mapping[str, float]], most: int, *, covers: bool = False) -> str:
-    text = []
+    parts: list[str] = []
     for name, figures in list(slices.items())[:most]:
         text = f"{name} {figures['mape']:.1f} ({figures['rows']:.0f})"
         if covers:
             text += f", {figures['coverage']:.0f} / {figures['coverage_90']:.0f}"
-        text.append(text)
-    return "; ".join(text)
+        parts.append(text)
+    return "; ".join(parts)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def triton_client(target: str) -> Any:
 def raw_call(spec: dict[str, Any]) -> Callable[[], int]:
     """Return a call of bytes to bytes by a stub without messages; varied by ``counter_at``."""
     body = Path(spec["body"]).read_bytes()
-    call = channel(spec["target"]).unary_unary(spec["method"])
+    call: Any = channel(spec["target"]).unary_unary(spec["method"])
     at = spec.get("counter_at")
     if at is None:
         return lambda: len(call(body, timeout=60))

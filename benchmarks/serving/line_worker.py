@@ -31,7 +31,7 @@ class LineWorker:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self._process.args}: ended; what it said is above")
+            raise SystemExit(f"{self._process.args!r} ended; its output is above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

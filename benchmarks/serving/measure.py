@@ -63,7 +63,7 @@ class Bench:
         answer_bytes = server.check(question)
         return load(
             server.processes, server.port, question, answer_bytes=answer_bytes, callers=callers,
-            http=server.kind.http, **how,
+            http=server.kind.http, **how,  # type: ignore[arg-type]
         )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def bulk(bench: Bench, presage: Server) -> Figures:
     """Return figures of many jobs in one request, and of the bare models on the same rows."""
     questions = bench.questions
     with _client(bench) as client, _bare_models(bench) as bare:
-        turns = {
+        turns: dict[str, Callable[[], Any]] = {
             "bare": partial(bare.ask, calls=BULK_CALLS, rows=questions.predict_many.rows),
             "predict": _caller(client, presage, questions.predict_many, BULK_CALLS),
             "matrix": _caller(client, presage, questions.predict_matrix, BULK_CALLS),
@@ -211,7 +211,10 @@ def in_process(bench: Bench) -> Figures:
         bench.worker("presage", "in_process.py", bench.server_cores, *words) as worker,
         _bare_models(bench) as bare,
     ):
-        turns = {"presage": worker.ask, "bare": partial(bare.ask, calls=ONE_ROW_CALLS, rows=1)}
+        turns: dict[str, Callable[[], Any]] = {
+            "presage": worker.ask,
+            "bare": partial(bare.ask, calls=ONE_ROW_CALLS, rows=1),
+        }
         found = interleaved(bench.rounds, turns)
     return {
         f"in_process_{name}": {"presage": [row[name] for row in found["presage"]]}

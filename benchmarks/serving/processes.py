@@ -53,7 +53,7 @@ class Processes:
         code = self._process.poll()
         if code is not None:
             tail = self.output.read_text(errors="replace")[-2000:]
-            raise SystemExit(f"{self._process.args}: ended with {code}\n{tail}")
+            raise SystemExit(f"{self._process.args!r} ended with {code}\n{tail}")
 
     def pin(self, cores: Collection[int]) -> None:
         """Restrict every thread to these cores."""

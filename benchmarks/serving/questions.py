@@ -34,7 +34,7 @@ PREDICT, PREDICT_MATRIX = (
 INVOCATIONS = "/invocations"
 COUNTER = b"00000000"
 # Builds of ONNX Runtime add in different orders.
-CLOSE = {"rtol": 1e-4}
+RELATIVE_TOLERANCE = 1e-4
 
 # Whether an answer's bytes are right; raises what is wrong.
 Check = Callable[[bytes], None]
@@ -138,7 +138,7 @@ def run_model(release: Release, name: str, rows: Any) -> Any:
 
 def same(answer: Any, expected: Any, what: str) -> None:
     """Raise where an answer is not what the ONNX file itself says."""
-    if answer.shape != expected.shape or not np.allclose(answer, expected, **CLOSE):
+    if answer.shape != expected.shape or not np.allclose(answer, expected, rtol=RELATIVE_TOLERANCE):
         raise SystemExit(f"{what}: the answer is wrong: {answer} instead of {expected}")
 
 

@@ -17,7 +17,7 @@ def interleaved(rounds: int, turns: Mapping[str, Callable[[], T]]) -> dict[str, 
     """Take every turn once a round, every other round backwards."""
     found: dict[str, list[T]] = {name: [] for name in turns}
     for number in range(rounds):
-        names = list(turns) if number % 2 == 0 else list(reversed(turns))
+        names = list(turns) if number % 2 == 0 else list(turns)[::-1]
         for name in names:
             found[name].append(turns[name]())
     return found

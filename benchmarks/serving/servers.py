@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -168,7 +169,8 @@ def _ask(server: Server, question: Question) -> bytes:
     # A channel waits long before it tries again to connect; a socket need not.
     socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
     with grpc.insecure_channel(server.target, LENGTHS) as channel:
-        answered: bytes = channel.unary_unary(question.method)(body, timeout=60)
+        call: Any = channel.unary_unary(question.method)
+        answered: bytes = call(body, timeout=60)
         return answered
 
 

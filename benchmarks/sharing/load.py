@@ -98,7 +98,7 @@ async def _attach(channel: grpc.aio.Channel, node: FakeNode, pace: Pace) -> None
             if pace.heartbeat_s:
                 await asyncio.sleep(random.uniform(0.5, 1.5) * pace.heartbeat_s)
 
-    stub: Any = pb_grpc.NodeServiceStub(channel)  # type: ignore[no-untyped-call]
+    stub: Any = pb_grpc.NodeServiceStub(channel)
     async for orders in stub.Attach(reports()):
         node.apply(orders)
 

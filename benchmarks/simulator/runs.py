@@ -25,7 +25,7 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.policy_registry import POLICIES

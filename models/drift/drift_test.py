@@ -179,7 +179,7 @@ class DriftMonitor:
         self._guarantees, self._policy = guarantees, policy
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._jobs: dict[str, dict[str, list[float]]] = {}  # runs by quantity, newest job last
-        self._predictors = {one.forecast_field: name for name, one in QUANTITIES.items()}
+        self._predictors = {quantity.forecast_field: name for name, quantity in QUANTITIES.items()}
         self._known = frozenset(name for by_slice in guarantees.values() for name in by_slice)
 
     def add(self, outcome: Sequence[JudgedQuantity]) -> None:

@@ -112,9 +112,9 @@ def paired_changes(
 def _slices(held_out: HoldoutForecasts, min_jobs: int) -> Iterator[tuple[str, Mask]]:
     """Yield all rows, then each family and each device that does not have all rows."""
     yield ALL_ROWS, np.ones(len(held_out.jobs), bool)
-    for kind, of_row in (("family", held_out.families), ("device", held_out.devices)):
-        for value in sorted(set(of_row)):
-            rows = of_row == value
+    for kind, group_of_row in (("family", held_out.families), ("device", held_out.devices)):
+        for value in sorted(set(group_of_row)):
+            rows = group_of_row == value
             if not rows.all() and len(set(held_out.jobs[rows])) >= min_jobs:
                 yield f"{kind} {value}", rows
 

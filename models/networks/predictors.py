@@ -105,11 +105,11 @@ class ScalarPredictor(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return quantiles (rows, levels)."""
         x = self.transform(features)
-        learnt: Tensor = self.calibrate(combine_members(self.stack(x)), x)
+        output: Tensor = self.calibrate(combine_members(self.stack(x)), x)
         if not self.is_scale:
-            return torch.sigmoid(learnt)
+            return torch.sigmoid(output)
         # Clamped to keep the forecast finite; e^15 times the prior is meaningless anyway.
-        scale = torch.exp(learnt.clamp(-15.0, 15.0))
+        scale = torch.exp(output.clamp(-15.0, 15.0))
         return scale if self.prior is None else scale * features[:, self.prior : self.prior + 1]
 
 

@@ -30,7 +30,7 @@ def make_conditional_model(which: Any, first: Any, second: Any) -> Any:
     """
     models = {"which": which, "first": first, "second": second}
     inputs = {value.name: value.name for value in first.graph.input}
-    route, of_first, of_second = (
+    route, first_output, second_output = (
         f"{prefix}.{model.graph.output[0].name}" for prefix, model in models.items()
     )
     output_type = first.graph.output[0].type
@@ -41,11 +41,11 @@ def make_conditional_model(which: Any, first: Any, second: Any) -> Any:
     only = {
         prefix: _prefix_nodes(model.graph.node, prefix, inputs) for prefix, model in models.items()
     }
-    mixed = _make_mixed_nodes(models, inputs, of_first, of_second)
+    mixed = _make_mixed_nodes(models, inputs, first_output, second_output)
     not_all = [
         _make_node("ReduceMax", ["firsts"], "most", keepdims=0),
         _make_node("Greater", ["most", "zero"], "any"),
-        _make_if("any", branch(mixed, "mixed"), branch(only["second"], of_second), "not all"),
+        _make_if("any", branch(mixed, "mixed"), branch(only["second"], second_output), "not all"),
     ]
     nodes = [
         *only["which"],
@@ -54,7 +54,7 @@ def make_conditional_model(which: Any, first: Any, second: Any) -> Any:
         _make_node("Cast", ["chosen"], "firsts", to=TensorProto.FLOAT),
         _make_node("ReduceMin", ["firsts"], "least", keepdims=0),
         _make_node("Greater", ["least", "zero"], "all"),
-        _make_if("all", branch(only["first"], of_first), branch(not_all, "not all"), OUTPUT),
+        _make_if("all", branch(only["first"], first_output), branch(not_all, "not all"), OUTPUT),
     ]
     graph = helper.make_graph(
         nodes, "choice", first.graph.input, [helper.make_value_info(OUTPUT, output_type)],
@@ -64,14 +64,14 @@ def make_conditional_model(which: Any, first: Any, second: Any) -> Any:
 
 
 def _make_mixed_nodes(
-    models: Mapping[str, Any], inputs: Mapping[str, str], of_first: str, of_second: str
+    models: Mapping[str, Any], inputs: Mapping[str, str], first_output: str, second_output: str
 ) -> list[Any]:
     """Return nodes that run both models, each on its own rows, and merge their outputs."""
     nodes = _gather_rows(inputs)
     for prefix in ("first", "second"):
         own_inputs = {name: f"{prefix} {name}" for name in inputs}
         nodes += _prefix_nodes(models[prefix].graph.node, prefix, own_inputs)
-    return nodes + _scatter_outputs(of_first, of_second)
+    return nodes + _scatter_outputs(first_output, second_output)
 
 
 def _gather_rows(inputs: Iterable[str]) -> list[Any]:
@@ -92,10 +92,10 @@ def _gather_rows(inputs: Iterable[str]) -> list[Any]:
     return nodes
 
 
-def _scatter_outputs(of_first: str, of_second: str) -> list[Any]:
+def _scatter_outputs(first_output: str, second_output: str) -> list[Any]:
     """Return nodes that put the outputs of both models in the order of the rows."""
     return [
-        _make_node("Concat", [of_first, of_second], "answers", axis=0),
+        _make_node("Concat", [first_output, second_output], "answers", axis=0),
         _make_node("Concat", ["first rows", "second rows"], "rows", axis=0),
         _make_node("ScatterND", ["answers", "rows", "answers"], "mixed"),
     ]

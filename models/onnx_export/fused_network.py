@@ -111,20 +111,20 @@ def _fuse_first_layer(
     floors = (stack.floors - mean[:, first_by_layout:]) / scale[:, first_by_layout:]
     limit = stack.standardize.LIMIT
     absent[:, first_by_layout:] = floors.clamp(-limit, limit)
-    here, gone = zero - absent, absent
+    if_present, if_absent = zero - absent, absent
     by_column = torch.zeros(len(weight), n_columns, weight.shape[-1]).double()
     by_column.scatter_add_(1, places[..., None].expand_as(weight), weight / scale[..., None])
-    by_column[:, constant] += bias[:, 0] + (weight * gone[..., None]).sum(1)
-    by_layout = (weight * here[..., None]).sum(1, keepdim=True)
+    by_column[:, constant] += bias[:, 0] + (weight * if_absent[..., None]).sum(1)
+    by_layout = (weight * if_present[..., None]).sum(1, keepdim=True)
     inputs = torch.cat([by_column, by_layout, effect], 1)
     return _add_linear_path(inputs[..., :-1], inputs[..., -1:], constant)
 
 
 def _add_linear_path(hidden: Tensor, line: Tensor, constant: int) -> Tensor:
     """Return a weight (members, inputs, hidden + 3) with a constant unit and the linear path."""
-    one = torch.zeros_like(line)
-    one[:, constant] = UNIT
-    return torch.cat([hidden, one, line, -line], -1)
+    unit = torch.zeros_like(line)
+    unit[:, constant] = UNIT
+    return torch.cat([hidden, unit, line, -line], -1)
 
 
 def make_second_layer(net: QuantileMLP) -> Tensor:
@@ -139,18 +139,18 @@ def make_head(net: QuantileMLP) -> Tensor:
 
     Outputs are the steps away from the median, the median and its negative.
     """
-    whole, line = _split_linear_path(net.head.weight, net.head.bias)
-    median = whole[..., MIDDLE : MIDDLE + 1] + line
-    return torch.cat([whole[..., OUTER], median, -median], -1)
+    extended, line = _split_linear_path(net.head.weight, net.head.bias)
+    median = extended[..., MIDDLE : MIDDLE + 1] + line
+    return torch.cat([extended[..., OUTER], median, -median], -1)
 
 
 def _split_linear_path(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Return the weights of a layer, and of the linear path that arrives in two units."""
     path = torch.zeros(len(weight), 2, weight.shape[2])
-    whole = torch.cat([weight, bias, path], 1).double()
-    line = torch.zeros_like(whole[..., :1])
+    extended = torch.cat([weight, bias, path], 1).double()
+    line = torch.zeros_like(extended[..., :1])
     line[:, -2], line[:, -1] = 1.0, -1.0
-    return whole, line
+    return extended, line
 
 
 def make_level_layer(stack: ScalarStack, levels: FusedLevels) -> tuple[Tensor, Tensor]:

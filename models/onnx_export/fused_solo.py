@@ -128,11 +128,11 @@ class FusedScalar(nn.Module):
         if self.parts is not None:
             sums = self.parts(parts["shares"]) * truths["masks"]
             inner = torch.addmm(inner, self.of_sums, sums)
-        learnt: Tensor = self.levels(inner, truths.get("own"))
+        output: Tensor = self.levels(inner, truths.get("own"))
         if not self.is_scale:
-            return torch.sigmoid(learnt).T
+            return torch.sigmoid(output).T
         # Clamped to keep the forecast finite; e^15 times the prior is meaningless anyway.
-        scale = torch.exp(learnt.clamp(-15.0, 15.0))
+        scale = torch.exp(output.clamp(-15.0, 15.0))
         return (scale * parts["prior"] if "prior" in parts else scale).T
 
 

@@ -68,8 +68,8 @@ def outcome_tables(
 
 def _most_reported(rows: pd.DataFrame, jobs: Sequence[ReportedJob]) -> dict[str, ReportedJob]:
     """Return the most frequently reported description of every job, by its id."""
-    neighbours = chain.from_iterable(rows["neighbours"])
-    counts = Counter([*rows["job"], *(job for job, _, _ in neighbours)])
+    colocated_jobs = chain.from_iterable(rows["colocated_jobs"])
+    counts = Counter([*rows["job"], *(job for job, _, _ in colocated_jobs)])
     reports: Counter[tuple[str, str]] = Counter()  # the framework version does not distinguish jobs
     for job, count in counts.items():
         reports[jobs[job].features.job.job_id, jobs[job].name] += count
@@ -92,9 +92,9 @@ def _runs(
     more = []
     for row in rows.to_dict("records"):
         job_id, kind = job_ids[row["job"]], devices[row["machine"]].kind
-        neighbours = [(job_ids[job], share, mode) for job, share, mode in row["neighbours"]]
-        together = sorted([(job_id, row["share"], row["sharing_mode"]), *neighbours])
-        colocation_id = _colocation_id(together, kind) if neighbours else ""
+        colocated_jobs = [(job_ids[job], share, mode) for job, share, mode in row["colocated_jobs"]]
+        together = sorted([(job_id, row["share"], row["sharing_mode"]), *colocated_jobs])
+        colocation_id = _colocation_id(together, kind) if colocated_jobs else ""
         members[colocation_id] = together
         family = reported[job_id].features.job.family
         more.append((job_id, family, kind, colocation_id, len(together)))

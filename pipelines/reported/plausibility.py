@@ -70,7 +70,7 @@ def implausible(
     placed = [
         [
             (job, row["machine"], share)
-            for job, share, _ in (_own_placement(row), *row["neighbours"])
+            for job, share, _ in (_own_placement(row), *row["colocated_jobs"])
         ]
         for row in records
     ]

@@ -76,7 +76,7 @@ class Reported:
         By the digest of the data sheet.
     rows : DataFrame
         One row per outcome: ``log``, ``position``, the columns of the table ``outcomes`` that a
-        report contains, ``job`` (position in ``jobs``) and ``neighbours`` (for each co-located
+        report contains, ``job`` (position in ``jobs``) and ``colocated_jobs`` (for each co-located
         job its position, and the fraction and mode of its share).
     duplicates : int
         Rows that repeat another one, as when a report is sent to two replicas.
@@ -134,7 +134,7 @@ def read_logs(
 _COLUMNS = (
     "log", "position", "idempotency_key", "reported_by", "release_id", "measured_at_s",
     "received_at_s", "job", "reported_job_id", "iterations", "versions", "machine", "share",
-    "sharing_mode", "failure", "neighbours",
+    "sharing_mode", "failure", "colocated_jobs",
 )  # fmt: skip
 
 
@@ -203,11 +203,11 @@ class _Reading:
         of_device = read_share(outcome.device, "outcome.device")
         share = _share(outcome, of_device, "outcome")
         reported_job_id, iterations = outcome.job.job_id, outcome.job.iterations
-        neighbours = []
+        colocated_jobs = []
         for i, row in enumerate(outcome.colocated_jobs):
             where = f"outcome.colocated_jobs[{i}]"
             its = _share(row, of_device, where)
-            neighbours.append((self._job(row.job, where), its.fraction, its.mode))
+            colocated_jobs.append((self._job(row.job, where), its.fraction, its.mode))
         job = self._job(outcome.job, "outcome")
         finished_at_s = outcome.finished_at_unix_s
         measured = measured_values(outcome)
@@ -229,7 +229,7 @@ class _Reading:
             "sharing_mode": share.mode,
             "failure": outcome.failure,
             **{column: measured.get(name) for name, column in _reported_columns().items()},
-            "neighbours": neighbours,
+            "colocated_jobs": colocated_jobs,
         }
 
     def _job(self, row: pb.Job, where: str) -> int:

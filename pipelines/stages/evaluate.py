@@ -110,17 +110,19 @@ def solo_baselines(solo: pd.DataFrame, predictor: str) -> dict[str, dict[str, Sc
     solo = solo[solo[quantity.column].notna()]
     features = feature_matrix(solo, "full")
     measured = solo[quantity.column].to_numpy(np.float64)
-    learnt = quantity.to_learnt(measured, features)
+    target = quantity.to_learnt(measured, features)
     read = select_inputs(quantity.inputs, "full")
     x = transform_features(features, "full")[:, [*read.columns, *read.identity]]
     folds = folds_by_split(solo)
     scores: dict[str, dict[str, Scores]] = {split: {} for split in folds}
-    fits = len(baselines.BASELINES) * sum(len(np.unique(of_row)) for of_row in folds.values())
+    fits = len(baselines.BASELINES) * sum(
+        len(np.unique(fold_of_row)) for fold_of_row in folds.values()
+    )
     with counted_progress(f"baselines of {predictor}", fits) as step:
-        for split, of_row in folds.items():
+        for split, fold_of_row in folds.items():
             for name in baselines.BASELINES:
-                y = measured if name == "constant" else learnt
-                forecast = baselines.predict_out_of_fold(name, x, y, of_row, on_fold=step)
+                y = measured if name == "constant" else target
+                forecast = baselines.predict_out_of_fold(name, x, y, fold_of_row, on_fold=step)
                 if name != "constant":
                     forecast = quantity.to_measured(forecast[:, None], features)[:, 0]
                 scores[split][name] = point_metrics(measured, forecast)
@@ -142,8 +144,8 @@ def interference_baselines(
 def _victim_baselines(data: Colocations, split: str) -> dict[str, Scores]:
     is_victim = data.known > 0
     x = data.members * data.mask[:, :, None]
-    others = x.sum(axis=1, keepdims=True) - x
-    rows = np.concatenate([x, others], axis=-1)[is_victim]
+    co_runners = x.sum(axis=1, keepdims=True) - x
+    rows = np.concatenate([x, co_runners], axis=-1)[is_victim]
     y = data.log_slowdown[is_victim]
     folds = victim_folds(data)[split]
     hidden = np.stack([(folds == f).any(axis=1) for f in range(folds.max() + 1)], axis=-1)

@@ -225,9 +225,9 @@ def describe_folder(campaign: Campaign) -> CampaignFolder:
 
 def _portable_name(folder: Path) -> str:
     """Return a folder's path relative to the checkout; outside of it, only its name."""
-    here = Path.cwd()
-    path = Path(os.path.normpath(here / folder))  # without resolving links
-    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+    root = Path.cwd()
+    path = Path(os.path.normpath(root / folder))  # without resolving links
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def featurize(

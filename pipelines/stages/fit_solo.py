@@ -45,7 +45,7 @@ class CrossValidation:
     stack : ScalarStack
     members : Members
         Split and fold of each member.
-    learnt : ndarray of shape (rows,)
+    target : ndarray of shape (rows,)
         Target that the networks learn.
     outputs : ndarray of shape (members, rows, levels)
     folds : mapping of str to ndarray of int, shape (rows,)
@@ -56,10 +56,10 @@ class CrossValidation:
 
     stack: ScalarStack
     members: cv.Members
-    learnt: Array  # (rows,)
+    target: Array  # (rows,)
     outputs: Array  # (members, rows, levels)
     folds: dict[str, Folds]
-    weights: Array  # (members, rows), 0 where a member learnt nothing from a row
+    weights: Array  # (members, rows)
 
     def out_of_fold(self, split: str) -> Array:
         """Return uncalibrated out-of-fold quantiles of shape (rows, levels)."""
@@ -95,7 +95,7 @@ def fit_device_class(
     tables.append(_forecasts(solo, quantity, "full", full, fallback))
     by_job, *unseen = (_by_domain(solo, full, split) for split in folds)
     margins = cv.release_margins(
-        full.learnt, by_job, folds["job"], devices, device_identities(solo), unseen, known
+        full.target, by_job, folds["job"], devices, device_identities(solo), unseen, known
     )
     released = full.members.ensemble("job", HELD_OUT_FOLD)
     is_training_row = full.weights[released].any(axis=0)
@@ -124,19 +124,19 @@ def _cross_validate(
     A row without a measurement of the quantity is not used in training, but has a forecast.
     """
     members = cv.plan_members(config.ensemble, folds)
-    learnt = quantity.to_learnt(
+    target = quantity.to_learnt(
         solo[quantity.column].to_numpy(np.float64), feature_matrix(solo, "full")
     )
     x = transform_features(feature_matrix(solo, feature_set), feature_set)
-    measured = np.isfinite(learnt)
+    measured = np.isfinite(target)
     weights = cv.training_weights(members, folds) * measured * solo["weight"].to_numpy(np.float64)
     inputs = select_inputs(quantity.inputs, feature_set)
     with training_progress(f"{quantity.name}, {feature_set} features") as progress:
         stack = fit_scalar(
-            x, np.where(measured, learnt, 0), weights, inputs, config,
+            x, np.where(measured, target, 0), weights, inputs, config,
             start=start, progress=progress,
         )  # fmt: skip
-    return CrossValidation(stack, members, learnt, predict_quantiles(stack, x), folds, weights)
+    return CrossValidation(stack, members, target, predict_quantiles(stack, x), folds, weights)
 
 
 def _by_domain(solo: pd.DataFrame, fitted: CrossValidation, split: str) -> cv.ByDomain:
@@ -166,7 +166,7 @@ def _forecasts(
     for split in cv.SPLITS:
         folds = fitted.folds[split]
         calibrated = cv.calibrate_by_domain(
-            fitted.learnt, raw[split], folds, devices, raw["family"], fallback_margins=fallback
+            fitted.target, raw[split], folds, devices, raw["family"], fallback_margins=fallback
         )
         measured = quantity.to_measured(calibrated, feature_matrix(solo, "full"))
         part = solo[FORECAST_KEY].assign(split=split, features=feature_set, fold=folds)

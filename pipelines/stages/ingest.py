@@ -192,15 +192,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--profiles", type=Path, default=PROFILES, help="folder of campaigns")
     parser.add_argument("--pretrained", type=Path, help="folder of networks to fine-tune")
     args = parser.parse_args(argv)
-    recency, withdrawals, here = read_recency(), read_withdrawals(), Path.cwd()
+    recency, withdrawals, root = read_recency(), read_withdrawals(), Path.cwd()
     with contextlib.chdir(workspace()):  # the logs are there, by the names in the rows
         done = ingest(
             args.logs,
-            here / args.to,
+            root / args.to,
             recency=recency,
             withdrawals=withdrawals,
-            profiles=here / args.profiles,
-            pretrained=args.pretrained and here / args.pretrained,
+            profiles=root / args.profiles,
+            pretrained=args.pretrained and root / args.pretrained,
         )
     print(  # noqa: T201
         f"{done.outcomes} outcomes: {done.rows['executions']} solo jobs and "

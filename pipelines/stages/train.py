@@ -61,7 +61,7 @@ class TrainedPredictor:
         Out-of-fold forecasts of every row, by both splits and feature sets.
     onnx : bytes
         Predictor to release.
-    learnt : mapping of str to TrainedNetworks
+    networks : mapping of str to TrainedNetworks
         Networks trained here, by device class.
     out_of_domain_margins : mapping of str to mapping of float to float
         Further widening of intervals of out-of-domain jobs, by device class and level: in
@@ -70,7 +70,7 @@ class TrainedPredictor:
 
     forecasts: pd.DataFrame
     onnx: bytes
-    learnt: Mapping[str, TrainedNetworks[Any]]
+    networks: Mapping[str, TrainedNetworks[Any]]
     out_of_domain_margins: Mapping[str, ByLevel]
 
     def write(self, target: Path) -> None:
@@ -86,8 +86,8 @@ class TrainedPredictor:
         write_atomically(folder / "model.onnx", lambda path: path.write_bytes(self.onnx))
         write_atomically(folder / "strangers.json", lambda path: path.write_text(text))
         write_atomically(folder / "forecasts.parquet", self.forecasts.to_parquet)
-        for name, learnt in self.learnt.items():
-            write_atomically(folder / f"{name}.npz", partial(write_networks, learnt))
+        for name, trained in self.networks.items():
+            write_atomically(folder / f"{name}.npz", partial(write_networks, trained))
 
 
 def make_torch_deterministic() -> None:
@@ -134,7 +134,7 @@ def train(
         Too few rows of every class have a measurement, and ``starts`` is empty.
     """
     make_torch_deterministic()
-    learnt, tables = {}, []
+    networks, tables = {}, []
     predictors: dict[str, nn.Module] = {
         name: ScalarPredictor(start.stack, quantity, start.margins)
         for name, start in starts.items()
@@ -143,9 +143,9 @@ def train(
         rows, start = solo[solo["device_class"] == name], starts.get(name)
         if not can_train(rows, quantity, start):
             continue
-        learnt[name], table = fit_device_class(rows, quantity, settings, start)
+        networks[name], table = fit_device_class(rows, quantity, settings, start)
         tables.append(table)
-        trained: nn.Module = ScalarPredictor(learnt[name].stack, quantity, learnt[name].margins)
+        trained: nn.Module = ScalarPredictor(networks[name].stack, quantity, networks[name].margins)
         if name in starts:
             known = device_identities(rows[rows[quantity.column].notna()])
             trained = MeasuredDeviceRouter(
@@ -158,12 +158,12 @@ def train(
         predictors, scale=quantity.is_scale, column=COMPUTE_CAPABILITY
     )
     tables.append(
-        _forecast_unmeasured(solo[~solo["device_class"].isin(learnt)], quantity, predictor)
+        _forecast_unmeasured(solo[~solo["device_class"].isin(networks)], quantity, predictor)
     )
     example = torch.tensor(feature_matrix(solo.head(2), "full")).float()
     onnx = export(predictor, {"features": (example, ("rows",))})
     forecasts = _sort_forecasts(solo, pd.concat(tables))
-    return TrainedPredictor(forecasts, onnx, learnt, max_out_of_domain_margins(starts, learnt))
+    return TrainedPredictor(forecasts, onnx, networks, max_out_of_domain_margins(starts, networks))
 
 
 def _too_few_rows(solo: pd.DataFrame, quantity: Quantity) -> TrainingError:

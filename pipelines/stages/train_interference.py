@@ -125,9 +125,9 @@ def pad_colocations(interference: pd.DataFrame, members: pd.DataFrame) -> Coloca
     log_slowdown = np.log(victims["slowdown"].to_numpy(np.float64))
     padded = features[np.maximum(rows, 0)] * mask[:, :, None]
     known = mask * np.isfinite(log_slowdown)[np.maximum(rows, 0)]
-    learnt = np.nan_to_num(log_slowdown)[np.maximum(rows, 0)] * mask
+    target = np.nan_to_num(log_slowdown)[np.maximum(rows, 0)] * mask
     weight = victims["weight"].to_numpy(np.float64)[np.maximum(rows, 0)] * mask
-    return Colocations(victims, padded, mask, known, weight, learnt, rows)
+    return Colocations(victims, padded, mask, known, weight, target, rows)
 
 
 def victim_folds(colocations: Colocations) -> dict[str, Folds]:
@@ -273,7 +273,7 @@ def train(
     """
     make_torch_deterministic()
     members = {split: member_features(solo, forecasts, split) for split in cv.SPLITS}
-    learnt, tables = {}, []
+    trained_networks, tables = {}, []
     predictors: dict[str, nn.Module] = {
         name: InterferencePredictor(start.stack, start.margins) for name, start in starts.items()
     }
@@ -283,23 +283,25 @@ def train(
             continue
         config = settings.select(int(is_measured(rows).sum()), is_fine_tuning=start is not None)
         data = {split: pad_colocations(rows, members[split]) for split in cv.SPLITS}
-        learnt[name], table = fit_device_class(data, config, start)
+        trained_networks[name], table = fit_device_class(data, config, start)
         tables.append(table)
-        trained: nn.Module = InterferencePredictor(learnt[name].stack, learnt[name].margins)
+        trained: nn.Module = InterferencePredictor(
+            trained_networks[name].stack, trained_networks[name].margins
+        )
         if name in starts:
             known = data["job"].identity
             trained = MeasuredDeviceRouter(
                 trained, predictors[name], known, MEMBER_IDENTITY, raw=False
             )
         predictors[name] = trained
-    if not learnt:
+    if not trained_networks:
         raise TrainingError(
             "no co-location was measured completely; measure more with "
             "`presage profile --budget ...`"
         )
-    margins = max_out_of_domain_margins(starts, learnt)
+    margins = max_out_of_domain_margins(starts, trained_networks)
     return TrainedPredictor(
-        pd.concat(tables, ignore_index=True), _export(predictors), learnt, margins
+        pd.concat(tables, ignore_index=True), _export(predictors), trained_networks, margins
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from presage.errors import ConfigError, TableError
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.traces.csv_table import Table, open_text
-from presage.schedulers.traces.openb import KINDS, memory_bytes
+from presage.schedulers.traces.public_formats.openb import KINDS, memory_bytes
 from presage.schedulers.traces.row import Row
 
 _COLUMNS = ("sn", "gpu", "model")

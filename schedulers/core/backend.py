@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from presage.errors import ImpossibleActionError
-from presage.schedulers.core.action import Action
+from presage.schedulers.core.action import Action, Preempt
 from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
@@ -22,6 +22,7 @@ from presage.schedulers.core.ledger import Change, Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key, Queue
 from presage.schedulers.core.state import State
+from presage.system.text.user_code import describe_exception
 
 
 class ClusterView(NamedTuple):
@@ -84,8 +85,9 @@ class Backend(ABC):
     Attributes
     ----------
     is_atomic : bool
-        Whether a decision with an impossible action is rejected as a whole. By default its possible
-        actions are carried out, because a live cluster must not stop for a faulty policy.
+        Whether a decision with an impossible action is rejected as a whole, and exceptions of the
+        policy are raised. By default the possible actions are carried out and exceptions are
+        rejections, because a live cluster must not stop for a faulty policy.
     """
 
     is_atomic: ClassVar[bool] = False
@@ -94,7 +96,9 @@ class Backend(ABC):
     def observe(self, now_s: float) -> ClusterView | None:
         """Return the cluster as it is; None if there is nothing to decide about.
 
-        :meth:`presage.schedulers.core.ledger.Ledger.sync` enters each job as it was observed.
+        :meth:`presage.schedulers.core.ledger.Ledger.sync` enters each job as it was observed. The
+        ledger may be new at each call, or kept and brought up to date; a ledger that is kept holds
+        earlier decisions, so it has to be rebuilt if one of them was not carried out.
         """
 
     def why_not(self, action: Action) -> str:
@@ -110,7 +114,8 @@ class Backend(ABC):
         """Carry out actions that the ledger accepted.
 
         What cannot be carried out at once shows in the next observation, and is decided again. The
-        method is called for decisions with at least one accepted action.
+        method is called for decisions with at least one accepted action. An exception ends the
+        pass, so failures of single actions should be left to the next observation.
         """
 
 
@@ -120,22 +125,32 @@ def reconcile(backend: Backend, policy: Policy, rng: Random, now_s: float) -> De
     Returns
     -------
     Decision
-        What was carried out, and what was rejected and why. Nothing is raised for a faulty
-        decision: a policy that raises ImpossibleActionError has rejected its own decision.
+        What was carried out, and what was rejected and why. A policy that raises
+        ImpossibleActionError has rejected its own decision.
     """
     view = backend.observe(now_s)
     if view is None:
         return NOTHING
     try:
-        actions = policy.decide(view.state, view.forecasts, rng)
+        actions: Any = policy.decide(view.state, view.forecasts, rng)  # a user's code
     except ImpossibleActionError as error:
-        return Decision(rejections=[Rejection(None, str(error))])
+        return _rejected(str(error))
+    except Exception as error:
+        if backend.is_atomic:
+            raise
+        return _rejected(f"decide raised {describe_exception(error)}")
+    if type(actions) is not list and not isinstance(actions, Sequence):
+        return _rejected(f"decide returned {type(actions).__name__}, not a list of actions")
     if not actions:
         return NOTHING
     decision = _checked(backend, view.ledger, actions, now_s)
     if decision.actions:
         backend.apply(decision, now_s)
     return decision
+
+
+def _rejected(why: str) -> Decision:
+    return Decision(rejections=[Rejection(None, why)])
 
 
 def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s: float) -> Decision:
@@ -151,6 +166,10 @@ def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s:
             return Decision(rejections=[*unsupported, Rejection(None, str(error))])
     accepted, changes, rejections = list[Action](), list[Change](), unsupported
     for action in actions:
+        if isinstance(action, Preempt):  # it may serve only an action that was rejected
+            why = "a job is preempted only if all actions of a decision are possible"
+            rejections.append(Rejection(action, why))
+            continue
         try:
             changes += ledger.apply([action], now_s)
         except ImpossibleActionError as error:

@@ -55,7 +55,7 @@ class RuntimePrediction(NamedTuple):
     release_id: str = ""
 
     @property
-    def promised_s(self) -> float:
+    def slo_s(self) -> float:
         """Run time that the SLO of the job allows (requirement N3's preset time)."""
         return self.runtime_s if self.high_s is None else self.high_s
 

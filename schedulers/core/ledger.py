@@ -309,6 +309,8 @@ class Ledger:
     def apply(self, actions: Sequence[Action], now_s: float) -> list[Change]:
         """Apply a batch of actions in order, after expired reservations are released.
 
+        The releases stay if the batch is rejected: they follow from the time alone.
+
         Raises
         ------
         ImpossibleActionError

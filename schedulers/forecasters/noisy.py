@@ -65,7 +65,7 @@ class Noisy:
         return prediction._replace(
             runtime_s=prediction.runtime_s * factor,
             setup_s=prediction.setup_s * factor,
-            high_s=prediction.promised_s * factor * math.exp(_HIGH * self._spread),
+            high_s=prediction.slo_s * factor * math.exp(_HIGH * self._spread),
             compute_milli=round(prediction.compute_milli * self._factor("compute", model)),
             memory_bytes=round(prediction.memory_bytes * self._factor("memory", model)),
         )

@@ -9,7 +9,6 @@ if it contains no ``=``. Names that are registered are never read as modules.
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
@@ -17,10 +16,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from presage.errors import ConfigError, PresageError, one_line
+from presage.errors import ConfigError, PresageError
 from presage.schedulers.policies.parameters import read_parameters
 from presage.system.processes.user_object import find_user_object
 from presage.system.text.known_names import did_you_mean
+from presage.system.text.user_code import describe_exception
 
 if TYPE_CHECKING:
     from presage.schedulers.core.policy import Policy, PolicyNeeds
@@ -45,12 +45,12 @@ _LOCATIONS = {
 }
 
 
-class _OwnPolicies(Mapping[str, "PolicyClass"]):
+class _OwnPolicies(Mapping[str, "type[Policy]"]):
     """Presage's own policies by name; each is imported when it is looked up."""
 
-    def __getitem__(self, name: str) -> PolicyClass:
+    def __getitem__(self, name: str) -> type[Policy]:
         module, _, attribute = _LOCATIONS[name].partition(":")
-        found: PolicyClass = getattr(import_module(_PACKAGE + module), attribute)
+        found: type[Policy] = getattr(import_module(_PACKAGE + module), attribute)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -60,7 +60,7 @@ class _OwnPolicies(Mapping[str, "PolicyClass"]):
         return len(_LOCATIONS)
 
 
-POLICIES: Mapping[str, PolicyClass] = _OwnPolicies()
+POLICIES: Mapping[str, type[Policy]] = _OwnPolicies()
 
 
 def policy_names() -> list[str]:
@@ -171,7 +171,9 @@ def _imported(name: str, load: Callable[[], PolicyClass]) -> PolicyClass:
     except PresageError as error:
         raise ConfigError(f"policy {name!r}: {error}") from None
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"policy {name!r} cannot be imported: {_describe(error)}") from error
+        raise ConfigError(
+            f"policy {name!r} cannot be imported: {describe_exception(error)}"
+        ) from error
 
 
 def _build(name: str, found: PolicyClass, parameters: Mapping[str, object]) -> Policy:
@@ -180,7 +182,7 @@ def _build(name: str, found: PolicyClass, parameters: Mapping[str, object]) -> P
     except PresageError:
         raise
     except Exception as error:
-        raise ConfigError(f"policy {name!r} cannot be made: {_describe(error)}") from error
+        raise ConfigError(f"policy {name!r} cannot be made: {describe_exception(error)}") from error
     return _check_policy(f"policy {name!r}", made)
 
 
@@ -200,15 +202,7 @@ def _check_policy(what: str, made: object) -> Policy:
 
 
 def _declared(name: str) -> PolicyNeeds:
-    """Return what a registered policy declares with its default parameters."""
+    """Return what the class of an own policy declares; the default needs for a plug-in."""
     from presage.schedulers.core.policy import PolicyNeeds
 
-    found = getattr(POLICIES[name], "needs", None) if name in POLICIES else None
-    return found if isinstance(found, PolicyNeeds) else PolicyNeeds()
-
-
-def _describe(error: BaseException) -> str:
-    """Return type, message and place of an error in a user's file, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {one_line(error)}{place}"
+    return POLICIES[name].needs if name in POLICIES else PolicyNeeds()

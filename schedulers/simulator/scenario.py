@@ -263,8 +263,8 @@ def make_client(
     check_address(
         of,
         f"predictor {of!r}",
-        f"predictor {of!r} is unknown; {did_you_mean(of, NO_RELEASE)} It may also be a release "
-        "folder, or HOST:PORT of a prediction server",
+        f"predictor {of!r} is unknown; {did_you_mean(of, NO_RELEASE)} (or give a release folder, "
+        "or HOST:PORT of a prediction server)",
     )
     from presage.serving.client.client import PresageClient
 

@@ -45,13 +45,13 @@ from presage.schedulers.core.backend import (
     reconcile,
 )
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
 from presage.schedulers.core.ledger import Change
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.compute_usage import Usage
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
@@ -434,7 +434,7 @@ class Simulation(Backend):
         job = run.job
         if job.latency_sensitive and job.job_id not in self._slo_s:
             kind = self._cluster.kind_of(first.device)
-            self._slo_s[job.job_id] = self.forecasts.prediction(job, kind).promised_s
+            self._slo_s[job.job_id] = self.forecasts.prediction(job, kind).slo_s
         if moved:
             if not run.arrival:
                 self._count_memory_excess(job, first)

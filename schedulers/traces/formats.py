@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from presage.errors import TableError
-from presage.schedulers.traces import csv_file, itp, openb, philly
+from presage.schedulers.traces import csv_file
 from presage.schedulers.traces import simulation_log as event_log
 from presage.schedulers.traces.columns import OPTIONAL, REQUIRED
 from presage.schedulers.traces.csv_table import Table, open_text
+from presage.schedulers.traces.public_formats import itp, openb, philly
 from presage.schedulers.traces.row import Row
 from presage.schedulers.traces.trace import Entry, Trace, make_trace
 from presage.system.text.known_names import did_you_mean

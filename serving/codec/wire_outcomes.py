@@ -131,7 +131,7 @@ def _write(outcome: Outcome) -> pb.Outcome:
         idempotency_key=outcome.idempotency_key,
         colocated_jobs=[
             pb.Outcome.ColocatedJob(job=write_job(job), share=write_share(share))
-            for job, share in outcome.neighbours
+            for job, share in outcome.colocated_jobs
         ],
     )
 

@@ -36,15 +36,15 @@ class _Run:
 
     outcome: pb.Outcome
     placement: Placement
-    neighbours: tuple[JobFeatures, ...]
+    colocated_jobs: tuple[JobFeatures, ...]
     shares: tuple[Share, ...]  # own share first
     digests: tuple[str, ...]
     slowdown: float | None = None  # only of a co-located job
 
     @property
     def colocation(self) -> Colocation:
-        """Co-location of the job and its neighbours."""
-        members = (self.placement.job, *self.neighbours)
+        """Return the co-location of the job and its co-located jobs."""
+        members = (self.placement.job, *self.colocated_jobs)
         return Colocation(self.placement.device, members, self.shares)
 
     @property
@@ -119,7 +119,7 @@ class Judge:
             self.refused += 1  # `presage outcomes ingest` reports the reason
             return None
         step_s = outcome.step_time_median_s if outcome.HasField("step_time_median_s") else None
-        if not run.neighbours:
+        if not run.colocated_jobs:
             if step_s is not None:
                 steps_s = self._solo_steps_s.pop(run.solo_key, deque(maxlen=_MAX_SOLO_STEPS))
                 steps_s.append(step_s)
@@ -156,15 +156,15 @@ def _read(outcome: pb.Outcome, predictor: Predictor) -> _Run:
     shares = tuple(
         read_share(row, "outcome") if row.HasField("share") else default_share for row in rows
     )
-    neighbours = tuple(
+    colocated_jobs = tuple(
         read_job(row.job, "outcome.colocated_jobs") for row in outcome.colocated_jobs
     )
     return _Run(
         outcome,
         Placement(job, device, shares[0]),
-        neighbours,
+        colocated_jobs,
         shares,
-        tuple(_digest(features) for features in (job, *neighbours)),
+        tuple(_digest(features) for features in (job, *colocated_jobs)),
     )
 
 

@@ -22,7 +22,7 @@ class Outcome:
         Release that predicted the job; "" for none.
     failure : str
         "" if the job completed, else "out-of-memory", "crash" or "timeout".
-    neighbours : tuple of (JobFeatures, Share)
+    colocated_jobs : tuple of (JobFeatures, Share)
         Jobs that were co-located for most of the measured time.
     additional : mapping of str to float
         Measured values of quantities without an attribute here, by forecast field.
@@ -39,7 +39,7 @@ class Outcome:
     step_time_median_s: float | None = None
     runtime_s: float | None = None
     failure: str = ""
-    neighbours: tuple[tuple[JobFeatures, Share], ...] = ()
+    colocated_jobs: tuple[tuple[JobFeatures, Share], ...] = ()
     additional: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 

@@ -21,6 +21,7 @@ import grpc
 
 from presage.errors import (
     ConfigError,
+    ElasticError,
     ExpiredError,
     ForbiddenError,
     ForeignReleaseError,
@@ -95,6 +96,7 @@ STATUS: dict[type[PresageError], grpc.StatusCode] = {
     JournalError: Code.UNAVAILABLE,
     UnsureJournalError: Code.UNAVAILABLE,
     ImpossibleActionError: Code.FAILED_PRECONDITION,
+    ElasticError: Code.FAILED_PRECONDITION,
     TaskFolderError: Code.INTERNAL,
 }
 # Metadata that tells gRPC's own retries when to retry, in milliseconds (gRFC A6).

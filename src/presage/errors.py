@@ -13,11 +13,11 @@ AnyError = TypeVar("AnyError", bound=BaseException)
 
 
 class PresageError(Exception):
-    """Base of every error that Presage raises on purpose."""
+    """Base of all errors of Presage."""
 
 
 class TableError(PresageError):
-    """A table has other columns, types or values than its schema says."""
+    """A table does not match its schema."""
 
 
 class GraphError(PresageError):
@@ -37,7 +37,7 @@ class UnknownDeviceError(PresageError):
 
 
 class ProfilingError(PresageError):
-    """A measurement cannot be made on this machine as asked."""
+    """A requested measurement cannot be made on this machine."""
 
 
 class TrainingError(PresageError):
@@ -57,11 +57,11 @@ class RefusedReleaseError(PresageError):
 
 
 class RegistryError(PresageError):
-    """The model registry cannot be reached, or does not hold what was asked for."""
+    """The model registry cannot be reached, or does not contain what was requested."""
 
 
 class ServiceError(PresageError):
-    """The prediction service cannot start, or cannot be reached; perhaps ``retry_after_s``."""
+    """The prediction service cannot start or be reached; retry after ``retry_after_s``, if set."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -121,15 +121,19 @@ class RefusedAgentError(PresageError):
 
 
 class JournalError(PresageError):
-    """The controller's journal cannot be opened, read or written; nothing of the write is there."""
+    """The controller's journal cannot be opened, read or written; no part of the write is saved."""
 
 
 class UnsureJournalError(JournalError):
-    """A commit's answer was lost: only opening the journal again and reading tells what it has."""
+    """The result of a commit was lost: only reopening the journal shows whether it is saved."""
 
 
 class ImpossibleActionError(PresageError):
-    """A policy wants what cannot be: more than a device has, or a change of a job that is over."""
+    """An action of a policy is invalid: it exceeds a device, or changes a job that has ended."""
+
+
+class ElasticError(PresageError):
+    """An elastic job cannot start, continue or change its number of workers."""
 
 
 class TaskFolderError(PresageError):
@@ -137,10 +141,10 @@ class TaskFolderError(PresageError):
 
 
 def without_frames(error: AnyError) -> AnyError:
-    """The same error, without the way it came.
+    """Return the same error without the frames of its traceback.
 
-    Its traceback holds frames, and these all that they worked on: where one of them holds the error
-    too, a whole request stays until Python's collector comes by.
+    Frames refer to their local variables. If one of these is the error, the cycle keeps a whole
+    request in memory until the garbage collector runs.
     """
     around: BaseException | None = error
     while around is not None:

@@ -99,8 +99,8 @@ def test_a_model_may_make_tensors_as_it_runs(write):
         ("import no_such_package", r"No module named 'no_such_package' \(user_\d+.py, line 1\)"),
         ("def make():\n    return {}['x']", r"KeyError: 'x' \(user_\d+.py, line 2\)"),
         ("def make(a, b):\n    pass", r"TypeError: make\(\) missing 1 required positional"),
-        ("make = 3", r"'make' is not callable in module"),
-        ("def other():\n    pass", r"'make' is not there in module .*module:function"),
+        ("make = 3", r"'make' of module .* is not callable"),
+        ("def other():\n    pass", r"module .* has no function 'make'; give module:function"),
         ("def make():\n    return 42", r"returned int; return \(torch module, inputs\)"),
         (
             "import torch\ndef make():\n    return torch.nn.Linear(2, 2), {'x': torch.ones(2, 2)}",

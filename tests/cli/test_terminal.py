@@ -258,8 +258,9 @@ def test_a_wrong_option_is_one_line_and_status_2(monkeypatch, capsys):
 
 @pytest.mark.parametrize("text", ["[/bold]", "\x1b[2J\x1b]0;t\x07", "a\nforged", "\u202eb\u200b"])
 def test_what_a_controller_says_is_only_read_whichever_command_asks(text, monkeypatch, capsys):
-    listed = listing([running("a", user=text, why=text), waiting(text or "b", 1)])
-    listed.policy = listed.forecaster = listed.nodes[0].name = listed.nodes[0].why = text
+    listed = listing([running("a", user=text, reason=text), waiting(text or "b", 1)])
+    listed.policy = listed.forecaster_error = text
+    listed.nodes[0].name = listed.nodes[0].reason = text
     with StandIn(listed) as controller:
         for words in (["ps", "--all"], ["ps", "--nodes"], ["explain", "a"], ["explain", text]):
             run(monkeypatch, "cluster", words[0], "--controller", controller.target, *words[1:])

@@ -19,7 +19,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("src", "features", "models", "pipelines", "schedulers", "serving", "data/pretrained")
+SOURCES = (
+    "src", "features", "models", "pipelines", "schedulers", "serving", "training",
+    "data/pretrained",
+)  # fmt: skip
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 

@@ -41,7 +41,7 @@ async def serve(port: int, path: str) -> None:
         ).SerializeToString()
 
     server = grpc.aio.server()
-    handlers = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
+    handlers: dict[str, Any] = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.extender.extender_types import (

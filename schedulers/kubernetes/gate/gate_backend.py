@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from presage.schedulers.core.action import Action, Preempt, Reserve, Start, Wake
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.kubernetes.fleet import Fleet
@@ -89,7 +89,9 @@ class GateBackend(Backend):
         return observed, ClusterView(observed.ledger, state, forecasts)
 
     def why_not(self, action: Action) -> str:
-        """Reject actions that change running pods: Kubernetes cannot resize or pause them."""
+        """Reject actions that change running pods: only gangs without pods on devices change."""
+        if isinstance(action, Preempt) and self._is_pod(action.job_id):
+            return "the gate preempts gangs that hold reservations, and no running pods"
         if isinstance(action, Preempt | Reserve | Start | Wake):
             return ""
         return f"the gate cannot carry out {type(action).__name__}"
@@ -103,6 +105,9 @@ class GateBackend(Backend):
                 self.writes += self._writes_for(action, now_s)
                 self.next_pass_s = now_s
                 return
+
+    def _is_pod(self, job_id: object) -> bool:
+        return isinstance(job_id, str) and job_id not in self._gangs
 
     def _writes_for(self, action: Preempt | Reserve | Start, now_s: float) -> list[Write]:
         gang = self._gangs[action.job_id]

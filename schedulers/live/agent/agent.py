@@ -19,15 +19,15 @@ from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.live.agent.agent_options import AgentOptions
 from presage.schedulers.live.agent.agent_state import load_agent_id, lock_state
-from presage.schedulers.live.agent.cluster_membership import ClusterMembership
+from presage.schedulers.live.agent.connection.cluster_membership import ClusterMembership
+from presage.schedulers.live.agent.connection.lease import boottime_s
+from presage.schedulers.live.agent.connection.lease_renewal import LeaseRenewal
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     LocalForecaster,
     ReceivedForecasts,
 )
 from presage.schedulers.live.agent.isolation.task_usage import Meter, make_meter
-from presage.schedulers.live.agent.lease import boottime_s
-from presage.schedulers.live.agent.lease_renewal import LeaseRenewal
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Name, NodeTask, Observation, Step
 from presage.schedulers.live.agent.observation import observe

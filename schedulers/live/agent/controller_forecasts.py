@@ -87,4 +87,4 @@ def _with_received_slo(
     """Return the local prediction with the run time bound that the controller sent."""
     if local is None or received is None:
         return local or received
-    return local._replace(high_s=received.promised_s)
+    return local._replace(high_s=received.slo_s)

@@ -15,17 +15,18 @@ from presage.schedulers.core.action import (
     Resize,
     Resume,
     Start,
+    Wake,
 )
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Key, Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.compute_usage import Usage
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.live.agent.node_task import Name, NodeTask, Step
 
@@ -150,7 +151,9 @@ class NodeBackend(Backend):
         return now_s
 
     def _carry_out(self, action: Action) -> None:
-        task = self.current(getattr(action, "job_id", ""))
+        if isinstance(action, Wake):  # the agent decides again within a second
+            return
+        task = self.current(action.job_id)
         if task is None:
             return
         match action:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from presage.schedulers.live.agent.connection.lease import boot_id, boottime_s
 from presage.schedulers.live.agent.isolation.task_usage import Meter
-from presage.schedulers.live.agent.lease import boot_id, boottime_s
 from presage.schedulers.live.agent.node_task import Observation
 from presage.schedulers.live.agent.tasks.task import (
     ENDED,

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import math
 
-from presage.schedulers.core.action import Action, Migrate, Preempt, Reject, Reserve, Start, Wake
+from presage.schedulers.core.action import (
+    Action,
+    Migrate,
+    Pause,
+    Preempt,
+    Reject,
+    Reserve,
+    Resume,
+    Start,
+    Wake,
+)
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
@@ -15,7 +25,7 @@ from presage.schedulers.live.controller.journal.records import (
     Record,
     Stopping,
 )
-from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, ReplayedState, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.wire import to_json
 
@@ -49,11 +59,12 @@ class AgentsBackend(Backend):
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
     def why_not(self, action: Action) -> str:
-        """Reject migrations, reservations and starts over several nodes.
+        """Reject pauses, migrations, reservations and starts over several nodes.
 
-        Agents resize and pause the jobs of their nodes; the ledger follows their reports.
+        ``Resize`` is accepted: a start may count on the share that another job's agent will reduce.
+        The agents resize and pause the jobs of their nodes; the ledger follows their reports.
         """
-        if isinstance(action, Migrate | Reserve):
+        if isinstance(action, Migrate | Pause | Reserve | Resume):
             return f"a live cluster cannot carry out {type(action).__name__}"
         if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
             return ""
@@ -72,9 +83,9 @@ class AgentsBackend(Backend):
             match action:
                 case Start() if action.job_id not in leaving:
                     self.records.append(self._placed(action, reasons[action.job_id], now_s))
-                case Preempt():
+                case Preempt() if self._book.jobs[action.job_id].stage in AT_NODE:
                     job = self._book.jobs[action.job_id]
-                    why = "a job that goes before it needs its devices"
+                    why = "a job with priority over it needs its devices"
                     self.records.append(Stopping(job.job_id, job.attempt, why, False, now_s))
                 case Reject():
                     job = self._book.jobs[action.job_id]
@@ -97,9 +108,9 @@ class AgentsBackend(Backend):
         view, live = self._view, self._book.jobs[start.job_id]
         job = live.submitted.job
         node = view.node_of(start.allocations[0].device)
-        predictions = [to_json(one) for one in view.told_of(job)]
-        allocations = [view.on_node(allocation) for allocation in start.allocations]
-        kinds = view.job_of(live).kinds  # without those that are too small for it
+        predictions = [to_json(one) for one in view.predictions(job)]
+        allocations = [view.node_allocation(allocation) for allocation in start.allocations]
+        kinds = view.suited_job(live).kinds  # without those that are too small for it
         narrowed = list(kinds) if kinds != job.kinds else []
         return Placed(
             job.job_id, live.attempt + 1, node, allocations, predictions, now_s, narrowed, why

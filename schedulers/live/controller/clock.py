@@ -1,38 +1,37 @@
-"""The cluster's time: seconds that only ever grow, whatever is done to the machine's clocks."""
+"""Monotonic clock of a cluster, independent of changes to the machine's clocks."""
 
 from __future__ import annotations
 
-from presage.schedulers.live.agent.lease import boot_id, boottime_s
+from presage.schedulers.live.agent.connection.lease import boot_id, boottime_s
 from presage.schedulers.live.controller.journal.records import ClockSet
 
 
 class ClusterClock:
-    """Seconds since the cluster's beginning, while its controller ran or could have.
+    """Clock that counts seconds since the cluster was created.
 
-    It goes by the clock that counts from the machine's start and that nobody can set. After a
-    restart of the controller time goes on as if it had run; after one of the machine, from where
-    it was.
+    It is based on the boot-time clock, which cannot be set. It continues while the controller is
+    stopped, and stands still while the machine is off.
 
     Parameters
     ----------
-    known : ClockSet or None
-        As the journal has it.
-    least_s : float
+    stored : ClockSet or None
+        Last record of the clock in the journal.
+    min_s : float
         Time of the journal's last record.
 
     Attributes
     ----------
-    new : ClockSet or None
-        To be written to the journal, if the machine was started anew.
+    unsaved : ClockSet or None
+        Record to write to the journal, if the machine was restarted.
     """
 
-    def __init__(self, known: ClockSet | None, least_s: float) -> None:
-        boot, here_s = boot_id(), boottime_s()
-        self.new: ClockSet | None = None
-        if known is None or known.boot_id != boot or here_s + known.offset_s < least_s:
-            known = self.new = ClockSet(boot, least_s - here_s, least_s)
-        self._offset_s = known.offset_s
+    def __init__(self, stored: ClockSet | None, min_s: float) -> None:
+        boot, boot_s = boot_id(), boottime_s()
+        self.unsaved: ClockSet | None = None
+        if stored is None or stored.boot_id != boot or boot_s + stored.offset_s < min_s:
+            stored = self.unsaved = ClockSet(boot, min_s - boot_s, min_s)
+        self._offset_s = stored.offset_s
 
     def now_s(self) -> float:
-        """The time."""
+        """Return the current time in seconds."""
         return boottime_s() + self._offset_s

@@ -1,4 +1,4 @@
-"""What a controller counts for Prometheus, beside its calls."""
+"""Prometheus metrics of a controller, in addition to those of its calls."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.replayed_state import Stage
 
-LOOK_S = 1.0  # from one look to the next, at least
+UPDATE_INTERVAL_S = 1.0  # minimum interval between updates of the gauges
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class ClusterMetrics:
-    """Gauges of jobs and nodes are as of the last look."""
+    """Metrics of jobs, nodes, journal records and decisions."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._looked_s = -math.inf
+        self._updated_s = -math.inf
         add: dict[str, Any] = {"registry": registry, "namespace": "presage_cluster"}
-        self._jobs = Gauge("jobs", "Jobs that are known, by stage", ["stage"], **add)
-        self._late = Gauge(
+        self._jobs = Gauge("jobs", "Jobs, by stage", ["stage"], **add)
+        self._slo_violated = Gauge(
             "slo_violated_jobs", "Jobs that violate their SLO, or are predicted to", **add
         )
         self._nodes = Gauge(
@@ -32,34 +32,34 @@ class ClusterMetrics:
         self._records = Counter("records", "Records of the journal, by type", ["type"], **add)
         self._decisions = Histogram(
             "decision_seconds",
-            "What a decision takes that changes something",
+            "Duration of decisions that changed something",
             buckets=_SECONDS,
             **add,
         )
 
     def count(self, records: Iterable[Record]) -> None:
-        """Records that were written."""
+        """Count records that were written."""
         for record in records:
             self._records.labels(type(record).__name__).inc()
 
-    def decided(self, seconds: float) -> None:
-        """A decision that something followed from."""
+    def observe_decision(self, seconds: float) -> None:
+        """Record the duration of a decision that changed something."""
         self._decisions.observe(seconds)
 
-    def look(self, core: Core, now_s: float) -> None:
-        """Jobs and nodes as they are, if the last look was long ago."""
-        if now_s - self._looked_s < LOOK_S:
+    def update(self, core: Core, now_s: float) -> None:
+        """Update the gauges, at most once per ``UPDATE_INTERVAL_S``."""
+        if now_s - self._updated_s < UPDATE_INTERVAL_S:
             return
-        self._looked_s = now_s
+        self._updated_s = now_s
         for stage in Stage:
-            self._jobs.labels(stage.value).set(core.book.stages[stage])
-        late = [
+            self._jobs.labels(stage.value).set(core.state.stages[stage])
+        violated = [
             task.slo_violated
-            for node, jobs in core.book.at_node.items()
+            for node, jobs in core.state.at_node.items()
             for job_id in jobs
             if (task := core.nodes[node].tasks.get(job_id)) is not None
         ]
-        self._late.set(sum(late))
-        up = sum(not core.not_up(name, now_s) for name in core.book.nodes)
+        self._slo_violated.set(sum(violated))
+        up = sum(not core.unavailable_reason(name, now_s) for name in core.state.nodes)
         self._nodes.labels("true").set(up)
-        self._nodes.labels("false").set(len(core.book.nodes) - up)
+        self._nodes.labels("false").set(len(core.state.nodes) - up)

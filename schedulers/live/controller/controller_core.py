@@ -1,7 +1,7 @@
-"""The controller's core: what follows from what users and agents say. No clock, socket or disk.
+"""State transitions of the controller. Pure: reads no clock and does no I/O.
 
-Whatever changes the book is a record first. A method gives records; who called it writes them to
-the journal, and then has them applied. What agents alone know is in ``nodes``.
+Every change of the replayed state is a journal record. Methods return records; their caller writes
+them to the journal and then applies them. State that only agents know is in ``nodes``.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ from presage.schedulers.live.protocol.wire import to_json, write_allocations, wr
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 
-_ADMIN = Caller("", frozenset({"admin"}))  # callers are not authenticated
-MOST_OVER = 10_000
-LOST_S = 86_400.0  # after which a node that was lost is forgotten
-END_S = 10.0  # from the end of a lease, and of the time that jobs may take to save, to their deaths
+_ADMIN = Caller("", frozenset({"admin"}))  # without authentication
+MAX_ENDED_JOBS = 10_000
+LOST_NODE_RETENTION_S = 86_400.0  # until a lost node is removed
+END_S = 10.0  # to end jobs after a lease and their grace periods
 
 
 @dataclass(slots=True)
-class SeenNode:
-    """What an agent said last.
+class ReportedNode:
+    """Last report of an agent.
 
     Attributes
     ----------
     reported_s : float
-        When it did; when the controller began, of one that it has not heard of yet.
+        Time of the report; before the first one, the start of the controller.
     report : NodeReport or None
     tasks : dict of str to Task
-        Of the report, those that are the current attempts of their jobs.
+        Tasks of the report that are current attempts of their jobs.
     ended : list of TaskName
-        Tasks that are over and on the controller's disk: it may forget them.
+        Ended tasks that are on the controller's disk: the agent may forget them.
     """
 
     reported_s: float
@@ -75,8 +75,8 @@ class SeenNode:
     ended: list[pb.TaskName] = field(default_factory=list)
 
 
-class _Orders(NamedTuple):
-    """What a node was told last, and in which version each of its tasks was first."""
+class _SentCommands(NamedTuple):
+    """Last commands of a node, and the version in which each task first appeared."""
 
     version: int
     content: pb.NodeCommands
@@ -84,46 +84,46 @@ class _Orders(NamedTuple):
 
 
 class Core:
-    """A cluster under a policy.
+    """Jobs and nodes of a cluster, scheduled by a policy.
 
     Parameters
     ----------
     forecasts : callable
-        Fresh forecasts for a cluster, at a time.
+        Returns current forecasts for a cluster, at a time in seconds.
     lease_s : float
-        How long after its last heartbeat a node's jobs run on.
+        Time for which a node's jobs continue after its last heartbeat.
     suspect_s : float
-        After so long without a heartbeat a node is given no more jobs.
-    most_over : int
-        Of the jobs that are over so many are kept.
+        Time without a heartbeat after which a node gets no more jobs.
+    max_ended_jobs : int
+        Number of ended jobs to keep.
     version : int
-        Of the first orders; another one each time that a controller begins.
+        Version of the first commands; different at each start of a controller.
     """
 
     def __init__(
         self,
-        book: ReplayedState,
+        state: ReplayedState,
         policy: Policy,
         forecasts: Callable[[Cluster, float], Forecasts],
         *,
         now_s: float,
         lease_s: float,
         suspect_s: float,
-        most_over: int = MOST_OVER,
+        max_ended_jobs: int = MAX_ENDED_JOBS,
         version: int = 1,
         seed: int = 0,
     ) -> None:
-        self.book, self.policy = book, policy
+        self.state, self.policy = state, policy
         self._forecasts = forecasts
-        self.lease_s, self._suspect_s, self._most_over = lease_s, suspect_s, most_over
+        self.lease_s, self._suspect_s, self._max_ended_jobs = lease_s, suspect_s, max_ended_jobs
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
-        self.nodes = {name: SeenNode(now_s) for name in book.nodes}
-        self._orders: dict[str, _Orders] = {}
+        self.nodes = {name: ReportedNode(now_s) for name in state.nodes}
+        self._sent: dict[str, _SentCommands] = {}
         self._first_version = self._version = version
-        self._obedient: set[str] = set()  # nodes that have heard of this controller's lease
+        self._with_lease: set[str] = set()  # nodes that have received this controller's lease
         self._view: SchedulingView | None = None
         self.wake_s = math.inf
-        self.problem = ""  # why the policy's last decision was not carried out
+        self.problem = ""  # why the policy's last decision was not applied
 
     # Users ----------------------------------------------------------------------------------
 
@@ -134,32 +134,31 @@ class Core:
         now_unix_s: float,
         caller: Caller = _ADMIN,
     ) -> tuple[list[Record], list[str]]:
-        """Take jobs in, which belong to their caller; also those that it submitted before.
+        """Return the records of new jobs, owned by the caller, and the ids of known ones.
 
         Raises
         ------
         InvalidJobError
-            A job of that id is another one or another caller's, or is twice among these.
+            Another job, or another caller's, has the id of one of them, or two have the same id.
         OverloadedError
             A quota of the caller is reached.
         """
         records: list[Submitted] = []
         known: list[str] = []
-        seen: set[str] = set()
+        submitted_ids: set[str] = set()
         for submitted in jobs:
             job_id, message = submitted.job.job_id, write_job(submitted)
-            row, before = to_json(message), self.book.jobs.get(job_id)
-            is_same = before is None or (before.owner, before.row) == (caller.name, row)
-            if job_id in seen or not is_same:
+            row, before = to_json(message), self.state.jobs.get(job_id)
+            is_same = before is None or (before.owner, before.job_json) == (caller.name, row)
+            if job_id in submitted_ids or not is_same:
                 raise InvalidJobError(
-                    f"job {job_id!r} is another one that was submitted before; give every job an "
-                    "id of its own"
+                    f"job {job_id!r}: another job has the same id; use a unique id for each job"
                 )
-            seen.add(job_id)
+            submitted_ids.add(job_id)
             if before is None:
                 size_bytes = message.ByteSize()
-                of_caller = caller.name, caller.account, size_bytes
-                records.append(Submitted(job_id, row, now_s, now_unix_s, *of_caller))
+                ownership = caller.name, caller.account, size_bytes
+                records.append(Submitted(job_id, row, now_s, now_unix_s, *ownership))
             else:
                 known.append(job_id)
         self._check_quota(caller, records)
@@ -172,14 +171,14 @@ class Core:
         now_unix_s: float,
         caller: Caller = _ADMIN,
     ) -> list[Record]:
-        """End jobs for good.
+        """Return the records that cancel jobs.
 
         Raises
         ------
         UnknownJobError
-            One of them was never submitted: then none is ended.
+            One of the jobs does not exist; none is cancelled.
         ForbiddenError
-            One of them belongs to another caller: then none is ended.
+            One of the jobs belongs to another caller; none is cancelled.
         """
         records: list[Record] = []
         for job_id in dict.fromkeys(job_ids):
@@ -189,22 +188,24 @@ class Core:
                 raise UnknownJobError(f"nothing was cancelled: {error}") from None
             check_owner(caller, job)
             if job.stage is Stage.WAITING:
-                records.append(_ended(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s))
+                records.append(
+                    _end_without_run(job, Stage.CANCELLED, "it was cancelled", now_s, now_unix_s)
+                )
             elif job.stage in AT_NODE and not job.cancel:
                 records.append(Stopping(job_id, job.attempt, "it was cancelled", True, now_s))
         return records
 
     def drain(self, name: str, *, undo: bool, evict: bool, now_s: float) -> list[Record]:
-        """Give a node no jobs any more, or some again; those that are there may be sent away.
+        """Return the records that start or stop draining a node, optionally evicting its jobs.
 
         Raises
         ------
         UnknownJobError
-            No node of that name ever joined.
+            No node of that name has joined.
         """
-        node = self.book.nodes.get(name)
+        node = self.state.nodes.get(name)
         if node is None:
-            known = ", ".join(sorted(self.book.nodes)) or "none has joined"
+            known = ", ".join(sorted(self.state.nodes)) or "none"
             raise UnknownJobError(f"there is no node {name!r}; known are: {known}")
         records: list[Record] = []
         if node.drained == undo:
@@ -213,148 +214,152 @@ class Core:
             reason = f"node {name} is drained"
             records += [
                 Stopping(job.job_id, job.attempt, reason, False, now_s)
-                for job in self._at(name)
+                for job in self._jobs_on(name)
                 if job.stage is not Stage.LEAVING
             ]
         return records
 
     def job(self, job_id: str) -> LiveJob:
-        """A job that was submitted.
+        """Return a job.
 
         Raises
         ------
         UnknownJobError
-            There is none of that id.
+            No job has that id.
         """
-        found = self.book.jobs.get(job_id)
+        found = self.state.jobs.get(job_id)
         if found is None:
             raise UnknownJobError(
-                f"there is no job {job_id!r}, or it has long been over; `presage cluster ps --all` "
-                "lists"
+                f"there is no job {job_id!r}, or it ended long ago; `presage cluster ps --all` "
+                "lists all jobs"
             )
         return found
 
     # Agents ---------------------------------------------------------------------------------
 
-    def refuses(self, report: pb.NodeReport) -> str:
-        """Why an agent is not let in; "" if it is.
+    def rejection_reason(self, report: pb.NodeReport) -> str:
+        """Return why an agent is rejected; "" if it is accepted.
 
-        Another one of its name is there, until the node is lost; or its devices cannot be told from
-        others', of which policies know one memory a kind.
+        It is rejected while another agent has its node's name, until that node is lost, and if its
+        devices have another memory size than those of the same kind: policies assume one per kind.
         """
-        known = self.book.nodes.get(report.node)
-        if known is not None and not known.lost and _is_as_before(known, report):
+        known = self.state.nodes.get(report.node)
+        if known is not None and not known.lost and _is_unchanged(known, report):
             return ""
         if known is not None and known.agent_id not in ("", report.agent_id) and not known.lost:
             return (
-                f"another agent is node {report.node!r}; give this one another name, or wait until "
-                "the other's lease is over"
+                f"another agent has the node name {report.node!r}; use another --node, or wait "
+                "until its lease has expired"
             )
-        of_others = {
+        by_kind = {
             kind: (memory_bytes, name)
-            for name, node in self.book.nodes.items()
+            for name, node in self.state.nodes.items()
             if name != report.node and not node.lost
             for kind, memory_bytes in node.kinds
         }
         for device in report.devices:
-            there, name = of_others.setdefault(device.kind, (device.memory_bytes, report.node))
-            if there != device.memory_bytes:
+            memory_bytes, name = by_kind.setdefault(device.kind, (device.memory_bytes, report.node))
+            if memory_bytes != device.memory_bytes:
                 return (
                     f"its devices of kind {device.kind!r} have {device.memory_bytes} bytes, those "
-                    f"of {name!r} {there}; say the same with --memory-gib, or name them as another "
+                    f"of {name!r} {memory_bytes}; set the same size with --memory-gib, or another "
                     "kind with --device"
                 )
         return ""
 
     def report(self, report: pb.NodeReport, now_s: float, now_unix_s: float) -> list[Record]:
-        """What follows from what an agent says, for the journal."""
+        """Return the records that follow from a report."""
         records: list[Record] = []
-        known = self.book.nodes.get(report.node)
-        if known is None or known.lost or not _is_as_before(known, report):
-            devices = [[one.kind, one.memory_bytes] for one in report.devices]
+        known = self.state.nodes.get(report.node)
+        if known is None or known.lost or not _is_unchanged(known, report):
+            devices = [[device.kind, device.memory_bytes] for device in report.devices]
             records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
         tasks = {(task.job_id, task.attempt): task for task in report.tasks}
-        for job in self._at(report.node):
+        for job in self._jobs_on(report.node):
             task = tasks.get((job.job_id, job.attempt))
             if task is not None:
-                records += self._progressed(job, task, now_s, now_unix_s)
-            elif self._knew(report, job):
-                reason = "its node does not know it any more"
+                records += self._task_records(job, task, now_s, now_unix_s)
+            elif self._has_received(report, job):
+                reason = "its node does not report it any more"
                 if job.cancel:
-                    records.append(_ended(job, Stage.CANCELLED, reason, now_s, now_unix_s))
+                    records.append(
+                        _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
+                    )
                 else:
-                    records.append(_returned(job, reason, 0.0, now_s))
+                    records.append(_requeued(job, reason, 0.0, now_s))
         return records
 
-    def heard(self, report: pb.NodeReport, now_s: float) -> bool:
-        """Remember a report, once what follows from it was applied; whether it matters to others.
+    def note_report(self, report: pb.NodeReport, now_s: float) -> bool:
+        """Store a report whose records were applied; return whether it may change decisions.
 
-        It does if the node was not up, or its jobs stand otherwise than they were known to.
+        That is so if the node was not available, or the allocations of its jobs have changed.
         """
-        seen = self.nodes.setdefault(report.node, SeenNode(now_s))
-        seen.reported_s, seen.report = now_s, report
+        reported = self.nodes.setdefault(report.node, ReportedNode(now_s))
+        reported.reported_s, reported.report = now_s, report
         if self._first_version < report.commands_version <= self._version:
-            self._obedient.add(report.node)
-        seen.tasks, seen.ended = {}, []
+            self._with_lease.add(report.node)
+        reported.tasks, reported.ended = {}, []
         for task in report.tasks:
-            job = self.book.jobs.get(task.job_id)
-            current = job is not None and job.node == report.node and job.attempt == task.attempt
-            if job is not None and current and job.stage in AT_NODE:
-                seen.tasks[task.job_id] = task
+            job = self.state.jobs.get(task.job_id)
+            is_current = job is not None and job.node == report.node and job.attempt == task.attempt
+            if job is not None and is_current and job.stage in AT_NODE:
+                reported.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
-                seen.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
-        if self._view is None or not self._view.has(report.node):
-            return not self.not_up(report.node, now_s)
-        jobs = self.book.at_node.get(report.node, {})
-        return self._view.settle(report.node, jobs, seen.tasks, now_s)
+                reported.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
+        if self._view is None or not self._view.has_node(report.node):
+            return not self.unavailable_reason(report.node, now_s)
+        jobs = self.state.at_node.get(report.node, {})
+        return self._view.sync_node(report.node, jobs, reported.tasks, now_s)
 
-    def silent(self, now_s: float, now_unix_s: float) -> list[Record]:
-        """What follows from what agents do not say: nodes are lost, and their jobs wait again."""
+    def find_lost(self, now_s: float, now_unix_s: float) -> list[Record]:
+        """Return the records of nodes that are lost, and of their jobs, which are requeued."""
         records: list[Record] = []
-        if self.book.lease_s > self.lease_s and all(
-            node.lost or name in self._obedient for name, node in self.book.nodes.items()
+        if self.state.lease_s > self.lease_s and all(
+            node.lost or name in self._with_lease for name, node in self.state.nodes.items()
         ):
             records.append(LeaseChanged(self.lease_s, now_s))
-        for name, node in self.book.nodes.items():
-            if node.lost or now_s - self.nodes[name].reported_s < self.patience_s(name):
+        for name, node in self.state.nodes.items():
+            if node.lost or now_s - self.nodes[name].reported_s < self.loss_timeout_s(name):
                 continue
             records.append(NodeLost(name, now_s))
-            for job in self._at(name):
+            for job in self._jobs_on(name):
                 task = self.nodes[name].tasks.get(job.job_id)
                 saved = task.saved if task is not None else 0.0
                 reason = (
-                    f"node {name} was not heard of for {now_s - self.nodes[name].reported_s:.0f} s"
+                    f"node {name} has not reported for {now_s - self.nodes[name].reported_s:.0f} s"
                 )
                 if job.cancel:
-                    records.append(_ended(job, Stage.CANCELLED, reason, now_s, now_unix_s))
+                    records.append(
+                        _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
+                    )
                 else:
-                    records.append(_returned(job, reason, saved, now_s))
+                    records.append(_requeued(job, reason, saved, now_s))
         return records
 
-    def forgets(self, now_s: float) -> list[Record]:
-        """Jobs that have been over for longest, where too many are known; nodes long lost."""
-        too_many = max(0, len(self.book.over) - self._most_over)
-        jobs = list(islice(self.book.over, too_many))
+    def prune(self, now_s: float) -> list[Record]:
+        """Return the record that removes the oldest of too many ended jobs, and old lost nodes."""
+        too_many = max(0, len(self.state.ended) - self._max_ended_jobs)
+        jobs = list(islice(self.state.ended, too_many))
         nodes = [
             name
-            for name, node in self.book.nodes.items()
+            for name, node in self.state.nodes.items()
             if node.lost
-            and not node.drained  # it stays so, for whoever repairs it
-            and now_s - node.lost_s > LOST_S
-            and not self.book.at_node.get(name)
+            and not node.drained  # it stays drained while it is repaired
+            and now_s - node.lost_s > LOST_NODE_RETENTION_S
+            and not self.state.at_node.get(name)
         ]
         return [Pruned(jobs, nodes, now_s)] if jobs or nodes else []
 
-    def orders(self, name: str) -> pb.NodeCommands:
-        """All that a node is to have."""
-        seen, jobs = self.nodes.get(name), tuple(self._at(name))
+    def commands(self, name: str) -> pb.NodeCommands:
+        """Return the commands for a node: its complete desired state."""
+        reported, jobs = self.nodes.get(name), tuple(self._jobs_on(name))
         content = pb.NodeCommands(
-            tasks=[self._order(job) for job in jobs],
-            forget=seen.ended if seen is not None else (),
+            tasks=[self._task_command(job) for job in jobs],
+            forget=reported.ended if reported is not None else (),
             lease_s=self.lease_s,
-            cluster_id=self.book.cluster_id,
+            cluster_id=self.state.cluster_id,
         )
-        last = self._orders.get(name)
+        last = self._sent.get(name)
         if last is None or last.content != content:
             self._version += 1
             known = {} if last is None else last.since
@@ -362,88 +367,92 @@ class Core:
                 (job.job_id, job.attempt): known.get((job.job_id, job.attempt), self._version)
                 for job in jobs
             }
-            last = self._orders[name] = _Orders(self._version, content, since)
-        orders = pb.NodeCommands(version=last.version)
-        orders.MergeFrom(last.content)
-        return orders
+            last = self._sent[name] = _SentCommands(self._version, content, since)
+        commands = pb.NodeCommands(version=last.version)
+        commands.MergeFrom(last.content)
+        return commands
 
-    # Deciding -------------------------------------------------------------------------------
+    # Decisions ------------------------------------------------------------------------------
 
     def decide(self, now_s: float, now_unix_s: float) -> list[Record]:
-        """What the policy wants, for the journal.
+        """Return the records of the policy's decision.
 
-        If it is not written, :meth:`undo` has to be called.
+        If they are not written, :meth:`discard_decision` must be called.
         """
         view = self.view(now_s)
         self.wake_s = math.inf
         if view is None:
             return []
-        backend = AgentsBackend(self.book, view, now_unix_s)
+        backend = AgentsBackend(self.state, view, now_unix_s)
         decision = reconcile(backend, self.policy, self._rng, now_s)
         self.problem = decision.rejections[0].why if decision.rejections else ""
         self.wake_s = backend.wake_s
         return backend.records
 
     def view(self, now_s: float) -> SchedulingView | None:
-        """The nodes that are up, as policies see them; None if there is none."""
-        up = [node for name, node in self.book.nodes.items() if not self.not_up(name, now_s)]
+        """Return the policies' view of the available nodes; None if there are none."""
+        up = [
+            node
+            for name, node in self.state.nodes.items()
+            if not self.unavailable_reason(name, now_s)
+        ]
         if not up:
             self._view = None
-        elif self._view is None or not self._same(self._view, up, now_s):
+        elif self._view is None or not self._is_current(self._view, up, now_s):
             cluster = make_cluster((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
             self._view = SchedulingView(cluster, up, self.policy, forecasts)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
-            self._view.fill(self.book, tasks, now_s)
+            self._view.load(self.state, tasks, now_s)
         if self._view is not None:
-            self._view.take_in()
+            self._view.enter_new_jobs()
         return self._view
 
-    def not_up(self, name: str, now_s: float) -> str:
-        """Why a node is given no jobs; "" if it is."""
-        node, seen = self.book.nodes[name], self.nodes[name]
+    def unavailable_reason(self, name: str, now_s: float) -> str:
+        """Return why a node gets no jobs; "" if it does."""
+        node, reported = self.state.nodes[name], self.nodes[name]
         if node.lost:
             return "it was lost"
-        if seen.report is None:
+        if reported.report is None:
             return "its agent has not reported yet"
-        if not self.is_heard(name, now_s):
-            return f"its agent is silent for {now_s - seen.reported_s:.0f} s"
+        if not self.is_connected(name, now_s):
+            return f"its agent has been silent for {now_s - reported.reported_s:.0f} s"
         if node.drained:
             return "it is drained"
-        obeyed = seen.report.cluster_id
-        if obeyed and obeyed != self.book.cluster_id:
-            return f"its agent obeys another cluster, {obeyed}, until its tasks of it are over"
-        return f"its agent can start no job: {seen.report.problem}" if seen.report.problem else ""
+        cluster_id, problem = reported.report.cluster_id, reported.report.problem
+        if cluster_id and cluster_id != self.state.cluster_id:
+            return f"its agent has tasks of another cluster, {cluster_id}, that have not ended"
+        return f"its agent can start no job: {problem}" if problem else ""
 
-    def is_heard(self, name: str, now_s: float) -> bool:
-        """Whether a node's agent has reported of late."""
-        seen = self.nodes[name]
-        lost = self.book.nodes[name].lost or seen.report is None
-        return not lost and now_s - seen.reported_s <= self._suspect_s
+    def is_connected(self, name: str, now_s: float) -> bool:
+        """Return whether a node's agent has reported within ``suspect_s``."""
+        reported = self.nodes[name]
+        is_lost = self.state.nodes[name].lost or reported.report is None
+        return not is_lost and now_s - reported.reported_s <= self._suspect_s
 
-    def undo(self) -> None:
-        """What was decided could not be written: it is as if it had not been."""
+    def discard_decision(self) -> None:
+        """Discard the last decision, whose records could not be written."""
         self._view = None
 
     def apply(self, records: Iterable[Record]) -> None:
-        """What was written is so."""
+        """Apply records that were written."""
         for record in records:
-            self.book.apply(record)
+            self.state.apply(record)
             match record:
                 case NodeJoined():
-                    self.nodes.setdefault(record.node, SeenNode(record.time_s))
+                    self.nodes.setdefault(record.node, ReportedNode(record.time_s))
                 case NodeLost() | NodeDrained():
                     self._view = None
                 case Pruned():
                     for name in record.nodes:
                         del self.nodes[name]
-                        self._orders.pop(name, None)
+                        self._sent.pop(name, None)
                 case Submitted() | Requeued():
                     if self._view is not None:
-                        self._view.wait(self.book.jobs[record.job_id])
+                        self._view.enqueue(self.state.jobs[record.job_id])
                 case Ended():
                     if self._view is not None:
-                        self._view.over(self.book.jobs[record.job_id])
+                        self._view.finish(self.state.jobs[record.job_id])
                 case Stopping():
                     if self._view is not None:
                         self._view.forget(record.job_id)
@@ -451,125 +460,133 @@ class Core:
     # ----------------------------------------------------------------------------------------
 
     def _check_quota(self, caller: Caller, new: Sequence[Submitted]) -> None:
-        """Raise OverloadedError where a caller would have more than its token allows."""
+        """Raise OverloadedError if a caller would exceed the limits of its token."""
         if not new:
             return
-        jobs, size_bytes = self.book.unfinished.get(caller.name, (0, 0))
+        jobs, size_bytes = self.state.unfinished.get(caller.name, (0, 0))
         jobs += len(new)
         size_bytes += sum(record.size_bytes for record in new)
-        for count, most, what in (
+        for count, limit, unit in (
             (jobs, caller.max_jobs, "jobs"),
             (size_bytes, caller.max_bytes, "bytes of jobs"),
         ):
-            if most and count > most:
+            if limit and count > limit:
                 raise OverloadedError(
-                    f"quota of {caller.name!r}: with these it would have {count:,} {what} that "
-                    f"have not ended, and its token allows {most:,}; submit again when some have "
-                    "ended, or ask an administrator for more"
+                    f"quota of {caller.name!r}: it would have {count:,} {unit} that have not "
+                    f"ended, and its token allows {limit:,}; retry when some have ended, or ask "
+                    "an administrator for a higher limit"
                 )
 
-    def _same(self, view: SchedulingView, up: Sequence[LiveNode], now_s: float) -> bool:
-        same = view.nodes == {node.name: node.devices for node in up}
-        return same and view.forecasts is self._forecasts(view.cluster, now_s)
+    def _is_current(self, view: SchedulingView, up: Sequence[LiveNode], now_s: float) -> bool:
+        has_same_nodes = view.nodes == {node.name: node.devices for node in up}
+        return has_same_nodes and view.forecasts is self._forecasts(view.cluster, now_s)
 
-    def _at(self, name: str) -> Iterator[LiveJob]:
-        return iter(tuple(self.book.at_node.get(name, {}).values()))
+    def _jobs_on(self, name: str) -> Iterator[LiveJob]:
+        return iter(tuple(self.state.at_node.get(name, {}).values()))
 
-    def patience_s(self, name: str) -> float:
-        """From a node's last word to when all that it ran is surely over."""
-        grace_s = max((job.submitted.grace_s for job in self._at(name)), default=0.0)
-        # It may still go by what an earlier controller promised it.
-        lease_s = self.lease_s if name in self._obedient else max(self.lease_s, self.book.lease_s)
+    def loss_timeout_s(self, name: str) -> float:
+        """Return the time after a node's last report at which all of its tasks have ended."""
+        grace_s = max((job.submitted.grace_s for job in self._jobs_on(name)), default=0.0)
+        # It may still hold a lease of an earlier controller.
+        earlier_lease_s = 0.0 if name in self._with_lease else self.state.lease_s
+        lease_s = max(self.lease_s, earlier_lease_s)
         return lease_s + grace_s + END_S
 
-    def _knew(self, report: pb.NodeReport, job: LiveJob) -> bool:
-        """Whether an agent had been told of a job when it reported."""
-        orders = self._orders.get(report.node)
-        if orders is None:
+    def _has_received(self, report: pb.NodeReport, job: LiveJob) -> bool:
+        """Return whether an agent had received a job when it sent a report."""
+        sent = self._sent.get(report.node)
+        if sent is None:
             return False
-        since = orders.since.get((job.job_id, job.attempt))
-        return since is not None and since <= report.commands_version <= orders.version
+        since = sent.since.get((job.job_id, job.attempt))
+        return since is not None and since <= report.commands_version <= sent.version
 
-    def _progressed(
+    def _task_records(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
     ) -> Iterator[Record]:
-        """What follows from what is said of a job's current attempt."""
+        """Yield the records that follow from the report of a job's current attempt."""
         if job.stage is Stage.PLACED and task.ran_s > 0:
             yield Started(job.job_id, job.attempt, now_s - task.ran_s, now_unix_s - task.ran_s)
         if task.phase != pb.TASK_ENDED:
             return
-        how = task.exit
-        rows = [[one.device, one.compute_milli, one.memory_bytes] for one in task.allocations]
-        over = partial(_over, job, task, rows, now_s, now_unix_s)
-        if how.finished:
-            yield over(Stage.FINISHED, "")
+        result = task.exit
+        rows = [[row.device, row.compute_milli, row.memory_bytes] for row in task.allocations]
+        ended = partial(_make_ended, job, task, rows, now_s, now_unix_s)
+        if result.finished:
+            yield ended(Stage.FINISHED, "")
         elif job.cancel:
-            yield over(Stage.CANCELLED, job.reason)
-        elif how.requested:
-            had = rows if task.ran_s > 0 else []
-            yield _returned(
-                job, task.reason or job.reason, task.saved, now_s, task.ran_s, allocations=had
+            yield ended(Stage.CANCELLED, job.reason)
+        elif result.requested:
+            allocations = rows if task.ran_s > 0 else []
+            yield _requeued(
+                job,
+                task.reason or job.reason,
+                task.saved,
+                now_s,
+                task.ran_s,
+                allocations=allocations,
             )
-        elif how.out_of_memory:
+        elif result.out_of_memory:
             reason = "it ran out of memory"
-            # Before, others were beside it; if it had devices of its own, these are too small.
-            small_bytes = self._memory_of(job, task) if job.overflows > 0 else 0
-            if job.overflows > 0 and not self._is_larger(job, small_bytes):
-                yield over(Stage.FAILED, reason)
+            # The first time it was co-located; afterwards its exclusive devices were too small.
+            small_bytes = self._min_memory(job, task) if job.overflows > 0 else 0
+            if job.overflows > 0 and not self._has_larger_devices(job, small_bytes):
+                yield ended(Stage.FAILED, reason)
             else:
-                yield _returned(
+                yield _requeued(
                     job, reason, task.saved, now_s, task.ran_s,
                     overflowed=True, small_bytes=small_bytes,
                 )  # fmt: skip
-        elif how.lost:
-            yield _returned(job, how.description, task.saved, now_s, task.ran_s)
+        elif result.lost:
+            yield _requeued(job, result.description, task.saved, now_s, task.ran_s)
         elif job.failures < job.submitted.retries:
-            yield _returned(job, how.description, task.saved, now_s, task.ran_s, failed=True)
+            yield _requeued(job, result.description, task.saved, now_s, task.ran_s, failed=True)
         else:
-            yield over(Stage.FAILED, how.description)
+            yield ended(Stage.FAILED, result.description)
 
-    def _order(self, job: LiveJob) -> pb.TaskCommand:
-        leaving = job.stage is Stage.LEAVING
-        order = pb.TaskCommand(
-            job=_of_leaving(job.message) if leaving else job.message,
+    def _task_command(self, job: LiveJob) -> pb.TaskCommand:
+        is_leaving = job.stage is Stage.LEAVING
+        command = pb.TaskCommand(
+            job=_strip_job(job.message) if is_leaving else job.message,
             attempt=job.attempt,
             allocations=write_allocations(job.allocations),
             predictions=job.prediction_messages,
             elapsed_s=job.elapsed_s,
             done=job.saved,
-            end_reason=(job.reason or "it is to end") if leaving else "",
-            discard=leaving and job.cancel,
+            end_reason=(job.reason or "it is to end") if is_leaving else "",
+            discard=is_leaving and job.cancel,
             exclusive=job.overflows > 0,
-            submission_id=f"{self.book.cluster_id}-{job.number}",
+            submission_id=f"{self.state.cluster_id}-{job.number}",
             run_as=job.run_as,
         )
         if job.kinds:
-            order.job.kinds[:] = job.kinds
-        return order
+            command.job.kinds[:] = job.kinds
+        return command
 
-    def _memory_of(self, job: LiveJob, task: pb.Task) -> int:
-        """Of the smallest device that a job had."""
-        devices = self.book.nodes[job.node].kinds
-        had = [devices[one.device][1] for one in task.allocations if one.device < len(devices)]
-        return min(had, default=max((memory for _, memory in devices), default=0))
+    def _min_memory(self, job: LiveJob, task: pb.Task) -> int:
+        """Return the memory of the smallest device of a task."""
+        devices = self.state.nodes[job.node].kinds
+        sizes = [devices[row.device][1] for row in task.allocations if row.device < len(devices)]
+        return min(sizes, default=max((memory for _, memory in devices), default=0))
 
-    def _is_larger(self, job: LiveJob, memory_bytes: int) -> bool:
-        """Whether some node has as many larger devices as a job needs, which will do for it."""
-        wanted = job.submitted.job
-        there = [(node.name, node.kinds) for node in self.book.nodes.values() if not node.lost]
+    def _has_larger_devices(self, job: LiveJob, memory_bytes: int) -> bool:
+        """Return whether a node has enough larger devices of kinds that a job accepts."""
+        job_spec = job.submitted.job
+        nodes = [(node.name, node.kinds) for node in self.state.nodes.values() if not node.lost]
         return any(
             part.memory_bytes > memory_bytes
-            and part.devices >= wanted.gpus
-            and (not wanted.kinds or part.kind in wanted.kinds)
-            for part in (make_cluster(there).nodes if there else ())
+            and part.devices >= job_spec.gpus
+            and (not job_spec.kinds or part.kind in job_spec.kinds)
+            for part in (make_cluster(nodes).nodes if nodes else ())
         )
 
 
-def _ended(job: LiveJob, stage: Stage, reason: str, now_s: float, now_unix_s: float) -> Ended:
+def _end_without_run(
+    job: LiveJob, stage: Stage, reason: str, now_s: float, now_unix_s: float
+) -> Ended:
     return Ended(job.job_id, job.attempt, stage, reason, 0.0, now_s, now_unix_s)
 
 
-def _over(
+def _make_ended(
     job: LiveJob,
     task: pb.Task,
     allocations: list[list[int]],
@@ -578,7 +595,7 @@ def _over(
     stage: Stage,
     reason: str,
 ) -> Ended:
-    """The end of a job that ran: as its node tells of it, which may be long after."""
+    """Return the record of a job that ran; its node may report the end long afterwards."""
     ended_s = now_s
     if job.stage is Stage.RUNNING:  # since its process began
         ended_s = min(now_s, job.since_s + task.ran_s)
@@ -588,7 +605,7 @@ def _over(
     )
 
 
-def _returned(
+def _requeued(
     job: LiveJob,
     reason: str,
     saved: float,
@@ -606,13 +623,13 @@ def _returned(
     )  # fmt: skip
 
 
-def _is_as_before(known: LiveNode, report: pb.NodeReport) -> bool:
-    devices = [[one.kind, one.memory_bytes] for one in report.devices]
+def _is_unchanged(known: LiveNode, report: pb.NodeReport) -> bool:
+    devices = [[device.kind, device.memory_bytes] for device in report.devices]
     return (known.agent_id, known.devices) == (report.agent_id, devices)
 
 
-def _of_leaving(message: pb.Job) -> pb.Job:
-    """As much of a job as is still one: its node has the rest, or is not to run it at all."""
+def _strip_job(message: pb.Job) -> pb.Job:
+    """Return the minimal valid message of a job that is to end: its node needs no more."""
     short = pb.Job()
     short.CopyFrom(message)
     del short.command[1:]

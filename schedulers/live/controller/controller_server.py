@@ -1,4 +1,4 @@
-"""The controller's process: one port for users and agents, until it is told to stop."""
+"""Server process of the controller: one port for users and agents."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from presage.serving.server.prometheus_metrics import Metrics
 from presage.serving.server.reflection import add_reflection
 from presage.serving.server_options import Options
 
-_LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the user that started it
+_LOCAL_ROLES = ("view", "submit", "agent", "admin")  # of the local token
 SERVICES = (cluster_service.SERVICE_NAME, node_service.SERVICE_NAME)
-# As many as a dozen connections can begin at once: users of a controller are refused by no burst.
-_MOST_WAITING = 4_000
+# As many calls as a dozen connections can open at once, so that no burst is rejected.
+_MAX_WAITING = 4_000
 _OPTIONS: ChannelOptions = (
     *bounded_options(MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
@@ -52,15 +52,15 @@ async def run_controller(
     on_ready: Callable[[str], None],
     metrics: Metrics,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; jobs and agents go on without.
+    """Serve until SIGTERM or SIGINT; jobs and agents continue without the controller.
 
     Raises
     ------
     ServiceError
-        The host or port cannot be listened on, or is beyond loopback without leave, or without
-        tokens and client certificates.
+        The server cannot listen on the host and port, or the host is not loopback and neither
+        tokens nor client certificates are required.
     JournalError
-        Nobody knows any more what is in the journal: start the controller again.
+        The state of the journal is unknown; the controller must be restarted.
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ async def run_controller(
     calls = Calls(
         metrics,
         TokenFile(options.tokens) if options.tokens else local,
-        backlog=Backlog(before, open_calls, _MOST_WAITING),
+        backlog=Backlog(before, open_calls, _MAX_WAITING),
         access_log=access_log,
         certificates=options.requires_certificates,
         anonymous_roles=frozenset() if local is None else frozenset({"view"}),
@@ -117,7 +117,7 @@ async def _serve(
     stopped: asyncio.Event,
     on_ready: Callable[[], None],
 ) -> None:
-    """Answer and decide until ``stopped`` is set, or the controller fails."""
+    """Serve and make decisions until ``stopped`` is set, or the controller fails."""
     await server.start()
     served.set_serving()
     on_ready()

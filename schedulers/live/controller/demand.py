@@ -1,4 +1,4 @@
-"""What a policy allocates to a job on devices of each kind."""
+"""Demand of a job on devices of each kind, under a policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.policies.sharing.needs import NEVER, Needs
 
 
-def wanted_of(
+def policy_demand(
     policy: Policy, job: Job, overflows: int, cluster: Cluster, forecasts: Forecasts
 ) -> Needs:
     """Return the policy's demand for a job, by kind; kinds that the job excludes never fit.

@@ -1,4 +1,4 @@
-"""What jobs wrote, fetched from their nodes: their agents are told of each question, and answer."""
+"""Logs of jobs, fetched from the agents of their nodes in parts."""
 
 from __future__ import annotations
 
@@ -8,67 +8,67 @@ from collections.abc import AsyncGenerator, Callable
 
 from presage.errors import ForbiddenError, NotYetError, ServiceError
 from presage.schedulers.live.controller.controller import Controller
-from presage.schedulers.live.controller.replayed_state import OVER, LiveJob, Stage
+from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, Stage
 from presage.schedulers.v1 import cluster_pb2 as pb
 
-ANSWER_S = 30.0  # that an agent may take
-FOLLOW_S = 0.5  # from one look for more to the next
+RESPONSE_TIMEOUT_S = 30.0  # of an agent, per part
+FOLLOW_S = 0.5  # between requests for further output
 
 
 class Logs:
-    """Questions for parts of logs, and their answers."""
+    """Pending requests for parts of logs."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._asked: dict[str, dict[str, pb.LogRequest]] = {}  # by node
-        self._answers: dict[str, asyncio.Future[pb.LogPart]] = {}
+        self._requests: dict[str, dict[str, pb.LogRequest]] = {}  # by node
+        self._responses: dict[str, asyncio.Future[pb.LogPart]] = {}
 
-    def wanted(self, node: str) -> list[pb.LogRequest]:
-        """What a node's agent is asked for."""
-        return list(self._asked.get(node, {}).values())
+    def requests(self, node: str) -> list[pb.LogRequest]:
+        """Return the pending requests for a node's agent."""
+        return list(self._requests.get(node, {}).values())
 
-    def answer(self, part: pb.LogPart, node: str = "") -> None:
-        """Take what an agent sent; its request may have been given up by then.
+    def receive(self, part: pb.LogPart, node: str = "") -> None:
+        """Pass on a part that an agent sent; ignore it if its request has timed out.
 
         Parameters
         ----------
         node : str
-            The only node that the agent may answer for; "" for any.
+            The only node whose requests the agent may respond to; "" for any.
 
         Raises
         ------
         ForbiddenError
-            Another node was asked.
+            The request was for another node.
         """
-        waiting = self._answers.get(part.request_id)
-        if waiting is not None and node and part.request_id not in self._asked.get(node, {}):
-            raise ForbiddenError(f"node {node!r} was not asked for this part of a log")
+        waiting = self._responses.get(part.request_id)
+        if waiting is not None and node and part.request_id not in self._requests.get(node, {}):
+            raise ForbiddenError(f"this part of a log was not requested from node {node!r}")
         if waiting is not None and not waiting.done():
             waiting.set_result(part)
 
-    async def of_job(
+    async def stream(
         self, request: pb.LogsRequest, check: Callable[[LiveJob], None] = lambda _: None
     ) -> AsyncGenerator[bytes, None]:
-        """A job's log from an offset on, to its end or for as long as it grows.
+        """Yield a job's log from an offset, to its current end or, with ``follow``, its last.
 
         Parameters
         ----------
         check : callable
-            Raises where the job may not be read. It is called for each part: a job that was
-            forgotten meanwhile may be followed by another user's of its name.
+            Raises an error if the client may not read the job. Called for each part: the job may
+            be removed meanwhile, and another user may submit one with the same id.
 
         Raises
         ------
         UnknownJobError
-            There is no such job.
+            The job does not exist.
         NotYetError
-            It has run nowhere yet.
+            The job has not run yet.
         ServiceError
-            Its node does not answer.
+            The node of the job does not respond.
         """
-        offset, attempt, read = request.offset, 0, 0
+        offset, attempt, complete_attempt = request.offset, 0, 0
         while True:
-            job = await self._controller.look(lambda core, _: core.job(request.job_id))
+            job = await self._controller.read(lambda core, _: core.job(request.job_id))
             check(job)
             if not job.starts:
                 raise NotYetError(
@@ -78,36 +78,38 @@ class Logs:
             if attempt and job.attempt != attempt:
                 offset = 0
             attempt = job.attempt
-            if read == attempt and job.stage is Stage.WAITING:  # for another one, which is to come
+            if (
+                complete_attempt == attempt and job.stage is Stage.WAITING
+            ):  # another attempt follows
                 await asyncio.sleep(FOLLOW_S)
                 continue
             name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
-            part = await self._ask(job.node, name, offset)
-            # A part from further back was read while its log began anew.
+            part = await self._fetch(job.node, name, offset)
+            # A part before the offset was read during a rotation of the log.
             if part.content and part.offset >= offset:
                 yield part.content
             offset = max(offset, part.offset + len(part.content))
-            if part.ended and (job.stage in OVER or not request.follow):
+            if part.ended and (job.stage in ENDED or not request.follow):
                 return
             if not part.content:
                 if not request.follow:
                     return
                 await asyncio.sleep(FOLLOW_S)
-            # Of a job that was only just placed its agent need not have heard yet.
-            read = attempt if part.ended and job.stage is not Stage.PLACED else 0
+            # The agent may not have received a newly placed job yet.
+            complete_attempt = attempt if part.ended and job.stage is not Stage.PLACED else 0
 
-    async def _ask(self, node: str, task: pb.TaskName, offset: int) -> pb.LogPart:
+    async def _fetch(self, node: str, task: pb.TaskName, offset: int) -> pb.LogPart:
         request_id = secrets.token_hex(8)
-        wanted = pb.LogRequest(request_id=request_id, task=task, offset=offset)
-        self._answers[request_id] = asyncio.get_running_loop().create_future()
-        self._asked.setdefault(node, {})[request_id] = wanted
-        self._controller.orders_event(node).set()
+        request = pb.LogRequest(request_id=request_id, task=task, offset=offset)
+        self._responses[request_id] = asyncio.get_running_loop().create_future()
+        self._requests.setdefault(node, {})[request_id] = request
+        self._controller.commands_event(node).set()
         try:
-            return await asyncio.wait_for(self._answers[request_id], ANSWER_S)
+            return await asyncio.wait_for(self._responses[request_id], RESPONSE_TIMEOUT_S)
         except TimeoutError:
             raise ServiceError(
-                f"node {node!r} did not send the log of {task.job_id!r} within {ANSWER_S:g} s; "
-                "see `presage cluster ps --nodes`"
+                f"node {node!r} did not send the log of {task.job_id!r} within "
+                f"{RESPONSE_TIMEOUT_S:g} s; see `presage cluster ps --nodes`"
             ) from None
         finally:
-            del self._asked[node][request_id], self._answers[request_id]
+            del self._requests[node][request_id], self._responses[request_id]

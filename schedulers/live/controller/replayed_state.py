@@ -1,4 +1,4 @@
-"""What the controller knows for sure: a fold over its journal, and nothing else."""
+"""State of jobs and nodes, replayed from the journal's records."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 
 
 class Stage(StrEnum):
-    """The one state that a job is in."""
+    """Stage of a job's life."""
 
     WAITING = "waiting"
-    PLACED = "placed"  # given to a node, which has not said yet that it runs
+    PLACED = "placed"  # assigned to a node that has not reported it as running yet
     RUNNING = "running"
     LEAVING = "leaving"  # its node is to end it
     FINISHED = "finished"
@@ -44,56 +44,56 @@ class Stage(StrEnum):
     REJECTED = "rejected"
 
 
-_COUNTS = ("now_s", "count", "attempts", "lease_s", "cluster_id")  # of the book itself
+_TOTALS = ("now_s", "job_count", "max_attempt", "lease_s", "cluster_id")  # row "now"
 AT_NODE = frozenset({Stage.PLACED, Stage.RUNNING, Stage.LEAVING})
-OVER = frozenset({Stage.FINISHED, Stage.FAILED, Stage.CANCELLED, Stage.REJECTED})
+ENDED = frozenset({Stage.FINISHED, Stage.FAILED, Stage.CANCELLED, Stage.REJECTED})
 
 
 @dataclass(slots=True)
 class LiveJob:
-    """A job, from its submission on; times are the cluster's, in seconds, unless they say unix.
+    """Job since its submission; times are in seconds of the cluster's clock, unless ``unix``.
 
     Attributes
     ----------
-    row : mapping
+    job_json : mapping
         The protocol's message as JSON.
     owner, run_as, size_bytes
         As in :class:`~presage.schedulers.live.controller.journal.records.Submitted`.
     since_s : float
-        When it came to its stage.
+        When it entered its stage.
     number : int
-        Counts the jobs as they were submitted.
+        Number in the order of submission.
     attempt : int
-        Number of its last placement; counted from ``attempt_offset`` on.
+        Number of its last placement; the first is ``attempt_offset`` + 1.
     attempt_offset : int
-        Where a job of its name may have been forgotten, the attempts that that one may have had: a
-        node that was away for long does not take one's task for the other's.
+        Largest attempt of any removed job. A removed job may have had the same id: its tasks on a
+        disconnected node must not be mistaken for this job's.
     node : str
-        Where it is, or was last.
+        Current or last node.
     allocations : list of [device, compute_milli, memory_bytes]
-        On that node: as foreseen when it was placed; as it was in the end, once it is over.
+        Allocations on that node: as planned, and once it has ended, its last ones.
     kinds : list of str
-        That would have done for its last placement, where that were fewer than its user allows.
+        Suitable kinds at its last placement; empty if all kinds that its user allows were suitable.
     placement_reason : str
-        Why its node was, when it was last placed.
+        Why its node was chosen at the last placement.
     cancel : bool
-        Of one that is leaving: it does not wait again.
+        Whether it ends, instead of waiting again, once its node has ended it.
     first_start_s : float or None
         When it first ran.
     saved : float
-        Part of it that its last checkpoint holds.
+        Fraction of the job in its last checkpoint.
     overflows, failures : int
-        How often it ran out of memory, or failed by itself.
+        Number of out-of-memory errors, and of other failures.
     small_bytes : int
-        The memory of the largest device that it ran out of by itself; it goes on larger ones alone.
+        Memory of the largest exclusive device on which it ran out of memory; it needs a larger one.
     elapsed_s : float
-        From when it first ran to its last placement.
+        From its first start to its last placement.
     waited_s, ran_s : float
-        That it waited, and ran, before ``since_s``; without what it does now.
+        Total waiting and running time before ``since_s``.
     """
 
     job_id: str
-    row: Mapping[str, Any]
+    job_json: Mapping[str, Any]
     submit_s: float
     submitted_unix_s: float
     since_s: float
@@ -121,7 +121,7 @@ class LiveJob:
     elapsed_s: float = 0.0
     waited_s: float = 0.0
     ran_s: float = 0.0
-    # Of the row, once somebody has asked; not of a snapshot.
+    # Caches of parsed values; not part of a snapshot.
     _submitted: SubmittedJob | None = field(default=None, compare=False)
     _message: pb.Job | None = field(default=None, compare=False)
     _predictions: tuple[list[dict[str, Any]], list[pb.Prediction]] | None = field(
@@ -130,45 +130,45 @@ class LiveJob:
 
     @property
     def message(self) -> pb.Job:
-        """The protocol's; not to be changed."""
+        """Message of the job; must not be changed."""
         if self._message is None:
-            self._message = ParseDict(dict(self.row), pb.Job())
+            self._message = ParseDict(dict(self.job_json), pb.Job())
         return self._message
 
     @property
     def prediction_messages(self) -> list[pb.Prediction]:
-        """The protocol's, of what was told; not to be changed."""
+        """Messages of the predictions; must not be changed."""
         if self._predictions is None or self._predictions[0] is not self.predictions:
             self._predictions = (
                 self.predictions,
-                [ParseDict(dict(one), pb.Prediction()) for one in self.predictions],
+                [ParseDict(dict(row), pb.Prediction()) for row in self.predictions],
             )
         return self._predictions[1]
 
     @property
     def starts(self) -> int:
-        """How often it was placed."""
+        """Number of placements."""
         return self.attempt - self.attempt_offset
 
     @property
     def submitted(self) -> SubmittedJob:
-        """As its user submitted it."""
+        """Job as its user submitted it."""
         if self._submitted is None:
-            self._submitted = job_from_json(self.row, self.submit_s)
+            self._submitted = job_from_json(self.job_json, self.submit_s)
         return self._submitted
 
 
 @dataclass(slots=True)
 class LiveNode:
-    """A node that ever joined.
+    """Node that has joined.
 
     Attributes
     ----------
     devices : list of [kind, memory_bytes]
     lost : bool
-        Whether it was silent for too long; until it reports again.
+        Whether it has not reported for too long.
     lost_s : float
-        When it was found to be.
+        When it was recorded as lost.
     """
 
     name: str
@@ -186,57 +186,57 @@ class LiveNode:
 
 @dataclass(slots=True)
 class ReplayedState:
-    """Jobs and nodes, in the order in which they came; changed by ``apply`` alone.
+    """Jobs and nodes, in the order of their records; changed by :meth:`apply` only.
 
     Attributes
     ----------
     at_node : dict of str to dict of str to LiveJob
-        Jobs that each node has, or is to have.
+        Jobs that are assigned to each node.
     now_s : float
         Time of the last record.
-    over : dict of str to None
-        Jobs that are, those first that have been for longest.
-    count : int
-        Jobs that were ever submitted.
-    attempts : int
-        The last attempt of any job that was forgotten.
+    ended : dict of str to None
+        Ids of ended jobs, those that ended first at the front.
+    job_count : int
+        Number of jobs submitted so far.
+    max_attempt : int
+        Largest attempt of any removed job.
     lease_s : float
-        The longest that a node may go by.
+        Longest lease that a node may hold.
     cluster_id : str
-        Of this journal alone.
+        Unique id of the cluster and its journal.
     stages : Counter of Stage
-        Jobs that are in each.
+        Number of jobs in each stage.
     unfinished : dict of str to (int, int)
         By owner, the number and the bytes of its jobs that have not ended.
-    touched : set of str
-        Keys of the rows that changed since :meth:`changed` was asked for.
+    changed_keys : set of str
+        Keys of the rows that changed since the last :meth:`take_changes`.
     """
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
     nodes: dict[str, LiveNode] = field(default_factory=dict)
     at_node: dict[str, dict[str, LiveJob]] = field(default_factory=dict)
-    over: dict[str, None] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
     clock: ClockSet | None = None
     now_s: float = 0.0
-    count: int = 0
-    attempts: int = 0
+    job_count: int = 0
+    max_attempt: int = 0
     lease_s: float = 0.0
     cluster_id: str = ""
     stages: Counter[Stage] = field(default_factory=Counter)
     unfinished: dict[str, tuple[int, int]] = field(default_factory=dict)
-    touched: set[str] = field(default_factory=set, compare=False)
+    changed_keys: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
-        """Apply one record, after all before it."""
+        """Apply a record; records are applied in order."""
         self.now_s = max(self.now_s, record.time_s)
-        self.touched.update(_keys(record))
+        self.changed_keys.update(_keys(record))
         match record:
             case Submitted():
                 self._submit(record)
             case Pruned():
-                self._forget(record)
+                self._prune(record)
             case NodeJoined() | NodeDrained() | NodeLost():
-                self._node(record)
+                self._update_node(record)
             case ClockSet():
                 self.clock = record
             case ClusterCreated():
@@ -244,7 +244,7 @@ class ReplayedState:
             case LeaseChanged():
                 self.lease_s = record.lease_s
             case _:
-                self._job(self.jobs[record.job_id], record)
+                self._update_job(self.jobs[record.job_id], record)
 
     def _submit(self, record: Submitted) -> None:
         job = self.jobs[record.job_id] = LiveJob(
@@ -253,28 +253,28 @@ class ReplayedState:
             record.time_s,
             record.time_unix_s,
             record.time_s,
-            self.count,
+            self.job_count,
             record.owner,
             record.run_as,
             record.size_bytes,
-            attempt=self.attempts,
-            attempt_offset=self.attempts,
+            attempt=self.max_attempt,
+            attempt_offset=self.max_attempt,
         )
         self._count_unfinished(job, 1)
-        self.count += 1
+        self.job_count += 1
         self.stages[Stage.WAITING] += 1
 
-    def _forget(self, record: Pruned) -> None:
+    def _prune(self, record: Pruned) -> None:
         for job_id in record.job_ids:
-            del self.over[job_id]
+            del self.ended[job_id]
             job = self.jobs.pop(job_id)
-            self.attempts = max(self.attempts, job.attempt)
+            self.max_attempt = max(self.max_attempt, job.attempt)
             self.stages[job.stage] -= 1
         for name in record.nodes:
             del self.nodes[name]
             self.at_node.pop(name, None)
 
-    def _node(self, record: NodeJoined | NodeDrained | NodeLost) -> None:
+    def _update_node(self, record: NodeJoined | NodeDrained | NodeLost) -> None:
         match record:
             case NodeJoined():
                 known = self.nodes.get(record.node)
@@ -288,7 +288,9 @@ class ReplayedState:
                 node = self.nodes[record.node]
                 node.lost, node.lost_s = True, record.time_s
 
-    def _job(self, job: LiveJob, record: Placed | Started | Stopping | Requeued | Ended) -> None:
+    def _update_job(
+        self, job: LiveJob, record: Placed | Started | Stopping | Requeued | Ended
+    ) -> None:
         match record:
             case Placed():
                 job.attempt, job.node = record.attempt, record.node
@@ -300,14 +302,14 @@ class ReplayedState:
                 job.reason, job.placement_reason = "", record.reason
                 if job.first_start_s is not None:
                     job.elapsed_s = record.time_s - job.first_start_s
-                self._to(job, Stage.PLACED, record.time_s)
+                self._set_stage(job, Stage.PLACED, record.time_s)
             case Started():
                 if job.first_start_s is None:
                     job.first_start_s, job.started_unix_s = record.time_s, record.time_unix_s
-                self._to(job, Stage.RUNNING, record.time_s)
+                self._set_stage(job, Stage.RUNNING, record.time_s)
             case Stopping():
                 job.reason, job.cancel = record.reason, record.cancel
-                self._to(job, Stage.LEAVING, record.time_s)
+                self._set_stage(job, Stage.LEAVING, record.time_s)
             case Requeued():
                 job.reason, job.saved = record.reason, max(job.saved, record.saved)
                 job.ran_s += record.ran_s
@@ -315,14 +317,14 @@ class ReplayedState:
                 job.overflows += record.overflowed
                 job.failures += record.failed
                 job.small_bytes = max(job.small_bytes, record.small_bytes)
-                self._to(job, Stage.WAITING, record.time_s)
+                self._set_stage(job, Stage.WAITING, record.time_s)
             case Ended():
                 job.reason, job.ended_unix_s = record.reason, record.time_unix_s
                 job.allocations = record.allocations or job.allocations
                 job.ran_s += record.ran_s
-                self._to(job, Stage(record.stage), record.time_s)
+                self._set_stage(job, Stage(record.stage), record.time_s)
 
-    def _to(self, job: LiveJob, stage: Stage, time_s: float) -> None:
+    def _set_stage(self, job: LiveJob, stage: Stage, time_s: float) -> None:
         if job.stage is Stage.WAITING:
             job.waited_s += time_s - job.since_s
         self.stages[job.stage] -= 1
@@ -331,38 +333,38 @@ class ReplayedState:
         if stage in AT_NODE:
             self.at_node.setdefault(job.node, {})[job.job_id] = job
         else:
-            there = self.at_node.get(job.node, {})
-            there.pop(job.job_id, None)
-            if not there:
+            on_node = self.at_node.get(job.node, {})
+            on_node.pop(job.job_id, None)
+            if not on_node:
                 self.at_node.pop(job.node, None)
-        if stage in OVER:
-            self.over[job.job_id] = None
+        if stage in ENDED:
+            self.ended[job.job_id] = None
             self._count_unfinished(job, -1)
 
     def _count_unfinished(self, job: LiveJob, sign: int) -> None:
         jobs, size_bytes = self.unfinished.get(job.owner, (0, 0))
-        left = jobs + sign, size_bytes + sign * job.size_bytes
-        if left[0]:
-            self.unfinished[job.owner] = left
+        remaining = jobs + sign, size_bytes + sign * job.size_bytes
+        if remaining[0]:
+            self.unfinished[job.owner] = remaining
         else:
             self.unfinished.pop(job.owner, None)
 
-    # As rows of a snapshot ------------------------------------------------------------------
+    # Rows of snapshots ----------------------------------------------------------------------
 
-    def changed(self) -> dict[str, dict[str, Any] | None]:
-        """Rows of a snapshot that are otherwise than when this was last asked for; None: gone."""
-        rows = {key: self._row(key) for key in sorted(self.touched)}
-        self.touched.clear()
-        return rows | {"now": {name: getattr(self, name) for name in _COUNTS}}
+    def take_changes(self) -> dict[str, dict[str, Any] | None]:
+        """Return the snapshot rows that changed since the last call; None for removed ones."""
+        rows = {key: self._row(key) for key in sorted(self.changed_keys)}
+        self.changed_keys.clear()
+        return rows | {"now": {name: getattr(self, name) for name in _TOTALS}}
 
     def _row(self, key: str) -> dict[str, Any] | None:
-        what, _, name = key.partition(" ")
-        if what == "job":
+        kind, _, name = key.partition(" ")
+        if kind == "job":
             job = self.jobs.get(name)
             if job is None:
                 return None
             return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
-        found = self.nodes.get(name) if what == "node" else self.clock
+        found = self.nodes.get(name) if kind == "node" else self.clock
         return None if found is None else asdict(found)
 
     def _read_row(self, key: str, row: Mapping[str, Any]) -> None:
@@ -376,27 +378,27 @@ class ReplayedState:
         elif key == "clock":
             self.clock = ClockSet(**row)
         elif key == "now":
-            for name in _COUNTS:
+            for name in _TOTALS:
                 setattr(self, name, row[name])
 
     @classmethod
-    def of_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> ReplayedState:
-        """Return the state whose rows :meth:`changed` returned, all taken together."""
-        book = cls()
+    def from_rows(cls, rows: Mapping[str, Mapping[str, Any]]) -> ReplayedState:
+        """Return the state of a snapshot, from all rows of :meth:`take_changes` so far."""
+        state = cls()
         for key, row in rows.items():
-            book._read_row(key, row)
-        book.stages.update(job.stage for job in book.jobs.values())
-        for job in book.jobs.values():
-            if job.stage not in OVER:
-                book._count_unfinished(job, 1)
-        over = (job for job in book.jobs.values() if job.stage in OVER)
-        book.over = {job.job_id: None for job in sorted(over, key=lambda job: job.since_s)}
-        book.jobs = dict(sorted(book.jobs.items(), key=lambda item: item[1].number))
-        return book
+            state._read_row(key, row)
+        state.stages.update(job.stage for job in state.jobs.values())
+        for job in state.jobs.values():
+            if job.stage not in ENDED:
+                state._count_unfinished(job, 1)
+        ended = (job for job in state.jobs.values() if job.stage in ENDED)
+        state.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.since_s)}
+        state.jobs = dict(sorted(state.jobs.items(), key=lambda item: item[1].number))
+        return state
 
 
 def _keys(record: Record) -> list[str]:
-    """Keys of the rows that a record changes."""
+    """Return the keys of the snapshot rows that a record changes."""
     match record:
         case NodeJoined() | NodeDrained() | NodeLost():
             return [f"node {record.node}"]
@@ -405,7 +407,7 @@ def _keys(record: Record) -> list[str]:
         case LeaseChanged() | ClusterCreated():
             return []
         case Pruned():
-            gone = [f"job {job_id}" for job_id in record.job_ids]
-            return gone + [f"node {name}" for name in record.nodes]
+            jobs = [f"job {job_id}" for job_id in record.job_ids]
+            return jobs + [f"node {name}" for name in record.nodes]
         case _:
             return [f"job {record.job_id}"]

@@ -1,7 +1,7 @@
-"""The cluster as policies see it: a ledger of nodes that are up, made of what their agents say.
+"""The cluster as policies see it: a ledger of the available nodes, built from agents' reports.
 
-It can be made anew from the book and the last reports at any time, and is, when nodes come and go.
-A job that is leaving its node, or is on one that is not up, is not in it: nobody decides about it.
+It can be rebuilt from the replayed state and the last reports at any time, and is rebuilt when
+nodes join or leave. A job that is leaving its node, or is on an unavailable node, is not in it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import make_ledger
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.compute_usage import Usage
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.live.controller.replayed_state import (
     LiveJob,
@@ -34,22 +34,22 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 
 
 class SchedulingView:
-    """A ledger of some nodes.
+    """Ledger of the available nodes, with the jobs on them and the pending jobs.
 
     Parameters
     ----------
     cluster : Cluster
-        That :func:`presage.schedulers.live.protocol.node_devices.make_cluster` makes of the nodes.
+        The nodes, as :func:`presage.schedulers.live.protocol.node_devices.make_cluster` makes them.
 
     Attributes
     ----------
     ledger : Ledger
     nodes : dict of str to list
-        Devices of each, as in the book.
-    crowded : set of str
-        Jobs that are at their node and have no room in the ledger: their agent sees to it.
-    impossible : dict of str to str
-        Of waiting jobs that no node that is up can ever hold, why.
+        Devices of each node, as in the replayed state.
+    unplaced : set of str
+        Jobs on a node whose devices are not free in the ledger; their agent resolves the conflict.
+    unschedulable : dict of str to str
+        Why no available node can ever run a pending job, by job id.
     node_number : ndarray of shape (devices,)
         Number of the node of each device, in the order of ``nodes``.
     """
@@ -71,26 +71,26 @@ class SchedulingView:
         self.cluster = cluster
         self.ledger = make_ledger(cluster, policy, forecasts)
         self.progress, self.usage = Progress(), Usage()
-        self._coming: dict[str, LiveJob] = {}
-        self.crowded: set[str] = set()
-        self.impossible: dict[str, str] = {}
+        self._new: dict[str, LiveJob] = {}
+        self.unplaced: set[str] = set()
+        self.unschedulable: dict[str, str] = {}
         sizes = [len(devices) for devices in self.nodes.values()]
         self.node_number = np.repeat(np.arange(len(sizes)), sizes)  # of each device
 
-    def has(self, node: str) -> bool:
-        """Whether a node is in it."""
+    def has_node(self, node: str) -> bool:
+        """Return whether a node is available."""
         return node in self._devices
 
     def node_of(self, device: int) -> str:
-        """The node that a device is in."""
+        """Return the name of a device's node."""
         return node_name(self.cluster.nodes[self.cluster.node_of[device]])
 
     def number_in_node(self, device: int) -> int:
-        """A device's number in its node, from 0."""
+        """Return a device's number in its node, from 0."""
         return device - self._devices[self.node_of(device)].start
 
-    def on_node(self, allocation: Allocation) -> list[int]:
-        """A grant, by the number of its device in its node."""
+    def node_allocation(self, allocation: Allocation) -> list[int]:
+        """Return an allocation with the number of its device in its node."""
         return [
             self.number_in_node(allocation.device),
             allocation.compute_milli,
@@ -98,134 +98,130 @@ class SchedulingView:
         ]
 
     def device(self, node: str, device: int) -> int:
-        """The number of a node's device in the cluster."""
+        """Return the number in the cluster of a node's device."""
         return self._devices[node][device]
 
-    def job_of(self, live: LiveJob) -> Job:
-        """As the ledger has it: without kinds that are too small for it."""
-        return self.ledger.jobs.get(live.job_id) or self._of_large_kinds(live)
+    def suited_job(self, live: LiveJob) -> Job:
+        """Return a job without the kinds of devices that are too small for it."""
+        return self.ledger.jobs.get(live.job_id) or self._without_small_kinds(live)
 
-    def told_of(self, job: Job) -> list[pb.Prediction]:
-        """What is foretold of a job now, on each kind that its user allows."""
+    def predictions(self, job: Job) -> list[pb.Prediction]:
+        """Return the current predictions of a job on each kind that its user allows."""
         kinds = [kind for kind in self.cluster.kinds if not job.kinds or kind in job.kinds]
         return [write_prediction(kind, self.forecasts.prediction(job, kind)) for kind in kinds]
 
     def allocations_of(self, job_id: str) -> tuple[Allocation, ...]:
-        """What a job holds of the cluster's devices; nothing of one that is not in the ledger."""
+        """Return the allocations of a job; none for a job that is not in the ledger."""
         if job_id not in self.ledger.jobs:
             return ()
         status = self.ledger.status(job_id)
-        if status.phase is Phase.PAUSED:  # others have its compute meanwhile
+        if status.phase is Phase.PAUSED:  # its compute is free for others
             return tuple(allocation._replace(compute_milli=0) for allocation in status.allocations)
         return status.allocations
 
-    # Jobs come, stand otherwise, and go -----------------------------------------------------
+    # Changes of jobs ------------------------------------------------------------------------
 
-    def fill(
-        self, book: ReplayedState, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float
+    def load(
+        self, state: ReplayedState, tasks: Mapping[str, Mapping[str, pb.Task]], now_s: float
     ) -> None:
-        """Take in all jobs of a book; ``tasks`` are the last reports, by node and job."""
+        """Enter all jobs of a replayed state; ``tasks`` are the last reports, by node and job."""
         for node in self._devices:
-            self.settle(node, book.at_node.get(node, {}), tasks.get(node, {}), now_s)
-        for job in book.jobs.values():
+            self.sync_node(node, state.at_node.get(node, {}), tasks.get(node, {}), now_s)
+        for job in state.jobs.values():
             if job.stage is Stage.WAITING:
-                self.wait(job)
+                self.enqueue(job)
 
-    def wait(self, live: LiveJob) -> None:
-        """A job waits from now on, or again; it is taken in with all others that come."""
+    def enqueue(self, live: LiveJob) -> None:
+        """Note a job that waits; :meth:`enter_new_jobs` enters it with all others."""
         self.forget(live.job_id)
-        self._coming[live.job_id] = live
+        self._new[live.job_id] = live
 
-    def take_in(self) -> None:
-        """Let those that wait come into the queue; forecasts are asked for all of them at once."""
-        coming, self._coming = self._coming, {}
-        self.forecasts.expect(live.submitted.job for live in coming.values())
-        for live in coming.values():
-            job = self._of_large_kinds(live)
-            most = self.cluster.nodes_of(job.kinds).largest
+    def enter_new_jobs(self) -> None:
+        """Enter the noted jobs into the queue, with one request for forecasts of all of them."""
+        new, self._new = self._new, {}
+        self.forecasts.expect(live.submitted.job for live in new.values())
+        for live in new.values():
+            job = self._without_small_kinds(live)
+            largest = self.cluster.nodes_of(job.kinds).largest
             status = self._status(live, Phase.PENDING, (), live.since_s)
             why = self.ledger.sync(job, status, self._too_small(job))
-            if not why and job.gpus > most:
-                why = f"it needs {job.gpus} devices of one node; the largest that is up has {most}"
+            if not why and job.gpus > largest:
+                why = f"it needs {job.gpus} devices of one node; the largest has {largest}"
             if not why and live.small_bytes and not job.kinds:
                 gib = live.small_bytes / 2**30
-                why = f"it ran out of {gib:g} GiB of a device by itself; no larger one is up"
+                why = f"it ran out of {gib:g} GiB of a device by itself; no larger one is available"
             if why:
                 if live.job_id in self.ledger.jobs:
                     self.ledger.forget(live.job_id)
-                self.impossible[live.job_id] = why
+                self.unschedulable[live.job_id] = why
 
-    def settle(
+    def sync_node(
         self,
         node: str,
         jobs: Mapping[str, LiveJob],
         tasks: Mapping[str, pb.Task],
         now_s: float,
     ) -> bool:
-        """Let the jobs of a node stand as its agent says; whether that is otherwise than before.
+        """Enter the jobs of a node as its agent reports them; return whether anything changed.
 
-        Those that it has not told of stand as foreseen, as far as there is room; so do those that
-        it is ending, as others may have been given what they had.
+        Jobs that the agent has not reported yet are entered as planned, as far as their devices are
+        free. So are jobs that it is ending, since others may have their devices already.
         """
-        wanted = {
-            job_id: self._told(job, tasks.get(job_id), now_s)
+        observed = {
+            job_id: self._observed_status(job, tasks.get(job_id), now_s)
             for job_id, job in jobs.items()
             if job.stage is not Stage.LEAVING
         }
         there = {job_id for device in self._devices[node] for job_id in self.ledger.jobs_on(device)}
-        crowded = self.crowded & wanted.keys()
+        unplaced = self.unplaced & observed.keys()
         moved = any(
-            not self._stands(job_id, wanted.get(job_id)) for job_id in there | wanted.keys()
+            not self._is_current(job_id, observed.get(job_id)) for job_id in there | observed.keys()
         )
-        if moved or crowded:
-            for job_id in sorted(there | crowded):
+        if moved or unplaced:
+            for job_id in sorted(there | unplaced):
                 self.forget(job_id)
-            for job_id in sorted(wanted, key=lambda job_id: _claim(tasks.get(job_id))):
-                self._adopt(jobs[job_id], wanted[job_id])
-        for job_id in wanted:
-            self._note(jobs[job_id], tasks.get(job_id), now_s)
-        return moved or crowded != self.crowded & wanted.keys()
+            for job_id in sorted(observed, key=lambda job_id: _sync_order(tasks.get(job_id))):
+                self._adopt(jobs[job_id], observed[job_id])
+        for job_id in observed:
+            self._record_progress(jobs[job_id], tasks.get(job_id), now_s)
+        return moved or unplaced != self.unplaced & observed.keys()
 
     def forget(self, job_id: str) -> None:
-        """A job is over, or is nothing to decide about for now."""
-        self.crowded.discard(job_id)
-        self.impossible.pop(job_id, None)
-        self._coming.pop(job_id, None)
+        """Remove a job about which there is nothing to decide now."""
+        self.unplaced.discard(job_id)
+        self.unschedulable.pop(job_id, None)
+        self._new.pop(job_id, None)
         if job_id in self.ledger.jobs:
             self.ledger.forget(job_id)
 
-    def over(self, job: LiveJob) -> None:
-        """A job that never comes back."""
+    def finish(self, job: LiveJob) -> None:
+        """Remove a job that has ended."""
         self.forget(job.job_id)
         self.progress.forget(job.job_id)
         self.usage.forget(job.job_id)
-        self.forecasts.forget(job.submitted.job)  # one of its name may be another one
-
-    # What is decided ------------------------------------------------------------------------
+        self.forecasts.forget(job.submitted.job)  # a later job may have its name
 
     def state(self, now_s: float) -> State:
-        """To be decided on."""
+        """Return the state for a decision."""
         return State(self.ledger, now_s, self.progress, self.usage)
 
-    # How it is kept -------------------------------------------------------------------------
-
-    def _stands(self, job_id: str, wanted: JobStatus | None) -> bool:
+    def _is_current(self, job_id: str, observed: JobStatus | None) -> bool:
         if job_id not in self.ledger.jobs:
-            return wanted is None or job_id in self.crowded
-        if wanted is None:
+            return observed is None or job_id in self.unplaced
+        if observed is None:
             return False
-        stands = self.ledger.status(job_id)
-        return (stands.phase, stands.allocations) == (wanted.phase, wanted.allocations)
+        current = self.ledger.status(job_id)
+        return (current.phase, current.allocations) == (observed.phase, observed.allocations)
 
     def _adopt(self, live: LiveJob, status: JobStatus) -> None:
         job = live.submitted.job
-        if live.kinds:  # of which its node knows, too
+        if live.kinds:  # its node knows the narrowed kinds, too
             job = replace(job, kinds=tuple(live.kinds))
         # Without allocations, its node does not have its devices any more.
         if not status.allocations or self.ledger.sync(job, status):
-            self.crowded.add(live.job_id)
+            self.unplaced.add(live.job_id)
 
-    def _told(self, live: LiveJob, task: pb.Task | None, now_s: float) -> JobStatus:
+    def _observed_status(self, live: LiveJob, task: pb.Task | None, now_s: float) -> JobStatus:
         first = self._devices[live.node].start
         rows = (
             [[g.device, g.compute_milli, g.memory_bytes] for g in task.allocations] if task else []
@@ -264,13 +260,13 @@ class SchedulingView:
         )
 
     def _too_small(self, job: Job) -> tuple[str, ...]:
-        """Kinds that a job is foretold not to fit, where the policy minds and it can do without."""
+        """Return the kinds that are predicted to be too small, if the job can run without them."""
         small = self.forecasts.too_small(job) if self.policy.needs.respects_memory else ()
         left = [kind for kind in job.kinds or self.cluster.kinds if kind not in small]
         return small if small and self.cluster.nodes_of(tuple(left)).largest >= job.gpus else ()
 
-    def _of_large_kinds(self, live: LiveJob) -> Job:
-        """A job as one for devices that are larger than those it ran out of by itself."""
+    def _without_small_kinds(self, live: LiveJob) -> Job:
+        """Return a job restricted to larger devices than those it ran out of solo."""
         job, memory_of = live.submitted.job, self.cluster.memory_of
         if not live.small_bytes:
             return job
@@ -279,7 +275,7 @@ class SchedulingView:
             job, kinds=tuple(kind for kind in kinds if memory_of.get(kind, 0) > live.small_bytes)
         )
 
-    def _note(self, live: LiveJob, task: pb.Task | None, now_s: float) -> None:
+    def _record_progress(self, live: LiveJob, task: pb.Task | None, now_s: float) -> None:
         if task is None:
             return
         job_id = live.job_id
@@ -288,8 +284,8 @@ class SchedulingView:
         self.usage.report(job_id, now_s, task.usage_milli)
 
 
-def _claim(task: pb.Task | None) -> int:
-    """Who has what it is said to have, if not all can: smallest first."""
+def _sync_order(task: pb.Task | None) -> int:
+    """Return the order in which tasks get their devices if they conflict: smallest first."""
     if task is None:
         return 2
     return 1 if task.phase == pb.TASK_ENDING else 0

@@ -1,4 +1,4 @@
-"""What is said of jobs and nodes: of the book, the mirror, and what agents said last."""
+"""Status messages of jobs and nodes, from the replayed state and the agents' last reports."""
 
 from __future__ import annotations
 
@@ -21,27 +21,31 @@ _PHASES = {
     Stage.CANCELLED: pb.CANCELLED,
     Stage.REJECTED: pb.REJECTED,
 }
-# Of a job among others. Users write up to a MiB: a list of many of that fits into no message.
-_MOST_COMMAND_BYTES = 1_536
-_MOST_FOLDER_BYTES = 256
-_MOST_NAME_BYTES = 128
-_CUT = "…"
+# Limits of user texts in lists: a job has up to 1 MiB, and a list must fit in a message.
+_MAX_COMMAND_BYTES = 1_536
+_MAX_FOLDER_BYTES = 256
+_MAX_NAME_BYTES = 128
+_ELLIPSIS = "…"
 
 
-def status_of(
-    core: Core, job: LiveJob, now_s: float, place: int = 0, *, whole: bool = False
+def job_status(
+    core: Core, job: LiveJob, now_s: float, position: int = 0, *, full: bool = False
 ) -> pb.JobStatus:
-    """Of a job; ``place`` is its place in the queue.
+    """Return the status of a job.
 
-    What its user wrote is cut short, and ends with an ellipsis then, unless the ``whole`` of it is
-    asked for.
+    Parameters
+    ----------
+    position : int
+        Position in the queue, from 1; 0 if it is not in the queue.
+    full : bool
+        Whether to return long user texts in full; else they are truncated with an ellipsis.
     """
-    seen = core.nodes.get(job.node)
-    task = seen.tasks.get(job.job_id) if seen is not None and job.stage in AT_NODE else None
+    node = core.nodes.get(job.node)
+    task = node.tasks.get(job.job_id) if node is not None and job.stage in AT_NODE else None
     predictions = job.prediction_messages
-    waits = job.stage is Stage.WAITING
+    is_waiting = job.stage is Stage.WAITING
     status = pb.JobStatus(
-        job=_shown(job.message, whole=whole),
+        job=_displayed_job(job.message, full=full),
         phase=_PHASES[job.stage],
         reason=job.reason,
         attempt=job.starts,
@@ -52,13 +56,13 @@ def status_of(
         ended_unix_s=job.ended_unix_s,
         done=1.0 if job.stage is Stage.FINISHED else job.saved,
         predictions=predictions,
-        waited_s=job.waited_s + (now_s - job.since_s if waits else 0.0),
-        queue_position=place,
+        waited_s=job.waited_s + (now_s - job.since_s if is_waiting else 0.0),
+        queue_position=position,
     )
     if job.first_start_s is not None:
         status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s
     if job.stage is Stage.FINISHED and job.message.latency_sensitive:
-        status.slo_violated = _was_late(core, job, status)
+        status.slo_violated = _has_violated_slo(core, job, status)
     if task is not None:
         _add_task(status, task)
         kind = _kind(core, job, status)
@@ -70,12 +74,12 @@ def status_of(
     return status
 
 
-def public_part(status: pb.JobStatus) -> pb.JobStatus:
-    """Return what others than a job's owner see of it: what it has, not what it is or runs."""
+def redact_status(status: pb.JobStatus) -> pb.JobStatus:
+    """Return the part of a status that other users may see: allocations, not what it runs."""
     job = status.job
-    shown = pb.JobStatus()
-    shown.CopyFrom(status)
-    shown.job.CopyFrom(
+    public = pb.JobStatus()
+    public.CopyFrom(status)
+    public.job.CopyFrom(
         pb.Job(
             job_id=job.job_id,
             user=job.user,
@@ -85,48 +89,48 @@ def public_part(status: pb.JobStatus) -> pb.JobStatus:
             priority=job.priority,
         )
     )
-    shown.ClearField("reason")  # it may quote the command, or name files
-    shown.ClearField("predictions")
-    shown.ClearField("remaining_s")  # a forecast, as is a guess of what is done
-    if shown.done_estimated:
-        shown.ClearField("done")
-        shown.ClearField("done_estimated")
-    return shown
+    public.ClearField("reason")  # may quote the command, or name files
+    public.ClearField("predictions")
+    public.ClearField("remaining_s")  # a forecast, like estimated progress
+    if public.done_estimated:
+        public.ClearField("done")
+        public.ClearField("done_estimated")
+    return public
 
 
-def _shown(job: pb.Job, *, whole: bool) -> pb.Job:
-    """Without what is long, or its user's secret."""
+def _displayed_job(job: pb.Job, *, full: bool) -> pb.Job:
+    """Return a job without features and secrets, and with truncated texts unless ``full``."""
     shown = pb.Job()
     shown.CopyFrom(job)
     shown.ClearField("features")
     shown.ClearField("environment")
-    if not whole:
-        shown.command[:] = _cut(job.command, _MOST_COMMAND_BYTES)
-        shown.kinds[:] = _cut(job.kinds, _MOST_NAME_BYTES)
-        shown.folder = "".join(_cut([job.folder], _MOST_FOLDER_BYTES))
-        shown.user = "".join(_cut([job.user], _MOST_NAME_BYTES))
-        shown.model = "".join(_cut([job.model], _MOST_NAME_BYTES))
+    if not full:
+        shown.command[:] = _truncate(job.command, _MAX_COMMAND_BYTES)
+        shown.kinds[:] = _truncate(job.kinds, _MAX_NAME_BYTES)
+        shown.folder = "".join(_truncate([job.folder], _MAX_FOLDER_BYTES))
+        shown.user = "".join(_truncate([job.user], _MAX_NAME_BYTES))
+        shown.model = "".join(_truncate([job.model], _MAX_NAME_BYTES))
     return shown
 
 
-def _cut(texts: Iterable[str], most_bytes: int) -> list[str]:
-    """As much of texts as these bytes hold; the last is an ellipsis where that is not all."""
+def _truncate(texts: Iterable[str], max_bytes: int) -> list[str]:
+    """Return texts up to a total size; the last one is an ellipsis if they were truncated."""
     found: list[str] = []
     for text in texts:
         content = text.encode()
-        if len(content) >= most_bytes:
-            begin = content[:most_bytes].decode(errors="ignore")
-            return [*found, *([begin] if begin else []), _CUT]
+        if len(content) >= max_bytes:
+            begin = content[:max_bytes].decode(errors="ignore")
+            return [*found, *([begin] if begin else []), _ELLIPSIS]
         found.append(text)
-        most_bytes -= len(content) + 1  # many empty ones are long, too
+        max_bytes -= len(content) + 1  # so that many empty texts count as well
     return found
 
 
 def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
-    """What an agent says of a job."""
+    """Add the agent's report of a task to the status of its job."""
     if task.phase == pb.TASK_PAUSED and status.phase == pb.RUNNING:
         status.phase = pb.PAUSED
-    if task.done > status.done:  # which is what it has saved
+    if task.done > status.done:  # so far, the fraction in its last checkpoint
         status.done, status.done_estimated = task.done, task.done_estimated
     status.usage_milli = task.usage_milli
     status.memory_bytes, status.peak_memory_bytes = task.memory_bytes, task.peak_memory_bytes
@@ -137,32 +141,33 @@ def _add_task(status: pb.JobStatus, task: pb.Task) -> None:
         status.allocations.extend(task.allocations)
 
 
-def _was_late(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
-    """Whether a job that is done took longer than it was promised on its kind of device."""
+def _has_violated_slo(core: Core, job: LiveJob, status: pb.JobStatus) -> bool:
+    """Return whether a finished job exceeded its SLO on its kind of device."""
     predictions = read_predictions(job.prediction_messages)
-    here = predictions.get(_kind(core, job, status))
-    slos_s = [one.promised_s for one in ([here] if here is not None else predictions.values())]
+    prediction = predictions.get(_kind(core, job, status))
+    relevant = predictions.values() if prediction is None else [prediction]
+    slos_s = [one.slo_s for one in relevant]
     return status.elapsed_s > max(slos_s, default=math.inf) * ROUNDED
 
 
 def _kind(core: Core, job: LiveJob, status: pb.JobStatus) -> str:
-    node = core.book.nodes.get(job.node)  # long lost ones are forgotten
+    node = core.state.nodes.get(job.node)  # missing if it was lost long ago
     devices = [] if node is None else node.devices
     first = status.allocations[0].device if status.allocations else 0
     return str(devices[first][0]) if first < len(devices) else ""
 
 
-def node_status(core: Core, name: str, now_s: float, *, whole: bool = True) -> pb.NodeStatus:
-    """Of a node: what its jobs have of it, and what is left; ``whole``: its agent's problem too."""
-    node, seen = core.book.nodes[name], core.nodes[name]
+def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb.NodeStatus:
+    """Return the status of a node; with ``full`` its reason contains the agent's problem."""
+    node, reported = core.state.nodes[name], core.nodes[name]
     devices = [
         pb.DeviceStatus(
             kind=kind, memory_bytes=memory, free_compute_milli=1000, free_memory_bytes=memory
         )
         for kind, memory in node.devices
     ]
-    for job in core.book.at_node.get(name, {}).values():
-        task = seen.tasks.get(job.job_id)
+    for job in core.state.at_node.get(name, {}).values():
+        task = reported.tasks.get(job.job_id)
         rows = (
             [(g.device, g.compute_milli, g.memory_bytes) for g in task.allocations]
             if task is not None
@@ -173,12 +178,12 @@ def node_status(core: Core, name: str, now_s: float, *, whole: bool = True) -> p
                 devices[device].free_compute_milli -= milli
                 devices[device].free_memory_bytes -= memory
                 devices[device].job_ids.append(job.job_id)
-    reason = core.not_up(name, now_s)
+    reason = core.unavailable_reason(name, now_s)
     return pb.NodeStatus(
         name=name,
         devices=devices,
-        connected=core.is_heard(name, now_s),
+        connected=core.is_connected(name, now_s),
         drained=node.drained,
-        last_report_age_s=now_s - seen.reported_s,
-        reason=reason if whole else reason.partition(":")[0],
+        last_report_age_s=now_s - reported.reported_s,
+        reason=reason if full else reason.partition(":")[0],
     )

@@ -20,7 +20,7 @@ def submit_requests(jobs: Sequence[pb.Job]) -> Iterator[pb.SubmitRequest]:
         yield pb.SubmitRequest(jobs=part)
 
 
-def split_orders(
+def split_commands(
     orders: pb.NodeCommands, max_bytes: int = MAX_MESSAGE_BYTES
 ) -> Iterator[pb.NodeCommands]:
     """Yield orders as messages of limited size; all but the last have ``has_more`` set.
@@ -38,7 +38,7 @@ def split_orders(
     yield rest
 
 
-def merge_orders(received: pb.NodeCommands | None, piece: pb.NodeCommands) -> pb.NodeCommands:
+def merge_commands(received: pb.NodeCommands | None, piece: pb.NodeCommands) -> pb.NodeCommands:
     """Return the orders received so far, extended by a piece."""
     if received is None:
         return piece

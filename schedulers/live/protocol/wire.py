@@ -147,7 +147,7 @@ def write_prediction(kind: str, prediction: RuntimePrediction) -> pb.Prediction:
         compute_milli=prediction.compute_milli,
         memory_bytes=prediction.memory_bytes,
         runtime_s=prediction.runtime_s,
-        slo_s=prediction.promised_s,
+        slo_s=prediction.slo_s,
         setup_s=prediction.setup_s,
         in_domain=is_predicted and prediction.in_domain,
         is_predicted=is_predicted,

@@ -43,9 +43,9 @@ def is_violated(
     reserve : float
         Fraction of the margin between the predicted run time and the SLO that is held back.
     """
-    reserve_s = reserve * max(0.0, prediction.promised_s - prediction.runtime_s) if reserve else 0.0
+    reserve_s = reserve * max(0.0, prediction.slo_s - prediction.runtime_s) if reserve else 0.0
     ends_s = elapsed_s + remaining_s(done, elapsed_s, prediction, pace_s)
-    return ends_s > (prediction.promised_s - reserve_s) * ROUNDED
+    return ends_s > (prediction.slo_s - reserve_s) * ROUNDED
 
 
 def is_too_busy(usage_milli: float, prediction: RuntimePrediction) -> bool:

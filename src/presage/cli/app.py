@@ -29,6 +29,7 @@ from presage.cli.serving.predict import predict
 from presage.cli.serving.serve import serve
 from presage.cli.serving.token import token
 from presage.cli.training.benchmark import ManyFilesCommand, benchmark
+from presage.cli.training.elastic.group import app as elastic_app
 from presage.cli.training.evaluate import evaluate
 from presage.cli.training.models.group import app as models_app
 from presage.cli.training.train import train
@@ -68,6 +69,7 @@ app.add_typer(kubernetes_app, name="kubernetes", rich_help_panel=_SCHEDULE)
 for _function in (train, evaluate):
     add_command(app, _function, panel=_TRAIN)
 add_command(app, benchmark, panel=_TRAIN, cls=ManyFilesCommand)
+app.add_typer(elastic_app, name="elastic", rich_help_panel=_TRAIN)
 app.add_typer(models_app, name="models", rich_help_panel=_TRAIN)
 app.add_typer(profile_app, name="profile", rich_help_panel=_MEASURE)
 add_command(app, import_tables, name="import", panel=_MEASURE)
@@ -121,7 +123,8 @@ def _exit_with_usage(error: TyperException) -> NoReturn:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "presage"
     if message := error.format_message():
-        _exit_with(f"{message.rstrip('.')}; see `{command} --help`", error.exit_code)
+        see = " See" if message.endswith("?") else "; see"
+        _exit_with(f"{message.rstrip('.')}{see} `{command} --help`", error.exit_code)
     sys.exit(error.exit_code)
 
 

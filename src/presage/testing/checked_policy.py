@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.policy import Demand, Policy
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.state import State
+from presage.system.text.user_code import describe_exception
 
 T = TypeVar("T")
 MOST_DECISIONS = 20_000  # of one case, of which no policy that makes progress needs so many
@@ -152,11 +152,8 @@ def _called(what: str, call: Callable[[], T]) -> T:
     except (BrokenPolicyError, ImpossibleActionError):
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise BrokenPolicyError(
-            f"{NEVER_RAISES}: {what}() raised {type(error).__name__}: {error} "
-            f"({last.filename}, line {last.lineno})"
-        ) from error
+        why = f"{what}() raised {describe_exception(error)}"
+        raise BrokenPolicyError(f"{NEVER_RAISES}: {why}") from error
 
 
 def _check_type(actions: Any) -> None:

@@ -29,7 +29,7 @@ def ended_twice() -> Story:
 
 
 def known_though_refused() -> Story:
-    story = Story().do("c0", "submit", ["a"], "no room: make room on its disk", "fail")
+    story = Story().do("c0", "submit", ["a"], "no room: free space on its disk", "fail")
     return over(story.event("Submitted", "a"), "CANCELLED", 0)
 
 
@@ -113,7 +113,7 @@ def placed_after_it_was_cancelled() -> Story:
 
 
 def a_refused_cancel_that_took_effect() -> Story:
-    story = Story().submit("a").do("c1", "cancel", "a", "make room on its disk", "fail")
+    story = Story().submit("a").do("c1", "cancel", "a", "free space on its disk", "fail")
     return story.read(("a", "CANCELLED", 0))
 
 

@@ -21,7 +21,7 @@ from tests.schedulers.live.job import LEDGER
 
 JOB = Path(__file__).with_name("job.py")
 STEP_S = 0.05
-_NOT_WRITTEN = "make room on its disk"  # the journal says so where certainly nothing was written
+_NOT_WRITTEN = "free space on its disk"  # the journal says so where certainly nothing was written
 
 
 class Jobs:

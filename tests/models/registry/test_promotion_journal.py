@@ -90,7 +90,7 @@ def five(tmp_path, folder_of_five) -> Registry:
 
 
 @pytest.fixture(scope="module")
-def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
+def server_uri(tmp_path_factory, empty_database) -> Iterator[str]:
     """URI of a server on a database and a folder."""
     folder = tmp_path_factory.mktemp("server") / "registry"
     shutil.copytree(empty_database.parent, folder)
@@ -99,7 +99,7 @@ def of_a_server(tmp_path_factory, empty_database) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def of_a_team(tmp_path_factory) -> Iterator[str]:
+def team_uri(tmp_path_factory) -> Iterator[str]:
     """URI of a server on PostgreSQL and S3."""
     if missing := what_is_missing():
         pytest.skip(f"needs {missing}")
@@ -107,7 +107,7 @@ def of_a_team(tmp_path_factory) -> Iterator[str]:
         yield server.uri
 
 
-@pytest.fixture(params=["a database", "of_a_server", "of_a_team"])
+@pytest.fixture(params=["a database", "server_uri", "team_uri"])
 def shared(request, tmp_path, folder_of_five) -> str:
     """URI of a shared registry with five versions, of which 1 is the champion."""
     if request.param == "a database":
@@ -376,7 +376,7 @@ def just_before(monkeypatch, step: str, then) -> None:
 
 def test_a_promotion_before_the_deletion_entry_prevents_the_deletion(five, monkeypatch):
     run_id = five.resolve(2).run_id
-    just_before(monkeypatch, "append", lambda: Registry(five.uri).promote(2, by="ada@lab"))
+    just_before(monkeypatch, "append_entry", lambda: Registry(five.uri).promote(2, by="ada@lab"))
 
     with pytest.raises(RegistryError, match=r"was made champion first, by ada@lab .*entry 2, gate"):
         five.delete(2)
@@ -387,7 +387,7 @@ def test_a_promotion_before_the_deletion_entry_prevents_the_deletion(five, monke
 
 def test_a_deletion_before_the_promotion_entry_prevents_the_promotion(five, monkeypatch):
     run_id = five.resolve(2).run_id
-    just_before(monkeypatch, "append", lambda: Registry(five.uri).delete(2))
+    just_before(monkeypatch, "append_entry", lambda: Registry(five.uri).delete(2))
 
     with pytest.raises(RegistryError, match=r"a version was deleted first, .*deletion: version 2 "):
         five.promote(2)

@@ -84,7 +84,7 @@ def test_a_device_class_without_rows_keeps_the_pretrained_networks(features, ste
     solo = pd.read_parquet(features / "solo.parquet")
     step_time.write(tmp_path)
 
-    assert set(step_time.learnt) == {"processor"}
+    assert set(step_time.networks) == {"processor"}
     starts = starts_of("step_time")
     assert step_time.out_of_domain_margins["gpu"] == starts["gpu"].margins.out_of_domain
     ours, came = (session(path) for path in (tmp_path / "model.onnx", release_file("step_time")))
@@ -103,8 +103,8 @@ def test_a_few_rows_of_a_gpu_change_little_and_keep_out_of_domain_margins(featur
     mixed = pd.concat([solo, few], ignore_index=True)
     trained = train.train(mixed, QUANTITIES["step_time"], SETTINGS, starts)
 
-    assert set(trained.learnt) == {"processor", "gpu"}
-    assert trained.learnt["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
+    assert set(trained.networks) == {"processor", "gpu"}
+    assert trained.networks["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
     table = trained.forecasts
     assert len(table[(table["features"] == "full") & (table["device_kind"] == "v100-16gb")]) == 24
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
@@ -121,7 +121,7 @@ def test_very_few_runs_of_a_gpu_do_not_fail_any_predictor(features, no_onnx, pre
     trained = train.train(rows, QUANTITIES[predictor], SETTINGS, starts)
 
     # Fine-tuning needs one run; training from scratch needs more than ten, and does not happen.
-    assert set(trained.learnt) == {"processor"} | set(starts)
+    assert set(trained.networks) == {"processor"} | set(starts)
     assert np.isfinite(trained.forecasts[learn_solo.QUANTILES].to_numpy()).all()
 
 
@@ -130,11 +130,11 @@ def test_runs_of_one_family_suffice_for_fine_tuning(features, runs):
     solo = pd.read_parquet(features / "solo.parquet")
     alike = on_gpu(solo[solo["family"] == solo["family"].iloc[0]].iloc[:runs])
     target, start = QUANTITIES["step_time"], starts_of("step_time")["gpu"]
-    learnt, table = learn_solo.fit_device_class(alike, target, SETTINGS, start)
+    networks, table = learn_solo.fit_device_class(alike, target, SETTINGS, start)
 
     assert train.can_train(alike, target, start)
     assert not train.can_train(alike, target, None)
-    assert learnt.margins.default == start.margins.total_out_of_domain
+    assert networks.margins.default == start.margins.total_out_of_domain
     assert np.isfinite(table[learn_solo.QUANTILES].to_numpy()).all()
 
 
@@ -172,16 +172,16 @@ def test_two_co_locations_of_a_gpu_suffice_for_fine_tuning(features, no_onnx):
         solo, interference[pairs], forecasts, SETTINGS_TOGETHER, starts
     )
 
-    assert set(trained.learnt) == {"gpu"}
-    assert trained.learnt["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
+    assert set(trained.networks) == {"gpu"}
+    assert trained.networks["gpu"].margins.default == starts["gpu"].margins.total_out_of_domain
 
 
 def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):
     solo = pd.read_parquet(features / "solo.parquet")
     jury = job_folds(list(solo["job_id"])) == HELD_OUT_FOLD
     weights, same, changed = (
-        list(learnt.stack.state_dict().values())
-        for learnt, _ in (
+        list(networks.stack.state_dict().values())
+        for networks, _ in (
             learn_solo.fit_device_class(
                 solo.assign(step_time_median_s=solo["step_time_median_s"] * factor),
                 QUANTITIES["step_time"], SETTINGS, None,

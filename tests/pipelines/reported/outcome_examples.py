@@ -51,7 +51,7 @@ def outcome(key: str, name: str = "mlp", *, age_days: float = 0.0, **changes: An
 def colocated_outcome(key: str, name: str, *others: str, **changes: Any) -> Outcome:
     """Return an outcome of a co-located job."""
     others_with_shares = tuple((small_job(other), TURNS) for other in others)
-    return outcome(key, name, share=TURNS, neighbours=others_with_shares, **changes)
+    return outcome(key, name, share=TURNS, colocated_jobs=others_with_shares, **changes)
 
 
 def messages(outcomes: Sequence[Outcome]) -> list[tuple[str, bytes]]:

@@ -307,7 +307,7 @@ def test_a_job_whose_work_overflows_is_quarantined(log, to):
     (op,) = small_job().op_stats
     vast = replace(small_job(), op_stats=tuple(replace(op, flops=1e308, phase=p)
                                            for p in ("forward", "backward")))  # fmt: skip
-    rows = [outcome("a", job=vast), outcome("b", neighbours=((vast, TURNS),))]
+    rows = [outcome("a", job=vast), outcome("b", colocated_jobs=((vast, TURNS),))]
 
     assert ingested(to, log_of(log, rows)).quarantined == {"no such job or device": 2}
 
@@ -399,7 +399,7 @@ def reports(draw):
                           iterations=draw(st.integers(1, 2))),
                 device=device(cores=draw(st.sampled_from([1, 2]))),
                 share=share,
-                neighbours=tuple((small_job(name), share) for name in colocated),
+                colocated_jobs=tuple((small_job(name), share) for name in colocated),
                 age_days=draw(st.floats(0, 100)),
                 step_time_median_s=draw(MAYBE_S),
                 compute_utilization=draw(st.none() | st.floats(0, 1)),

@@ -16,7 +16,7 @@ from presage.schedulers.core.action import Start
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.core.topology import COSTS, Topology, Vertex
 from presage.schedulers.forecasters.no_forecasts import NoForecasts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from presage.schedulers.core.action import Action, Migrate, Resume, Start, Wake
+from presage.schedulers.core.action import Action, Migrate, Pause, Preempt, Resume, Start, Wake
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.backend import Backend, Decision, reconcile
 from presage.schedulers.core.policy import Policy
@@ -83,7 +83,7 @@ def controller() -> Iterator[System]:
     def backend() -> AgentsBackend:
         view = world.core.view(world.now_s)
         assert view is not None
-        return AgentsBackend(world.core.book, view, world.now_s)
+        return AgentsBackend(world.core.state, view, world.now_s)
 
     yield System(backend, lambda backend: world.write(backend.records), world.now_s)
 
@@ -220,3 +220,32 @@ def test_an_empty_decision_is_not_applied(system, monkeypatch):
 
     assert reconcile(backend, policy, Random(0), system.now_s) == Decision()
     assert policy.decisions == 1
+
+
+@pytest.mark.parametrize("change", [Preempt, Pause])
+def test_a_change_of_a_running_job_is_observed_or_rejected(system, change):
+    system.reconcile(lambda state: [start(state)])
+    decision = system.reconcile(lambda state: [change(next(iter(state.running)))])
+
+    is_running = len(system.view().state.running) == 1
+    assert is_running == bool(decision.rejections)
+
+
+@pytest.mark.parametrize("returned", [lambda: None, lambda: iter([]), lambda: 3])
+def test_what_is_no_list_of_actions_is_rejected(system, returned):
+    decision = system.reconcile(lambda state: returned())
+
+    (rejection,) = decision.rejections
+    assert rejection.why.startswith("decide returned ")
+
+
+def test_an_exception_of_a_policy_is_a_rejection_unless_the_backend_is_atomic(system):
+    def fail(state: Any) -> Sequence[Action]:
+        raise ZeroDivisionError("no devices\nat all")
+
+    if system.backend().is_atomic:
+        with pytest.raises(ZeroDivisionError):
+            system.reconcile(fail)
+        return
+    (rejection,) = system.reconcile(fail).rejections
+    assert rejection.why.startswith("decide raised ZeroDivisionError: no devices at all (tests/")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.core.compute_usage import Usage
+from presage.schedulers.core.reports.compute_usage import Usage
 
 
 def test_a_mean_is_weighted_by_time_and_forgets():

@@ -12,7 +12,7 @@ from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.job_status import WAITING, Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.testing.random_cases import CLUSTERS, traces
 from tests.schedulers.clusters import GIB, cluster, job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 
 
 def test_unsaved_work_is_counted_in_seconds_at_the_last_known_speed():

@@ -1,4 +1,4 @@
-"""A live cluster of real processes, jobs that keep a ledger, and what must be true in the end."""
+"""Live cluster of processes, whose jobs write a ledger, and the invariants to check."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ all_faults = pytest.mark.skipif(
 
 
 class Line(NamedTuple):
-    """Of the ledger: see ``job.py``."""
+    """Line of the ledger; see ``job.py``."""
 
     what: str
     job: str
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 def until(holds: Callable[[], T], within_s: float = WITHIN_S, what: object = "") -> T:
-    """What ``holds`` returns, once that is anything; a controller that is away is waited for."""
+    """Return the first true result of ``holds``; retry while the controller is unavailable."""
     end_s = time.monotonic() + within_s
     while True:
         with suppress(ServiceError):
@@ -63,7 +63,7 @@ def until(holds: Callable[[], T], within_s: float = WITHIN_S, what: object = "")
 
 
 class LiveCluster:
-    """A controller and agents, each with one device of its own name.
+    """Controller and agents, each with one device named after it.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class LiveCluster:
     # Processes ------------------------------------------------------------------------------
 
     def start(self, name: str, command: Sequence[object]) -> subprocess.Popen[bytes]:
-        """A process, in a session of its own, whose words go to a file."""
+        """Start a process in a new session, with its output in a file."""
         with self.log(name).open("ab") as said:
             process = subprocess.Popen(
                 [*map(str, command)], stdout=said, stderr=said, stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ class LiveCluster:
         by: Sequence[object] = (*PRESAGE, "agent"),
         kind: str = "cpu-1",
     ) -> subprocess.Popen[bytes]:
-        """Start a node's agent; its device is a processor, whatever its kind is called."""
+        """Start a node's agent; its device is a processor of any kind."""
         cpu = min(os.sched_getaffinity(0))
         if self.tokens.exists():
             more = ("--token-file", self.folder / f"{node}.token", *more)
@@ -149,29 +149,29 @@ class LiveCluster:
         )  # fmt: skip
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
-        """Signal a process, and wait until it has ended; how it did."""
+        """Signal a process and return its exit status."""
         process = self.running.pop(name)
         process.send_signal(number)
         return process.wait(WITHIN_S)
 
     def signal(self, pid: int, number: int) -> None:
-        """Signal a process, if it is there."""
+        """Signal a process, if it runs."""
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
     def up(self, *nodes: str) -> None:
-        """Start all, and wait until they know each other."""
+        """Start controller and agents, and wait until all nodes have joined."""
         self.controller()
         for node in nodes:
             self.agent(node)
         self.connected(*nodes)
 
     def connected(self, *nodes: str) -> None:
-        """Wait until these, and no others, are given jobs."""
+        """Wait until exactly these nodes get jobs."""
         until(lambda: {n.name for n in self.all().nodes if not n.reason} == set(nodes), what=nodes)
 
     def log(self, name: str) -> Path:
-        """What a process of that name says."""
+        """Return the log of a process."""
         return self.folder / f"{name}.log"
 
     # Jobs -----------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class LiveCluster:
         self, name: str, iterations: int = 20, step_s: float = 0.05, every: int = 0, *how: str,
         grace_s: float = 10.0, **more: Any,
     ) -> pb.Job:  # fmt: skip
-        """A job that keeps the ledger."""
+        """Return a job that writes the ledger."""
         words = [HERE / "job.py", self.ledger, iterations, step_s, every, *how]
         return pb.Job(
             job_id=name,
@@ -192,12 +192,12 @@ class LiveCluster:
         )
 
     def submit(self, *jobs: pb.Job) -> None:
-        """Until the controller has them."""
+        """Submit jobs; retry until the controller accepts them."""
         until(lambda: [self.client.submit(jobs)])
         self.acknowledged |= {job.job_id for job in jobs}
 
     def cancel(self, *names: str) -> None:
-        """Until the controller has noted it."""
+        """Repeat until the controller has recorded it."""
 
         def done() -> bool:
             self.client.cancel(names)
@@ -206,23 +206,23 @@ class LiveCluster:
         until(done)
 
     def drain(self, node: str, *, undo: bool = False, evict: bool = False) -> None:
-        """Until the controller has noted it."""
+        """Repeat until the controller has recorded it."""
         until(lambda: [self.client.drain(node, undo=undo, evict=evict)])
 
     def all(self) -> pb.ListResponse:
-        """Jobs, also those that are over, and nodes."""
+        """Return all jobs, including ended ones, and nodes."""
         return self.client.list(ended=True)
 
     def status(self, name: str) -> pb.JobStatus:
-        """Of a job."""
+        """Return the status of a job."""
         return until(lambda: self.client.list([name], ended=True)).jobs[0]
 
     def phases(self) -> dict[str, int]:
-        """Of all jobs."""
+        """Return the phases of all jobs."""
         return {row.job.job_id: row.phase for row in until(self.all).jobs}
 
     def runs(self, name: str, attempt: int = 1, beyond: int = 0) -> Line:
-        """Wait until a job's attempt has done something; its line."""
+        """Wait until a job's attempt has written a line, and return it."""
         wanted = ("did", name, attempt)
 
         def found() -> list[Line]:
@@ -232,7 +232,7 @@ class LiveCluster:
         return until(found, what=f"{name}.{attempt} does more than {beyond}")[0]
 
     def over(self, *names: str, within_s: float = 2 * WITHIN_S) -> dict[str, int]:
-        """Wait until jobs are over; how all stand."""
+        """Wait until jobs have ended; return the phases of all jobs."""
         until(
             lambda: all(self.phases().get(name) in TERMINAL_PHASES for name in names),
             within_s,
@@ -241,23 +241,23 @@ class LiveCluster:
         return self.phases()
 
     def records(self) -> list[dict[str, Any]]:
-        """All of the journal; the controller must not run."""
+        """Return all journal records; the controller must not run."""
         with Journal.open(self.journal) as journal:
             return [entry.record for entry in journal.read()]
 
     def lines(self) -> list[Line]:
-        """The ledger."""
+        """Return the lines of the ledger."""
         rows = [line.split() for line in self.ledger.read_text().splitlines()]
         return [Line(w, job, int(a), int(p), int(n)) for w, job, a, p, n in rows]
 
     def starts(self, name: str) -> list[Line]:
-        """A job's attempts, as they began."""
+        """Return the attempts of a job in the order of their starts."""
         return [line for line in self.lines() if (line.what, line.job) == ("start", name)]
 
     # What must be true ----------------------------------------------------------------------
 
     def check(self, *, run_once: Sequence[str] = ()) -> None:
-        """No job is lost, none ran twice or beside itself, no work was done again in vain."""
+        """Check that no job is lost, ran twice at once, or repeated saved work."""
         phases = self.phases()
         assert self.acknowledged <= phases.keys(), "a job that was acknowledged is lost"
         lines = self.lines()
@@ -278,7 +278,7 @@ class LiveCluster:
         until(lambda: not processes_of(str(self.ledger)), what="no process of a job is left")
 
     def close(self) -> None:
-        """End all that still runs."""
+        """End all processes."""
         self.client.close()
         for name in list(self.running):
             self.kill(name)
@@ -290,7 +290,7 @@ class LiveCluster:
             self.signal(pid, signal.SIGKILL)
 
     def shims(self) -> list[int]:
-        """Processes that answer for tasks of this cluster."""
+        """Return the shims of this cluster's tasks."""
         found = []
         for pid in pids():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A live cluster for each test."""
+"""Fixture of a live cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that tells, in a file that all jobs share, what becomes of it. Run as a program.
+"""Program of a job that writes its progress to a ledger shared by all jobs.
 
     python job.py LEDGER ITERATIONS STEP_S [EVERY] [HOW]
 
@@ -24,7 +24,7 @@ LEDGER = "TEST_LEDGER"  # by which a scan of /proc tells the processes of one te
 
 
 def processes_of(ledger: str, job: str | None = None) -> dict[int, str]:
-    """Task by process, of processes that live; of one job, or of all."""
+    """Return the tasks of running processes by process id, of one job or of all."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:

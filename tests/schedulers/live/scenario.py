@@ -1,4 +1,4 @@
-"""A day of a cluster: jobs that want different things, whatever becomes of its controller."""
+"""Scenario of a cluster with different jobs, while its controller may be killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDS = {
 
 @contextmanager
 def restarted(cluster: LiveCluster, commands: Iterator[Sequence[object]]) -> Iterator[list[int]]:
-    """Start the controller again whenever it has ended; how it did, each time."""
+    """Restart the controller whenever it ends; return its exit statuses."""
     ends: list[int] = []
     over = threading.Event()
 
@@ -44,7 +44,7 @@ def restarted(cluster: LiveCluster, commands: Iterator[Sequence[object]]) -> Ite
 
 
 def play(cluster: LiveCluster) -> None:
-    """Two nodes: jobs that save, are evicted, cancelled, fail and are drained; until all is over.
+    """Run jobs on two nodes that save, are evicted, cancelled, fail and are drained, to their end.
 
     Each step is taken again until the controller has said yes, as its users would.
     """
@@ -72,7 +72,7 @@ def play(cluster: LiveCluster) -> None:
 
 
 def check(cluster: LiveCluster) -> None:
-    """That all of it came out as it should."""
+    """Check the results of the scenario."""
     assert cluster.phases() == ENDS
     cluster.check()
     failed = [line.job for line in cluster.lines() if line.what == "failed"]

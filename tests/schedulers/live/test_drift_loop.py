@@ -1,4 +1,4 @@
-"""The whole loop, on real processes: live jobs, drift, retraining, promotion, the next live job."""
+"""Test of the complete loop: live jobs, drift, retraining, promotion, the next live job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pytestmark = [all_faults, pytest.mark.timeout(900)]
 
 
 class Measured(NamedTuple):
-    """A job of a campaign, and the step that it took on ``KIND``."""
+    """Job of a campaign, and its step time on ``KIND``."""
 
     features: JobFeatures
     step_s: float
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with small tables and few training steps; the pretrained release is champion."""
+    """Checkout with small tables and few training steps; the pretrained release is champion."""
     folder = tmp_path / "checkout"
     for name in CODE:
         ignored = shutil.ignore_patterns("__pycache__")
@@ -97,7 +97,7 @@ def run(*command: str, cwd: Path, status: int = 0) -> str:
 
 
 class Loop:
-    """A prediction service of a checkout, and a cluster that asks it and reports to it."""
+    """Prediction service of a checkout, and a cluster that uses it and reports outcomes to it."""
 
     def __init__(self, cluster: LiveCluster, checkout: Path, service: str) -> None:
         self.cluster, self.checkout = cluster, checkout
@@ -114,7 +114,7 @@ class Loop:
         return self.client.release().release_id
 
     def live(self, turn: str, jobs: list[Measured], times: float) -> list[Outcome]:
-        """Run jobs whose steps take so many times what was measured; their outcomes."""
+        """Run jobs whose step times are a factor of the measured ones; return their outcomes."""
         rows = {f"{turn}-{i}": _live_job(self.cluster, f"{turn}-{i}", one, times)
                 for i, one in enumerate(jobs)}  # fmt: skip
         self.cluster.submit(*rows.values())
@@ -132,7 +132,7 @@ class Loop:
         return [Outcome.FromString(row.message) for row in rows]
 
     def drift(self, *, status: int) -> Any:
-        """What `presage drift` says, which exits with that status."""
+        """Return the output of `presage drift`; check its exit status."""
         command = (sys.executable, "-m", "presage", "drift", "--json")
         return json.loads(run(*command, cwd=self.checkout, status=status))
 
@@ -155,7 +155,7 @@ def loop(cluster: LiveCluster, checkout: Path) -> Iterator[Loop]:
 
 
 def measured_jobs(name: str) -> list[Measured]:
-    """Jobs of a campaign that a sleeping process can stand for."""
+    """Return jobs of a campaign that a sleeping process can simulate."""
     campaign = read_campaign(ROOT / "data/profiles" / name)
     return [
         Measured(campaign.placement(row).job, row["step_time_median_s"])
@@ -167,7 +167,7 @@ def measured_jobs(name: str) -> list[Measured]:
     ]
 
 
-def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_next(loop):
+def test_drift_of_a_slower_device_is_detected_learned_and_served(loop):
     first, last, *jobs = [job for name in FAMILIES for job in measured_jobs(name)]
     before = loop.release_id()
 
@@ -197,8 +197,8 @@ def test_a_slower_device_is_noticed_by_live_jobs_learnt_served_and_used_for_the_
     assert after == decision["challenger"]
 
     (outcome,) = loop.live("next", [last], SLOWER)  # one that the controller has not asked for yet
-    (told,) = loop.cluster.status("next-0").predictions
-    assert (told.kind, told.release_id, outcome.release_id) == (KIND, after, after)
+    (prediction,) = loop.cluster.status("next-0").predictions
+    assert (prediction.kind, prediction.release_id, outcome.release_id) == (KIND, after, after)
     said = loop.drift(status=0)
     judged = said["outcomes"] - said["of_other_releases"] - said["of_no_release"]
     assert (said["release"], judged) == (after, 1)

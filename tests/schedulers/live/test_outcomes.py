@@ -1,4 +1,4 @@
-"""How jobs ended comes to the prediction service, also if that was away for a while."""
+"""Tests that outcomes reach the prediction service, also after it was unavailable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def service(port, log):
         yield server
 
 
-def test_what_a_job_did_is_told_once_the_service_is_there(tmp_path):
+def test_outcomes_are_reported_once_the_service_is_available(tmp_path):
     service_port, port, log = free_port(), free_port(), tmp_path / "outcomes.db"
     up = (
         "up", "--port", str(port), "--state", str(tmp_path / "state"), "--predictor",
@@ -69,10 +69,10 @@ def test_what_a_job_did_is_told_once_the_service_is_there(tmp_path):
             until(lambda: not list(kept.iterdir()))
 
     rows = [Outcome.FromString(row.message) for row in read_outcomes(log)]
-    told = {row.idempotency_key.rpartition("/")[2]: row for row in rows}
-    assert set(told) == {"steps.1", "fails.1"}
-    assert told["fails.1"].failure == "crash"
-    steps = told["steps.1"]
+    reported = {row.idempotency_key.rpartition("/")[2]: row for row in rows}
+    assert set(reported) == {"steps.1", "fails.1"}
+    assert reported["fails.1"].failure == "crash"
+    steps = reported["steps.1"]
     assert steps.job.job_id == "like this"
     assert steps.device.kind.startswith("cpu-")
     assert steps.share.fraction == 1.0

@@ -1,4 +1,4 @@
-"""A policy from outside of the package runs a live cluster of real processes."""
+"""Test of a live cluster with a policy from outside of the package."""
 
 from __future__ import annotations
 

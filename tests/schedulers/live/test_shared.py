@@ -1,4 +1,4 @@
-"""A cluster whose jobs are foretold by a release: they share a device, and it is said why."""
+"""Tests of a cluster whose jobs share a device by the forecasts of a release."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ KIND, MODEL, ITERATIONS = "rtx-3090", "examples.my_model:classifier", 4_000_000
 GIB = find_device(KIND).memory_bytes / 2**30
 
 
-def foretold(iterations=ITERATIONS):
-    """By the release, without a cluster."""
+def predict(iterations=ITERATIONS):
+    """Return the prediction of the release, without a cluster."""
     features = read_job(MODEL, batch_size=32, iterations=iterations)
     job = Job("job", 0.0, iterations=iterations, features=features)
     (prediction,) = Predicted(Predictor(load_release(RELEASE))).predictions([(job, KIND)])
     return prediction
 
 
-def test_n3_what_is_foretold_of_the_rest_is_the_models_answer_for_the_iterations_that_are_left():
-    whole, rest = foretold(100), foretold(40)
+def test_n3_the_predicted_remaining_time_is_that_of_the_remaining_iterations():
+    whole, rest = predict(100), predict(40)
 
     assert whole.remaining_s(0.6) == pytest.approx(rest.runtime_s - rest.setup_s)
 
 
 @pytest.mark.timeout(200)
-def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foretold(cluster):
+def test_jobs_with_features_share_a_device_by_their_forecasts(cluster):
     cluster.controller("--predictor", RELEASE)
     cluster.agent("n0", "--memory-gib", GIB, "--predictor", RELEASE, kind=KIND)
     cluster.connected("n0")
 
-    def asked(command, *words):
+    def run_command(command, *words):
         done = subprocess.run(
             [*PRESAGE, command, "--controller", cluster.target, *words], cwd=ROOT, timeout=120,
             capture_output=True, text=True, check=False,
@@ -50,29 +50,29 @@ def test_jobs_that_are_described_by_their_models_share_a_device_by_what_is_foret
         return done.stdout
 
     for name, more in (("one", ("--latency-sensitive",)), ("two", ())):
-        asked(
+        run_command(
             "submit", "--name", name, "--features", MODEL, "--batch-size", "32", "--iterations",
             str(ITERATIONS), *more, "--", "/bin/sleep", "600",
         )  # fmt: skip
     until(lambda: set(cluster.phases().values()) == {pb.RUNNING}, what="both run")
 
-    prediction = foretold()
+    prediction = predict()
     rows = {row.job.job_id: row for row in cluster.all().jobs}
     assert {row.allocations[0].device for row in rows.values()} == {0}
     assert rows["two"].allocations[0].compute_milli == prediction.compute_milli < 500
-    (told,) = rows["one"].predictions
-    assert (told.compute_milli, told.memory_bytes) == (
+    (received,) = rows["one"].predictions
+    assert (received.compute_milli, received.memory_bytes) == (
         prediction.compute_milli,
         prediction.memory_bytes,
     )
-    assert told.slo_s == pytest.approx(prediction.promised_s)
-    assert told.release_id == load_release(RELEASE).release_id
+    assert received.slo_s == pytest.approx(prediction.slo_s)
+    assert received.release_id == load_release(RELEASE).release_id
     share = f"{prediction.compute_milli / 10:g} %"
-    words = " ".join(asked("explain", "two").split())
+    words = " ".join(run_command("explain", "two").split())
     assert f"two: it runs on node n0 with {share} of device 0, attempt 1" in words
-    assert f"; when it was placed no other node had room for {share} and" in words
+    assert f"; when it was placed, no other node had free capacity for {share} and" in words
     assert "forecasts" in words
-    found = json.loads(asked("explain", "one", "--json"))
+    found = json.loads(run_command("explain", "one", "--json"))
     assert found["status"]["predictions"][0]["is_predicted"]
     cluster.cancel("one", "two")
     cluster.over("one", "two")

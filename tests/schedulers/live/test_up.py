@@ -1,4 +1,4 @@
-"""All of a cluster on one machine: ended, killed, and started again, while a job runs on."""
+"""Tests of `presage cluster up`: restarts and killed processes while a job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.schedulers.live.cluster import PRESAGE, all_faults, until
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=all_faults)])
-def test_a_job_runs_on_while_its_cluster_is_ended_and_started_again(cluster, number):
+def test_a_job_continues_while_its_cluster_is_restarted(cluster, number):
     command = (
         *PRESAGE, "up", "--port", cluster.port, "--state", cluster.folder / "up", "--lease-s", 30,
     )  # fmt: skip
@@ -47,13 +47,13 @@ def test_a_job_runs_on_while_its_cluster_is_ended_and_started_again(cluster, num
 
 
 def up_with(cluster, *options):
-    """Start it, as `cluster up` of this cluster's port and folder."""
+    """Start `cluster up` with this cluster's port and folder."""
     state = ("--port", cluster.port, "--state", cluster.folder / "up", "--lease-s", 30)
     cluster.start("up", (*PRESAGE, "up", *state, *options))
 
 
 def processes(cluster, command):
-    """Processes of that command which belong to this cluster."""
+    """Return the processes of a command that belong to this cluster."""
     found = []
     for pid in pids():
         with suppress(OSError):
@@ -65,12 +65,12 @@ def processes(cluster, command):
 
 
 def another(cluster, command, pid):
-    """Processes of that command but one."""
+    """Return the processes of a command except one."""
     return set(processes(cluster, command)) - {pid}
 
 
 @pytest.mark.timeout(200)
-def test_a_controller_and_an_agent_that_are_killed_are_started_again_and_a_job_runs_on(cluster):
+def test_a_killed_controller_and_agent_are_restarted_and_a_job_continues(cluster):
     up_with(cluster)
     cluster.connected("n0")
     cluster.submit(cluster.job("long", 400, 0.05))
@@ -97,7 +97,7 @@ def test_a_controller_and_an_agent_that_are_killed_are_started_again_and_a_job_r
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a processor for each of two agents")
 @pytest.mark.parametrize("damage", ["locked", "corrupt"])
-def test_while_one_agent_cannot_start_the_other_runs_jobs_and_it_joins_once_it_can(cluster, damage):
+def test_an_agent_that_cannot_start_joins_later_while_the_other_runs_jobs(cluster, damage):
     state = cluster.folder / "up" / "n1"
     state.mkdir(parents=True)
     if damage == "locked":

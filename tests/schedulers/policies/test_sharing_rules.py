@@ -20,13 +20,13 @@ from presage.schedulers.core.action import Pause, Preempt, Resize, Resume, Start
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.cluster import Cluster, DeviceColumns, Node
-from presage.schedulers.core.compute_usage import Usage
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.compute_usage import Usage
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.live.protocol.wire import read_predictions, write_prediction

@@ -286,7 +286,7 @@ def test_a_simulation_takes_no_option_of_sweeps(more):
         (("--policy", "packing:most_members"), "'most_members' is not PARAMETER=VALUE"),
         (("--policy", "gang:reduce=least"), "reduce=least, must be one of mean, max"),
         (("--policy", "no_such_module:Policy"), "No module named 'no_such_module'; give module:cl"),
-        (("--policy", "json:Policy"), "'Policy' is not there in module 'json'"),
+        (("--policy", "json:Policy"), "module 'json' has no class 'Policy'"),
         (("--policy", "json:JSONDecoder"), "'json:JSONDecoder': JSONDecoder is not a policy; der"),
         (("--policy", f"las:threshold_s={'9' * 400}"), "threshold_s=9+, must be a finite number"),
         (

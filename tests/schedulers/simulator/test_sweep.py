@@ -272,7 +272,7 @@ def test_a_killed_worker_is_named_and_the_others_continue(slow):
     assert process.returncode == 1
     assert len(lines) == 3
     for line, seed in zip(lines, (1, 2), strict=False):
-        assert line.startswith(f"trace=slow.csv seed={seed}: its process was ended by SIGKILL")
+        assert line.startswith(f"trace=slow.csv seed={seed}: its process was killed by SIGKILL")
     assert len(done_in(slow)) == 2
 
 

@@ -30,14 +30,14 @@ from tests.serving.support.running_server import start_server
 JOBS = [{"batch_size": size} for size in (8, 16, 32, 64)]
 
 
-def reported(client, job, device, runs, times, *, prefix, release_id=None, neighbours=()):
+def reported(client, job, device, runs, times, *, prefix, release_id=None, colocated_jobs=()):
     """Return outcomes of every job: its forecast times a factor and noise."""
     rng = random.Random(prefix)
     jobs = [job(**changes) for changes in JOBS]
     forecasts = client.predict([Placement(one, device) for one in jobs])
     rows = [
         Outcome(
-            f"{prefix}/{run}/{i}", one, device, neighbours=neighbours,
+            f"{prefix}/{run}/{i}", one, device, colocated_jobs=colocated_jobs,
             release_id=forecast.step_time_s.release_id if release_id is None else release_id,
             step_time_median_s=times * forecast.step_time_s.median * math.exp(rng.gauss(0, 0.02)),
         )
@@ -103,7 +103,7 @@ def test_outcomes_of_another_release_or_of_none_are_not_scored(release, job, cpu
         reported(client, job, cpu, 20, 9.0, prefix="another", release_id="0123456789ab")
         reported(client, job, cpu, 20, 9.0, prefix="none", release_id="")
         colocated = ((job("other"), Share(0.5)),)
-        reported(client, job, cpu, 1, 9.0, prefix="beside", neighbours=colocated)
+        reported(client, job, cpu, 1, 9.0, prefix="beside", colocated_jobs=colocated)
 
     message = drift(log.parent, "--release", release.folder, expect=0)
     for part in ("44 of 204 outcomes name this release", "80 outcomes name no release"):
@@ -154,9 +154,9 @@ def test_a_slowdown_is_relative_to_the_solo_step_time_of_the_job(release, job, c
     log = tmp_path / "log.db"
     colocated = ((job("other"), Share(0.5, "time-slice")),)
     with reporting_to(release, log) as client:
-        reported(client, job, cpu, 1, 1.5, prefix="early", neighbours=colocated)
+        reported(client, job, cpu, 1, 1.5, prefix="early", colocated_jobs=colocated)
         reported(client, job, cpu, 1, 1.0, prefix="alone")
-        reported(client, job, cpu, 5, 1.5, prefix="beside", neighbours=colocated)
+        reported(client, job, cpu, 5, 1.5, prefix="beside", colocated_jobs=colocated)
 
     message = json.loads(drift(log, "--release", release.folder, "--json", expect=0))
     assert message["never_reported_alone"] == 4

@@ -96,7 +96,7 @@ def valid_requests() -> dict[str, list[Any]]:
     schema = str(load_release(RELEASE).manifest["schema_hash"])
     outcome = Outcome(
         job=jobs[0], device=known, share=Share(), release_id="x", finished_at_unix_s=1.0,
-        step_time_median_s=0.1, idempotency_key="k", neighbours=((jobs[1], Share(0.5)),),
+        step_time_median_s=0.1, idempotency_key="k", colocated_jobs=((jobs[1], Share(0.5)),),
     )  # fmt: skip
     rows = {"features": features(2)}
     service = f"/{prediction_service.SERVICE_NAME}/"

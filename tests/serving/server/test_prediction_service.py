@@ -365,7 +365,7 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
             Outcome("as forecast", job(), cpu, step_time_median_s=step_s),
             Outcome("slower", job(), cpu, step_time_median_s=100 * step_s),
             Outcome("colocated", job(), cpu, step_time_median_s=9 * step_s,
-                    neighbours=((job("other"), Share(0.5, "time-slice")),)),
+                    colocated_jobs=((job("other"), Share(0.5, "time-slice")),)),
             Outcome("failed", job(), cpu, failure="out-of-memory"),
         ]
     )  # fmt: skip
@@ -387,9 +387,9 @@ def test_outcomes_are_compared_with_their_forecasts(reporting, job, cpu):
 
 
 def test_errors_name_the_co_located_job_of_an_outcome(release, job, cpu, tmp_path):
-    neighbours = ((job("a"), Share(0.5)), (job("b"), Share(0.5)))
+    members = ((job("a"), Share(0.5)), (job("b"), Share(0.5)))
     report = wire_outcomes.write_report(
-        [Outcome(str(i), job(), cpu, runtime_s=1.0, neighbours=neighbours) for i in range(4)]
+        [Outcome(str(i), job(), cpu, runtime_s=1.0, colocated_jobs=members) for i in range(4)]
     )
     report.outcomes[1].job.ClearField("op_stats")
     report.outcomes[2].colocated_jobs[1].job.batch_size = 0

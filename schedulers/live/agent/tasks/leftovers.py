@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from presage.errors import InvalidJobError
+from presage.schedulers.live.agent.connection.lease import boot_id
 from presage.schedulers.live.agent.isolation.control_groups import find_isolation, task_group_names
 from presage.schedulers.live.agent.isolation.job_environment import STATE, TASK
-from presage.schedulers.live.agent.lease import boot_id
 from presage.schedulers.live.agent.tasks.processes import (
     Stat,
     environment,

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from presage.schedulers.live.agent.lease import read_lease
+from presage.schedulers.live.agent.connection.lease import read_lease
 from presage.schedulers.live.agent.tasks.processes import send, stat
 from presage.schedulers.live.agent.tasks.task import TERMINATE_S
 from presage.schedulers.live.agent.tasks.task_process import Task

@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from presage.errors import InvalidJobError
+from presage.schedulers.live.agent.connection.lease import boot_id, boottime_s
 from presage.schedulers.live.agent.isolation.control_groups import Isolation, make_isolation
 from presage.schedulers.live.agent.isolation.job_environment import job_environment, mps_percent
 from presage.schedulers.live.agent.isolation.share_limit import ShareLimit
-from presage.schedulers.live.agent.lease import boot_id, boottime_s
 from presage.schedulers.live.agent.tasks.job_process import (
     JobProcess,
     JobStartError,

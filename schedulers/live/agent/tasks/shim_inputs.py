@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
-from presage.schedulers.live.agent.lease import LEASE, read_lease
+from presage.schedulers.live.agent.connection.lease import LEASE, read_lease
 from presage.schedulers.live.agent.tasks.task import FULL_DEVICE_MILLI, DesiredState
 from presage.schedulers.live.agent.tasks.task_folder import TaskFolder
 

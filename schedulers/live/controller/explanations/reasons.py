@@ -1,4 +1,4 @@
-"""Why each job of a decision goes where it goes: what was left when it was its turn."""
+"""Reasons for the placements of a decision, from the free capacity at each step."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.live.controller.demand import wanted_of
+from presage.schedulers.live.controller.demand import policy_demand
 from presage.schedulers.policies.sharing.needs import Needs
 from presage.system.text.units import quantity
 
-MOST_NAMED = 3  # of those who make room
+MAX_NAMED = 3  # of the jobs that free capacity
 
 
 class Before(NamedTuple):
-    """How things stood before a decision was carried out.
+    """Free capacity and job statuses before a decision was applied.
 
     Attributes
     ----------
     capacity : FreeCapacity
-        What was left of every device.
+        Free capacity of all devices.
     statuses : dict of str to JobStatus
-        Of the jobs that it is about.
+        Statuses of the jobs that the decision concerns.
     """
 
     capacity: FreeCapacity
     statuses: dict[str, JobStatus]
 
 
-class _Given(NamedTuple):
-    """What a job gives back of the devices that it had, by the same decision."""
+class _Freed(NamedTuple):
+    """Allocations that a job releases or shrinks by the same decision."""
 
     job_id: str
-    how: str
+    verb: str
     allocations: tuple[Allocation, ...]
 
 
@@ -54,34 +54,34 @@ def reasons_of(
     forecasts: Forecasts,
     node_number: NDArray[np.int64],
 ) -> dict[str, str]:
-    """Of each job that was started, in a few words.
+    """Return the reason for the placement of each started job, in a few words.
 
     Parameters
     ----------
     actions : iterable of Action
-        That were carried out.
+        The applied actions.
     node_number : ndarray of shape (devices,)
-        The live node that each device is in.
+        Number of the live node of each device.
     """
-    capacity, given, reasons = before.capacity, list[_Given](), {}
+    capacity, freed, reasons = before.capacity, list[_Freed](), {}
     for action in actions:
         match action:
             case Preempt():
-                had = before.statuses[action.job_id].allocations
-                given.append(_Given(action.job_id, "ends", had))
+                allocations = before.statuses[action.job_id].allocations
+                freed.append(_Freed(action.job_id, "ends", allocations))
             case Resize():
-                had = before.statuses[action.job_id].allocations
-                given.append(_Given(action.job_id, "is lowered", had))
+                allocations = before.statuses[action.job_id].allocations
+                freed.append(_Freed(action.job_id, "is shrunk", allocations))
             case Start():
                 status = before.statuses[action.job_id]
-                one = _Choice(action, status, ledger, policy, forecasts, capacity, node_number)
-                reasons[action.job_id] = one.reason(given)
+                choice = _Choice(action, status, ledger, policy, forecasts, capacity, node_number)
+                reasons[action.job_id] = choice.reason(freed)
                 capacity.take(action.allocations)
     return reasons
 
 
 class _Choice:
-    """A start, and what was left before it."""
+    """Start of a job, and the free capacity before it."""
 
     def __init__(
         self,
@@ -101,48 +101,51 @@ class _Choice:
         self._job, self._status = ledger.jobs[start.job_id], status
         self._columns, self._policy, self._forecasts = ledger.cluster.columns, policy, forecasts
         self._kind = ledger.cluster.kind_of(start.allocations[0].device)
-        self._needs: Needs = wanted_of(
+        self._needs: Needs = policy_demand(
             policy, self._job, status.overflows, ledger.cluster, forecasts
         )
 
-    def reason(self, given: Sequence[_Given]) -> str:
-        """In a few words."""
-        here = [allocation.device for allocation in self._allocations]
-        if self._status.previous_devices and set(here) == set(self._status.previous_devices):
-            return "it had been there before"
+    def reason(self, freed: Sequence[_Freed]) -> str:
+        """Return the reason for the choice of devices, in a few words."""
+        devices = [allocation.device for allocation in self._allocations]
+        if self._status.previous_devices and set(devices) == set(self._status.previous_devices):
+            return "it ran there before"
         fits = self._needs.fit(self._capacity, self._columns)
-        if not fits[here].all():
-            makers = tuple(dict.fromkeys(self._makers(given)))
-            more = len(makers) - MOST_NAMED
-            named = [*makers[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
-            makes = f": {', '.join(named)}" if named else ""
-            return f"no node had room for {self._wanted()}{makes}"
-        return self._among(here, fits)
+        if not fits[devices].all():
+            changes = tuple(dict.fromkeys(self._changes(freed)))
+            n_more = len(changes) - MAX_NAMED
+            named = [*changes[:MAX_NAMED], *([f"{n_more} more"] if n_more > 0 else [])]
+            freed_by = f": {', '.join(named)}" if named else ""
+            return f"no node had free capacity for {self._demand()}{freed_by}"
+        return self._compare_nodes(devices, fits)
 
-    def _among(self, here: Sequence[int], fits: NDArray[np.bool_]) -> str:
-        """How this node compares with all that had room."""
+    def _compare_nodes(self, devices: Sequence[int], fits: NDArray[np.bool_]) -> str:
+        """Return how the node compares with all nodes that had free capacity."""
         if self._job.kinds:
             fits = fits & self._columns.has_kind(self._job.kinds)
         on_node = np.bincount(self._node_number[fits], minlength=self._node_number.max() + 1)
-        nodes = int((on_node >= len(here)).sum())
+        nodes = int((on_node >= len(devices)).sum())
         if nodes <= 1:
-            return f"no other node had room for {self._wanted()}"
-        found = f"{nodes} nodes had room for {self._wanted()}"
-        mine = fits & (self._node_number == self._node_number[here[0]])
-        left = self._capacity.compute_milli
-        most = int(left[mine].max())
-        if len(here) == 1 and most == int(left[fits].max()):
-            return f"{found}, and none a device with more left than here, {_part(most)}"
-        return found
+            return f"no other node had free capacity for {self._demand()}"
+        text = f"{nodes} nodes had free capacity for {self._demand()}"
+        on_this_node = fits & (self._node_number == self._node_number[devices[0]])
+        free = self._capacity.compute_milli
+        max_free = int(free[on_this_node].max())
+        if len(devices) == 1 and max_free == int(free[fits].max()):
+            return (
+                f"{text}, and this one has the device with the most free compute, {_part(max_free)}"
+            )
+        return text
 
-    def _makers(self, given: Sequence[_Given]) -> Iterator[str]:
-        here = {allocation.device for allocation in self._allocations}
-        for job_id, how, allocations in given:
-            if not here.isdisjoint(allocation.device for allocation in allocations):
-                yield f"{job_id} {how}"
+    def _changes(self, freed: Sequence[_Freed]) -> Iterator[str]:
+        """Yield the changes of other jobs on the chosen devices."""
+        devices = {allocation.device for allocation in self._allocations}
+        for job_id, verb, allocations in freed:
+            if not devices.isdisjoint(allocation.device for allocation in allocations):
+                yield f"{job_id} {verb}"
 
-    def _wanted(self) -> str:
-        """What it was to have."""
+    def _demand(self) -> str:
+        """Return the demand of the job as text."""
         number = self._columns.kinds.index(self._kind)
         milli, memory = self._needs.compute_milli[number], self._needs.memory_bytes[number]
         if self._job.gpus > 1:
@@ -153,16 +156,16 @@ class _Choice:
         ):
             return f"{_part(milli)} and {quantity(memory, 'bytes')} of a device"
         if self._status.overflows:
-            return "a whole device, as it ran out of memory before"
+            return "an exclusive device, because it ran out of memory before"
         missing = self._forecasts.prediction(self._job, self._kind).runtime_s == math.inf
         shared = self._policy.needs.allocation == "predicted"
-        return "a whole device" + (self._missing() if shared and missing else "")
+        return "an exclusive device" + (self._missing_forecast() if shared and missing else "")
 
-    def _missing(self) -> str:
-        """That nothing is foretold of it; and why, if it might have been."""
+    def _missing_forecast(self) -> str:
+        """Return that there is no forecast, and the failure that may be the cause."""
         described = self._job.features is not None or self._job.model
         failure = self._forecasts.failure if described else ""
-        return f", as nothing is foretold of it{f' ({failure})' if failure else ''}"
+        return f", because there is no forecast{f' ({failure})' if failure else ''}"
 
 
 def _part(milli: int) -> str:

@@ -1,14 +1,14 @@
-"""The controller's write-ahead journal: on disk before anybody is told.
+"""Write-ahead journal of the controller: records are on disk before they take effect.
 
-Entries are numbered from 1 without gaps, and never changed. A snapshot keeps the state that they
-add up to, by key, as of one of them, so that a restart reads it and the entries after. One
-controller has a journal open at a time; the lock goes with its process or its connection, and
-every write is made under it. Any thread may call, one is served at a time.
+Entries are numbered from 1 without gaps, and never changed. A snapshot contains the state after one
+of the entries, in rows by key, so that a restart reads the snapshot and the entries after it. One
+controller at a time has a journal open: every write is made under a lock, which belongs to its
+process or its connection. Methods may be called from any thread.
 
-What is in it is authenticated by a key
-(:mod:`presage.schedulers.live.controller.journal.journal_seal`): an entry or a row that was
-altered, removed, added or moved is refused where it is read, and all of them when it is loaded.
-Environments of jobs are encrypted with that key.
+The content is authenticated by a key
+(:mod:`presage.schedulers.live.controller.journal.journal_seal`): reading an entry or a row that was
+altered, removed, added or moved is an error, and loading checks all of them. The environments of
+jobs are encrypted with that key.
 """
 
 from __future__ import annotations
@@ -26,26 +26,31 @@ from typing import Any, NamedTuple
 from presage.errors import ConfigError, JournalError
 from presage.schedulers.live.controller.journal import journal_sql as sql
 from presage.schedulers.live.controller.journal.journal_key import JournalKey, make_key, read_key
-from presage.schedulers.live.controller.journal.journal_seal import Seal, entry_mac, row_mac, sum_of
+from presage.schedulers.live.controller.journal.journal_seal import (
+    Seal,
+    entry_mac,
+    row_mac,
+    sum_hashes,
+)
 from presage.schedulers.live.controller.journal.journal_store import Store
 from presage.schedulers.live.controller.journal.journal_text import (
     as_json,
     escaped,
-    job_id_of,
-    key_of,
+    job_key,
+    text_key,
 )
 from presage.schedulers.live.controller.journal.journal_url import open_store
 
-VERSION = 2
-_UNSEALED = 1  # the version before records were authenticated
-_PAGE = 1_000  # entries that are read at once
-_CHUNK = 10_000  # entries that are deleted at once: appends wait no longer than for these
+VERSION = 3
+_UNSEALED = 1  # version without authentication
+_PAGE = 1_000  # entries per read
+_CHUNK = 10_000  # entries per deletion, which delays appends
 
 _KEYS_AT_ONCE = 500
 
 
 class Entry(NamedTuple):
-    """A record, its number, and when it was written, by the controller's wall clock."""
+    """Record, its number, and when it was written, by the controller's wall clock."""
 
     seq: int
     time_unix_s: float
@@ -53,11 +58,11 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """A journal that is open, to be closed, or used in ``with``.
+    """Open journal; a context manager that closes it.
 
-    Every method raises JournalError where the database does not do its part; nothing of that call
-    is in it then. After an UnsureJournalError, and where another controller has written
-    meanwhile, it is closed: open it again and read.
+    Every method raises JournalError if the database fails; the call has no effect then. After an
+    UnsureJournalError, and if another controller has written meanwhile, the journal is closed: open
+    it again and read it.
     """
 
     def __init__(self, store: Store, key_file: Path | None = None) -> None:
@@ -77,24 +82,24 @@ class Journal:
 
     @classmethod
     def open(cls, url: str, key_file: Path | None = None) -> Journal:
-        """Of ``sqlite:///PATH``, a plain path, or ``postgresql://USER@HOST/DATABASE``.
+        """Open ``sqlite:///PATH``, a plain path, or ``postgresql://USER@HOST/DATABASE``.
 
-        What is not there yet is made, save a database of PostgreSQL. The connection must be the
-        controller's own: a pooler that shares it between transactions gives the lock away.
+        Files and tables are created, but not a PostgreSQL database. The connection must not be
+        shared: a pooler that shares it between transactions would lose the lock.
 
         Parameters
         ----------
         key_file : Path, optional
-            By default PATH.key beside the file; for PostgreSQL cluster/journal.key of the data
+            By default PATH.key next to the file; for PostgreSQL, cluster/journal.key in the data
             folder.
 
         Raises
         ------
         ConfigError
-            The URL is of no use, psycopg is not installed, or another controller has it open.
+            The URL is not valid, psycopg is not installed, or another controller has it open.
         JournalError
-            It cannot be reached or written, or is damaged, another database, or of another version;
-            or its key is missing or another one.
+            It cannot be reached or written, is damaged, has another version or is not a journal; or
+            its key is missing or another key.
         """
         return cls(open_store(url), key_file)
 
@@ -105,34 +110,34 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Let the next controller have it."""
+        """Close the journal and release its lock."""
         with self._mutex:
             self._closed = True
             self._store.close()
 
     @property
-    def closed(self) -> bool:
-        """Whether nothing can be written or read any more."""
+    def is_closed(self) -> bool:
+        """Whether the journal is closed."""
         return self._closed
 
     @property
     def last_seq(self) -> int:
-        """Number of the newest entry; 0 where none was ever written."""
+        """Number of the newest entry; 0 before the first."""
         assert self._seal is not None
         return self._seal.last_seq
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> int:
-        """Put all records on disk, or none; returns the number of the last one.
+        """Write all records to disk, or none; return the number of the last one.
 
-        A text at ``job_id`` is what :meth:`of_job` finds the record by.
+        :meth:`job_entries` finds a record by its string ``job_id``.
 
         Raises
         ------
         ValueError
-            A record would come back as another one: it is no JSON object.
+            A record is not a JSON object that is equal after reading it back.
         """
         texts = [self._text(record, f"record {number}") for number, record in enumerate(records)]
-        job_ids = [job_id_of(record) for record in records]
+        job_ids = [job_key(record) for record in records]
         with self._mutex:
             if not texts:
                 return self.last_seq
@@ -147,39 +152,39 @@ class Journal:
             return seq
 
     def read(self, after: int = 0) -> Iterator[Entry]:
-        """Entries beyond a number, in order, also those that are appended while it is read.
+        """Yield the entries after a number, in order, including those appended meanwhile.
 
-        Those that were pruned are left out; one that is missing or was altered is a JournalError.
+        Pruned entries are skipped. Raises JournalError for a missing or altered entry.
         """
         for seq, time_unix_s, text in self._checked(after):
             yield self._entry(seq, time_unix_s, text)
 
-    def of_job(self, job_id: str, most: int) -> list[Entry]:
-        """The newest entries of a job, ``most`` of them, newest last."""
-        with self._looking():
-            found = self._store.run(sql.OF_JOB, escaped(job_id), most)
+    def job_entries(self, job_id: str, limit: int) -> list[Entry]:
+        """Return the newest entries of a job, at most ``limit``, newest last."""
+        with self._reading():
+            found = self._store.run(sql.JOB_ENTRIES, escaped(job_id), limit)
             seal = self._seal
         assert seal is not None
-        for seq, time_unix_s, its_job, text, mac, before in found:
+        for seq, time_unix_s, entry_job, text, mac, before in found:
             before = seal.anchor if seq == seal.anchor_seq + 1 else before  # noqa: PLW2901
             if before is None:
                 raise self._missing(seq - 1, seq - 1)
-            self._check_entry(before, seq, time_unix_s, its_job, text, mac)
+            self._check_entry(before, seq, time_unix_s, entry_job, text, mac)
         return [self._entry(row[0], row[1], row[3]) for row in reversed(found)]
 
     def save(self, rows: Mapping[str, Mapping[str, Any] | None], seq: int) -> None:
-        """Put rows that changed into the snapshot, which is then as of entry ``seq``; None deletes.
+        """Write changed rows to the snapshot, which then contains entry ``seq``; None deletes.
 
         Raises
         ------
         ValueError
-            A row is no JSON object, or ``seq`` is older than the snapshot or not written yet.
+            A row is not a JSON object, or ``seq`` is before the snapshot or not written yet.
         """
-        gone = [(key_of(key),) for key, row in rows.items() if row is None]
-        kept = [
+        removed = [(text_key(key),) for key, row in rows.items() if row is None]
+        updated = [
             (name, text, row_mac(self._key, name, text))
             for name, text in (
-                (key_of(key), self._text(row, f"row {key!r}"))
+                (text_key(key), self._text(row, f"row {key!r}"))
                 for key, row in rows.items()
                 if row is not None
             )
@@ -187,30 +192,30 @@ class Journal:
         with self._mutex:
             assert self._seal is not None
             if not self._seal.snapshot_seq <= seq <= self.last_seq:
-                least = self._seal.snapshot_seq
-                raise ValueError(f"seq={seq}, must be from {least} to {self.last_seq}")
-            with self._looking():
-                before = self._macs([name for name, *_ in (*gone, *kept)])
-            seal = self._seal.with_rows(seq, before, [mac for *_, mac in kept])
+                first = self._seal.snapshot_seq
+                raise ValueError(f"seq={seq}, must be between {first} and {self.last_seq}")
+            with self._reading():
+                before = self._macs([name for name, *_ in (*removed, *updated)])
+            seal = self._seal.with_rows(seq, before, [mac for *_, mac in updated])
             with self._resealing(seal):
-                self._store.run_many(sql.DELETE_ROW, gone)
-                self._store.run_many(sql.UPSERT, kept)
+                self._store.run_many(sql.DELETE_ROW, removed)
+                self._store.run_many(sql.UPSERT, updated)
 
     def load(self) -> tuple[dict[str, dict[str, Any]], int]:
-        """The snapshot's rows, sorted by key, and the number of the entry it is as of.
+        """Return the snapshot's rows, sorted by key, and the number of its last entry.
 
-        All of the journal is checked, also the entries that the snapshot covers.
+        The whole journal is checked, including the entries that the snapshot contains.
         """
-        with self._looking():
+        with self._reading():
             rows, seal = self._store.run(sql.ROWS), self._seal
         assert seal is not None
         for name, content, mac in rows:
             if row_mac(self._key, name, content) != mac:
                 raise self._damaged(f'row "{name}" of the snapshot')
-        if sum_of(mac for *_, mac in rows) != seal.snapshot:
+        if sum_hashes(mac for *_, mac in rows) != seal.snapshot:
             raise JournalError(
-                f"journal {self._store.where}: rows of its snapshot are missing, or of an earlier "
-                "one; put back a copy of it"
+                f"journal {self._store.where}: rows of its snapshot are missing, or belong to "
+                "an earlier snapshot; restore a backup of the journal"
             )
         for _ in self._checked(0):
             pass
@@ -221,20 +226,20 @@ class Journal:
         return dict(sorted(loaded.items())), seal.snapshot_seq
 
     def prune(self, before_unix_s: float) -> int:
-        """Delete the oldest entries, as far as the snapshot covers them and they are all older.
+        """Delete the oldest entries that the snapshot contains; return their number.
 
-        Returns how many.
+        Deletion stops at the first entry that is not older than ``before_unix_s``.
         """
         if math.isnan(before_unix_s):
             raise ValueError("before_unix_s is NaN, must be a time")
         with self._mutex:
             assert self._seal is not None
             saved = self._seal.snapshot_seq
-            with self._looking():
+            with self._reading():
                 oldest, _ = self._store.run(sql.FIRST_AND_LAST)[0]
-                kept = self._store.run(sql.NOT_OLDER, saved, before_unix_s)
+                remaining = self._store.run(sql.NOT_OLDER, saved, before_unix_s)
             # Those before the first that stays: no gaps, even where the clock was set back.
-            end = kept[0][0] if kept else saved + 1
+            end = remaining[0][0] if remaining else saved + 1
             if oldest is None or end <= oldest:
                 return 0
             for chunk_end in (*range(oldest + _CHUNK, end, _CHUNK), end):
@@ -243,7 +248,7 @@ class Journal:
 
     def _prune_to(self, end: int) -> None:
         assert self._seal is not None
-        with self._looking():
+        with self._reading():
             anchor = self._store.run(sql.MAC_OF, end - 1)
         if not anchor:
             raise self._missing(end - 1, end - 1)
@@ -251,24 +256,24 @@ class Journal:
             self._store.run(sql.PRUNE, end)
 
     def check(self) -> None:
-        """See that the journal is this process's still, where that may have changed."""
+        """Raise JournalError if this process may have lost the journal's lock."""
         if self._store.may_lose_lock:
-            with self._looking():
+            with self._reading():
                 pass
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._looking():
+        with self._reading():
             yield
             try:
                 self._store.commit()
             except BaseException as error:
-                if type(error) is not JournalError:  # it may have been done, or may not
+                if type(error) is not JournalError:  # the outcome is unknown
                     self.close()
                 raise
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         with self._mutex:
             try:
                 self._begin()
@@ -278,7 +283,7 @@ class Journal:
 
     @contextmanager
     def _resealing(self, seal: Seal) -> Iterator[None]:
-        """Write, and the seal of what is there then."""
+        """Write, together with the new seal."""
         with self._writing():
             yield
             self._set_seal(self._key, seal)
@@ -290,7 +295,7 @@ class Journal:
     def _begin(self) -> None:
         where = self._store.where
         if self._closed:
-            raise JournalError(f"journal {where} is closed; open it again and read what it has")
+            raise JournalError(f"journal {where} is closed; open it again and read it")
         try:
             is_new = self._store.begin()
         except ConfigError as error:
@@ -299,43 +304,43 @@ class Journal:
             self.close()
             raise JournalError(f"the connection was lost, and now {error}") from error
         before = None if self._seal is None else self._seal.last_seq
-        if is_new and before is not None and (newest := self._newest_of_new()) != before:
+        if is_new and before is not None and (newest := self._newest_after_reconnect()) != before:
             self.close()
             raise JournalError(
                 f"journal {where}: while the connection was lost, its last entry became {newest}, "
-                f"not {before}: another controller has written, or an older copy was put back; "
-                "stop this one"
+                f"not {before}: another controller has written, or an older copy was restored; "
+                "stop this controller"
             )
 
-    def _newest_of_new(self) -> int:
+    def _newest_after_reconnect(self) -> int:
         try:
             return self._newest()
         except BaseException:
-            self._store.close()  # or the next call would take the connection for one that was seen
+            self._store.close()  # else the next call would treat the connection as checked
             raise
 
     def _prepare(self) -> tuple[JournalKey, Seal]:
-        """Make a new database a journal, or see that it is one; its key and its seal."""
+        """Create the tables of a new journal, or check an existing one; return key and seal."""
         tables = self._store.tables()
         if not tables:
             for statement in sql.TABLES:
                 self._store.run(statement.format(big=self._store.big))
         elif "presage_journal" not in tables:
             raise JournalError(
-                f"journal {self._store.where} is another database, with the table "
-                f"{min(tables)!r}; name one of its own"
+                f"journal {self._store.where} is not a journal: it has the table {min(tables)!r}; "
+                "use a separate database"
             )
-        found = self._store.run(sql.VERSION_THERE)
+        found = self._store.run(sql.STORED_VERSION)
         if found == [(_UNSEALED,)]:
             return self._seal_all(is_new=not tables)
         if found != [(VERSION,)]:
             raise JournalError(
-                f"journal {self._store.where} is of version {found[0][0] if found else 'none'}, "
-                f"this is for {VERSION}; install the Presage that wrote it, or name another journal"
+                f"journal {self._store.where} has version {found[0][0] if found else 'none'}, must "
+                f"be {VERSION}; install the Presage that wrote it, or use another journal"
             )
         key = read_key(self._key_file, self._store.where)
         seal = self._stored_seal(key)
-        self._set_seal(key, seal)  # now rather than at the first job, say so if it may not be
+        self._set_seal(key, seal)  # fail now, and not at the first job, if it is not writable
         return key, seal
 
     def _stored_seal(self, key: JournalKey) -> Seal:
@@ -344,12 +349,12 @@ class Journal:
         seal = Seal(*values)
         if key_id != key.key_id:
             raise JournalError(
-                f"journal {where} was written with another key than {self._key_file}; put the "
-                "right one back, or name it by --journal-key"
+                f"journal {where} was written with another key than {self._key_file}; restore that "
+                "key, or pass its path with --journal-key"
             )
         if seal.mac(key) != mac:
             raise JournalError(
-                f"journal {where}: its seal was altered; put back a copy of the journal"
+                f"journal {where}: its seal was altered; restore a backup of the journal"
             )
         newest = self._newest() or seal.anchor_seq
         if newest < seal.last_seq:
@@ -357,14 +362,14 @@ class Journal:
         return seal
 
     def _seal_all(self, *, is_new: bool) -> tuple[JournalKey, Seal]:
-        """Bring a journal of the version before, or a new one, to this one."""
+        """Seal a new journal, or one of the previous version."""
         if not is_new and self._key_file.exists():
-            # Else a writer of the database without its key could take the hashes away, alter what
-            # they covered, and have that authenticated here.
+            # Else a user that can write the database, without the key, could remove the hashes,
+            # alter the content, and have it authenticated here.
             raise JournalError(
-                f"journal {self._store.where} is of version {_UNSEALED}, which has no hashes, and "
-                f"its key {self._key_file} is there: it was written after hashes were in use; put "
-                "back a copy of it, or name another key by --journal-key if it is old"
+                f"journal {self._store.where} has version {_UNSEALED}, without hashes, although "
+                f"its key {self._key_file} exists: hashes may have been removed; restore a backup, "
+                "or pass another key with --journal-key if the journal is that old"
             )
         key = make_key(self._key_file, self._store.where)
         for statement in sql.SEALED_TABLES:
@@ -390,39 +395,39 @@ class Journal:
             for hidden in [as_json(key.hide(self._plain(f"row {name}", content)), "row")]
         ]
         self._store.run_many(sql.UPSERT, rows)
-        seal = Seal(*anchor, seq, mac, snapshot_seq, sum_of(mac for *_, mac in rows))
+        seal = Seal(*anchor, seq, mac, snapshot_seq, sum_hashes(mac for *_, mac in rows))
         self._set_seal(key, seal)
         return key, seal
 
     def _newest(self) -> int:
-        """Also where all entries were pruned."""
+        """Return the number of the newest entry, also if all entries were pruned."""
         newest = self._store.run(sql.FIRST_AND_LAST)[0][1]
         return int(newest or self._store.run("SELECT anchor_seq FROM presage_journal")[0][0])
 
     def _checked(self, after: int) -> Iterator[tuple[int, float, str]]:
-        """Entries as they are kept, once their hashes were found to be right."""
+        """Yield the stored entries after checking their hashes."""
         mac = None
         while True:
-            with self._looking():
+            with self._reading():
                 seal = self._seal
                 assert seal is not None
                 if mac is None or after < seal.anchor_seq:
                     after = max(after, seal.anchor_seq)
                     mac = self._mac_of(after, seal)
                 page = self._store.run(sql.READ, after, _PAGE)
-            for seq, time_unix_s, job_id, text, its_mac in page:
+            for seq, time_unix_s, job_id, text, entry_hash in page:
                 if seq != after + 1:
                     raise self._missing(after + 1, seq - 1)
-                self._check_entry(mac, seq, time_unix_s, job_id, text, its_mac)
+                self._check_entry(mac, seq, time_unix_s, job_id, text, entry_hash)
                 yield seq, time_unix_s, text
-                after, mac = seq, its_mac
+                after, mac = seq, entry_hash
             if len(page) < _PAGE:
                 if after < seal.last_seq:
                     raise self._missing(after + 1, seal.last_seq)
                 return
 
     def _mac_of(self, seq: int, seal: Seal) -> str:
-        """Hash of an entry, which may be the last that was pruned."""
+        """Return the hash of an entry, which may be the last pruned one."""
         if seq == seal.anchor_seq:
             return seal.anchor
         if seq >= seal.last_seq:
@@ -433,12 +438,12 @@ class Journal:
         return str(found[0][0])
 
     def _macs(self, names: Sequence[str]) -> list[str]:
-        """Hashes of the snapshot's rows of these names."""
+        """Return the hashes of rows of the snapshot."""
         found: list[str] = []
         for first in range(0, len(names), _KEYS_AT_ONCE):
-            some = names[first : first + _KEYS_AT_ONCE]
-            marks = ", ".join("?" * len(some))
-            found += [mac for (mac,) in self._store.run(f"{sql.MACS} ({marks})", *some)]
+            batch = names[first : first + _KEYS_AT_ONCE]
+            marks = ", ".join("?" * len(batch))
+            found += [mac for (mac,) in self._store.run(f"{sql.MACS} ({marks})", *batch)]
         return found
 
     def _check_entry(
@@ -449,18 +454,18 @@ class Journal:
 
     def _damaged(self, what: str) -> JournalError:
         return JournalError(
-            f"journal {self._store.where}: {what} is damaged: it is not what was written there; "
-            "put back a copy of the journal"
+            f"journal {self._store.where}: {what} is damaged: it was altered after it was written; "
+            "restore a backup of the journal"
         )
 
     def _missing(self, first: int, last: int) -> JournalError:
         return JournalError(
-            f"journal {self._store.where}: entries {first} to {last} are missing; put back a copy "
-            "of it, or name another journal"
+            f"journal {self._store.where}: entries {first} to {last} are missing; restore a backup "
+            "or use another journal"
         )
 
     def _text(self, record: Mapping[str, Any], what: str) -> str:
-        """A record as it is kept."""
+        """Return the stored text of a record."""
         text, hidden = as_json(record, what), self._key.hide(record)
         return text if hidden is record else as_json(hidden, what)
 
@@ -471,7 +476,7 @@ class Journal:
         return self._read(what, lambda: self._key.reveal(json.loads(text)))
 
     def _plain(self, what: str, text: str) -> Any:
-        """What was written before there was a key."""
+        """Return content that was written without a key."""
         return self._read(what, lambda: json.loads(text))
 
     def _read(self, what: str, read: Callable[[], Any]) -> Any:
@@ -479,5 +484,5 @@ class Journal:
             return read()
         except (TypeError, ValueError, RecursionError) as error:
             raise JournalError(
-                f"journal {self._store.where}: {what} is damaged ({error}); put back a copy of it"
+                f"journal {self._store.where}: {what} is damaged ({error}); restore a backup of it"
             ) from error

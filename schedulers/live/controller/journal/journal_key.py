@@ -1,7 +1,7 @@
-"""Key of a journal: it authenticates what is in the journal, and encrypts what is secret there.
+"""Key of a journal: authenticates its content and encrypts its secrets.
 
 A user that can write the database but cannot read the key can neither forge a record nor read
-the environment of a job. The key is 32 random bytes in a file of its own, in hex digits.
+the environment of a job. The key is 32 random bytes in a separate file, in hex digits.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from presage.system.files.atomic_file import sync_folder, write_new
 _BYTES = 32
 _NONCE_BYTES = 12  # of AES-GCM
 _SEALED = "aes-gcm:"
-# Where a record or a row of a snapshot has the protocol's Job, as JSON.
-_JOBS = ("job", "row")
+# Keys of the job's message, as JSON, in a record and in a row of a snapshot.
+_JOBS = ("job", "job_json")
 
 
 class JournalKey:
-    """Key of one journal; its uses have keys of their own, derived from it.
+    """Key of one journal; a separate key is derived from it for each use.
 
     Attributes
     ----------
     key_id : str
-        Tells keys apart, and nothing about them.
+        Identifies the key, and reveals nothing about it.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -56,7 +56,7 @@ class JournalKey:
         return record
 
     def reveal(self, record: Any) -> Any:
-        """Return a record as it was before :meth:`hide`. Raises ValueError if it cannot be."""
+        """Return a record as it was before :meth:`hide`. Raises ValueError if that fails."""
         if not isinstance(record, dict):
             return record
         for name in _JOBS:
@@ -91,7 +91,7 @@ class JournalKey:
                 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
             except ImportError as error:
                 raise ConfigError(
-                    f"jobs' environments are kept encrypted, and that needs 'cryptography' "
+                    f"the environments of jobs are encrypted, which needs 'cryptography' "
                     f"({error}); pip install 'presage[cluster]'"
                 ) from error
             self._cipher = AESGCM(self._cipher_key)
@@ -108,7 +108,7 @@ def read_key(path: Path, journal: str) -> JournalKey:
     Raises
     ------
     JournalError
-        It is missing, is not a key, or belongs to another user or can be read by others.
+        It is missing or not a key, or another user owns it or can read it.
     """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,14 +117,14 @@ def read_key(path: Path, journal: str) -> JournalKey:
             text = file.read(2 * _BYTES + 2) if stat.S_ISREG(found.st_mode) else b""
     except OSError as error:
         raise JournalError(
-            f"journal {journal}: its key {path} cannot be read ({one_line(error)}); put it back "
-            "from a copy, or name it by --journal-key: without it the journal cannot be checked, "
-            "nor the environments of its jobs be read; or name another journal"
+            f"journal {journal}: its key {path} cannot be read ({one_line(error)}); restore it "
+            "from a backup, or pass its path with --journal-key: without it the journal cannot be "
+            "verified, nor the environments of its jobs read; or use another journal"
         ) from error
     if found.st_uid not in (0, os.geteuid()):
         raise JournalError(
-            f"journal {journal}: its key {path} belongs to another user, who may know it; put back "
-            "a copy of your own, or name it by --journal-key"
+            f"journal {journal}: its key {path} belongs to another user; restore your own copy, or "
+            "pass its path with --journal-key"
         )
     if found.st_mode & 0o027:
         raise JournalError(
@@ -136,8 +136,8 @@ def read_key(path: Path, journal: str) -> JournalKey:
         secret = b""
     if len(secret) != _BYTES:
         raise JournalError(
-            f"journal {journal}: {path} is not a key of {_BYTES} bytes in hex digits; put it back "
-            "from a copy"
+            f"journal {journal}: {path} is not a key of {_BYTES} bytes in hex digits; restore it "
+            "from a backup"
         )
     return JournalKey(secret)
 
@@ -159,12 +159,12 @@ def make_key(path: Path, journal: str) -> JournalKey:
     except OSError as error:
         path.unlink(missing_ok=True)
         raise JournalError(
-            f"journal {journal}: its key {path} cannot be written ({one_line(error)}); make room "
-            "or the folder writable, or name another file by --journal-key"
+            f"journal {journal}: its key {path} cannot be written ({one_line(error)}); free space, "
+            "make the folder writable, or pass another file with --journal-key"
         ) from error
     return read_key(path, journal)
 
 
 def _bound_to(record: Mapping[str, Any]) -> bytes:
-    """What an environment is encrypted with: that of another job cannot stand in its place."""
+    """Return the data that binds an environment to its job, so that it cannot be exchanged."""
     return json.dumps(record.get("job_id")).encode()

@@ -1,4 +1,4 @@
-"""A journal in PostgreSQL: its lock belongs to the connection that writes, and is lost with it."""
+"""Storage of a journal in PostgreSQL, with a lock that belongs to the writing connection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 from presage.errors import ConfigError, JournalError, UnsureJournalError, one_line
 from presage.system.files.data_folder import data_folder
 
-_LOCK_CLASS = 0x70_72_65_73  # "pres": of the two numbers of a lock the first, ours
+_LOCK_CLASS = 0x70_72_65_73  # "pres": the first of the two numbers of a lock
 _LOCK = f"{_LOCK_CLASS}, hashtext(coalesce(current_schema(), ''))"
-_PATIENCE_S = 1.0  # until the server has noticed that a process which had the lock is gone
-# A server that hangs is noticed within seconds, as is, by the server, a controller that is gone.
+_LOCK_TIMEOUT_S = 1.0  # until the server notices that the previous holder has ended
+# Detect a server that does not respond, and let the server detect a lost controller, in seconds.
 _DEFAULTS = {
     "connect_timeout": 10,
     "keepalives_idle": 5,
@@ -42,18 +42,20 @@ WHERE locktype = 'advisory' AND granted AND classid = ? AND objsubid = 2
     AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND objid = (hashtext(coalesce(current_schema(), ''))::bigint & 4294967295)::oid
 """
-_MENDS = {
-    psycopg.errors.DiskFull: "make room on its server's disk",
-    psycopg.errors.ReadOnlySqlTransaction: "name the server that may be written",
-    psycopg.errors.InsufficientPrivilege: "let its user make tables in the schema, and write them",
-    psycopg.errors.UniqueViolation: "another controller has written to it: stop this one",
+_FIXES = {
+    psycopg.errors.DiskFull: "free space on its server's disk",
+    psycopg.errors.ReadOnlySqlTransaction: "use the server that accepts writes",
+    psycopg.errors.InsufficientPrivilege: (
+        "grant its user the rights to create and write tables in the schema"
+    ),
+    psycopg.errors.UniqueViolation: "another controller has written to it: stop this controller",
     psycopg.errors.LockNotAvailable: "end the session that has locked its tables",
 }
-_REACH = "see that the server runs and can be reached, and that user and password are right"
+_CONNECT = "check that the server runs and can be reached, and that user and password are correct"
 
 
 class PostgresStore:
-    """One connection, which has the lock: a store as the journal wants it."""
+    """Store with one connection, which holds the lock."""
 
     big = "BIGINT"
     may_lose_lock = True  # with its connection
@@ -62,10 +64,10 @@ class PostgresStore:
         try:
             options = conninfo_to_dict(url)
         except psycopg.Error:
-            # What it says may have the password in it.
+            # Its message may contain the password.
             raise ConfigError(
-                f"journal {url.rpartition('@')[2]!r}: not postgresql://USER@HOST/DATABASE;"
-                " write special characters in it as %XX, its password to ~/.pgpass or PGPASSWORD"
+                f"journal {url.rpartition('@')[2]!r}: not postgresql://USER@HOST/DATABASE; escape "
+                "special characters as %XX, and put the password in ~/.pgpass or PGPASSWORD"
             ) from None
         self._options: dict[str, Any] = {**_DEFAULTS, **options}
         host, port = (options.get(name) for name in ("host", "port"))
@@ -78,14 +80,14 @@ class PostgresStore:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def begin(self) -> bool:
-        """Begin a transaction; True where it is the first on a connection."""
+        """Begin a transaction; return whether it is the first on a connection."""
         if self._connection is not None:
             try:
                 self._connection.execute("BEGIN")
             except psycopg.Error as error:
                 if not self._connection.closed:
                     raise self._cannot(error) from error
-                self.close()  # it broke since the last time, and nothing is lost
+                self.close()  # it broke since the last transaction; nothing is lost
             else:
                 return False
         try:
@@ -108,7 +110,7 @@ class PostgresStore:
             raise self._cannot(error) from error
 
     def run_many(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Run a statement for each row, all of them in one message."""
+        """Run a statement for each row, in one message."""
         try:
             with self._connected().cursor() as cursor:
                 cursor.executemany(statement.replace("?", "%s"), rows)
@@ -116,7 +118,7 @@ class PostgresStore:
             raise self._cannot(error) from error
 
     def commit(self) -> None:
-        """Returns when the server's disk has it."""
+        """Commit; the data is on the server's disk on return."""
         try:
             self._connected().execute("COMMIT")
         except psycopg.Error as error:
@@ -124,26 +126,26 @@ class PostgresStore:
                 raise self._cannot(error) from error
             raise UnsureJournalError(
                 f"journal {self.where}: the connection broke while it was written "
-                f"({one_line(error)}); open the journal again and read what it has"
+                f"({one_line(error)}); open the journal again and read it"
             ) from error
 
     def rollback(self) -> None:
-        """Undo what was not committed."""
+        """Roll back uncommitted changes."""
         idle = psycopg.pq.TransactionStatus.IDLE
         if self._connection is not None and self._connection.info.transaction_status != idle:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
 
     def settle(self) -> None:
-        """Nothing: the server does it in its own time, with ``VACUUM``."""
+        """Do nothing: the server does it with ``VACUUM``."""
 
     def tables(self) -> set[str]:
-        """Names of those in the schema where new ones are made."""
+        """Return the names of the tables in the current schema."""
         found = self.run("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         return {name for (name,) in found}
 
     def close(self) -> None:
-        """Let go of the lock, and of the connection."""
+        """Release the lock and close the connection."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.execute("SELECT pg_advisory_unlock_all()")
@@ -161,18 +163,18 @@ class PostgresStore:
         )
         for statement in _SESSION:
             connection.execute(statement)
-        until_s = time.monotonic() + _PATIENCE_S
+        until_s = time.monotonic() + _LOCK_TIMEOUT_S
         while not self.run(f"SELECT pg_try_advisory_lock({_LOCK})")[0][0]:
             if time.monotonic() > until_s:
                 holders = self.run(_HOLDER, _LOCK_CLASS)
                 raise ConfigError(
                     f"journal {self.where} is open in "
                     f"{one_line(holders[0][0]) if holders else 'another process'}; stop that "
-                    "controller, or name another journal"
+                    "controller, or use another journal"
                 )
             time.sleep(0.05)
 
     def _cannot(self, error: psycopg.Error) -> JournalError:
-        gone = self._connection is None or self._connection.closed
-        mend = _REACH if gone else _MENDS.get(type(error), "look after its server")
-        return JournalError(f"journal {self.where} cannot be used ({one_line(error)}); {mend}")
+        is_closed = self._connection is None or self._connection.closed
+        fix = _CONNECT if is_closed else _FIXES.get(type(error), "check its server")
+        return JournalError(f"journal {self.where} cannot be used ({one_line(error)}); {fix}")

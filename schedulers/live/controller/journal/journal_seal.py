@@ -1,9 +1,9 @@
-"""Seal of a journal: what shows that no entry and no row of it was altered, removed or added.
+"""Seal of a journal: detects entries and rows that were altered, removed or added.
 
-Each entry has a keyed hash (HMAC) of itself and of the hash before it; each row of the snapshot has
-one, and they are added up, so that rows can change one by one. The seal is a keyed hash of where
-the chain begins and ends, and of the sum. An older copy of the whole journal has a seal that is
-right: only a copy kept elsewhere tells.
+Each entry has a keyed hash (HMAC) of itself and of the previous hash. Each row of the snapshot has
+a hash as well; the seal contains their sum, so that rows can change one by one. The seal is a keyed
+hash of the ends of the chain and of the sum. It does not detect that the whole journal was replaced
+by an older copy.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from dataclasses import astuple, dataclass, replace
 
 from presage.schedulers.live.controller.journal.journal_key import JournalKey
 
-# Hashes of 256 bits could be made to add up to the same by choosing among some ten thousand older
-# rows (Wagner, "A Generalized Birthday Problem", 2002); of 2,048 bits that takes 2^90 steps.
+# With hashes of 256 bits, a combination of some ten thousand older rows could be found that has
+# the same sum (Wagner, "A Generalized Birthday Problem", 2002); with 2,048 bits that takes 2^90
+# steps.
 _SUM_BYTES = 256
 _MODULUS = 2 ** (8 * _SUM_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Where the chain of a journal begins and ends, and what its snapshot adds up to.
+    """Ends of the chain of a journal's entries, and the sum of its snapshot.
 
     Attributes
     ----------
     anchor_seq, anchor
-        Number and hash of the last entry that was pruned; of none at first.
+        Number and hash of the last pruned entry; 0 and an initial hash before the first.
     last_seq, last
         Number and hash of the newest entry.
     snapshot_seq, snapshot
-        The entry that the snapshot is as of, and the sum of its rows' hashes.
+        Last entry that the snapshot contains, and the sum of the hashes of its rows.
     """
 
     anchor_seq: int
@@ -48,24 +49,24 @@ class Seal:
         return cls(0, begin, 0, begin, 0, _hex(0))
 
     def mac(self, key: JournalKey) -> str:
-        """Return the keyed hash of all this."""
+        """Return the keyed hash of all attributes."""
         return key.mac("seal", *astuple(self))
 
-    def with_rows(self, seq: int, gone: Iterable[str], come: Iterable[str]) -> Seal:
-        """Return the seal of a later snapshot, by the hashes of rows that went and came."""
-        total = int(self.snapshot, 16) - _total(gone) + _total(come)
+    def with_rows(self, seq: int, removed: Iterable[str], added: Iterable[str]) -> Seal:
+        """Return the seal of a later snapshot, from the hashes of removed and added rows."""
+        total = int(self.snapshot, 16) - _total(removed) + _total(added)
         return replace(self, snapshot_seq=seq, snapshot=_hex(total))
 
 
-def sum_of(macs: Iterable[str]) -> str:
-    """Return what the hashes of all rows add up to."""
+def sum_hashes(macs: Iterable[str]) -> str:
+    """Return the sum of the hashes of all rows."""
     return _hex(_total(macs))
 
 
 def entry_mac(
     key: JournalKey, before: str, seq: int, time_unix_s: float, job_id: str | None, text: str
 ) -> str:
-    """Return the hash of an entry, after that of the entry before it."""
+    """Return the hash of an entry, which includes the hash of the previous entry."""
     return key.mac("entry", before, seq, repr(float(time_unix_s)), job_id, text)
 
 
@@ -75,8 +76,8 @@ def row_mac(key: JournalKey, name: str, text: str) -> str:
 
 
 def _total(macs: Iterable[str]) -> int:
-    wide = (hashlib.shake_256(mac.encode()).digest(_SUM_BYTES) for mac in macs)
-    return sum(int.from_bytes(one) for one in wide)
+    digests = (hashlib.shake_256(mac.encode()).digest(_SUM_BYTES) for mac in macs)
+    return sum(int.from_bytes(digest) for digest in digests)
 
 
 def _hex(total: int) -> str:

@@ -31,7 +31,7 @@ SEALED_TABLES = (
     "ALTER TABLE presage_journal_entries ADD COLUMN mac TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE presage_journal_rows ADD COLUMN mac TEXT NOT NULL DEFAULT ''",
 )
-VERSION_THERE = "SELECT version FROM presage_journal"
+STORED_VERSION = "SELECT version FROM presage_journal"
 SEAL = (
     "SELECT key_id, seal, anchor_seq, anchor, last_seq, last, snapshot_seq, snapshot"
     " FROM presage_journal"
@@ -46,7 +46,7 @@ ENTRIES = "SELECT seq, time_unix_s, job_id, record, mac FROM presage_journal_ent
 READ = f"{ENTRIES} WHERE seq > ? ORDER BY seq LIMIT ?"
 MAC_OF = "SELECT mac FROM presage_journal_entries WHERE seq = ?"
 RESEAL = "UPDATE presage_journal_entries SET record = ?, mac = ? WHERE seq = ?"
-OF_JOB = (
+JOB_ENTRIES = (
     "SELECT one.seq, one.time_unix_s, one.job_id, one.record, one.mac, before.mac"
     " FROM presage_journal_entries AS one"
     " LEFT JOIN presage_journal_entries AS before ON before.seq = one.seq - 1"

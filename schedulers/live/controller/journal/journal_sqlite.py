@@ -1,8 +1,8 @@
-"""A journal in an SQLite file, and locks on it that the kernel takes back from the dead.
+"""Storage of a journal in an SQLite file, with locks that the kernel releases with the process.
 
-One lock is on the file itself, whatever it is called: a hard link, a bind mount and a new name lead
-to the same one. Another is on a second file, by its path: SQLite's log of writes (``-wal``) goes
-by the path too, so that a file that takes the place of one in use must not be opened.
+One lock is on the file itself, independent of its path: hard links, bind mounts and renamed files
+share it. Another is on a second file, by path: SQLite's write-ahead log (``-wal``) is found by path
+too, so a file that replaces one in use must not be opened.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ from typing import Any
 
 from presage.errors import ConfigError, JournalError, UnsureJournalError, one_line
 
-_BUSY_S = 10.0  # somebody looks into the file with a program of their own
-_MOST_SAID = 200  # bytes in the lock's file about who has it
-_ANOTHER = "name another journal"
-_MENDS = {
-    sqlite3.SQLITE_FULL: "make room on its disk",
+_BUSY_S = 10.0  # wait for other programs that read the file
+_MAX_HOLDER_BYTES = 200  # description of the holder in the lock file
+_ANOTHER = "use another journal"
+_FIXES = {
+    sqlite3.SQLITE_FULL: "free space on its disk",
     sqlite3.SQLITE_READONLY: f"make the file and its folder writable, or {_ANOTHER}",
     sqlite3.SQLITE_CANTOPEN: f"make the file and its folder writable, or {_ANOTHER}",
     sqlite3.SQLITE_BUSY: "end the other program that writes to it",
-    sqlite3.SQLITE_CORRUPT: f"put back a copy of it, or {_ANOTHER}",
-    sqlite3.SQLITE_NOTADB: f"put back a copy of it, or {_ANOTHER}",
-    sqlite3.SQLITE_CONSTRAINT: "another controller has written to it: stop this one",
+    sqlite3.SQLITE_CORRUPT: f"restore a backup of it, or {_ANOTHER}",
+    sqlite3.SQLITE_NOTADB: f"restore a backup of it, or {_ANOTHER}",
+    sqlite3.SQLITE_CONSTRAINT: "another controller has written to it: stop this controller",
 }
-# What COMMIT says when it has certainly done nothing, as at the end of a quota (IOERR_WRITE). After
-# any other error, as of fsync, what was written may be found when the file is opened again.
 _LOCKED_BYTE = 2**62  # of the file; beyond all that SQLite locks or writes
-# struct flock of Linux: type, whence, start, length, process. A lock of an open file description:
-# SQLite's own locks, of the process, neither meet it nor are in its way.
+# struct flock of Linux: type, whence, start, length, process. A lock of an open file description,
+# which does not conflict with SQLite's own locks, which belong to the process.
 _FLOCK = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
-_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)  # None: no Linux, the lock by path has to do
-# Files that this process has open, by device and inode. A second descriptor of one of them would,
-# when it is closed, take SQLite's locks with it.
+_SET_LOCK = getattr(
+    fcntl, "F_OFD_SETLK", None
+)  # None except on Linux; then only the lock by path is used
+# Files that this process has open, by device and inode. Closing a second descriptor of one of them
+# would release SQLite's locks.
 _OPEN: set[tuple[int, int]] = set()
 _OPEN_MUTEX = threading.Lock()
+# Errors of COMMIT that had no effect, such as a reached quota (IOERR_WRITE). After other errors, as
+# of fsync, the written data may be present when the file is opened again.
 _NOT_DONE = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_BUSY,
@@ -54,9 +56,9 @@ _NOT_DONE = (
 
 
 class SqliteStore:
-    """One connection, which alone reads and writes: a store as the journal wants it."""
+    """Store with one connection for all reads and writes."""
 
-    big = "INTEGER"  # of this name a primary key is the row's own number
+    big = "INTEGER"  # a primary key of this type is the row id
     may_lose_lock = False
 
     def __init__(self, path: str) -> None:
@@ -69,7 +71,7 @@ class SqliteStore:
         self._identity: tuple[int, int] | None = None
 
     def begin(self) -> bool:
-        """Begin a transaction; True for the first."""
+        """Begin a transaction; return whether it is the first."""
         is_new = self._database is None
         if is_new:
             self._open()
@@ -93,7 +95,7 @@ class SqliteStore:
             raise self._cannot("be written", error) from error
 
     def commit(self) -> None:
-        """Returns when the disk has it."""
+        """Commit; the data is on disk on return."""
         assert self._database is not None
         try:
             self._database.execute("COMMIT")
@@ -102,32 +104,32 @@ class SqliteStore:
                 raise self._cannot("be written", error) from error
             raise UnsureJournalError(
                 f"journal {self.where}: the disk failed while it was written "
-                f"({one_line(error)}); mend the disk, open the journal again and read what it has"
+                f"({one_line(error)}); repair the disk, open the journal again and read it"
             ) from error
 
     def rollback(self) -> None:
-        """Undo what was not committed."""
+        """Roll back uncommitted changes."""
         if self._database is not None and self._database.in_transaction:
             with suppress(sqlite3.Error):
                 self._database.execute("ROLLBACK")
 
     def settle(self) -> None:
-        """Move what is in the log of writes into the file."""
+        """Move the content of the write-ahead log to the file."""
         if self._database is not None:
             with suppress(sqlite3.Error):
                 self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def tables(self) -> set[str]:
-        """Names of those that the file has."""
+        """Return the names of the tables."""
         return {name for (name,) in self.run("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
     def close(self) -> None:
-        """Close the file, then let go of the lock."""
+        """Close the file, then release the lock."""
         if self._database is not None:
             with suppress(sqlite3.Error):
                 self._database.close()
             self._database = None
-        self._close_file()  # not before: that would take SQLite's locks
+        self._close_file()  # not before: that would release SQLite's locks
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -141,7 +143,7 @@ class SqliteStore:
             self._database = sqlite3.connect(
                 self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
             )
-            # First of all that it is a database, and whole: of any other nothing is changed.
+            # Check first that it is an intact database: other files are not changed.
             damage = self._database.execute("PRAGMA quick_check(1)").fetchone()[0]
             if damage != "ok":
                 raise sqlite3.DatabaseError(damage)
@@ -149,27 +151,27 @@ class SqliteStore:
             raise self._cannot("be opened", error) from error
         if all(name.startswith("presage_journal") for name in self.tables()):
             self.run("PRAGMA journal_mode = WAL")  # one fsync for each commit
-        self.run("PRAGMA secure_delete = ON")  # what was secret does not stay in free pages
-        self.run("PRAGMA synchronous = FULL")  # NORMAL may lose the last commits with the power
+        self.run("PRAGMA secure_delete = ON")  # no secrets in free pages
+        self.run("PRAGMA synchronous = FULL")  # NORMAL may lose the last commits in a power failure
 
     def _take_lock(self) -> None:
-        """The file stays when the lock is gone: whoever deleted it could delete another's."""
+        """Take the lock by path. Its file is never deleted: it may be another process's by then."""
         lock = self._path.with_name(f"{self._path.name}.lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._lock = os.open(lock, flags, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.pread(self._lock, _MOST_SAID, 0).decode(errors="replace")
+            holder = os.pread(self._lock, _MAX_HOLDER_BYTES, 0).decode(errors="replace")
             raise self._is_open(one_line(holder) or "another process") from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def _take_file(self) -> None:
-        """Lock the file itself; commands in it may be secret, so that only its owner reads it."""
+        """Lock the file itself, and make it private: it may contain secret commands."""
         with _OPEN_MUTEX:
             if self._path.exists() and _identity(self._path.stat()) in _OPEN:
-                raise self._is_open(f"this process, {os.getpid()}, by another name")
+                raise self._is_open(f"this process, {os.getpid()}, through another path")
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self._path, flags, 0o600)
             found = os.fstat(self._file)
@@ -178,14 +180,14 @@ class SqliteStore:
                     fcntl.fcntl(self._file, _SET_LOCK, _FLOCK)
             except (BlockingIOError, PermissionError) as error:
                 self._close_file()
-                raise self._is_open("another process, by another name") from error
+                raise self._is_open("another process, through another path") from error
             self._identity = _identity(found)
             _OPEN.add(self._identity)
         for suffix in ("", "-wal", "-shm"):
             self._make_private(self._path.with_name(f"{self._path.name}{suffix}"))
 
     def _make_private(self, path: Path) -> None:
-        """What an earlier version made may be readable by others; SQLite gives a file's mode on."""
+        """Make a file of an earlier version private; SQLite copies its mode to new files."""
         with suppress(FileNotFoundError, PermissionError):
             if stat.S_IMODE(path.stat().st_mode) & 0o077:
                 path.chmod(0o600)
@@ -204,9 +206,9 @@ class SqliteStore:
             f"journal {self.where} is open in {holder}; stop that controller, or {_ANOTHER}"
         )
 
-    def _cannot(self, what: str, error: Exception) -> JournalError:
-        mend = _MENDS.get(_code(error), f"look after its disk, or {_ANOTHER}")
-        return JournalError(f"journal {self.where} cannot {what} ({one_line(error)}); {mend}")
+    def _cannot(self, action: str, error: Exception) -> JournalError:
+        fix = _FIXES.get(_code(error), f"check its disk, or {_ANOTHER}")
+        return JournalError(f"journal {self.where} cannot {action} ({one_line(error)}); {fix}")
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
@@ -214,8 +216,8 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def _code(error: Exception) -> int:
-    """SQLite's primary result code, or the one that is nearest."""
+    """Return SQLite's primary result code of an error, or the closest one."""
     if isinstance(error, OSError):
-        full = error.errno == errno.ENOSPC
-        return sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_CANTOPEN
+        is_full = error.errno == errno.ENOSPC
+        return sqlite3.SQLITE_FULL if is_full else sqlite3.SQLITE_CANTOPEN
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF

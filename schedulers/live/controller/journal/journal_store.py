@@ -1,4 +1,4 @@
-"""What a journal needs of a database."""
+"""Interface of the databases that can hold a journal."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 
 class Store(Protocol):
-    """A database, and the lock on it; every method raises JournalError.
+    """Database and the lock on it; every method may raise JournalError.
 
     Attributes
     ----------
     where : str
-        What messages call it, without its password.
+        Name in messages, without a password.
     big : str
-        Its type of 64-bit integers.
+        SQL type of 64-bit integers.
     may_lose_lock : bool
-        Whether another may get the lock while this one lives.
+        Whether another process can get the lock while this process runs.
     key_file : Path
-        Where the journal's key is by default.
+        Default path of the journal's key.
     """
 
     where: str
@@ -28,9 +28,9 @@ class Store(Protocol):
     may_lose_lock: bool
 
     def begin(self) -> bool:
-        """Begin a transaction under the lock; whether lock and connection had to be taken anew.
+        """Begin a transaction under the lock; return whether lock and connection are new.
 
-        Raises ConfigError where another process has the lock.
+        Raises ConfigError if another process has the lock.
         """
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -40,19 +40,19 @@ class Store(Protocol):
         """Run a statement for each row."""
 
     def commit(self) -> None:
-        """Raises UnsureJournalError where nobody knows whether it was done."""
+        """Commit the transaction. Raises UnsureJournalError if the outcome is unknown."""
 
     def rollback(self) -> None:
-        """Undo what was not committed; raises nothing."""
+        """Roll back uncommitted changes. Raises nothing."""
 
     def settle(self) -> None:
-        """Outside a transaction: put what is written where it belongs; raises nothing.
+        """Move written data to its final place, outside a transaction. Raises nothing.
 
-        What was there before, such as secrets of an earlier version, is gone then.
+        Previous content, such as secrets of an earlier version, is removed from the disk.
         """
 
     def tables(self) -> set[str]:
-        """Names of those that it has."""
+        """Return the names of the tables."""
 
     def close(self) -> None:
-        """Let go of database and lock; raises nothing."""
+        """Close the database and release the lock. Raises nothing."""

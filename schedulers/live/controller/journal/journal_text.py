@@ -1,4 +1,4 @@
-"""Records and keys as text that every database takes, and that comes back as it was."""
+"""Lossless conversion of records and keys to text that every database accepts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from presage.errors import one_line
 
-MOST_KEY = 2_000  # characters, each of a name up to 12: PostgreSQL's index takes 2,700 bytes
+MAX_KEY = 2_000  # characters, up to 12 per character of a name; PostgreSQL indexes 2,700 bytes
 
 
 def as_json(record: Mapping[str, Any], what: str) -> str:
-    """Of one line.
+    """Return a record as one line of JSON.
 
     Raises
     ------
     ValueError
-        It does not come back as it was, so that a fold over it would differ; says where.
+        Reading the JSON would not return an equal record; names the value.
     """
     plain = dict(record)
     try:
@@ -32,13 +32,13 @@ def as_json(record: Mapping[str, Any], what: str) -> str:
     except RecursionError:
         unfit = f"{what} is nested too deep"
     raise ValueError(
-        f"{one_line(unfit or what)}: not JSON, or not the same when it is read again; write texts, "
-        "finite numbers, booleans, None, lists, and dicts with texts as keys"
+        f"{one_line(unfit or what)}: not JSON, or not equal after reading it back; use strings, "
+        "finite numbers, booleans, None, lists, and dicts with strings as keys"
     )
 
 
 def _unfit(value: object, where: str) -> str | None:
-    """What JSON does not bring back, and where it is."""
+    """Return the place of a value that JSON does not preserve; None if there is none."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -54,34 +54,34 @@ def _unfit(value: object, where: str) -> str | None:
     return None if isinstance(value, float) and math.isfinite(value) else f"{where} is {value!r}"
 
 
-def job_id_of(record: Mapping[str, Any]) -> str | None:
-    """The key of a record's job; None if it is of none.
+def job_key(record: Mapping[str, Any]) -> str | None:
+    """Return the database key of a record's job; None if it concerns no job.
 
     Raises
     ------
     ValueError
-        The job's id is no text, or too long.
+        The job's id is not a string, or too long.
     """
     job_id = record.get("job_id")
     if job_id is None or isinstance(job_id, str):
-        return None if job_id is None else key_of(job_id)
-    raise ValueError(f"job_id={one_line(repr(job_id))}, must be a text")
+        return None if job_id is None else text_key(job_id)
+    raise ValueError(f"job_id={one_line(repr(job_id))}, must be a string")
 
 
-def key_of(text: str) -> str:
-    """A text as a key.
+def text_key(text: str) -> str:
+    """Return a text as a database key.
 
     Raises
     ------
     ValueError
-        It is too long.
+        The text is too long.
     """
     key = escaped(text)
-    if len(key) > MOST_KEY:
-        raise ValueError(f"{one_line(text)!r} has {len(key)} characters, a key has {MOST_KEY}")
+    if len(key) > MAX_KEY:
+        raise ValueError(f"{one_line(text)!r} has {len(key)} characters, a key can have {MAX_KEY}")
     return key
 
 
 def escaped(text: str) -> str:
-    r"""As between JSON's quotes: of any text ASCII without \0, which every database takes."""
+    r"""Return a text with JSON's escapes: ASCII without \0, which every database accepts."""
     return json.dumps(text)[1:-1]

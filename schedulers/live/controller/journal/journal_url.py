@@ -1,4 +1,4 @@
-"""Where a journal is: a SQLite file or a PostgreSQL database, named by a URL."""
+"""URLs of journals: SQLite files and PostgreSQL databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_store(url: str) -> Store:
-    """Open the database that ``url`` names.
+    """Open the database at a URL or path.
 
     Raises
     ------
@@ -29,7 +29,8 @@ def open_store(url: str) -> Store:
     path = url.removeprefix(_SQLITE)
     if not path or "://" in path or "\0" in path:
         raise ConfigError(
-            "a journal is a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE, not "
-            f"{url.rpartition('@')[2]!r}"  # without a password
+            # Without a password.
+            f"journal {url.rpartition('@')[2]!r} is not valid; give a path, sqlite:///PATH or "
+            "postgresql://USER@HOST/DATABASE"
         )
     return SqliteStore(path)

@@ -1,4 +1,4 @@
-"""What the controller's journal says: everything that it must not forget, one record a change."""
+"""Records of the controller's journal: one per change of jobs, nodes, clock and leases."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from presage.errors import JournalError
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job was taken.
+    """Submission of a job.
 
     Attributes
     ----------
     job : mapping
         The protocol's message as JSON.
     owner : str
-        Name of the caller that submitted it; "" before callers were recorded.
+        Name of the client that submitted it; "" if clients were not recorded.
     run_as : str
         Account of the nodes that it runs as; "" for the agent's own.
     size_bytes : int
-        Of the message, for its owner's quota.
+        Size of the message, for the owner's quota.
     """
 
     job_id: str
@@ -36,18 +36,18 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An attempt of a job was given to a node.
+    """Assignment of an attempt of a job to a node.
 
     Attributes
     ----------
     allocations : list of [device, compute_milli, memory_bytes]
-        Devices of the node, from 0, as the controller foresees them.
+        Devices of the node, from 0, as the controller planned them.
     predictions : list of JSON objects
-        What it was foretold, by kind of device.
+        Predictions of the job, one per kind of device.
     kinds : list of str
-        That will do, where these are fewer than its user allows.
+        Suitable kinds of devices; empty if all kinds that its user allows are suitable.
     reason : str
-        Why that node, in a few words.
+        Why this node was chosen, in a few words.
     """
 
     job_id: str
@@ -62,7 +62,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A node said that an attempt runs."""
+    """Report of a node that an attempt runs."""
 
     job_id: str
     attempt: int
@@ -72,7 +72,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """An attempt is to end; ``cancel``: the job with it, else it waits again."""
+    """Request to end an attempt; with ``cancel`` the job ends, else it waits again."""
 
     job_id: str
     attempt: int
@@ -83,18 +83,18 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """An attempt is over, and its job waits again.
+    """End of an attempt whose job waits again.
 
     Attributes
     ----------
     saved : float
-        Part of the job that its last checkpoint holds.
+        Fraction of the job in its last checkpoint.
     overflowed, failed : bool
-        It ran out of memory; it failed by itself.
+        Whether the attempt ran out of memory, or failed.
     allocations : list of [device, compute_milli, memory_bytes]
-        What it had of its node when it was sent away: it may go on there.
+        Its last allocations on the node, where it may resume after an eviction.
     small_bytes : int
-        Memory of the device that it ran out of by itself.
+        Memory of the exclusive device on which it ran out of memory; 0 if it did not.
     """
 
     job_id: str
@@ -111,14 +111,14 @@ class Requeued:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job is over: finished, failed, cancelled or rejected.
+    """End of a job: it has finished or failed, or was cancelled or rejected.
 
     Attributes
     ----------
     time_s, time_unix_s : float
-        When it was: its node may have been out of reach for a while since.
+        When it ended, which may be long before its node reports it.
     allocations : list of [device, compute_milli, memory_bytes]
-        What it had of its node in the end, where that is known.
+        Its last allocations on the node, if known.
     """
 
     job_id: str
@@ -133,7 +133,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Jobs that have been over for longest, and nodes long lost, are not known any more."""
+    """Removal of the jobs that ended first, and of nodes that have been lost for long."""
 
     job_ids: list[str]
     nodes: list[str]
@@ -142,7 +142,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCreated:
-    """The journal's own name: nodes know a controller with another one by it."""
+    """Creation of the cluster; its id lets nodes tell controllers of other clusters apart."""
 
     cluster_id: str
     time_s: float
@@ -150,7 +150,7 @@ class ClusterCreated:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """The longest lease that a node may go by, as far as anybody knows."""
+    """Longest lease that a node may currently hold."""
 
     lease_s: float
     time_s: float
@@ -158,7 +158,7 @@ class LeaseChanged:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """A node said what it has; ``devices`` are [kind, memory_bytes]."""
+    """Report of a node's devices, each [kind, memory_bytes]."""
 
     node: str
     agent_id: str
@@ -168,7 +168,7 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """A node is given no jobs any more, or some again."""
+    """Start or end of draining a node."""
 
     node: str
     drained: bool
@@ -177,7 +177,7 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node was silent for longer than its lease and all that its jobs may take to end."""
+    """Loss of a node: no report within its lease and the time in which its jobs end."""
 
     node: str
     time_s: float
@@ -185,7 +185,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class ClockSet:
-    """The cluster's time is ``offset_s`` later than the clock of this boot of the machine."""
+    """Offset of the cluster's time from the boot-time clock of one boot of the machine."""
 
     boot_id: str
     offset_s: float
@@ -207,19 +207,19 @@ _KINDS: Mapping[str, type[Record]] = {
 }  # fmt: skip
 
 
-def to_json(record: Record, principal: str = "") -> dict[str, Any]:
+def record_to_json(record: Record, principal: str = "") -> dict[str, Any]:
     """Return the journal row of a record; ``principal`` caused it, "" for the controller."""
     row = {"type": type(record).__name__, **asdict(record)}
     return row | {PRINCIPAL: principal} if principal else row
 
 
-def of_json(row: Mapping[str, Any]) -> Record:
-    """As it was written.
+def record_from_json(row: Mapping[str, Any]) -> Record:
+    """Return the record of a journal row.
 
     Raises
     ------
     JournalError
-        It is of another version of Presage.
+        The row was written by another version of Presage.
     """
     fields = dict(row)
     fields.pop(PRINCIPAL, None)
@@ -230,6 +230,6 @@ def of_json(row: Mapping[str, Any]) -> Record:
         except TypeError:
             pass
     raise JournalError(
-        f"the journal has a record {row.get('type')!r} that this version does not know; start the "
-        "version of Presage that wrote it"
+        f"the journal has a record of the unknown type {row.get('type')!r}; start the version of "
+        "Presage that wrote it"
     )

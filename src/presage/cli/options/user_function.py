@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import sysconfig
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import presage
 from presage.errors import GraphError
 from presage.features.job.job_description import JobFeatures
 from presage.serving.client import job_features
 from presage.system.processes.user_object import call_user_function, importable_from_here
+from presage.system.text.user_code import place_of
 
 
 def trace_function(
@@ -52,29 +49,9 @@ def _one_line(source: str) -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        place = _place(error.__cause__) if error.__cause__ else ""
+        place = place_of(error.__cause__) if error.__cause__ else ""
         raise GraphError(f"{source}: {error}{place}") from error
     except (Exception, SystemExit) as error:
         first = str(error).strip().partition("\n")[0]
         message = f": {first}" if first else ""
-        raise GraphError(f"{source}: {type(error).__name__}{message}{_place(error)}") from error
-
-
-def _place(error: BaseException) -> str:
-    """Return the innermost line of an error outside of libraries, as the user's line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({_short(error.filename)}, line {error.lineno})"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(("<", *_libraries())):
-            return f" ({_short(frame.filename)}, line {frame.lineno})"
-    return ""
-
-
-def _libraries() -> tuple[str, ...]:
-    folders = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    return (*folders, str(Path(presage.__file__).parent))
-
-
-def _short(filename: str) -> str:
-    path = Path(filename)
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+        raise GraphError(f"{source}: {type(error).__name__}{message}{place_of(error)}") from error

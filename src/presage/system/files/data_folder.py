@@ -1,4 +1,4 @@
-"""Default folder for what commands keep: outcome logs, registry, state of a live cluster."""
+"""Default folder for data of commands: outcome logs, registry, state of a live cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def data_folder() -> Path:
 
     In the root of a checkout, which is a folder whose ``dvc.yaml`` runs Presage's stages, it is
     ``data``. Elsewhere it is ``$XDG_STATE_HOME/presage``, by default ``~/.local/state/presage``:
-    a log that is written from whichever folder is current must be found again from another one.
+    a log must be found again from another current folder.
     The folder need not exist; this function creates nothing.
 
     Raises
@@ -48,7 +48,7 @@ def default_log() -> Path:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether ``folder`` is the root of a checkout: its ``dvc.yaml`` runs Presage's stages."""
+    """Return whether a folder is the root of a checkout: its ``dvc.yaml`` runs Presage's stages."""
     try:
         return _OWN_STAGE in (folder / _PIPELINE).read_bytes()
     except OSError:

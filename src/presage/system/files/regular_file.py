@@ -1,8 +1,9 @@
-"""Opening files that a job may have replaced: never blocks, never follows, never reads much.
+"""Safe opening of files that a job may have replaced.
 
 A job can put anything in the place of a file that it may write to: a FIFO, whose opening waits for
 a writer, a symbolic link to another user's file, a device, a folder, a sparse file of
-terabytes. Every such file is opened here. Imports Python's own library alone: jobs use it too.
+terabytes. Opening such a file here never blocks, follows no link and reads a bounded size. The
+module imports the standard library only, because jobs use it too.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
     Raises
     ------
     OSError
-        As os.open; ``EINVAL`` where there is something else than a regular file, ``ELOOP`` where
-        there is a symbolic link.
+        As os.open; ``EINVAL`` for anything but a regular file, ``ELOOP`` for a symbolic link.
     """
     try:
         _check(os.lstat(path), path)  # opening a device may already do something to it
@@ -45,12 +45,12 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
 
 
 def read_small(path: Path, most_bytes: int) -> bytes:
-    """All of a small regular file.
+    """Return the content of a small regular file.
 
     Raises
     ------
     OSError
-        As :func:`open_regular`; ``EFBIG`` where it has more than ``most_bytes``.
+        As :func:`open_regular`; ``EFBIG`` if it has more than ``most_bytes``.
     """
     with os.fdopen(open_regular(path), "rb") as file:
         content = file.read(most_bytes + 1)

@@ -1,4 +1,4 @@
-"""A child process that answers in JSON lines, and that never outlives its parent."""
+"""Child process that responds in JSON lines and ends with its parent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import Any, Self, TextIO
 PR_SET_PDEATHSIG = 1
 
 
-class ChildFailure(Exception):  # noqa: N818 - it is a result to record, not an error to mend
-    """No answer: ``failure`` is "out-of-memory", "crash" or "timeout"; the message says how."""
+class ChildFailure(Exception):  # noqa: N818 - a result to record, not an error to fix
+    """Missing response: ``failure`` is "out-of-memory", "crash" or "timeout"."""
 
     def __init__(self, failure: str, message: str) -> None:
         super().__init__(message)
@@ -28,11 +28,12 @@ class ChildFailure(Exception):  # noqa: N818 - it is a result to record, not an 
 
 
 class Child:
-    """``python -m module SPEC`` in a session of its own, so that the whole of it can be killed.
+    """``python -m module SPEC`` in a session of its own, so that all its processes can be killed.
 
-    The spec travels on the command line, requests as lines on stdin, answers as JSON lines on
-    stdout. ``spawned_s`` (monotonic) and ``parent_pid`` are added to the spec. ``environment`` is
-    added to this process's own: what gives a job its share of a GPU is read when CUDA starts.
+    The spec travels on the command line, requests as lines on stdin, responses as JSON lines
+    on stdout. ``spawned_s`` (monotonic) and ``parent_pid`` are added to the spec. ``environment``
+    is added to that of this process: variables that limit a job's share of a GPU are read when
+    CUDA starts.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its process group's too."""
+        """Process id, which is also the id of its process group."""
         return self._process.pid
 
     @property
@@ -72,19 +73,19 @@ class Child:
         self.kill()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write one line to its stdin; a child that is gone is noticed by the next ``read``."""
+        """Write one line to its stdin; if it has ended, the next ``read`` raises."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def read(self, *, until_s: float) -> dict[str, Any]:
-        """Its next answer, at the latest at ``until_s`` of the monotonic clock.
+        """Return the next response, at the latest at ``until_s`` of the monotonic clock.
 
         Raises
         ------
         ChildFailure
-            It reported a failure, died, or kept silent.
+            It reported a failure, ended, or did not respond in time.
         """
         while b"\n" not in self._unread:
             self._fill(until_s)
@@ -108,14 +109,14 @@ class Child:
     def _death(self) -> ChildFailure:
         code = self._process.wait()
         if code == -signal.SIGKILL:
-            # Nobody but the kernel's out-of-memory killer kills a worker we did not kill.
+            # Only the kernel's out-of-memory killer kills a worker that this class did not kill.
             return ChildFailure("out-of-memory", "killed by SIGKILL")
         self._stderr.seek(0)
         tail = self._stderr.read().decode(errors="replace").strip()[-500:]
         return ChildFailure("crash", f"ended with status {code}: {tail}")
 
     def kill(self) -> None:
-        """End it and all it started, at once; harmless when it is gone."""
+        """Kill the process and all processes that it started; do nothing if it has ended."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -128,14 +129,15 @@ class Child:
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """What must be in the environment before torch is imported.
+    """Return the environment variables that must be set before torch is imported.
 
     An OpenMP thread that waits spins for some microseconds and then sleeps. Without spinning,
-    waking a sleeping core dominates small operators, and a job alone is slower than beside another
-    that keeps the cores awake; with libgomp's default of endless spinning, co-runners steal whole
-    time slices from one another. The numbers: docs/decisions/0003-openmp-threads-spin-briefly.md.
+    waking a sleeping core dominates small operators, and a solo job is slower than one with a
+    co-located job that keeps the cores awake. With libgomp's default of endless spinning,
+    co-located jobs take whole time slices from each other. Measurements:
+    docs/decisions/0003-openmp-threads-spin-briefly.md.
 
-    CUDA counts GPUs as NVML does, by their place on the bus, so that both mean the same one.
+    CUDA numbers GPUs as NVML does, in the order of the PCI bus.
     """
     count = str(threads)
     return {
@@ -148,14 +150,14 @@ def child_environment(threads: int) -> dict[str, str]:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Inside the child: be killed when the parent dies, however it dies."""
+    """Let the kernel kill this child process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the line above
         os._exit(1)
 
 
 def claim_stdout() -> TextIO:
-    """Inside the child: stdout for answers alone; what libraries print goes to stderr."""
+    """Return stdout for responses; redirect to stderr what libraries print."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return answers

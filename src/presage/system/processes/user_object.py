@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
 
 def call_user_function(source: str, batch_size: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """What ``module:function`` makes on the default device: a module and its inputs.
+    """Call ``module:function`` and return a module and its inputs, on the default device.
 
-    The function, or class, takes the batch size if it has a parameter. Whatever it raises is
-    let through.
+    The function or class gets the batch size if it has a parameter. Its exceptions are not caught.
 
     Raises
     ------
     GraphError
-        It is not there, or returns something else.
+        The function does not exist, or returns something else.
     """
     torch = importlib.import_module("torch")
     with importable_from_here():
@@ -49,7 +48,7 @@ def call_user_function(source: str, batch_size: int) -> tuple[nn.Module, tuple[T
 
 @contextmanager
 def importable_from_here() -> Iterator[None]:
-    """The current folder at the head of the import path."""
+    """Put the current folder at the head of the import path."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -60,22 +59,24 @@ def importable_from_here() -> Iterator[None]:
 
 
 def find_user_object(source: str, what: str = "function") -> Any:
-    """Return the function or class that ``module:name`` says, importable from the current folder.
+    """Return the function or class ``module:name``, importable from the current folder.
 
-    Errors of the user's module itself are let through.
+    Exceptions of the user's module itself are not caught.
 
     Parameters
     ----------
     what : str
-        What the name is of, for errors.
+        Noun for what is named, for errors.
 
     Raises
     ------
     GraphError
-        There is no such module, or nothing callable of that name in it.
+        The module does not exist, or has nothing callable of that name.
     """
     module_name, _, name = source.partition(":")
     hint = f"give module:{what}, importable from {Path.cwd()}"
+    if not module_name or not name:
+        raise GraphError(f"{source!r} is not module:{what}; {hint}")
     try:
         with importable_from_here():
             module = importlib.import_module(module_name)
@@ -84,9 +85,10 @@ def find_user_object(source: str, what: str = "function") -> Any:
             raise  # something that the user's module imports
         raise GraphError(f"{error}; {hint}") from None
     function = getattr(module, name, None)
+    if function is None:
+        raise GraphError(f"module {module_name!r} has no {what} {name!r}; {hint}")
     if not callable(function):
-        found = "is not callable" if hasattr(module, name) else "is not there"
-        raise GraphError(f"{name!r} {found} in module {module_name!r}; {hint}")
+        raise GraphError(f"{name!r} of module {module_name!r} is not callable; {hint}")
     return function
 
 

@@ -1,4 +1,4 @@
-"""Processes that do one thing after the other; one that dies takes along what it was at alone."""
+"""Pool of worker processes; a worker that dies loses only its current item."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 def done_by_workers(
     do: Callable[[Given], Answer], given: Sequence[Given], workers: int
 ) -> Generator[tuple[int, Answer | PresageError]]:
-    """Position and answer of each, as they come; an error in place of one that a process died at.
+    """Yield position and result of each item as it is done; an error if its process died.
 
     Processes are killed when the iterator is closed, or is interrupted, before its end.
     """
@@ -57,13 +57,13 @@ def done_by_workers(
 
 def _give(pipe: Connection, left: deque[tuple[int, Given]]) -> int:
     position, one = left.popleft()
-    with suppress(ConnectionError):  # it died, as its end of the pipe will tell
+    with suppress(ConnectionError):  # it died; reading from the pipe fails then
         pipe.send(one)
     return position
 
 
 def _started(do: Callable[[Given], Any]) -> tuple[Connection, SpawnProcess]:
-    """A process with SIGINT blocked: Ctrl-C is for the one that waits for it."""
+    """Start a process with SIGINT blocked: Ctrl-C is handled by its parent."""
     context = get_context("spawn")
     mine, its = context.Pipe()
     process = context.Process(target=_work, args=(its, do, os.getpid()), daemon=True)
@@ -88,5 +88,7 @@ def _work(pipe: Connection, do: Callable[[Given], Any], parent_pid: int) -> None
 def _death(process: SpawnProcess) -> str:
     status = process.exitcode or 0
     if status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}, as for lack of memory"
-    return f"its process ended with status {status}; what it said is above"
+        return (
+            f"its process was killed by {signal.Signals(-status).name}, perhaps for lack of memory"
+        )
+    return f"its process ended with status {status}; see its output above"

@@ -57,7 +57,7 @@ def on_page(value: Any) -> Any:
 
 
 def is_visible(letter: str) -> bool:
-    """Whether a character is seen, and does nothing but stand in its own place."""
+    """Return whether a character is visible and does not affect other characters."""
     return letter.isprintable() and ord(letter) not in _UNSEEN
 
 

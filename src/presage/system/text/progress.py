@@ -1,4 +1,4 @@
-"""Progress of what a person waits for: a bar on a terminal, nothing in a log."""
+"""Progress bars for long commands; nothing is written if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from presage.system.text.printable import printable
 
 @contextmanager
 def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback ``(done, total)`` that moves a bar with the time left."""
+    """Show a bar with the remaining time; yield its callback ``(done, total)``."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from presage.system.text.terminal import Console
@@ -30,7 +30,7 @@ def training_progress(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def counted_progress(label: str, total: int) -> Iterator[Callable[[], None]]:
-    """A callback without arguments, to call after each of ``total`` parts of the work."""
+    """Show a bar; yield a callback for each of ``total`` parts of the work that is done."""
     done = 0
     with training_progress(label) as move:
 

@@ -1,13 +1,13 @@
-"""Numbers with their units, as a person reads them."""
+"""Formatting of numbers with their units."""
 
 from __future__ import annotations
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with its unit, in three significant digits.
+    """Return a number with its unit, in three significant digits.
 
-    Bytes, seconds and fractions are scaled, a slowdown is a ratio; the name of any other unit
-    stands after the number.
+    Bytes, seconds and fractions are scaled, a slowdown is a ratio; any other unit
+    follows the number.
     """
     if unit == "bytes":
         return f"{value / 2**20:,.0f} MiB" if value < 2**33 else f"{value / 2**30:,.1f} GiB"

@@ -151,7 +151,7 @@ def test_a_users_model_is_a_job_named_by_its_function(monkeypatch):
     ("function", "words"),
     [
         ("no_such_module:make", "No module named 'no_such_module'"),
-        ("examples.my_model:missing", "'missing' is not there"),
+        ("examples.my_model:missing", "has no function 'missing'"),
         ("os:getcwd", "returned str"),
         ("math:sqrt", "RuntimeError|TypeError|returned"),
     ],

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import presage
+from presage.schedulers.live.agent.connection.lease import boottime_s, write_lease
 from presage.schedulers.live.agent.isolation.control_groups import make_isolation
-from presage.schedulers.live.agent.lease import boottime_s, write_lease
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
 from presage.schedulers.live.agent.tasks.task import DesiredState, End, TaskExit, TaskSpec

@@ -24,9 +24,9 @@ from presage.schedulers.core.job import Job
 from presage.schedulers.live.agent import agent as agent_module
 from presage.schedulers.live.agent.agent import Agent
 from presage.schedulers.live.agent.agent_options import AgentOptions
-from presage.schedulers.live.agent.controller_connection import serve_node
-from presage.schedulers.live.agent.lease import read_lease
-from presage.schedulers.live.agent.lease_renewal import LeaseRenewal
+from presage.schedulers.live.agent.connection.controller_connection import serve_node
+from presage.schedulers.live.agent.connection.lease import read_lease
+from presage.schedulers.live.agent.connection.lease_renewal import LeaseRenewal
 from presage.schedulers.live.agent.node_task import Step
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.task import End
@@ -67,7 +67,7 @@ class Says(pb_grpc.NodeServiceServicer):
 
     def Attach(self, request_iterator, context):
         for report in request_iterator:
-            self._answer.answers = report.number
+            self._answer.report_number = report.number
             yield self._answer
 
 

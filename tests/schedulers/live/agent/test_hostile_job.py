@@ -15,8 +15,8 @@ import pytest
 
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.live.agent import agent as agent_module
+from presage.schedulers.live.agent.connection.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.isolation.safe_folders import remove_tree
-from presage.schedulers.live.agent.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks import log_archive
 from presage.schedulers.live.agent.tasks.json_file import read_json, write_json

@@ -213,7 +213,7 @@ def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
     job = node.task("known").submitted.job
 
     assert node._known[cluster].prediction(job, "v100").runtime_s == anew_s
-    assert node._known[cluster].prediction(job, "v100").promised_s == 120.0
+    assert node._known[cluster].prediction(job, "v100").slo_s == 120.0
 
 
 def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():

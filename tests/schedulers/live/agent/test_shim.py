@@ -11,8 +11,8 @@ import time
 
 import pytest
 
+from presage.schedulers.live.agent.connection.lease import boottime_s, write_lease
 from presage.schedulers.live.agent.isolation.task_usage import make_meter
-from presage.schedulers.live.agent.lease import boottime_s, write_lease
 from presage.schedulers.live.agent.observation import make_exit, observe
 from presage.schedulers.live.agent.tasks.log_archive import archive_log, archived_log
 from presage.schedulers.live.agent.tasks.log_file import limit_log_size, read_log

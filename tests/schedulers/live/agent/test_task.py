@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.errors import InvalidJobError
-from presage.schedulers.live.agent.lease import boot_id, boottime_s, read_lease, write_lease
+from presage.schedulers.live.agent.connection.lease import (
+    boot_id,
+    boottime_s,
+    read_lease,
+    write_lease,
+)
 from presage.schedulers.live.agent.tasks.file_names import safe_name, task_name
 from presage.schedulers.live.agent.tasks.json_file import read_json, write_json
 from presage.schedulers.live.agent.tasks.task import (

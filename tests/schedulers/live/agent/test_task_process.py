@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from presage.errors import TaskFolderError
+from presage.schedulers.live.agent.connection.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.isolation.control_groups import task_group_names
-from presage.schedulers.live.agent.lease import boottime_s, read_lease
 from presage.schedulers.live.agent.tasks import task_process
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.processes import stat

@@ -1,4 +1,4 @@
-"""What the client says of a controller that is not there, and of one that refuses."""
+"""Tests of the client's errors with missing and failing controllers."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from presage.serving.server.call import Calls
 from presage.serving.server.prometheus_metrics import Metrics
 
 
-class Refuses:
-    """A controller, and its logs, that can do nothing."""
+class FailingController:
+    """Controller service whose methods all fail."""
 
     def __init__(self, error: PresageError) -> None:
         self.error = error
 
-    async def survey(self, at):
+    async def read_in_thread(self, at):
         raise self.error
 
-    async def of_job(self, request, check):
+    async def stream(self, request, check):
         for error in [self.error]:
             raise error
         yield b""
 
 
-def asked(error: PresageError, ask) -> None:
-    """Ask a controller that always ends with an error; ``ask`` has a client and its target."""
-    refuses: Any = Refuses(error)
+def call_failing(error: PresageError, call) -> None:
+    """Call a controller that always fails; ``call`` gets a client and its target."""
+    failing: Any = FailingController(error)
 
     def in_thread(target: str) -> None:
         with ClusterClient(target) as client:
-            ask(client, target)
+            call(client, target)
 
     async def main() -> None:
         server = grpc.aio.server()
         calls = Calls(Metrics(), anonymous_roles=frozenset({"view"}))
-        service = ClusterService(refuses, calls, refuses, "fifo")
+        service = ClusterService(failing, calls, failing, "fifo")
         server.add_generic_rpc_handlers((service.handlers(),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -63,24 +63,24 @@ def asked(error: PresageError, ask) -> None:
 
 
 @pytest.mark.parametrize("method", ["list", "logs"])
-def test_a_controller_that_cannot_do_it_is_not_said_to_be_missing(method):
-    def ask(client, target):
+def test_a_failing_controller_is_not_reported_as_missing(method):
+    def call(client, target):
         with pytest.raises(ServiceError) as caught:
             list(client.logs("job")) if method == "logs" else client.list()
         assert str(caught.value) == f"{target}: the disk is full; make room"
 
-    asked(JournalError("the disk is full; make room"), ask)
+    call_failing(JournalError("the disk is full; make room"), call)
 
 
-def test_a_log_that_there_is_not_yet_is_no_failure_of_the_controllers():
-    def ask(client, target):
+def test_a_missing_log_is_not_reported_as_a_controller_failure():
+    def call(client, target):
         with pytest.raises(NotYetError, match=r"^job 'a' has not run yet$"):
             list(client.logs("a"))
 
-    asked(NotYetError("job 'a' has not run yet"), ask)
+    call_failing(NotYetError("job 'a' has not run yet"), call)
 
 
-def test_where_nobody_listens_no_controller_is_said_to_be_there():
+def test_a_port_without_a_server_is_reported_as_a_missing_controller():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{other.getsockname()[1]}"
@@ -90,22 +90,22 @@ def test_where_nobody_listens_no_controller_is_said_to_be_there():
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "expected"),
     [("", "requires authentication; pass --token-file FILE"), ("wrong", "the token is not known")],
 )
-def test_who_shows_no_token_is_told_how_to_show_one(token, told):
+def test_a_missing_token_error_names_the_option(token, expected):
     error = UnauthenticatedError("the token is not known to this server")
     shown = Credentials(token=token)
 
-    def ask(_, target):
-        refused = pytest.raises(UnauthenticatedError, match=told)
+    def call(_, target):
+        refused = pytest.raises(UnauthenticatedError, match=expected)
         with ClusterClient(target, credentials=shown) as client, refused:
             client.list()
 
-    asked(error, ask)
+    call_failing(error, call)
 
 
-def test_a_service_that_is_no_controller_is_not_taken_for_one():
+def test_another_service_is_not_mistaken_for_a_controller():
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

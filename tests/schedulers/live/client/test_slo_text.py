@@ -1,4 +1,4 @@
-"""What is said of how a job keeps its promise."""
+"""Tests of the SLO text of a job."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
-def row(phase: pb.Phase, promised_s: float, *, late: bool = False) -> pb.JobStatus:
+def row(phase: pb.Phase, slo_s: float, *, late: bool = False) -> pb.JobStatus:
     job = pb.Job(latency_sensitive=True)
-    told = [pb.Prediction(kind="v100", slo_s=promised_s)]
+    prediction = [pb.Prediction(kind="v100", slo_s=slo_s)]
     return pb.JobStatus(
-        job=job, phase=phase, predictions=told, started_unix_s=1.0, slo_violated=late
+        job=job, phase=phase, predictions=prediction, started_unix_s=1.0, slo_violated=late
     )
 
 
@@ -30,5 +30,5 @@ def row(phase: pb.Phase, promised_s: float, *, late: bool = False) -> pb.JobStat
         (pb.JobStatus(phase=pb.RUNNING, started_unix_s=1.0), ""),
     ],
 )
-def test_a_latency_sensitive_job_is_in_time_late_or_was_promised_nothing(status, word):
+def test_slo_text_of_a_latency_sensitive_job(status, word):
     assert slo_text(status) == word

@@ -1,4 +1,4 @@
-"""Waiting for jobs goes on while their controller is away."""
+"""Tests of waiting for jobs while their controller is unavailable."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, until
 
 
 class FakeClient:
-    """A client that is answered by these, one after the other."""
+    """Client with a sequence of responses."""
 
-    def __init__(self, *answers: Exception | dict[str, pb.Phase]) -> None:
-        self.answers = [*answers]
-        self.asked: list[list[str]] = []
+    def __init__(self, *responses: Exception | dict[str, pb.Phase]) -> None:
+        self.responses = [*responses]
+        self.requests: list[list[str]] = []
 
     def list(self, job_ids):
-        self.asked.append(job_ids)
-        answer = self.answers.pop(0)
+        self.requests.append(job_ids)
+        answer = self.responses.pop(0)
         if isinstance(answer, Exception):
             raise answer
         rows = [pb.JobStatus(job=pb.Job(job_id=k), phase=v) for k, v in answer.items()]
@@ -33,41 +33,41 @@ class FakeClient:
 AWAY = ServiceError("no controller")
 
 
-def waited(monkeypatch, told: Any, *names: str) -> tuple[list[str], list[ServiceError]]:
-    """Jobs as they ended, and what was said of the controller."""
+def wait_for_jobs(monkeypatch, client: Any, *names: str) -> tuple[list[str], list[ServiceError]]:
+    """Return the jobs in the order of their ends, and the reported errors."""
     monkeypatch.setattr(waiting, "POLL_S", 0.0)
-    said: list[ServiceError] = []
-    rows = waiting.jobs_as_completed(told, names, on_away=said.append)
-    return [row.job.job_id for row in rows], said
+    errors: list[ServiceError] = []
+    rows = waiting.jobs_as_completed(client, names, on_away=errors.append)
+    return [row.job.job_id for row in rows], errors
 
 
-def test_jobs_come_as_they_end_and_those_that_ended_are_not_asked_for_again(monkeypatch):
-    told = FakeClient(
+def test_jobs_are_yielded_as_they_end_and_not_requested_again(monkeypatch):
+    client = FakeClient(
         {"a": pb.RUNNING, "b": pb.FAILED}, {"a": pb.LEAVING}, {"a": pb.WAITING}, {"a": pb.FINISHED}
     )
 
-    assert waited(monkeypatch, told, "a", "b", "a") == (["b", "a"], [])
-    assert told.asked == [["a", "b"], ["a"], ["a"], ["a"]]
+    assert wait_for_jobs(monkeypatch, client, "a", "b", "a") == (["b", "a"], [])
+    assert client.requests == [["a", "b"], ["a"], ["a"], ["a"]]
 
 
-def test_a_controller_that_is_away_is_asked_again_and_each_absence_is_told_once(monkeypatch):
+def test_an_unavailable_controller_is_polled_and_reported_once(monkeypatch):
     here, over = {"a": pb.RUNNING}, {"a": pb.CANCELLED}
-    told = FakeClient(here, AWAY, AWAY, here, AWAY, over)
+    client = FakeClient(here, AWAY, AWAY, here, AWAY, over)
 
-    assert waited(monkeypatch, told, "a") == (["a"], [AWAY, AWAY])
+    assert wait_for_jobs(monkeypatch, client, "a") == (["a"], [AWAY, AWAY])
 
 
-def test_what_waiting_does_not_help_is_no_reason_to_wait(monkeypatch):
-    for error, answers in (
+def test_permanent_errors_are_raised_without_waiting(monkeypatch):
+    for error, responses in (
         (ServiceError, [AWAY]),  # a wrong address, perhaps
         (UnknownJobError, [UnknownJobError("there is no job 'a'")]),
         (UnknownJobError, [{"a": pb.RUNNING}, AWAY, UnknownJobError("there is no job 'a'")]),
     ):
         with pytest.raises(error):
-            waited(monkeypatch, FakeClient(*answers), "a")
+            wait_for_jobs(monkeypatch, FakeClient(*responses), "a")
 
 
-def test_the_command_waits_for_a_controller_that_comes_back(cluster):
+def test_wait_continues_when_the_controller_returns(cluster):
     first = cluster.controller()
     until(lambda: cluster.client.list().policy)
     cluster.client.submit([pb.Job(job_id=name, command=["true"]) for name in ("early", "late")])

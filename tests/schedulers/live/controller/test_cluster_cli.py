@@ -1,4 +1,4 @@
-"""The commands of a live cluster, on real processes: a controller, two agents, jobs."""
+"""Tests of the commands of a live cluster: a controller, two agents and jobs as processes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ pytestmark = [
 
 @contextmanager
 def process(*words, log):
-    with log.open("ab") as said:
-        started = subprocess.Popen([*PRESAGE, *words], stderr=said, stdout=said)
+    with log.open("ab") as output:
+        started = subprocess.Popen([*PRESAGE, *words], stderr=output, stdout=output)
     try:
         yield started
     finally:
@@ -53,7 +53,7 @@ def process(*words, log):
 
 
 class Asking:
-    """One controller, asked by commands, and by a client of this process."""
+    """Controller that is called by commands, and by a client in this process."""
 
     def __init__(self, target, *options, credentials=None, folder=Path()):
         self.target, self._options, self._credentials = target, options, credentials
@@ -114,7 +114,7 @@ def ask(tmp_path_factory):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """The command line in this process, which is a second sooner; how it ended, and its words."""
+    """Run the command line in this process, which saves a second; return its output."""
 
     def to_its_end(*words):
         monkeypatch.setattr(sys, "argv", ["presage", "cluster", *words])
@@ -127,7 +127,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def here(ask, run, monkeypatch):
-    """As ``ask``, in this process, with tables that are as wide as they like."""
+    """Run commands like ``ask`` in this process, with tables of unlimited width."""
     monkeypatch.setenv("COLUMNS", "300")
 
     def done(*words):
@@ -148,15 +148,15 @@ def test_a_job_is_submitted_runs_and_its_output_can_be_read(ask):
     assert name not in ask("ps")
 
 
-def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
+def test_explain_shows_the_reason_and_history_of_a_waiting_job(ask, here):
     here("submit", "--name", "first", "--", "sleep", "60")
     ask.until_phase(pb.RUNNING, "first")
     here("submit", "--name", "second", "--", "sleep", "60")
 
-    told = here("explain", "second")
-    assert "second: it waits: no device has left what it needs" in told
-    assert "it is no. 1 in the queue" in told
-    assert "too little compute left" in told
+    expected = here("explain", "second")
+    assert "second: it waits: no device has enough free capacity" in expected
+    assert "it is no. 1 in the queue" in expected
+    assert "too little free compute" in expected
     running = json.loads(here("explain", "first", "--json"))
     assert running["status"]["slo_violated"] is False
     assert running["status"]["done"] == 0.0
@@ -168,7 +168,7 @@ def test_explain_says_why_a_job_waits_and_what_happened_to_it(ask, here):
     ask.until_phase(pb.CANCELLED, "first", "second")
 
 
-def test_what_up_writes_is_its_users_alone_and_names_each_nodes_devices(ask, here):
+def test_files_of_up_are_private_and_list_the_devices_of_each_node(ask, here):
     (node,) = ask.all().nodes
     private = [path for path in ask.folder.iterdir() if path.is_file() and path.name != "up.log"]
     names = {path.name for path in private}
@@ -185,46 +185,44 @@ def test_what_up_writes_is_its_users_alone_and_names_each_nodes_devices(ask, her
     )
 
 
-def test_a_second_up_on_the_same_folder_takes_nothing_from_the_first(ask, run):
+def test_a_second_up_on_the_same_folder_does_not_affect_the_first(ask, run):
     before = (ask.folder / "tokens").read_bytes()
-    status, _, said = run("up", "--state", str(ask.folder), "--port", str(free_port()))
+    status, _, output = run("up", "--state", str(ask.folder), "--port", str(free_port()))
 
     assert status == 1
-    assert "is used by another `presage cluster up`" in said
+    assert "is used by another `presage cluster up`" in output
     assert (ask.folder / "tokens").read_bytes() == before
     assert ask.all().nodes
 
 
-def test_strangers_on_the_machine_are_not_let_in_by_up(ask, run, monkeypatch, tmp_path):
+def test_up_rejects_other_users_of_the_machine(ask, run, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    status, out, said = run(*ask.words("ps"))
+    status, out, output = run(*ask.words("ps"))
 
     assert (status, out) == (1, "")
-    assert "requires authentication; pass --token-file" in said
+    assert "requires authentication; pass --token-file" in output
 
 
-def test_explain_says_who_submitted_a_job(ask, here):
+def test_explain_shows_the_submitter_of_a_job(ask, here):
     here("submit", "--name", "whose", "--gpus", "2", "--", "true")
-    told = here("explain", "whose")
+    expected = here("explain", "whose")
     here("cancel", "whose")
 
-    assert f"best-effort; by {account()}" in told
+    assert f"best-effort; by {account()}" in expected
 
 
-def test_a_job_that_waits_has_no_log_yet_and_the_controller_is_not_said_to_be_missing(
-    ask, here, run
-):
+def test_logs_of_a_waiting_job_fail_without_reporting_a_missing_controller(ask, here, run):
     here("submit", "--name", "gang", "--gpus", "2", "--", "true")
-    status, _, said = run(*ask.words("logs", "gang"))
+    status, _, output = run(*ask.words("logs", "gang"))
     here("cancel", "gang")
 
     assert status == 1
-    assert "job 'gang' has not run yet" in said
-    assert "no controller" not in said
-    assert said.count("\n") == 1
+    assert "job 'gang' has not run yet" in output
+    assert "no controller" not in output
+    assert output.count("\n") == 1
 
 
-def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here):
+def test_a_failing_command_is_retried_as_often_as_requested(ask, here):
     here("submit", "--name", "fails", "--retries", "1", "--", "/bin/sh", "-c", "exit 3")
     ask.until_phase(pb.FAILED, "fails")
 
@@ -237,50 +235,51 @@ def test_a_command_that_fails_is_run_again_as_often_as_it_is_asked_to(ask, here)
         assert not client.list().failed_jobs
 
 
-def test_jobs_that_are_named_are_listed_with_why_also_where_they_are_over(ask, here):
+def test_named_jobs_are_listed_with_reasons_also_after_their_end(ask, here):
     for name, word in (("good", "true"), ("bad", "false")):
         here("submit", "--name", name, "--", word)
     ask.until(lambda found: not {"good", "bad"} & {row.job.job_id for row in ask.now().jobs})
 
-    told = here("ps", "bad")
-    assert "ended with status 1" in told
-    assert "good" not in told
+    expected = here("ps", "bad")
+    assert "ended with status 1" in expected
+    assert "good" not in expected
     assert [row["job"]["job_id"] for row in json.loads(here("ps", "bad", "--json"))] == ["bad"]
     assert "why" not in here("ps")
 
 
-def test_waiting_ends_with_the_last_job_and_says_which_did_not_finish(ask, here, run):
+def test_wait_ends_with_the_last_job_and_names_the_unfinished_ones(ask, here, run):
     for name, word in (("slow", "sleep 2"), ("wrong", "exit 4")):
         here("submit", "--name", name, "--", "/bin/sh", "-c", word)
 
-    status, out, said = run(*ask.words("wait", "slow", "wrong"))
+    status, out, output = run(*ask.words("wait", "slow", "wrong"))
     assert (status, out) == (1, "")
-    assert said.startswith("job 'wrong' is failed: ")
-    assert "status 4" in said
-    assert said.count("\n") == 1
+    assert output.startswith("job 'wrong' is failed: ")
+    assert "status 4" in output
+    assert output.count("\n") == 1
     assert run(*ask.words("wait", "slow", "slow")) == (0, "", "")
 
 
-def test_a_drained_node_is_given_nothing_until_that_is_undone(ask, here):
+def test_a_drained_node_gets_no_jobs_until_the_drain_is_undone(ask, here):
     (node,) = json.loads(here("ps", "--nodes", "--json"))
     assert node["connected"] is True
     here("drain", node["name"])
     here("submit", "--name", "patient", "--", "true")
     time.sleep(1.0)
     assert ask.jobs()["patient"].phase == pb.WAITING
-    assert f"no node takes jobs: {node['name']} drained" in here("explain", "patient")
+    assert f"no node gets jobs: {node['name']} drained" in here("explain", "patient")
 
     here("drain", node["name"], "--undo")
     ask.until_phase(pb.FINISHED, "patient")
 
 
-def test_watch_tells_what_happens_as_it_happens(ask, here):
+def test_watch_prints_events_as_they_happen(ask, here):
     watching = subprocess.Popen(
-        [*PRESAGE, *ask.words("watch", "seen", "--json")], stdout=subprocess.PIPE, text=True
+        [*PRESAGE, *ask.words("watch", "seen", "--after", "0", "--json")],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert watching.stdout is not None
     try:
-        time.sleep(2.0)  # it watches from when it is there
         here("submit", "--name", "unseen", "--", "true")
         here("submit", "--name", "seen", "--", "true")
         found = [json.loads(watching.stdout.readline()) for _ in range(4)]
@@ -291,7 +290,7 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("submit",), "no command; write it after the options"),
         (("submit", "--env", "ABSENT", "--", "true"), "--env 'ABSENT': no variable of that name"),
@@ -326,79 +325,79 @@ def test_watch_tells_what_happens_as_it_happens(ask, here):
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_said_in_one_line(ask, run, words, told):
-    status, _, said = run(*ask.words(*words))
+def test_errors_are_one_line(ask, run, words, expected):
+    status, _, output = run(*ask.words(*words))
 
     assert status == 1
-    assert told in said
-    assert said.count("\n") == 1
+    assert expected in output
+    assert output.count("\n") == 1
 
 
-def test_a_word_of_bytes_that_are_no_text_is_refused_in_one_line(ask, run):
-    status, _, said = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
+def test_an_argument_that_is_not_utf8_is_rejected_in_one_line(ask, run):
+    status, _, output = run(*ask.words("submit", "--name", "a", "--", "true", os.fsdecode(b"\xff")))
 
     assert status == 1
-    assert "'\\udcff' is not valid UTF-8" in said
-    assert said.count("\n") == 1
+    assert "'\\udcff' is not valid UTF-8" in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--grace-s", "0"), ("--grace-s", "nan"), ("--share", "nan"), ("--memory-gib", "nan")],
 )
-def test_a_number_that_can_mean_nothing_is_refused_by_its_option(ask, run, option, value):
-    status, _, said = run(*ask.words("submit", option, value, "--", "true"))
+def test_an_invalid_number_is_rejected_with_its_option(ask, run, option, value):
+    status, _, output = run(*ask.words("submit", option, value, "--", "true"))
 
     assert status in (1, 2)
-    assert option in said
-    assert "Traceback" not in said
+    assert option in output
+    assert "Traceback" not in output
 
 
-def test_a_name_that_is_taken_by_another_job_is_refused(ask, here, run):
+def test_the_name_of_another_job_is_rejected(ask, here, run):
     here("submit", "--name", "once", "--", "true")
 
-    status, _, said = run(*ask.words("submit", "--name", "once", "--", "false"))
+    status, _, output = run(*ask.words("submit", "--name", "once", "--", "false"))
     assert status == 1
-    assert "job 'once' is another one" in said
-    assert said.count("\n") == 1
+    assert "job 'once': another job has the same id" in output
+    assert output.count("\n") == 1
 
 
-def test_the_same_job_again_is_safe_while_it_waits_and_refused_once_it_is_over(ask, here, run):
+def test_resubmitting_a_job_is_safe_while_it_waits_and_rejected_after_its_end(ask, here, run):
     again = ask.words("submit", "--name", "again", "--gpus", "2", "--", "true")
     assert run(*again) == (0, "again\n", "")
 
-    status, out, said = run(*again)
+    status, out, output = run(*again)
     assert (status, out) == (0, "again\n")
-    assert "job 'again' was submitted before, and is waiting" in said
-    assert said.count("\n") == 1
+    assert "job 'again' was submitted before, and is waiting" in output
+    assert output.count("\n") == 1
     here("cancel", "again")
     ask.until_phase(pb.CANCELLED, "again")
 
-    status, out, said = run(*again)
+    status, out, output = run(*again)
     assert (status, out) == (1, "")
-    assert "is cancelled: no new job was started; give another --name" in said
+    assert "is cancelled: no new job was started; give another --name" in output
 
 
-def test_one_unknown_name_among_jobs_to_cancel_leaves_all_of_them(ask, here, run):
+def test_an_unknown_name_among_jobs_to_cancel_cancels_none(ask, here, run):
     here("submit", "--name", "nine", "--gpus", "2", "--", "true")
 
-    status, _, said = run(*ask.words("cancel", "nine", "nope"))
+    status, _, output = run(*ask.words("cancel", "nine", "nope"))
     assert status == 1
-    assert "nothing was cancelled: there is no job 'nope'" in said
+    assert "nothing was cancelled: there is no job 'nope'" in output
     assert ask.jobs()["nine"].phase == pb.WAITING
     here("cancel", "nine")
 
 
-def test_features_of_a_file_that_says_how_many_steps_there_are_need_no_more(ask, here, tmp_path):
-    said = tmp_path / "job.json"
-    said.write_text(job_features.to_json(features(iterations=70)))
-    here("submit", "--name", "told", "--gpus", "2", "--features", str(said), "--", "true")
+def test_features_with_iterations_need_no_option_for_them(ask, here, tmp_path):
+    output = tmp_path / "job.json"
+    output.write_text(job_features.to_json(features(iterations=70)))
+    here("submit", "--name", "told", "--gpus", "2", "--features", str(output), "--", "true")
 
     assert ask.jobs()["told"].job.iterations == 70
     here("cancel", "told")
 
 
-def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
+def test_json_output_contains_zero_values_and_stored_json_does_not():
     device = message_content(pb.DeviceStatus(kind="cpu-1", memory_bytes=2**40))
 
     assert device == {
@@ -409,7 +408,7 @@ def test_json_has_what_is_zero_and_what_is_kept_on_disk_does_not():
     assert to_json(pb.Job(job_id="a")) == {"job_id": "a"}
 
 
-def test_where_no_controller_is_the_command_says_so():
+def test_commands_report_a_missing_controller():
     done = Asking(f"127.0.0.1:{free_port()}").raw("ps")
 
     assert done.returncode == 1
@@ -417,7 +416,7 @@ def test_where_no_controller_is_the_command_says_so():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("controller", "--policy", "gang"), "run on Kubernetes"),
         (("controller", "--policy", "shairng"), "did you mean 'sharing'"),
@@ -441,17 +440,19 @@ def test_where_no_controller_is_the_command_says_so():
     ],
     ids=str,
 )
-def test_processes_that_cannot_begin_say_why_in_one_line(tmp_path, monkeypatch, run, words, told):
+def test_processes_that_cannot_start_report_the_reason_in_one_line(
+    tmp_path, monkeypatch, run, words, expected
+):
     monkeypatch.chdir(tmp_path)
 
-    status, _, said = run(*words)
+    status, _, output = run(*words)
 
     assert status == 1
-    assert told in said
-    assert said.count("\n") == 1
+    assert expected in output
+    assert output.count("\n") == 1
 
 
-def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypatch):
+def test_gpus_of_a_machine_are_divided_among_its_nodes(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(3))
     monkeypatch.setattr(node_devices, "detected_gpus", lambda _: gpus)
 
@@ -464,19 +465,19 @@ def test_a_machines_gpus_are_shared_out_among_its_nodes_which_find_them(monkeypa
         nodes_of(4, None)
 
 
-def test_without_the_package_that_finds_gpus_nobody_takes_processors_for_all_there_is(monkeypatch):
+def test_without_the_gpu_package_processors_are_not_assumed_to_be_the_only_devices(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     with pytest.raises(ConfigError, match=r"pip install 'presage\[cluster\]'"):
         slots_of(None, None)
 
 
-def test_a_gpu_that_is_not_there_is_no_device():
+def test_a_missing_gpu_is_not_a_device():
     with pytest.raises(ConfigError, match="=gpu7: the driver shows no such GPU here"):
         slots_of(["h100=gpu7"], None)
 
 
-def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monkeypatch):
+def test_several_processor_devices_divide_the_memory(monkeypatch):
     gpus = tuple(Slot("h100", 80 * 2**30, cuda=number) for number in range(2))
     monkeypatch.setattr(node_devices, "detected_gpus", lambda _: gpus)
     cpu = min(os.sched_getaffinity(0))
@@ -489,14 +490,16 @@ def test_processors_that_are_several_devices_have_a_part_of_the_memory_each(monk
 
 
 @pytest.mark.parametrize(
-    ("encrypted", "more", "told"),
+    ("encrypted", "more", "expected"),
     [
         (False, (), "without --tls-cert traffic is not encrypted"),
         (False, ("--allow-remote",), "could call; pass --tokens FILE"),
         (True, (), "could call; pass --tokens FILE"),
     ],
 )
-def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted, more, told):
+def test_a_controller_without_authentication_beyond_loopback_does_not_start(
+    tmp_path, encrypted, more, expected
+):
     pem, key = make_certificate(tmp_path, "server", make_authority(tmp_path, "authority"))
     options = (*more, *(("--tls-cert", str(pem), "--tls-key", str(key)) if encrypted else ()))
     done = subprocess.run(
@@ -506,11 +509,11 @@ def test_a_controller_that_anyone_could_reach_does_not_begin(tmp_path, encrypted
 
     assert done.returncode == 1
     assert "is not a loopback address" in done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch):
+def test_tokens_and_certificates_determine_permissions(tmp_path, run, monkeypatch):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "ann"))
     tokens, port = tmp_path / "tokens", free_port()
@@ -550,9 +553,9 @@ def test_tokens_and_certificates_say_who_may_do_what(tmp_path, run, monkeypatch)
             mine,
             (*ca, "--token-file", str(files["ann"])),
         ):
-            status, out, said = run(*Asking(target, *options).words("ps"))
+            status, out, output = run(*Asking(target, *options).words("ps"))
             assert (status, out) == (1, "")
-            assert ("pass --token-file" in said) == ("--token-file" not in options)
+            assert ("pass --token-file" in output) == ("--token-file" not in options)
 
         for variable, path in (
             ("CA", authority[0]), ("CERT", own[0]), ("KEY", own[1]), ("TOKEN_FILE", files["ann"]),

@@ -1,4 +1,4 @@
-"""What the service refuses, and reads of the journal, without a controller."""
+"""Tests of requests that the service rejects, and of its reads of the journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from presage.errors import InvalidRequestError
 from presage.schedulers.live.controller.cluster_service import PAGE, ClusterService
 from presage.schedulers.live.controller.journal.journal import Journal
-from presage.schedulers.live.controller.journal.records import LeaseChanged, to_json
+from presage.schedulers.live.controller.journal.records import LeaseChanged, record_to_json
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
@@ -21,13 +21,13 @@ from presage.serving.server.call import Call
 BY_ADMIN = Call("", "", Caller("root", frozenset({"admin"})))
 
 
-def test_a_job_that_is_too_large_to_travel_is_refused_by_its_name():
+def test_a_too_large_job_is_rejected_with_its_name():
     nobody: Any = None
     service = ClusterService(nobody, nobody, nobody, "fifo")
     large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MAX_JOB_BYTES})
     request = pb.SubmitRequest(jobs=[pb.Job(job_id="small", command=["train"]), large])
 
-    with pytest.raises(InvalidRequestError, match=r"job 'large' has .* into files"):
+    with pytest.raises(InvalidRequestError, match=r"job 'large' has .* move large values to files"):
         asyncio.run(service.submit(request.SerializeToString(), BY_ADMIN))
 
 
@@ -41,15 +41,15 @@ async def _some(stream, count):
     return [await anext(stream) for _ in range(count)]
 
 
-def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp_path: Path):
+def test_an_empty_request_stream_is_a_default_request(tmp_path: Path):
     nobody: Any = None
 
     class Log:
-        async def of_job(self, request, check):
+        async def stream(self, request, check):
             yield request.job_id.encode()
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        journal.append([to_json(LeaseChanged(20.0, 0.0))])
+        journal.append([record_to_json(LeaseChanged(20.0, 0.0))])
         working: Any = SimpleNamespace(journal=journal)
         log: Any = Log()
         service = ClusterService(working, nobody, log, "fifo")
@@ -57,10 +57,12 @@ def test_a_client_that_says_at_once_that_it_sends_nothing_asks_for_the_usual(tmp
         assert asyncio.run(_some(service.logs(_nothing(), BY_ADMIN), 1)) == [b""]
 
 
-def test_each_entry_that_is_watched_is_read_once(tmp_path: Path, monkeypatch):
+def test_each_watched_entry_is_read_once(tmp_path: Path, monkeypatch):
     nobody: Any = None
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        records = [to_json(LeaseChanged(20.0, float(number))) for number in range(2 * PAGE + 10)]
+        records = [
+            record_to_json(LeaseChanged(20.0, float(number))) for number in range(2 * PAGE + 10)
+        ]
         journal.append(records)
         read: list[int] = []
         run = journal._store.run

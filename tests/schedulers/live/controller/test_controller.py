@@ -1,4 +1,4 @@
-"""The controller with a journal on disk: what a restart finds, and whose leases it renews."""
+"""Tests of the controller with a journal on disk: restarts, leases, metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.forecasters import prediction_cache as fresh_forecasts
 from presage.schedulers.forecasters.no_forecasts import NoForecasts
-from presage.schedulers.live.controller.cluster_metrics import LOOK_S, ClusterMetrics
+from presage.schedulers.live.controller.cluster_metrics import UPDATE_INTERVAL_S, ClusterMetrics
 from presage.schedulers.live.controller.controller import Controller, Leases
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.job_logs import Logs
@@ -35,21 +35,21 @@ GIB = 2**30
 
 
 def controller(
-    journal: Journal, *, snapshot_records: int = 1000, most_over: int = 1000
+    journal: Journal, *, snapshot_records: int = 1000, max_ended_jobs: int = 1000
 ) -> Controller:
     return Controller(
         journal, BestFit(), NoForecasts, Leases(),
-        snapshot_records=snapshot_records, most_over=most_over,
+        snapshot_records=snapshot_records, max_ended_jobs=max_ended_jobs,
     )  # fmt: skip
 
 
-def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
+def test_metrics_count_jobs_nodes_and_decisions(tmp_path: Path):
     registry = CollectorRegistry()
     metrics = ClusterMetrics(registry)
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         working = Controller(journal, BestFit(), NoForecasts, Leases(), metrics=metrics)
         asyncio.run(lived(working, ["one", "two"]))
-        metrics.look(working.core, working.now_s() + LOOK_S)
+        metrics.update(working.core, working.now_s() + UPDATE_INTERVAL_S)
 
     def shown(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"presage_cluster_{name}", labels)
@@ -63,7 +63,7 @@ def test_jobs_nodes_and_decisions_are_shown_to_prometheus(tmp_path: Path):
 
 
 class Away(NoForecasts):
-    """A service that is away for its first three questions."""
+    """Forecaster whose first three requests fail."""
 
     asked = 0
 
@@ -74,18 +74,20 @@ class Away(NoForecasts):
         return [None] * len(asked)
 
 
-def test_that_nobody_foretells_is_logged_when_it_changes(tmp_path: Path, caplog, monkeypatch):
+def test_a_failing_forecaster_and_its_recovery_are_logged_once(tmp_path: Path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger(LOGGER), "propagate", True)
     monkeypatch.setattr(fresh_forecasts, "RETRY_S", 0.0)
     monkeypatch.setattr(fresh_forecasts, "MOST_RETRY_S", 0.0)
     caplog.set_level(logging.INFO, LOGGER)
     with Journal.open(f"{tmp_path}/journal.db") as journal:
-        working = Controller(journal, Sharing().controller_policy(), Away, Leases(), most_over=3)
+        working = Controller(
+            journal, Sharing().controller_policy(), Away, Leases(), max_ended_jobs=3
+        )
         asyncio.run(lived(working, [str(number) for number in range(6)]))
 
-    said = [record.message for record in caplog.records]
-    said = [one for one in said if "foretold" in one]
-    assert said == ["nothing is foretold", "jobs are foretold again"]
+    messages = [record.message for record in caplog.records]
+    messages = [one for one in messages if "forecasts" in one]
+    assert messages == ["no forecasts", "forecasts are available again"]
 
 
 def report(number: int, *ended: tuple[str, int]) -> pb.NodeReport:
@@ -107,43 +109,43 @@ def _submit(
 
 
 async def lived(working: Controller, names: list[str]) -> None:
-    """Jobs come, run one by one, and are over."""
+    """Submit jobs, run them one by one, and end them."""
     await working.begin()
     running = asyncio.create_task(working.run())
     for number, name in enumerate(names):
         one = SubmittedJob(Job(name, 0.0), ("train",))
         await working.change(partial(_submit, one))
         await working.report(report(2 * number))
-        while not working.core.book.at_node.get("a"):
+        while not working.core.state.at_node.get("a"):
             await asyncio.sleep(0.01)
-        attempt = working.core.book.jobs[name].attempt
+        attempt = working.core.state.jobs[name].attempt
         await working.report(report(2 * number + 1, (name, attempt)))
-    while len(working.core.book.over) > 3:
+    while len(working.core.state.ended) > 3:
         await asyncio.sleep(0.05)
     running.cancel()
 
 
 @pytest.mark.parametrize("snapshot_records", [1, 4, 1000])
-def test_a_controller_finds_what_was_there_by_its_snapshot_and_the_entries_after_it(
+def test_a_controller_restores_its_state_from_the_snapshot_and_later_entries(
     tmp_path: Path, snapshot_records: int
 ):
     url = f"{tmp_path}/journal.db"
     names = [f"job-{number}" for number in range(8)]
     with Journal.open(url) as journal:
-        first = controller(journal, snapshot_records=snapshot_records, most_over=3)
+        first = controller(journal, snapshot_records=snapshot_records, max_ended_jobs=3)
         asyncio.run(lived(first, names))
-        book = first.core.book
-    assert list(book.jobs) == names[-3:]
+        state = first.core.state
+    assert list(state.jobs) == names[-3:]
     with Journal.open(url) as journal:
         assert bool(journal.load()[0]) == (snapshot_records < 1000)
-        again = controller(journal, snapshot_records=snapshot_records, most_over=3)
-        assert again.core.book == book
+        again = controller(journal, snapshot_records=snapshot_records, max_ended_jobs=3)
+        assert again.core.state == state
         asyncio.run(lived(again, ["job-0", "new"]))  # of a name that was forgotten
-        assert again.core.book.jobs["job-0"].attempt > 1
-        assert again.core.book.jobs["job-0"].starts == 1
+        assert again.core.state.jobs["job-0"].attempt > 1
+        assert again.core.state.jobs["job-0"].starts == 1
 
 
-def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, monkeypatch):
+def test_a_failed_snapshot_is_retried(tmp_path: Path, monkeypatch):
     url = f"{tmp_path}/journal.db"
     with Journal.open(url) as journal:
         first = controller(journal, snapshot_records=2)
@@ -160,10 +162,10 @@ def test_a_snapshot_that_could_not_be_written_is_made_up_for(tmp_path: Path, mon
         asyncio.run(lived(first, ["one", "two", "three"]))
         assert failed
     with Journal.open(url) as journal:
-        assert controller(journal).core.book == first.core.book
+        assert controller(journal).core.state == first.core.state
 
 
-def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
+def test_leases_are_renewed_only_while_this_controller_owns_the_journal(
     tmp_path: Path, monkeypatch
 ):
     async def main() -> None:
@@ -186,33 +188,33 @@ def test_leases_are_renewed_only_while_the_journal_is_surely_this_controllers(
     asyncio.run(main())
 
 
-def test_an_agent_that_cannot_be_among_the_others_leaves_no_trace(tmp_path: Path):
+def test_a_rejected_agent_leaves_no_record(tmp_path: Path):
     async def refused(working: Controller) -> None:
         await working.begin()
         await working.report(report(1))
         other = report(1)
         other.node, other.devices[0].memory_bytes = "b", 1
-        with pytest.raises(RefusedAgentError, match="say the same with --memory-gib"):
+        with pytest.raises(RefusedAgentError, match="set the same size with --memory-gib"):
             await working.report(other)
-        assert list(working.core.book.nodes) == list(working.core.nodes) == ["a"]
+        assert list(working.core.state.nodes) == list(working.core.nodes) == ["a"]
 
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         asyncio.run(refused(controller(journal)))
 
 
-def test_an_agent_is_told_of_jobs_only_together_with_its_lease(tmp_path: Path):
+def test_commands_are_sent_only_with_a_lease(tmp_path: Path):
     async def attached(working: Controller) -> pb.NodeCommands:
         await working.begin()
         stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
-        await stream.take(report(1))  # before the journal is known to be this controller's
-        told = stream.orders(asyncio.create_task(asyncio.sleep(60)))
-        first = asyncio.create_task(anext(told))
+        await stream.receive(report(1))  # before the journal is known to be this controller's
+        commands = stream.commands(asyncio.create_task(asyncio.sleep(60)))
+        first = asyncio.create_task(anext(commands))
         await asyncio.sleep(0.1)
         assert not first.done()
         running = asyncio.create_task(working.run())
         while not await working.report(report(2)):
             await asyncio.sleep(0.01)
-        await stream.take(report(3))
+        await stream.receive(report(3))
         running.cancel()
         return await first
 

@@ -1,4 +1,4 @@
-"""A controller is flooded by clients without a token, and serves its users."""
+"""Tests of a controller that is flooded by clients without a token."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_messages_of_60_mib_that_never_end_take_little_memory(users, method):
 
 
 @pytest.mark.parametrize("method", [f"{CLUSTER}/Submit", f"{CLUSTER}/Watch"])
-def test_nor_do_as_many_messages_as_are_taken(users, method):
+def test_the_maximum_number_of_messages_takes_little_memory(users, method):
     with users.client("ann") as ann:
         grown_bytes = growth_under_unfinished_bytes(
             users.process.pid, users.port, ann.list, method=method
@@ -43,7 +43,7 @@ def test_nor_do_as_many_messages_as_are_taken(users, method):
     assert grown_bytes < 150 * MIB
 
 
-def test_without_tokens_strangers_cannot_fill_the_memory_either(tmp_path):
+def test_anonymous_clients_cannot_fill_the_memory(tmp_path):
     users = Users(tmp_path, with_tokens=False)
     with users.client("") as client:
         for method in (f"{CLUSTER}/List", f"{CLUSTER}/Watch"):
@@ -54,7 +54,7 @@ def test_without_tokens_strangers_cannot_fill_the_memory_either(tmp_path):
     users.stop()
 
 
-def test_calls_that_do_nothing_stop_neither_users_nor_nodes(users):
+def test_idle_calls_block_neither_users_nor_nodes(users):
     with (
         users.agent("n0", "n0", DEVICE) as agent,
         users.client("ann") as ann,
@@ -68,10 +68,10 @@ def test_calls_that_do_nothing_stop_neither_users_nor_nodes(users):
                 if position % 3 == 2:
                     one.message(stream, 0, 0)
         ann.submit([users.job("a")])
-        agent.ordered("a")
+        agent.commands_for("a")
         assert not ann.list().nodes[0].reason
 
 
-def test_users_without_a_token_are_refused(users):
+def test_users_without_a_token_are_rejected(users):
     with ClusterClient(users.target) as client, pytest.raises(UnauthenticatedError):
         client.list()

@@ -1,4 +1,4 @@
-"""Secrets that a job is given: in no command line, no file of the controller, no answer."""
+"""Tests that a job's secrets are in no command line, controller file or response."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_variables_come_from_the_environment_and_from_a_file(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("line", ["hunter2", "=hunter2"])
-def test_a_line_that_is_no_variable_is_named_but_not_repeated(tmp_path, line):
+def test_an_error_names_an_invalid_line_without_its_content(tmp_path, line):
     file = tmp_path / "variables"
     file.write_text(f"A=1\n{line}\n")
 
@@ -39,7 +39,7 @@ def test_a_line_that_is_no_variable_is_named_but_not_repeated(tmp_path, line):
 
 
 @pytest.mark.timeout(240)
-def test_values_are_in_no_command_line_and_in_no_file_of_the_controller(
+def test_values_appear_in_no_command_line_and_no_file_of_the_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     file = tmp_path / "variables"
@@ -84,7 +84,7 @@ def _command_line(pid: int) -> bytes:
 
 
 @pytest.mark.timeout(240)
-def test_a_controller_that_starts_again_still_has_what_a_job_was_given(tmp_path: Path):
+def test_a_restarted_controller_retains_the_environment_of_a_job(tmp_path: Path):
     cluster = LiveCluster(tmp_path)
     try:
         cluster.controller()

@@ -24,8 +24,8 @@ from presage.schedulers.live.agent.controller_forecasts import (
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Observation, Step
 from presage.schedulers.live.controller.controller_core import END_S, Core
-from presage.schedulers.live.controller.journal.records import of_json, to_json
-from presage.schedulers.live.controller.replayed_state import OVER, ReplayedState, Stage
+from presage.schedulers.live.controller.journal.records import record_from_json, record_to_json
+from presage.schedulers.live.controller.replayed_state import ENDED, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
@@ -37,7 +37,7 @@ DEVICES = [("v100", 16 * GIB), ("v100", 16 * GIB)]
 
 
 class FakeForecaster:
-    """Foretells the jobs whose model is their share of a device and their run time."""
+    """Forecaster of jobs whose model states their share of a device and their run time."""
 
     def predictions(self, asked):
         return [self._of(job) for job, _ in asked]
@@ -54,7 +54,7 @@ class FakeForecaster:
 
 @dataclass
 class Process:
-    """A task on a node's disk, and whether it runs."""
+    """Task on a node's disk, and whether it runs."""
 
     order: pb.TaskCommand
     allocations: tuple[Allocation, ...]
@@ -68,7 +68,7 @@ class Process:
 
 @dataclass
 class NodeWorld:
-    """A node's disk and its agent, if that runs."""
+    """Disk of a node, and its agent if that runs."""
 
     name: str
     agent: NodeCore | None = None
@@ -83,11 +83,11 @@ class NodeWorld:
 
 
 class World:
-    """Everything, and what an onlooker sees of it."""
+    """Simulated cluster with faults, and the observations that are checked."""
 
-    def __init__(self, seed, policy, most_over=1000):
+    def __init__(self, seed, policy, max_ended_jobs=1000):
         self.draw = Random(seed)
-        self.most_over = most_over
+        self.max_ended_jobs = max_ended_jobs
         self.dies_at, self.dies_after = 0, False  # a record, and whether it is in the journal then
         self.forgotten: dict[str, Stage] = {}
         self.policy = policy
@@ -104,9 +104,9 @@ class World:
     # The controller
 
     def begin_controller(self):
-        book = ReplayedState()
+        state = ReplayedState()
         for row in self.journal:
-            book.apply(of_json(row))
+            state.apply(record_from_json(row))
         sharing = self.policy == "sharing"
         policy = Sharing(check_s=5.0, home_s=10.0).controller_policy() if sharing else BestFit()
         known: dict[object, Forecasts] = {}
@@ -121,13 +121,13 @@ class World:
             node.to_agent.clear()
             node.to_controller.clear()
         return Core(
-            book, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
-            most_over=self.most_over, version=self.draw.getrandbits(40) << 16,
+            state, policy, forecasts, now_s=self.now_s, lease_s=LEASE_S, suspect_s=6.0,
+            max_ended_jobs=self.max_ended_jobs, version=self.draw.getrandbits(40) << 16,
         )  # fmt: skip
 
     def write(self, records):
-        """To the journal, one by one: the controller may die between any two."""
-        rows = [to_json(record) for record in records]
+        """Write records to the journal one by one; the controller may be killed between two."""
+        rows = [record_to_json(record) for record in records]
         here = len(self.journal) < self.dies_at <= len(self.journal) + len(rows)
         if here or (rows and self.chance(0.03)):
             self.dies_at = 0
@@ -147,11 +147,11 @@ class World:
         for node in self.nodes.values():
             while node.to_controller and not (self.chance(0.2) or self.cut(node)):
                 report = node.to_controller.popleft()
-                if self.core.refuses(report):
+                if self.core.rejection_reason(report):
                     continue
                 if self.write(self.core.report(report, self.now_s, self.now_s)):
-                    self.core.heard(report, self.now_s)
-                    orders = self.core.orders(node.name)
+                    self.core.note_report(report, self.now_s)
+                    orders = self.core.commands(node.name)
                     orders.report_number = report.number
                     if self.policy == "sharing":
                         orders.sharing.CopyFrom(
@@ -159,20 +159,20 @@ class World:
                         )
                     node.to_agent.append(orders)
         self.forget()
-        if self.write(self.core.silent(self.now_s, self.now_s)):
+        if self.write(self.core.find_lost(self.now_s, self.now_s)):
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
             if records and self.chance(0.05):
-                self.core.undo()  # the disk was full
+                self.core.discard_decision()  # the disk was full
             else:
                 self.write(records)
 
     def forget(self):
-        """Jobs that are over for longest: those alone."""
-        for record in self.core.forgets(self.now_s):
-            stages = {name: self.core.book.jobs[name].stage for name in record.job_ids}
+        """Check that only the jobs that ended first are pruned."""
+        for record in self.core.prune(self.now_s):
+            stages = {name: self.core.state.jobs[name].stage for name in record.job_ids}
             self.write([record])
-            jobs = self.core.book.jobs
+            jobs = self.core.state.jobs
             self.forgotten |= {name: of for name, of in stages.items() if name not in jobs}
 
     # Nodes
@@ -182,14 +182,14 @@ class World:
 
     def begin_agent(self, node):
         forecasts: list[Forecasts] = []
-        told = ReceivedForecasts()
+        received_forecasts = ReceivedForecasts()
 
         def of(cluster, now_s):
             if not forecasts:
-                forecasts.append(Forecasts(ControllerForecaster(told), cluster))
+                forecasts.append(Forecasts(ControllerForecaster(received_forecasts), cluster))
             return forecasts[0]
 
-        node.agent = NodeCore(node.name, DEVICES, of, told)
+        node.agent = NodeCore(node.name, DEVICES, of, received_forecasts)
         node.version = 0
         node.to_agent.clear()
         node.to_controller.clear()
@@ -285,7 +285,7 @@ class World:
             node.agent.observe(name, seen, self.now_s)
 
     def processes(self, by_s):
-        """Time passes for what runs."""
+        """Advance the running processes."""
         for node in self.nodes.values():
             for name, process in node.disk.items():
                 if process.began_s is None or process.ended is not None:
@@ -318,14 +318,14 @@ class World:
                 node.cut_until_s = self.now_s + self.draw.choice((3.0, 15.0, 60.0))
             self.act(node)
         self.control()
-        jobs = self.core.book.jobs
+        jobs = self.core.state.jobs
         for name in self.known:
             assert name in jobs or name in self.forgotten, f"{name} was lost"
 
     def at_rest(self):
-        """Every job is over, no node has anything left of one, and every node is heard."""
+        """Return whether all jobs have ended, no node has a task, and all nodes are connected."""
         return (
-            all(job.stage in OVER for job in self.core.book.jobs.values())
+            all(job.stage in ENDED for job in self.core.state.jobs.values())
             and not any(node.disk or self.cut(node) for node in self.nodes.values())
             and not any(self.running.values())
         )
@@ -357,7 +357,7 @@ def jobs_of(draw, count):
 @pytest.mark.parametrize("policy", ["sharing", "best-fit"])
 @pytest.mark.parametrize("seed", range(25))
 def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
-    world = World(seed, policy, most_over=2 if seed % 5 == 0 else 1000)
+    world = World(seed, policy, max_ended_jobs=2 if seed % 5 == 0 else 1000)
     coming = deque(jobs_of(world.draw, 12))
     again = {one.job.job_id: one for one in coming} if seed % 10 == 0 else {}
     cancelled = set()
@@ -370,17 +370,17 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
             name = world.draw.choice(sorted(world.forgotten))
             if name in again:
                 world.submit(again.pop(name))  # a new job of that name
-        if world.core.book.jobs and world.chance(0.01):
-            victim = world.draw.choice(sorted(world.core.book.jobs))
+        if world.core.state.jobs and world.chance(0.01):
+            victim = world.draw.choice(sorted(world.core.state.jobs))
             cancelled.add(victim)  # also if nobody is told that it was
             world.write(world.core.cancel([victim], world.now_s, world.now_s))
-        if world.core.book.nodes and world.chance(0.02):
-            name = world.draw.choice(sorted(world.core.book.nodes))
+        if world.core.state.nodes and world.chance(0.02):
+            name = world.draw.choice(sorted(world.core.state.nodes))
             undo, evict = world.draw.random() < 0.5, world.draw.random() < 0.5
             world.write(world.core.drain(name, undo=undo, evict=evict, now_s=world.now_s))
         world.step()
     world.faults = False
-    for name in world.core.book.nodes:
+    for name in world.core.state.nodes:
         world.write(world.core.drain(name, undo=True, evict=False, now_s=world.now_s))
     while coming:
         world.submit(coming.popleft())
@@ -389,7 +389,7 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
             break
         world.step()
 
-    stages = {name: job.stage for name, job in world.core.book.jobs.items()}
+    stages = {name: job.stage for name, job in world.core.state.jobs.items()}
     assert world.forgotten.keys() | stages.keys() == world.known
     for name, stage in (*world.forgotten.items(), *stages.items()):
         expected = {Stage.FINISHED} | ({Stage.CANCELLED} if name in cancelled else set())
@@ -401,7 +401,7 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_controller_may_die_at_every_record(after):
+def test_a_controller_can_be_killed_at_every_record(after):
     number, records = 0, math.inf
     while number < records:
         number += 1
@@ -411,10 +411,10 @@ def test_a_controller_may_die_at_every_record(after):
             world.submit(one)
             world.step()
         for _ in range(300):
-            if all(job.stage in OVER for job in world.core.book.jobs.values()):
+            if all(job.stage in ENDED for job in world.core.state.jobs.values()):
                 break
             world.step()
-        assert {job.stage for job in world.core.book.jobs.values()} == {Stage.FINISHED}
+        assert {job.stage for job in world.core.state.jobs.values()} == {Stage.FINISHED}
         for _ in range(5):
             world.step()
         assert not any(node.disk for node in world.nodes.values())

@@ -1,4 +1,4 @@
-"""Logs that are fetched from nodes, whose agents a test plays."""
+"""Tests of logs that are fetched from simulated agents."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ def job(stage=Stage.RUNNING, attempt=1, starts=1):
 
 
 class Controller:
-    """Its one job stands otherwise at each look, and at last for good."""
+    """Controller whose only job has the next of several states at each read."""
 
     def __init__(self, *jobs):
         self._jobs = list(jobs)
 
-    async def look(self, at):
+    async def read(self, at):
         one = self._jobs.pop(0) if len(self._jobs) > 1 else self._jobs[0]
         return at(SimpleNamespace(job=lambda job_id: one), 0.0)
 
-    def orders_event(self, node):
+    def commands_event(self, node):
         return asyncio.Event()
 
 
-def read(controller: Any, says, **request) -> bytes:
-    """All of a job's log; ``says`` is what its agent has of an attempt, and whether it ended."""
+def read(controller: Any, says, **fields) -> bytes:
+    """Return a job's log; ``says`` returns the log of an attempt and whether it ended."""
 
     async def answer(logs: Logs) -> None:
         while True:
-            for wanted in logs.wanted("a"):
-                content, ended = says(wanted.task.attempt)
-                start = min(wanted.offset, len(content))
-                logs.answer(
+            for request in logs.requests("a"):
+                content, ended = says(request.task.attempt)
+                start = min(request.offset, len(content))
+                logs.receive(
                     pb.LogPart(
-                        request_id=wanted.request_id,
+                        request_id=request.request_id,
                         content=content[start:],
                         offset=start,
                         ended=ended,
@@ -54,7 +54,7 @@ def read(controller: Any, says, **request) -> bytes:
     async def main() -> bytes:
         logs = Logs(controller)
         answering = asyncio.create_task(answer(logs))
-        found = [part async for part in logs.of_job(pb.LogsRequest(job_id="job", **request))]
+        found = [part async for part in logs.stream(pb.LogsRequest(job_id="job", **fields))]
         answering.cancel()
         return b"".join(found)
 
@@ -66,13 +66,13 @@ def _at_once(monkeypatch):
     monkeypatch.setattr(logs_module, "FOLLOW_S", 0.01)
 
 
-def test_a_job_that_has_not_run_has_no_log_yet():
+def test_a_job_that_has_not_run_has_no_log():
     waits = Controller(job(Stage.WAITING, attempt=0, starts=0))
     with pytest.raises(NotYetError, match="'job' has not run yet"):
         read(waits, pytest.fail)
 
 
-def test_who_follows_a_job_reads_its_next_attempt_from_the_beginning():
+def test_following_a_log_reads_the_next_attempt_from_the_beginning():
     wrote = {1: (b"the first one\n", True), 2: (b"the second one\n", True)}
     evicted = [job(), job(Stage.LEAVING), job(Stage.WAITING), job(Stage.WAITING)]
     controller = Controller(*evicted, job(Stage.PLACED, attempt=2), job(Stage.FINISHED, attempt=2))
@@ -80,14 +80,14 @@ def test_who_follows_a_job_reads_its_next_attempt_from_the_beginning():
     assert read(controller, wrote.get, follow=True) == b"the first one\nthe second one\n"
 
 
-def test_who_follows_a_job_waits_for_its_agent_to_hear_of_it():
+def test_following_a_log_waits_until_the_agent_has_received_the_job():
     heard = iter([(b"", True), (b"", True), (b"up\n", True)])
     controller = Controller(job(Stage.PLACED), job(Stage.PLACED), job(Stage.FINISHED))
 
     assert read(controller, lambda attempt: next(heard), follow=True) == b"up\n"
 
 
-def test_a_log_is_read_to_its_end_and_no_further_unless_it_is_followed():
+def test_a_log_is_read_to_its_current_end_unless_followed():
     assert read(Controller(job()), lambda attempt: (b"so far", False)) == b"so far"
     assert read(Controller(job(Stage.PLACED)), lambda attempt: (b"", True)) == b""
     assert read(Controller(job()), lambda attempt: (b"so far", False), offset=3) == b"far"

@@ -1,4 +1,4 @@
-"""Jobs belong to their submitters and nodes to their tokens, whatever a caller tries."""
+"""Tests of the permissions of clients on jobs and nodes."""
 
 from __future__ import annotations
 
@@ -35,54 +35,54 @@ def users(tmp_path_factory):
 
 
 def refused(users, name, node, *devices):
-    """The status that an attempt to be a node ends with."""
+    """Return the status of an attempt to attach as a node."""
     with users.agent(name, node, *devices) as agent, pytest.raises(grpc.RpcError) as error:
-        agent.orders()
+        agent.commands()
     return error.value
 
 
 @pytest.mark.parametrize("name", ["ann", "eve", "root"])
-def test_a_user_cannot_be_a_node(users, name):
+def test_a_user_cannot_attach_as_a_node(users, name):
     error = refused(users, name, "n0")
 
     assert error.code() is Code.PERMISSION_DENIED
     assert "lacks the role 'agent'" in error.details()
 
 
-def test_a_node_cannot_be_another_one(users):
+def test_a_node_cannot_attach_as_another_node(users):
     error = refused(users, "n0", "n1")
 
     assert error.code() is Code.PERMISSION_DENIED
-    assert "'n0' may be node 'n0', not 'n1'" in error.details()
+    assert "'n0' may attach as node 'n0', not 'n1'" in error.details()
 
 
 @pytest.mark.parametrize(
-    ("devices", "told"),
+    ("devices", "expected"),
     [
         ([DEVICE] * 2, "declares 2 devices of kind 'h100', and its token allows 1"),
         ([pb.Device(kind="b200", memory_bytes=180 * GIB)], "kind 'b200', and its token allows 0"),
         ([DEVICE, pb.Device(kind="x", memory_bytes=1)], "1 devices of kind 'x'"),
     ],
 )
-def test_a_node_cannot_declare_devices_beyond_its_token(users, devices, told):
+def test_a_node_cannot_declare_devices_beyond_its_token(users, devices, expected):
     error = refused(users, "n0", "n0", *devices)
 
     assert error.code() is Code.PERMISSION_DENIED
-    assert told in error.details()
+    assert expected in error.details()
 
 
-def test_a_node_that_was_let_in_cannot_declare_more_later(users):
+def test_an_attached_node_cannot_declare_more_devices(users):
     with users.agent("n1", "n1", problem="it is given no jobs") as agent:
-        agent.orders()
+        agent.commands()
         agent.report(devices=[DEVICE] * 2)
         with pytest.raises(grpc.RpcError) as error:
             while True:
-                agent.orders()
+                agent.commands()
         assert error.value.code() is Code.PERMISSION_DENIED
 
 
 @pytest.mark.parametrize("method", ["submit", "cancel", "list", "explain", "drain"])
-def test_a_node_can_do_nothing_that_users_can(users, method):
+def test_a_node_cannot_call_methods_for_users(users, method):
     arguments: dict[str, list[Any]] = {
         "submit": [[users.job("x")]], "cancel": [["anns"]], "explain": ["anns"], "drain": ["n0"]
     }  # fmt: skip
@@ -108,7 +108,7 @@ def test_another_user_can_neither_cancel_nor_explain_a_job_nor_read_its_log(user
 
 
 @pytest.mark.parametrize("name", ["bob", "eve"])
-def test_another_user_sees_a_job_without_what_it_is_or_runs(users, name):
+def test_another_user_sees_only_the_public_part_of_a_job(users, name):
     with users.client(name) as other:
         found = other.list(failed_s=1e6)
         (row,) = (row for row in found.jobs if row.job.job_id == "anns")
@@ -123,21 +123,21 @@ def test_another_user_sees_a_job_without_what_it_is_or_runs(users, name):
     assert [event.principal for event in events if event.job_id == "anns"] == [""]
 
 
-def test_its_owner_and_an_administrator_see_all_of_it_but_its_environment(users):
+def test_owner_and_administrator_see_all_but_the_environment(users):
     for name in ("ann", "root"):
         with users.client(name) as client:
             (row,) = client.list(["anns"]).jobs
-            told = client.explain("anns")
+            expected = client.explain("anns")
             (event,) = [event for event in watched(client) if event.job_id == "anns"]
         assert list(row.job.command) == ["train", "--key=hunter2"]
-        assert list(told.status.job.command) == ["train", "--key=hunter2"]
-        assert not row.job.environment and not told.status.job.environment
+        assert list(expected.status.job.command) == ["train", "--key=hunter2"]
+        assert not row.job.environment and not expected.status.job.environment
         assert (event.principal, event.details) == ("ann", "best-effort")
-        assert [event.principal for event in told.history] == ["ann"]
+        assert [event.principal for event in expected.history] == ["ann"]
 
 
 def watched(client):
-    """All events so far."""
+    """Return all events so far."""
     last = client.list().last_entry
     events = []
     for event in client.watch(after=0):
@@ -147,43 +147,43 @@ def watched(client):
     return events
 
 
-def test_the_controller_says_whose_a_job_is_not_its_client(users):
+def test_the_controller_sets_the_owner_of_a_job(users):
     with users.client("root") as root:
         rows = {row.job.job_id: row.job.user for row in root.list().jobs}
     assert rows == {"anns": "ann", "bobs": "bob"}
 
 
-def test_an_id_of_anothers_job_is_refused_without_telling_what_it_is(users):
+def test_the_id_of_another_users_job_is_rejected_without_details(users):
     with users.client("bob") as bob, users.client("ann") as ann:
-        said = []
+        messages = []
         for job in (
             users.job("anns", model="secret-model"),
             pb.Job(job_id="anns", command=["other"], gpus=1),
         ):
             with pytest.raises(InvalidJobError) as error:
                 bob.submit([job])
-            said.append(str(error.value))
-        assert said[0] == said[1]
-        assert said[0].startswith("job 'anns' is another one that was submitted before")
+            messages.append(str(error.value))
+        assert messages[0] == messages[1]
+        assert messages[0].startswith("job 'anns': another job has the same id")
         assert ann.submit([users.job("anns", model="secret-model")]) == ["anns"]
 
 
 def test_a_job_runs_as_its_submitters_account(users):
     with users.agent("n0", "n0") as agent:
-        (order,) = agent.ordered("anns").tasks
+        (order,) = agent.commands_for("anns").tasks
 
     assert (order.run_as, order.job.user) == ("anna", "ann")
 
 
-def test_a_caller_without_a_token_is_refused_where_there_are_tokens(users):
+def test_a_client_without_a_token_is_rejected_if_tokens_are_required(users):
     refused = pytest.raises(UnauthenticatedError, match="pass --token-file FILE")
     with ClusterClient(users.target) as nobody, refused:
         nobody.list()
 
 
-def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
+def test_only_the_requested_node_can_send_a_part_of_a_log(users):
     with users.agent("n0", "n0") as agent, users.client("ann") as ann:
-        (order,) = agent.ordered("anns").tasks
+        (order,) = agent.commands_for("anns").tasks
         task = pb.Task(job_id="anns", attempt=order.attempt, phase=pb.TASK_RUNNING, ran_s=1.0)
         agent.report(task)
         until(lambda: ann.list(["anns"]).jobs[0].phase == pb.RUNNING)
@@ -193,7 +193,7 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
         reading.start()
         wanted = None
         while wanted is None:
-            wanted = next(iter(agent.orders().log_requests), None)
+            wanted = next(iter(agent.commands().log_requests), None)
         forged = pb.LogPart(request_id=wanted.request_id, content=b"forged", ended=True)
         for name in ("n1", "ann"):
             with pytest.raises(grpc.RpcError) as error:
@@ -201,10 +201,10 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
             assert error.value.code() is Code.PERMISSION_DENIED
         true = pb.LogPart(request_id=wanted.request_id, content=b"true", ended=True)
         agent.stub.SendLog(true, metadata=agent.metadata)
-        agent.report(task, orders=1)
+        agent.report(task, commands=1)
         while not read:
             assert reading.is_alive() or read
-            for one in agent.orders().log_requests:
+            for one in agent.commands().log_requests:
                 end = pb.LogPart(request_id=one.request_id, offset=4, ended=True)
                 agent.stub.SendLog(end, metadata=agent.metadata)
         assert read[0] == b"true"
@@ -217,11 +217,11 @@ def test_part_of_a_log_comes_from_the_node_that_was_asked_alone(users):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The target of a controller that was started without tokens, and what its other users see."""
+    """Return the target of a controller without tokens, and the view of other users."""
     folder, port = tmp_path_factory.mktemp("alone"), free_port()
     command = [*PRESAGE, "controller", "--port", port, "--journal", folder / "c.db"]
-    with (folder / "log").open("ab") as said:
-        process = subprocess.Popen([*map(str, command)], stdout=said, stderr=said)
+    with (folder / "log").open("ab") as messages:
+        process = subprocess.Popen([*map(str, command)], stdout=messages, stderr=messages)
     target = f"127.0.0.1:{port}"
     with ClusterClient(target, timeout_s=20.0) as client:
         until(client.list)
@@ -233,7 +233,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def another_user(monkeypatch, tmp_path):
-    """From here on the local token is not found, as by another user of the machine."""
+    """Hide the local token, as for another user of the machine."""
 
     def become():
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -241,7 +241,7 @@ def another_user(monkeypatch, tmp_path):
     return become
 
 
-def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
+def test_the_user_that_started_a_controller_needs_no_token(alone):
     with ClusterClient(alone, timeout_s=20.0) as client:
         client.submit([pb.Job(job_id="mine", command=["train", "--key=hunter2"], gpus=1)])
         (row,) = client.list(["mine"]).jobs
@@ -250,11 +250,11 @@ def test_the_user_that_started_a_controller_needs_no_token_of_its_own(alone):
     with grpc.insecure_channel(alone) as channel:
         token = local_token_finder(alone)()
         agent = Agent(channel, token, "any", (DEVICE,), "")
-        assert agent.ordered("mine").tasks[0].run_as == account()
+        assert agent.commands_for("mine").tasks[0].run_as == account()
         agent.close()
 
 
-def test_strangers_on_the_machine_only_see_that_there_are_jobs(alone, another_user):
+def test_anonymous_clients_see_only_the_public_part_of_jobs(alone, another_user):
     another_user()
     with ClusterClient(alone, timeout_s=20.0) as client:
         (row,) = client.list().jobs
@@ -271,14 +271,14 @@ def test_strangers_on_the_machine_only_see_that_there_are_jobs(alone, another_us
             with pytest.raises((ForbiddenError, UnauthenticatedError)):
                 ask()
     with grpc.insecure_channel(alone) as channel, pytest.raises(grpc.RpcError) as error:
-        Agent(channel, "", "any", (DEVICE,), "").orders()
+        Agent(channel, "", "any", (DEVICE,), "").commands()
     assert error.value.code() is Code.UNAUTHENTICATED
     unknown = pytest.raises(UnauthenticatedError, match="does not know the token")
     with ClusterClient(alone, credentials=Credentials("wrong")) as client, unknown:
         client.list()
 
 
-def test_clients_find_the_token_of_a_controller_that_was_started_again(tmp_path):
+def test_clients_find_the_new_local_token_of_a_restarted_controller(tmp_path):
     port = free_port()
     command = [*PRESAGE, "controller", "--port", port, "--journal", tmp_path / "c.db"]
     with ClusterClient(f"127.0.0.1:{port}", timeout_s=20.0) as client:
@@ -290,7 +290,7 @@ def test_clients_find_the_token_of_a_controller_that_was_started_again(tmp_path)
             assert local_token_path(port).exists(), number
 
 
-def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
+def test_with_certificates_only_the_common_name_is_the_node_name(tmp_path):
     authority = make_authority(tmp_path, "authority")
     server, own = (make_certificate(tmp_path, name, authority) for name in ("server", "n0"))
     port = free_port()
@@ -308,17 +308,17 @@ def test_with_certificates_alone_the_common_name_is_the_nodes(tmp_path):
         channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
         with channel:
             agent = Agent(channel, "", "n0", (DEVICE,) * 3, "")
-            assert agent.orders().lease_s
+            assert agent.commands().lease_s
             agent.close()
             with pytest.raises(grpc.RpcError) as error:
-                Agent(channel, "", "n1", (DEVICE,), "").orders()
-            assert "'n0' may be node 'n0', not 'n1'" in str(error.value.details())
+                Agent(channel, "", "n1", (DEVICE,), "").commands()
+            assert "'n0' may attach as node 'n0', not 'n1'" in str(error.value.details())
     finally:
         process.terminate()
         process.wait(30)
 
 
-def test_an_earlier_jobs_history_is_not_shown_to_another_user_of_its_id(tmp_path):
+def test_the_history_of_an_earlier_job_is_hidden_from_a_later_owner_of_its_id(tmp_path):
     users = Users(tmp_path, "--keep-ended", 0)
     with users.client("ann") as ann, users.client("bob") as bob:
         ann.submit([users.job("same")])

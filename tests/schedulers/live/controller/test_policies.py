@@ -1,4 +1,4 @@
-"""What the controller asks a policy for is its contract, whatever its class is."""
+"""Tests that the controller uses only the contract of policies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.live.controller.explanations.explain import candidates_of
+from presage.schedulers.live.controller.explanations.explain import find_candidates
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing.packing_policy import Packing
@@ -27,7 +27,7 @@ def live_allocations(policy):
         world.decide()
     return {
         task.job.job_id: [(g.device, g.compute_milli, g.memory_bytes) for g in task.allocations]
-        for task in world.core.orders("n0").tasks
+        for task in world.core.commands("n0").tasks
     }
 
 
@@ -52,12 +52,12 @@ def test_a_wrapped_packing_allocates_live_what_it_does_in_the_simulator(make):
     ("policy", "needs"),
     [(Fifo(), (1000, 16 * GIB)), (Packing(overcommit=2.0), (150, 4 * GIB)), (Sharing(), None)],
 )
-def test_what_is_explained_of_a_wrapped_policy_is_what_is_explained_of_it(policy, needs):
+def test_explanations_of_a_wrapped_policy_are_those_of_the_policy(policy, needs):
     def explained(policy):
         world = World(policy)
         world.submit("job", model="300", compute_milli=500)
         world.report("a", [V100])
-        (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
+        (row,) = find_candidates(world.core, world.core.state.jobs["job"], world.now_s)
         return row.required_compute_milli, row.required_memory_bytes
 
     assert explained(Wrapped(policy)) == explained(policy)
@@ -66,7 +66,7 @@ def test_what_is_explained_of_a_wrapped_policy_is_what_is_explained_of_it(policy
 
 
 class Spreads(Policy):
-    """Places a gang over several nodes, which no live cluster can do."""
+    """Policy that places a gang on several nodes, which a live cluster does not support."""
 
     def decide(self, state, forecasts, rng):
         return [
@@ -77,7 +77,7 @@ class Spreads(Policy):
         ]
 
 
-def test_a_start_over_several_nodes_is_refused_and_said():
+def test_a_start_on_several_nodes_is_rejected_and_reported():
     world = World(Spreads())
     for name in ("a", "b"):
         world.report(name, [V100] * 2, agent_id=name)
@@ -93,7 +93,7 @@ def test_bin_packing_keeps_a_gang_on_one_node_of_a_live_cluster():
     world.submit("one", kinds=("v100",))
     world.submit("other", kinds=("k80",))
     world.decide()
-    assert (world.ordered("one"), world.ordered("other")) == (["a"], ["b"])
+    assert (world.nodes_with("one"), world.nodes_with("other")) == (["a"], ["b"])
     world.submit("pair", gpus=2)
     assert world.decide() == []  # each node has one idle device
     assert world.core.problem == ""

@@ -1,4 +1,4 @@
-"""Quotas of tokens, who caused what, and messages that are larger than is taken."""
+"""Tests of quotas of tokens, recorded principals and message size limits."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def large(count):
     ]
 
 
-def test_a_token_has_as_many_jobs_at_once_as_it_allows_also_after_a_restart(tmp_path):
+def test_the_job_quota_of_a_token_holds_also_after_a_restart(tmp_path):
     users = Users(tmp_path, ann={"max-jobs": "2"})
-    refused = pytest.raises(OverloadedError, match=r"quota of 'ann': .* 3 jobs .* allows 2; submit")
+    refused = pytest.raises(OverloadedError, match=r"quota of 'ann': .* 3 jobs .* allows 2; retry")
     with users.client("ann") as ann, users.client("bob") as bob:
         ann.submit(small("a", "b"))
         assert ann.submit(small("a", "b")) == ["a", "b"]
@@ -53,7 +53,7 @@ def test_a_token_has_as_many_jobs_at_once_as_it_allows_also_after_a_restart(tmp_
     users.stop()
 
 
-def test_a_token_has_as_many_bytes_of_jobs_as_it_allows(tmp_path):
+def test_the_size_quota_of_a_token_holds(tmp_path):
     users = Users(tmp_path, ann={"max-bytes": str(3 * MAX_JOB_BYTES)})
     with users.client("ann") as ann:
         ann.submit(large(2))
@@ -64,7 +64,7 @@ def test_a_token_has_as_many_bytes_of_jobs_as_it_allows(tmp_path):
     users.stop()
 
 
-def test_who_caused_what_stands_in_the_journal_and_in_the_access_log(tmp_path):
+def test_principals_are_in_the_journal_and_the_access_log(tmp_path):
     users = Users(tmp_path, "--access-log")
     with users.client("ann") as ann, users.client("bob") as bob, users.client("root") as root:
         ann.submit(small("anns"))
@@ -104,20 +104,20 @@ def test_who_caused_what_stands_in_the_journal_and_in_the_access_log(tmp_path):
     } <= calls  # fmt: skip
 
 
-def test_large_jobs_come_and_go_in_pieces(tmp_path):
+def test_large_jobs_are_sent_in_chunks(tmp_path):
     users = Users(tmp_path, n0={"node": "n0", "devices": "h100:12"})
     with users.client("ann") as ann:
         assert ann.submit(large(12)) == []
         assert len(ann.submit(large(12))) == 12
     names = {f"large{number}" for number in range(12)}
     with users.agent("n0", "n0", *[DEVICE] * 12) as agent:
-        orders = agent.ordered(*names)
-        assert orders.ByteSize() > 11 * MAX_JOB_BYTES
-        assert all(len(one.job.environment["A"]) > 2**19 for one in orders.tasks)
+        commands = agent.commands_for(*names)
+        assert commands.ByteSize() > 11 * MAX_JOB_BYTES
+        assert all(len(one.job.environment["A"]) > 2**19 for one in commands.tasks)
     users.stop()
 
 
-def test_a_message_that_is_larger_than_is_taken_is_refused(tmp_path):
+def test_a_too_large_message_is_rejected(tmp_path):
     users = Users(tmp_path)
     request = pb.SubmitRequest(jobs=large(5))
     with grpc.insecure_channel(users.target) as channel:

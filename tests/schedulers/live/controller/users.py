@@ -1,4 +1,4 @@
-"""A controller with tokens, as a process, and those who call it."""
+"""Controller with tokens, as a process, and its clients and agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import grpc
 
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.protocol.pieces import merge_orders
+from presage.schedulers.live.protocol.pieces import merge_commands
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
 from presage.serving.authentication.token_file import add_token
@@ -30,7 +30,7 @@ WITHIN_S = 60.0
 
 
 class Users:
-    """A controller with a token file, and a token for each name.
+    """Controller with a token file that has a token for each name.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Users:
         self.start()
 
     def start(self) -> None:
-        """Start the controller, and wait until it answers."""
+        """Start the controller, and wait until it responds."""
         command = [*PRESAGE, "controller", "--port", self.port, *self._options]
         with self.log.open("ab") as said:
             self.process = subprocess.Popen([*map(str, command)], stdout=said, stderr=said)
@@ -106,7 +106,7 @@ class Users:
 
 
 class Agent:
-    """An agent that says what a test wants."""
+    """Agent whose reports are those of the test."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Agent:
         self.report()
         self._call = self.stub.Attach(self._heartbeats(), metadata=self.metadata)
 
-    def report(self, *tasks: pb.Task, orders: int = 0, **more: Any) -> None:
+    def report(self, *tasks: pb.Task, commands: int = 0, **more: Any) -> None:
         """Send a report."""
         self._number += 1
         values = {"node": self._node, "devices": self._devices, "problem": self._problem} | more
@@ -133,13 +133,13 @@ class Agent:
                 supports_chunks=True,
                 number=self._number,
                 tasks=tasks,
-                commands_version=orders,
+                commands_version=commands,
                 **values,
             )
         )
 
     def _heartbeats(self) -> Iterator[pb.NodeReport]:
-        """Reports as they come, and the last one again and again, as agents send them."""
+        """Yield reports, and repeat the last one as a heartbeat."""
         report: pb.NodeReport | None = pb.NodeReport()
         while report is not None:
             with suppress(queue.Empty):
@@ -147,17 +147,17 @@ class Agent:
             if report is not None:
                 yield report
 
-    def orders(self) -> pb.NodeCommands:
-        """Return the next orders, whose pieces were messages of gRPC's usual size."""
+    def commands(self) -> pb.NodeCommands:
+        """Return the next commands, received in messages of gRPC's default size."""
         found = None
         while found is None or found.has_more:
-            found = merge_orders(found, next(self._call))
+            found = merge_commands(found, next(self._call))
         return found
 
-    def ordered(self, *names: str) -> pb.NodeCommands:
-        """Return orders with these jobs."""
+    def commands_for(self, *names: str) -> pb.NodeCommands:
+        """Return commands with these jobs."""
         while True:
-            found = self.orders()
+            found = self.commands()
             if {one.job.job_id for one in found.tasks} == set(names) and not found.unchanged:
                 return found
 
@@ -168,7 +168,7 @@ class Agent:
 
 
 def until(holds: Any, within_s: float = WITHIN_S) -> Any:
-    """Return what ``holds`` returns, once that is anything."""
+    """Return the first true result of ``holds``."""
     end_s = time.monotonic() + within_s
     while True:
         with suppress(ServiceError):

@@ -1,4 +1,4 @@
-"""An agent that dies by SIGKILL around what it does to a task's folder.
+"""Agent that is killed before or after an operation on a task's folder.
 
 python dying_agent.py MOMENT [options of `presage cluster agent`]
 """

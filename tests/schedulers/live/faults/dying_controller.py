@@ -1,4 +1,4 @@
-"""A controller that dies by SIGKILL right before or after a record comes into its journal.
+"""Controller that is killed right before or after it writes a record to its journal.
 
     python dying_controller.py WHEN NUMBER FILE [options of `presage cluster controller`]
 
@@ -21,7 +21,7 @@ from presage.schedulers.live.controller.journal import journal
 
 
 class DyingJournal(journal.Journal):
-    """Of which the controller does not survive an append."""
+    """Journal that kills the controller at an append."""
 
     when, number, noted = "after", -1, Path()
 

@@ -1,4 +1,4 @@
-"""A network namespace for agents, on a wire to the controller that can be cut in each direction."""
+"""Network namespace for agents, with a link that can be cut in each direction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOBODY = "02:00:00:00:00:99"
 
 
 class Network:
-    """Made by :func:`network`; of several at a time each has a number of its own."""
+    """Namespace created by :func:`network`, with a number that is unique at a time."""
 
     def __init__(self, number: int = 77) -> None:
         suffix = f"{os.getpid()}" if number == 77 else f"{os.getpid()}-{number}"
@@ -32,11 +32,11 @@ class Network:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """What runs a command in it."""
+        """Return the prefix of a command that runs in the namespace."""
         return ("ip", "netns", "exec", self.namespace)
 
     def make(self) -> None:
-        """Raises OSError or CalledProcessError where that is not allowed."""
+        """Create the namespace. Raises OSError or CalledProcessError if that is not permitted."""
         remove_abandoned()
         _ip("netns", "add", self.namespace)
         _ip("link", "add", self._wire, "type", "veth", "peer", "a0", "netns", self.namespace)
@@ -49,17 +49,17 @@ class Network:
             _ip(*where, "link", "set", device, "up")
 
     def remove(self) -> None:
-        """Whatever there is of it."""
+        """Remove the namespace and its link."""
         with suppress(OSError, subprocess.CalledProcessError):
             _ip("netns", "del", self.namespace)
 
     def cut(self, *sides: str) -> None:
-        """What these sides send goes to nobody, and nobody is told."""
+        """Drop packets that these sides send, silently."""
         for side in sides:
             self._address(side, _NOBODY)
 
     def heal(self) -> None:
-        """All arrives again."""
+        """Restore the link."""
         for side, other in (("controller", "agent"), ("agent", "controller")):
             where, device, _ = self._sides[other]
             (link,) = _ip(*where, "-j", "link", "show", "dev", device)
@@ -77,7 +77,7 @@ def _ip(*words: str) -> Any:
 
 
 def remove_abandoned() -> None:
-    """Remove the namespaces of test runs that were killed: their addresses would be taken."""
+    """Remove the namespaces of killed test runs, whose addresses are in use."""
     with suppress(OSError, subprocess.CalledProcessError):
         for row in _ip("-j", "netns", "list") or ():
             made_by = re.fullmatch(r"presage(\d+)(-\d+)?", row["name"])
@@ -87,7 +87,7 @@ def remove_abandoned() -> None:
 
 @contextmanager
 def network() -> Iterator[Network | None]:
-    """None where this machine lets us make none."""
+    """Yield a namespace; None if the machine does not permit one."""
     made = Network()
     try:
         try:

@@ -1,4 +1,4 @@
-"""A wall clock that can be moved for some processes, and for all that they start."""
+"""Wall clock that can be shifted for processes and their descendants."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ int gettimeofday(struct timeval *at, void *zone) {
 
 
 def shift_library(folder: Path) -> Path:
-    """Compile the library; raises OSError or CalledProcessError where there is no compiler."""
+    """Compile the library. Raises OSError or CalledProcessError without a compiler."""
     source, library = folder / "shift.c", folder / "shift.so"
     source.write_text(SHIFT)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
@@ -55,7 +55,7 @@ def shift_library(folder: Path) -> Path:
 
 
 class ShiftedClock:
-    """A file with the seconds that are added to the wall clock of processes in its environment."""
+    """File with the seconds to add to the wall clock of processes with its environment."""
 
     def __init__(self, path: Path, library: Path) -> None:
         self._path = path
@@ -63,6 +63,6 @@ class ShiftedClock:
         self.environment = {"LD_PRELOAD": str(library), "TEST_CLOCK": str(path)}
 
     def shift(self, seconds: int) -> None:
-        """Let the clock be so many seconds ahead."""
+        """Set the clock ahead by a number of seconds."""
         with self._path.open("r+b") as file:
             file.write(struct.pack("q", seconds))

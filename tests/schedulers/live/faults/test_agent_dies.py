@@ -1,4 +1,4 @@
-"""Agents that are killed at any moment: jobs run on, are found again, and never run twice."""
+"""Tests of killed agents: jobs continue, are adopted, and never run twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOMENTS = (
 
 
 @all_faults
-def test_an_agent_that_comes_back_finds_its_jobs_as_they_were(cluster):
+def test_a_restarted_agent_adopts_its_jobs(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("long", 100, 0.05))
     first = cluster.runs("long")
@@ -50,7 +50,7 @@ def test_an_agent_that_comes_back_finds_its_jobs_as_they_were(cluster):
     "moment",
     [pytest.param(moment, marks=() if moment == "launch" else all_faults) for moment in MOMENTS],
 )
-def test_an_agent_that_dies_around_a_tasks_folder_starts_nothing_twice(cluster, moment):
+def test_an_agent_killed_while_it_creates_a_task_folder_starts_nothing_twice(cluster, moment):
     cluster.controller()
     process = cluster.agent("n0", by=(*DYING, moment))
     cluster.submit(cluster.job("a", 10, 0.05), cluster.job("b", 10, 0.05))
@@ -65,7 +65,7 @@ def test_an_agent_that_dies_around_a_tasks_folder_starts_nothing_twice(cluster, 
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=all_faults) for n in range(5)])
-def test_agents_that_are_killed_at_random_lose_nothing(cluster, seed):
+def test_agents_killed_at_random_lose_nothing(cluster, seed):
     draw = random.Random(seed)
     cluster.up("n0", "n1")
     names = [f"j{i}" for i in range(6)]
@@ -82,7 +82,7 @@ def test_agents_that_are_killed_at_random_lose_nothing(cluster, seed):
 
 
 @all_faults
-def test_an_agent_that_does_not_return_loses_its_jobs_to_others(cluster):
+def test_jobs_of_an_agent_that_does_not_return_move_to_other_nodes(cluster):
     cluster.lease_s = 3.0
     cluster.up("n0")
     cluster.submit(cluster.job("long", 150, 0.05, 0, grace_s=5.0))
@@ -102,7 +102,7 @@ def test_an_agent_that_does_not_return_loses_its_jobs_to_others(cluster):
     cluster.check()
 
 
-def test_what_a_killed_shim_leaves_behind_is_gone_before_the_next_attempt(cluster):
+def test_leftovers_of_a_killed_shim_are_removed_before_the_next_attempt(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("forks", 40, 0.05, 5, "forks"))
     cluster.runs("forks", beyond=5)

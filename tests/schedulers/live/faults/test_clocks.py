@@ -1,4 +1,4 @@
-"""Wall clocks that jump by hours, for controller, agents, shims and jobs alike."""
+"""Tests of wall clocks that jump by hours, for controller, agents, shims and jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_S = 3600
 
 
 @all_faults
-def test_clocks_that_jump_by_hours_end_nothing_and_let_nobody_wait_longer(cluster):
+def test_clock_jumps_of_hours_end_no_jobs_and_delay_none(cluster):
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     clock = ShiftedClock(cluster.folder / "clock", shift_library(cluster.folder))

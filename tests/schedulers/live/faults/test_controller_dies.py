@@ -1,4 +1,4 @@
-"""A controller that is killed at any of its records loses nothing and starts nothing twice."""
+"""Tests that a controller killed at any record loses nothing and starts nothing twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST, _, LAST = (ASKED or "1-1").partition("-")
         pytest.param("after", 1, marks=all_faults),
     ],
 )
-def test_a_controller_that_dies_again_and_again_loses_nothing(cluster, when, each):
+def test_a_controller_killed_repeatedly_loses_nothing(cluster, when, each):
     always = (*DYING, when, -each, cluster.folder / "died")
     for node in ("n0", "n1"):
         cluster.agent(node)
@@ -40,7 +40,7 @@ def test_a_controller_that_dies_again_and_again_loses_nothing(cluster, when, eac
 @pytest.mark.skipif(not ASKED, reason="half a minute a record; PRESAGE_TEST_DIES_AT=1-40")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("number", range(int(FIRST), int(LAST) + 1))
-def test_a_controller_that_dies_at_one_record_loses_nothing(cluster, when, number):
+def test_a_controller_killed_at_a_record_loses_nothing(cluster, when, number):
     once = (*DYING, when, number, cluster.folder / "died")
     after = (*PRESAGE, "controller")
     for node in ("n0", "n1"):

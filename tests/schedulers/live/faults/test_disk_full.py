@@ -1,4 +1,4 @@
-"""Disks without room: under the controller's journal, and under an agent's state."""
+"""Tests of full disks, of the controller's journal and of an agent's state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASE_S = 4.0
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """A file system of its own."""
+    """Mount a small file system."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -33,7 +33,7 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
 
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """No room on it, to the last byte."""
+    """Fill the disk completely."""
     filling = folder / "filling"
     with filling.open("ab", buffering=0) as file:
         for _ in range(20):  # what others free meanwhile is taken, too
@@ -55,7 +55,7 @@ def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
 
 
 @all_faults
-def test_without_capacity_for_the_journal_jobs_run_on_and_new_ones_are_refused(cluster):
+def test_with_a_full_journal_disk_jobs_continue_and_new_ones_are_rejected(cluster):
     folder = cluster.folder / "journal"
     with small_disk(folder, "1m"):
         cluster.up("n0", "n1")
@@ -63,7 +63,7 @@ def test_without_capacity_for_the_journal_jobs_run_on_and_new_ones_are_refused(c
         cluster.runs("long")
         cluster.runs("short")
         with full(folder):
-            with pytest.raises(ServiceError, match="make room on its disk") as refused:
+            with pytest.raises(ServiceError, match="free space on its disk") as refused:
                 while True:  # there may be room for some
                     refused_or_taken(cluster, f"more-{time.time()}")
             assert "\n" not in str(refused.value)
@@ -89,7 +89,7 @@ def refused_or_taken(cluster: LiveCluster, name: str) -> None:
 
 
 @all_faults
-def test_without_capacity_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
+def test_with_a_full_node_disk_jobs_continue_and_new_ones_wait(cluster):
     folder = cluster.folder / "n0"
     with small_disk(folder, "1m"):
         cluster.up("n0")
@@ -109,7 +109,7 @@ def test_without_capacity_on_a_node_its_jobs_run_on_and_new_ones_wait(cluster):
 
 
 @all_faults
-def test_a_job_that_finds_too_little_capacity_on_a_disk_that_has_some_does_not_fail(cluster):
+def test_a_job_that_needs_more_disk_space_than_free_does_not_fail(cluster):
     large = cluster.job("large", 5)
     large.environment.update({f"VARIABLE_{number}": "x" * 1000 for number in range(600)})
     with small_disk(cluster.folder / "n0", "1m"):  # it is written twice: as a job and for its shim
@@ -126,7 +126,7 @@ def test_a_job_that_finds_too_little_capacity_on_a_disk_that_has_some_does_not_f
 
 
 @all_faults
-def test_a_job_goes_elsewhere_from_a_node_without_capacity_which_has_others_once_there_is_some(
+def test_a_job_moves_from_a_node_with_a_full_disk_until_there_is_space(
     cluster,
 ):
     folder = cluster.folder / "n0"

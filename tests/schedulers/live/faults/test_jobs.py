@@ -1,4 +1,4 @@
-"""Jobs that do not do as they are told."""
+"""Tests of jobs that ignore signals or write without end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOG_BYTES = 64 * 2**20
 
 
 @pytest.mark.parametrize("hows", [("deaf", "forks"), pytest.param(("polite",), marks=all_faults)])
-def test_whatever_a_job_does_when_it_is_cancelled_nothing_of_it_is_left(cluster, hows):
+def test_a_cancelled_job_leaves_no_processes(cluster, hows):
     nodes = [f"n{i}" for i in range(len(hows))]
     cluster.up(*nodes)
     cluster.submit(*(cluster.job(how, 10_000, 0.05, 0, how, grace_s=1.0) for how in hows))
@@ -26,7 +26,7 @@ def test_whatever_a_job_does_when_it_is_cancelled_nothing_of_it_is_left(cluster,
 
 
 @all_faults
-def test_jobs_that_are_sent_away_go_on_whatever_they_make_of_it(cluster):
+def test_evicted_jobs_continue_on_another_node(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("deaf", 60, 0.05, 5, "deaf", grace_s=1.0))
     cluster.runs("deaf", beyond=10)
@@ -44,7 +44,7 @@ def test_jobs_that_are_sent_away_go_on_whatever_they_make_of_it(cluster):
     cluster.check()
 
 
-def test_a_job_that_comes_to_its_end_just_when_it_is_sent_away_is_not_run_again(cluster):
+def test_a_job_that_finishes_during_its_eviction_is_not_rerun(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("done", 10_000, 0.05, 0, "done"))
     cluster.runs("done")
@@ -56,7 +56,7 @@ def test_a_job_that_comes_to_its_end_just_when_it_is_sent_away_is_not_run_again(
 
 
 @all_faults
-def test_a_job_that_writes_without_end_fills_no_disk(cluster):
+def test_endless_output_of_a_job_fills_no_disk(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("writes", 400, 0.005, 0, "writes"))
     cluster.runs("writes", beyond=300)
@@ -68,7 +68,7 @@ def test_a_job_that_writes_without_end_fills_no_disk(cluster):
 
 
 def evict(cluster: LiveCluster) -> None:
-    """Send away whatever runs on n0, and let it come back."""
+    """Evict the jobs of node n0, and undo the drain."""
     cluster.drain("n0", evict=True)
     until(lambda: not processes_of(str(cluster.ledger)))
     cluster.drain("n0", undo=True)

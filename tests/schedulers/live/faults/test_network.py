@@ -1,4 +1,4 @@
-"""A network that is cut between controller and agent, and whole again."""
+"""Tests of disconnections between controller and agent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wire() -> Iterator[Network]:
 
 @pytest.fixture
 def cut_off(wire: Network, tmp_path: Path) -> Iterator[LiveCluster]:
-    """n0 at the other end of the wire, n1 beside the controller; a job runs on n0."""
+    """Cluster with node n0 behind the link, node n1 local, and a job on n0."""
     cluster = LiveCluster(tmp_path, lease_s=LEASE_S, host=CONTROLLER)
     try:
         cluster.controller()
@@ -44,7 +44,7 @@ def cut_off(wire: Network, tmp_path: Path) -> Iterator[LiveCluster]:
 
 
 @all_faults
-def test_a_short_cut_changes_nothing(cut_off, wire):
+def test_a_short_disconnection_changes_nothing(cut_off, wire):
     for _ in range(2):
         wire.cut("controller", "agent")
         time.sleep(0.3 * LEASE_S)
@@ -63,7 +63,7 @@ def test_a_short_cut_changes_nothing(cut_off, wire):
         pytest.param(("controller", "agent"), marks=all_faults),
     ],
 )
-def test_a_long_cut_moves_a_job_with_what_it_has_saved(cut_off, wire, sides):
+def test_a_long_disconnection_moves_a_job_with_its_checkpoint(cut_off, wire, sides):
     wire.cut(*sides)
 
     again = cut_off.runs("long", attempt=2)
@@ -79,7 +79,7 @@ def test_a_long_cut_moves_a_job_with_what_it_has_saved(cut_off, wire, sides):
 
 
 @all_faults
-def test_a_cut_while_the_controller_restarts_starts_nothing_twice(cut_off, wire):
+def test_a_disconnection_during_a_controller_restart_starts_nothing_twice(cut_off, wire):
     wire.cut("controller", "agent")
     cut_off.kill("controller")
     cut_off.controller()
@@ -92,7 +92,7 @@ def test_a_cut_while_the_controller_restarts_starts_nothing_twice(cut_off, wire)
 
 
 class Far:
-    """Hands on what it is given, late: in a thread for each direction of a connection."""
+    """Proxy that forwards data with a delay, in a thread per direction."""
 
     def __init__(self, port: int, delay_s: float) -> None:
         self._to, self._delay_s = port, delay_s
@@ -124,7 +124,7 @@ class Far:
 
 
 @all_faults
-def test_an_agent_far_away_has_time_to_connect(cluster):
+def test_an_agent_with_high_latency_can_connect(cluster):
     cluster.controller()
     until(lambda: [cluster.all()])
     far = Far(cluster.port, 0.3)

@@ -1,4 +1,4 @@
-"""Two that want to be the same, tokens that are wrong, databases and callers that go away."""
+"""Tests of duplicate agents and controllers, invalid tokens and lost connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ needs_postgres = pytest.mark.skipif(
 
 
 @all_faults
-def test_of_two_agents_of_one_name_the_second_is_sent_away(cluster):
+def test_the_second_of_two_agents_with_one_name_is_rejected(cluster):
     cluster.up("n0")
     cluster.submit(cluster.job("long", 100, 0.05))
     first = cluster.runs("long")
@@ -40,14 +40,16 @@ def test_of_two_agents_of_one_name_the_second_is_sent_away(cluster):
     ])  # fmt: skip
 
     assert second.wait(60) != 0
-    assert "another agent is node 'n0'" in cluster.log("second").read_text().splitlines()[-1]
+    assert (
+        "another agent has the node name 'n0'" in cluster.log("second").read_text().splitlines()[-1]
+    )
     assert cluster.over("long") == {"long": pb.FINISHED}
     assert cluster.starts("long")[0].pid == first.pid
     cluster.check(run_once=["long"])
 
 
 @all_faults
-def test_an_agent_on_the_state_of_another_is_sent_away(cluster):
+def test_an_agent_on_the_state_folder_of_another_is_rejected(cluster):
     cluster.up("n0")
     first = cluster.running["n0"]
 
@@ -60,7 +62,7 @@ def test_an_agent_on_the_state_of_another_is_sent_away(cluster):
 
 
 @all_faults
-def test_an_agent_whose_token_is_wrong_ends_and_its_jobs_run_on(cluster):
+def test_an_agent_with_an_invalid_token_ends_and_its_jobs_continue(cluster):
     tokens, agents, wrong = (cluster.folder / name for name in ("tokens", "agent", "wrong"))
     limits = {"node": "n0", "devices": "cpu-1:1"}
     agents.write_text(add_token(tokens, "n0", ["agent"], limits))
@@ -83,7 +85,7 @@ def test_an_agent_whose_token_is_wrong_ends_and_its_jobs_run_on(cluster):
 
 
 @all_faults
-def test_a_controller_on_the_journal_of_another_is_sent_away(cluster):
+def test_a_controller_on_the_journal_of_another_is_rejected(cluster):
     cluster.up()
     second = cluster.start(
         "second", [*PRESAGE, "controller", "--journal", cluster.journal, "--port", 0]
@@ -95,7 +97,7 @@ def test_a_controller_on_the_journal_of_another_is_sent_away(cluster):
     cluster.submit(cluster.job("a"))
 
 
-def test_callers_that_go_while_they_are_answered_leave_no_job_by_halves(cluster):
+def test_clients_that_disconnect_during_a_call_leave_no_partial_jobs(cluster):
     cluster.up("n0")
     draw = random.Random(0)
     names = [f"j{i}" for i in range(100)]

@@ -1,4 +1,4 @@
-"""What is larger than a message, in pieces."""
+"""Tests of splitting content that exceeds a message into chunks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.schedulers.live.protocol.pieces import merge_orders, split_orders, submit_requests
+from presage.schedulers.live.protocol.pieces import merge_commands, split_commands, submit_requests
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES, MAX_JOBS, MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -26,17 +26,17 @@ def orders_of(sizes):
 
 
 @given(SIZES)
-def test_orders_in_pieces_are_small_and_the_same_when_put_together(sizes):
+def test_chunks_of_commands_are_small_and_merge_to_the_original(sizes):
     orders, whole = orders_of(sizes), None
-    for piece in split_orders(orders, LEAST_BYTES):
+    for piece in split_commands(orders, LEAST_BYTES):
         assert piece.ByteSize() <= LEAST_BYTES
         assert whole is None or whole.has_more
-        whole = merge_orders(whole, pb.NodeCommands.FromString(piece.SerializeToString()))
+        whole = merge_commands(whole, pb.NodeCommands.FromString(piece.SerializeToString()))
     assert whole == orders
 
 
-def test_small_orders_are_one_message():
-    assert [piece.has_more for piece in split_orders(orders_of([10] * 10))] == [False]
+def test_small_commands_are_one_message():
+    assert [piece.has_more for piece in split_commands(orders_of([10] * 10))] == [False]
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_JOBS, MAX_JOBS + 1, 3 * MAX_JOBS])
@@ -58,7 +58,7 @@ def test_large_jobs_are_several_requests_that_each_fit():
     assert len(requests) == 4
 
 
-def test_the_report_of_a_full_node_fits_into_one_message():
+def test_the_report_of_a_full_node_fits_in_one_message():
     name = "\U0001f680" * 128
     task = pb.Task(
         job_id=name, attempt=2**31 - 1, phase=pb.TASK_ENDED, done=0.5, saved=0.5,

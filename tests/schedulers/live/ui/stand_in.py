@@ -57,10 +57,10 @@ def explanation(row):
     candidate = pb.Candidate(
         node="node-00", kind="h100", free_compute_milli=350, free_memory_bytes=9 * GIB,
         required_compute_milli=600, required_memory_bytes=20 * GIB, runtime_s=math.inf,
-        verdict="too little compute left",
+        verdict="too little free compute",
     )  # fmt: skip
     place = f"; it is no. {row.queue_position} in the queue"
-    sentence = f"it waits: no device has left what it needs, as a best-effort job{place}"
+    sentence = f"it waits: no device has enough free capacity for a best-effort job{place}"
     return pb.Explanation(
         status=row,
         summary=sentence if waits else "it runs",

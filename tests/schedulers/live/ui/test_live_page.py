@@ -60,7 +60,7 @@ def test_a_job_that_is_submitted_appears_and_nothing_else_is_disturbed(cluster, 
     assert before[0] == 300
     assert "why it waits" in before[2]
     assert before[1].endswith("/jobs/writes")
-    assert "no device has left what it needs" in row.inner_text()
+    assert "no device has enough free capacity" in row.inner_text()
     assert page.locator("#nodes svg.device a").count() == 2
     assert page.said == []
 
@@ -115,7 +115,7 @@ def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
             assert f"of {percent(told.compute_milli)}, {percent(told.compute_milli)}" in beside
             assert f"≤ {format_duration(told.slo_s)}" in beside
             assert size(told.memory_bytes) in beside
-            assert "no other node had room for" in page.inner_text(".sentence")
+            assert "no other node had free capacity for" in page.inner_text(".sentence")
             assert page.said == []
     finally:
         cluster.close()

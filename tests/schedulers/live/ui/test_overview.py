@@ -182,7 +182,7 @@ def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
     assert names(view.queue) == [*(f"q{i}" for i in range(1, 31)), "none"]
     first, second = view.queue[:2]
     assert first.needs == "1 device, 60 % and 20 GiB"
-    assert first.why == "no device has left what it needs, as a best-effort job"
+    assert first.why == "no device has enough free capacity for a best-effort job"
     assert first.nearest.startswith("closest: node-00 : 0 with 35 % and 9 GiB")
     assert (second.needs, second.why) == ("1 device", "it waits behind the jobs before it")
     assert view.queue[-1].needs == "1 device, a100"

@@ -15,7 +15,7 @@ from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reported_progress import Progress
+from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.policies.gang.candidates import candidates_of, needs_of

@@ -88,7 +88,7 @@ def now_table(found: pb.Explanation) -> Table:
         done_of(row),
         seconds(row.elapsed_s),
         seconds(row.remaining_s) if row.remaining_s else "-",
-        ", ".join(f"{seconds(told.slo_s)} ({told.kind})" for told in row.predictions),
+        ", ".join(f"{seconds(one.slo_s)} ({one.kind})" for one in row.predictions),
         slo_text(row),
     )
     return table

@@ -35,7 +35,7 @@ Policies = Annotated[
       --predictor data/pretrained/release --report out.html
 
     # Resize elastic jobs
-    presage simulate --trace examples/elastic_trace.csv \
+    presage simulate --trace examples/elastic_trace.csv \\
       --cluster examples/cluster.yaml --policy srtf,elastic
     """
 )

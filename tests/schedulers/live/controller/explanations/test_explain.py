@@ -1,4 +1,4 @@
-"""Why a job waits, and the devices that are best for it."""
+"""Tests of explanations: summaries, candidates and placement reasons."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import get_args
 import pytest
 
 from presage.errors import ServiceError
-from presage.schedulers.live.controller.explanations.event_sentences import detail_of
+from presage.schedulers.live.controller.explanations.event_sentences import event_details
 from presage.schedulers.live.controller.explanations.explain import (
-    MOST_CANDIDATES,
-    candidates_of,
-    sentence_of,
+    MAX_CANDIDATES,
+    find_candidates,
+    summarize_job,
 )
-from presage.schedulers.live.controller.journal.records import Placed, Record, of_json, to_json
+from presage.schedulers.live.controller.journal.records import (
+    Placed,
+    Record,
+    record_from_json,
+    record_to_json,
+)
 from presage.schedulers.policies.bin_packing import BinPacking
 from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.packing.packing_policy import Packing
@@ -23,59 +28,59 @@ from tests.schedulers.live.controller.test_core import GIB, K80, V100, World, en
 
 
 def why(world, name):
-    return sentence_of(world.core, world.core.book.jobs[name], 0, world.now_s)
+    return summarize_job(world.core, world.core.state.jobs[name], 0, world.now_s)
 
 
 def verdicts(world, name):
-    rows = candidates_of(world.core, world.core.book.jobs[name], world.now_s)
+    rows = find_candidates(world.core, world.core.state.jobs[name], world.now_s)
     return {(row.node, row.device): row.verdict for row in rows}
 
 
-def test_a_gang_fits_only_where_one_node_has_all_its_devices():
+def test_a_gang_fits_only_on_a_node_with_all_of_its_devices():
     world = World()
     for node in "ab":
         world.submit(f"on-{node}")
         world.report(node, [V100] * 2, agent_id=node)
         world.write([Placed(f"on-{node}", 1, node, [[0, 1000, 16 * GIB]], [], 0.0)])
-    world.core.undo()
+    world.core.discard_decision()
     world.submit("gang", gpus=2)
 
     assert verdicts(world, "gang") == {
         ("a", 1): "fits, but its node has 1 of 2",
         ("b", 1): "fits, but its node has 1 of 2",
-        ("a", 0): "too little compute left",
-        ("b", 0): "too little compute left",
+        ("a", 0): "too little free compute",
+        ("b", 0): "too little free compute",
     }
     assert why(world, "gang") == (
-        "it waits: no node has 2 devices that have left what it needs, as a best-effort job"
+        "it waits: no node has 2 devices with enough free capacity for a best-effort job"
     )
 
 
 def test_a_node_with_all_of_a_gangs_devices_is_found_among_many_with_too_few():
     world = World()
-    for number in range(MOST_CANDIDATES + 1):
+    for number in range(MAX_CANDIDATES + 1):
         world.report(f"n{number:02d}", [V100], agent_id=str(number))
     world.report("wide", [V100] * 2, agent_id="wide")
     world.submit("gang", gpus=2)
 
     found = verdicts(world, "gang")
-    assert len(found) == MOST_CANDIDATES
+    assert len(found) == MAX_CANDIDATES
     assert list(found)[:2] == [("wide", 0), ("wide", 1)]
-    assert why(world, "gang") == "it waits: others go before it"
+    assert why(world, "gang") == "it waits: jobs before it in the queue have priority"
 
 
-def test_devices_of_other_kinds_take_nobodys_place_among_the_best():
+def test_devices_of_other_kinds_are_not_candidates():
     world = World()
-    for number in range(MOST_CANDIDATES + 1):
+    for number in range(MAX_CANDIDATES + 1):
         world.report(f"n{number:02d}", [V100], agent_id=str(number))
     world.report("old", [K80], agent_id="old")
     world.submit("job", model="300", kinds=("k80",))
 
     assert verdicts(world, "job") == {("old", 0): "fits"}
-    assert why(world, "job") == "it waits: others go before it"
+    assert why(world, "job") == "it waits: jobs before it in the queue have priority"
 
 
-def test_a_job_that_would_fit_waits_for_those_before_it():
+def test_a_job_that_fits_waits_for_jobs_before_it():
     world = World()
     world.submit("holds")
     world.report("a", [V100] * 2)
@@ -85,22 +90,24 @@ def test_a_job_that_would_fit_waits_for_those_before_it():
     world.decide()  # the node runs dry for the gang
 
     assert verdicts(world, "small")["a", 1] == "fits"
-    assert why(world, "small") == "it waits: others go before it"
+    assert why(world, "small") == "it waits: jobs before it in the queue have priority"
 
 
-def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
+def test_the_summary_of_a_running_job_uses_the_agents_report():
     world = World()
     world.report("a", [V100] * 2)
     world.submit("job", model="300", latency_sensitive=True)
     world.decide()
-    only = "; when it was placed no other node had room for 30 % and 4,096 MiB of a device"
-    assert why(world, "job") == f"it was given to node a with 30 % of device 0, attempt 1{only}"
+    only = (
+        "; when it was placed, no other node had free capacity for 30 % and 4,096 MiB of a device"
+    )
+    assert why(world, "job") == f"it is assigned to node a with 30 % of device 0, attempt 1{only}"
 
     moved = task("job", slo_violated=True, reason="given 90 % of the device")
     moved.allocations.append(pb.Allocation(device=1, compute_milli=900, memory_bytes=4 * GIB))
     world.report("a", [V100] * 2, tasks=[moved])
     assert why(world, "job") == (
-        "it runs on node a with 90 % of device 1, attempt 1; it will be late: "
+        "it runs on node a with 90 % of device 1, attempt 1; its SLO is violated: "
         f"given 90 % of the device{only}"
     )
     assert verdicts(world, "job") == {("a", 1): "it is here", ("a", 0): "fits"}
@@ -116,55 +123,58 @@ def test_where_a_job_is_and_with_how_much_is_as_its_agent_says():
 @pytest.mark.parametrize(
     ("policy", "needs"), [(Fifo(), 1000), (BinPacking(), 500), (Packing(), 300), (Sharing(), 300)]
 )
-def test_what_a_job_needs_is_what_the_policy_goes_by(policy, needs):
+def test_candidates_show_the_demand_under_the_policy(policy, needs):
     world = World(policy)
     world.submit("job", model="300", compute_milli=500)
     world.report("a", [V100])
 
-    (row,) = candidates_of(world.core, world.core.book.jobs["job"], world.now_s)
+    (row,) = find_candidates(world.core, world.core.state.jobs["job"], world.now_s)
     assert row.required_compute_milli == needs
 
 
 class Nobody:
-    """Whom nobody reaches."""
+    """Forecaster that cannot be reached."""
 
     def predictions(self, asked):
         raise ServiceError("nobody is there")
 
 
 def chosen(world, name):
-    return world.core.book.jobs[name].placement_reason
+    return world.core.state.jobs[name].placement_reason
 
 
-def test_why_a_node_was_chosen_is_kept_and_said_in_the_history():
+def test_the_reason_of_a_placement_is_stored_and_shown_in_the_history():
     world = World()
     for node in ("a", "b", "c"):
         world.report(node, agent_id=node)
     world.submit("first", "second", model="300")
     world.decide()
 
-    capacity = "nodes had room for 30 % and 4,096 MiB of a device, and none a device with more left"
-    assert chosen(world, "first") == f"3 {capacity} than here, 100 %"
-    assert chosen(world, "second") == f"3 {capacity} than here, 100 %"
-    assert world.core.book.jobs["second"].node == "b"  # when it was its turn the first had its own
-    assert world.begin().book.jobs["first"].placement_reason == chosen(world, "first")
-    (placed,) = [of_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
-    assert detail_of(placed) == f"30 % of device 0; {chosen(world, 'first')}"
+    capacity = (
+        "nodes had free capacity for 30 % and 4,096 MiB of a device, and this one has the device "
+        "with the most free compute, 100 %"
+    )
+    assert chosen(world, "first") == f"3 {capacity}"
+    assert chosen(world, "second") == f"3 {capacity}"
+    assert world.core.state.jobs["second"].node == "b"  # when it was its turn the first had its own
+    assert world.begin().state.jobs["first"].placement_reason == chosen(world, "first")
+    (placed,) = [record_from_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
+    assert event_details(placed) == f"30 % of device 0; {chosen(world, 'first')}"
 
 
-def test_every_kind_of_record_has_a_sentence():
-    known = set(detail_of.registry) - {object}
+def test_every_type_of_record_has_details():
+    known = set(event_details.registry) - {object}
     assert known == set(get_args(Record))
 
 
-def test_a_record_of_before_that_says_no_reason_is_read():
+def test_a_record_without_a_reason_can_be_read():
     before = Placed("job", 1, "a", [[0, 300, GIB]], [], 0.0)
-    row = to_json(before)
+    row = record_to_json(before)
     del row["reason"]
-    assert of_json(row) == before
+    assert record_from_json(row) == before
 
 
-def test_who_makes_capacity_for_a_job_is_said():
+def test_the_reason_names_the_jobs_that_free_capacity():
     world = World()
     world.report("a")
     world.submit("keeps", model="600")
@@ -174,11 +184,11 @@ def test_who_makes_capacity_for_a_job_is_said():
     world.decide()
 
     assert chosen(world, "urgent") == (
-        "no node had room for 90 % and 4,096 MiB of a device: keeps ends, small is lowered"
+        "no node had free capacity for 90 % and 4,096 MiB of a device: keeps ends, small is shrunk"
     )
 
 
-def test_a_job_that_goes_on_where_it_was_says_so():
+def test_a_job_that_resumes_on_its_devices_shows_that():
     world = World()
     world.report("a")
     world.submit("moved", model="900")
@@ -188,32 +198,32 @@ def test_a_job_that_goes_on_where_it_was_says_so():
     world.report("a", tasks=[gone])
     world.decide()
 
-    assert chosen(world, "moved") == "it had been there before"
+    assert chosen(world, "moved") == "it ran there before"
 
 
 @pytest.mark.parametrize(
     ("policy", "model", "wanted"),
     [
-        (Sharing(), "", "a whole device, as nothing is foretold of it"),
-        (Fifo(), "", "a whole device"),
-        (Fifo(), "300", "a whole device"),
+        (Sharing(), "", "an exclusive device, because there is no forecast"),
+        (Fifo(), "", "an exclusive device"),
+        (Fifo(), "300", "an exclusive device"),
         (BinPacking(), "", "50 % and 8.0 GiB of a device"),
     ],
 )
-def test_what_was_wanted_of_a_device_is_said_as_the_policy_goes_by_it(policy, model, wanted):
+def test_the_reason_states_the_demand_under_the_policy(policy, model, wanted):
     world = World(policy)
     world.report("a")
     world.submit("job", model=model, compute_milli=500)
     world.decide()
 
-    assert chosen(world, "job") == f"no other node had room for {wanted}"
+    assert chosen(world, "job") == f"no other node had free capacity for {wanted}"
 
 
-def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
+def test_a_waiting_job_shows_current_predictions():
     world = World()
     world.report("a", [V100, K80])
     world.submit("job", model="300")
-    (v100, k80) = world.core.view(0.0).told_of(world.core.book.jobs["job"].submitted.job)
+    (v100, k80) = world.core.view(0.0).predictions(world.core.state.jobs["job"].submitted.job)
 
     assert (v100.kind, v100.compute_milli, v100.runtime_s, v100.slo_s) == (
         "v100", 300, 100.0, 120.0,
@@ -221,7 +231,7 @@ def test_of_a_job_that_waits_is_shown_what_is_foretold_now():
     assert (k80.kind, k80.runtime_s) == ("k80", 200.0)
 
 
-def test_a_forecaster_that_fails_is_told_of_to_who_waits():
+def test_a_forecaster_failure_is_shown_for_waiting_jobs():
     world = World()
     world.report("a")
     world.submit("holds", "waits")
@@ -229,12 +239,12 @@ def test_a_forecaster_that_fails_is_told_of_to_who_waits():
     world.core.view(0.0).forecasts.failures["nobody is there"] = 3
 
     assert why(world, "waits") == (
-        "it waits: no device has left what it needs, as a best-effort job; "
-        "nothing is foretold now (nobody is there)"
+        "it waits: no device has enough free capacity for a best-effort job; "
+        "no forecasts are available (nobody is there)"
     )
 
 
-def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for_good():
+def test_the_reason_retains_the_forecaster_failure_at_the_placement():
     world = World()
     world.report("a", [V100] * 2)
     world.core.view(0.0).forecasts._forecaster = Nobody()
@@ -242,25 +252,25 @@ def test_why_nothing_was_foretold_of_a_job_with_a_whole_device_is_said_of_it_for
     world.submit("bare")
     world.decide()
 
-    whole = "a whole device, as nothing is foretold of it"
-    assert f"had room for {whole} (nobody is there)" in chosen(world, "described")
+    whole = "an exclusive device, because there is no forecast"
+    assert f"had free capacity for {whole} (nobody is there)" in chosen(world, "described")
     # Of which nothing would be, whoever is there.
-    assert chosen(world, "bare") == f"no other node had room for {whole}"
+    assert chosen(world, "bare") == f"no other node had free capacity for {whole}"
     assert "(nobody is there)" in why(world, "described")
 
 
-def test_of_devices_that_a_job_ran_out_of_none_is_said_to_fit():
+def test_devices_on_which_a_job_ran_out_of_memory_are_not_candidates():
     world = World()
     world.report("a", [K80])
     world.report("b", agent_id="two")
     world.submit("grows", model="300", kinds=("k80",))
-    world.core.book.jobs["grows"].small_bytes = 12 * GIB
-    world.core.undo()
+    world.core.state.jobs["grows"].small_bytes = 12 * GIB
+    world.core.discard_decision()
 
     assert verdicts(world, "grows") == {}
 
 
-def test_why_no_node_takes_jobs_is_said_of_each():
+def test_the_summary_lists_why_each_node_gets_no_jobs():
     world = World()
     world.submit("job", model="300")
     assert why(world, "job") == "it waits: no node has joined"
@@ -274,12 +284,12 @@ def test_why_no_node_takes_jobs_is_said_of_each():
     world.report("n2", agent_id="n2", problem="its disk is full")
 
     assert why(world, "job") == (
-        "it waits: no node takes jobs: n0, n1 drained; n2 can start no job: its disk is full; "
-        "ng silent for 25 s"
+        "it waits: no node gets jobs: n0, n1 drained; n2 can start no job: its disk is full; "
+        "ng has been silent for 25 s"
     )
 
 
-def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
+def test_the_summary_names_a_few_of_many_unavailable_nodes():
     world = World()
     world.submit("job", model="300")
     for number in range(40):
@@ -289,32 +299,34 @@ def test_of_many_nodes_that_take_no_jobs_a_few_are_named():
             world.write(world.core.drain(f"n{number:02d}", undo=False, evict=False, now_s=0.0))
     world.now_s = 60.0
 
-    said = why(world, "job")
-    assert said.startswith("it waits: no node takes jobs: n00 silent for 60 s; n01 silent for 59 s")
-    assert said.endswith("; 36 others")
+    summary = why(world, "job")
+    assert summary.startswith(
+        "it waits: no node gets jobs: n00 has been silent for 60 s; n01 has been silent for 59 s"
+    )
+    assert summary.endswith("; 36 others")
     for number in range(20):
         world.report(f"n{number:02d}", agent_id=str(number))
     assert "n00, n01, n02, n03 and 16 more drained; " in why(world, "job")
 
 
-def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
+def test_the_summary_of_a_job_on_a_silent_node_states_when_it_is_requeued():
     world = World()
     world.report("a")
     world.submit("job", model="300")
     world.decide()
     world.report("a", tasks=[task("job")])
     world.now_s = 9.0
-    assert "heard" not in why(world, "job")  # that is nothing yet
+    assert "reported" not in why(world, "job")  # that is nothing yet
 
     world.now_s = 30.0
     assert why(world, "job").startswith(
-        "it runs on node a with 30 % of device 0, attempt 1; of that node nothing was heard for "
-        "30 s, after 35 s of that it waits again, to be placed anew"
+        "it runs on node a with 30 % of device 0, attempt 1; that node has not reported for "
+        "30 s, after 35 s it returns to the queue"
     )
     world.now_s = 34.9
-    assert world.core.silent(world.now_s, 0.0) == []
+    assert world.core.find_lost(world.now_s, 0.0) == []
     world.now_s = 35.0
-    assert world.write(world.core.silent(world.now_s, 0.0)) == ["NodeLost", "Requeued"]
+    assert world.write(world.core.find_lost(world.now_s, 0.0)) == ["NodeLost", "Requeued"]
 
     world = World()
     world.report("a")
@@ -322,4 +334,4 @@ def test_of_a_job_on_a_silent_node_is_said_when_it_is_placed_anew():
     world.decide()
     world.write(world.core.cancel(["job"], 0.0, 0.0))
     world.now_s = 30.0
-    assert "after 35 s of that it counts as cancelled" in why(world, "job")
+    assert "after 35 s it counts as cancelled" in why(world, "job")

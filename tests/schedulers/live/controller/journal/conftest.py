@@ -1,4 +1,4 @@
-"""A journal on each kind of database."""
+"""Fixtures of journals on each kind of database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[str]:
 def postgres_url(
     server: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Of a schema of the test's own; its key is in the test's folder."""
+    """Return the URL of a journal in a new schema; its key is in the test's folder."""
     monkeypatch.chdir(tmp_path)
     name = f"s{abs(hash(request.node.nodeid))}"
     sql(server, f"CREATE SCHEMA {name}")

@@ -1,4 +1,4 @@
-"""Databases of journals, and changes made to them by hand."""
+"""Databases of journals, and manual changes of their content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ needs_postgres = pytest.mark.skipif(bool(MISSING), reason=NEEDS)
 
 
 def sql(url: str, *statements: str) -> list[Any]:
-    """Run statements by hand; return what the last one says."""
+    """Run SQL statements; return the rows of the last one."""
     if url.startswith("postgresql"):
         import psycopg
 

@@ -1,4 +1,4 @@
-"""The controller's journal: one contract on SQLite and on PostgreSQL, and what is each's own."""
+"""Tests of the journal: the contract on SQLite and PostgreSQL, and specifics of each."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_entries_are_numbered_without_gaps_and_dated(journal):
     assert numbers(journal, after=3) == []
 
 
-def test_a_journal_goes_on_where_it_was_closed(url):
+def test_a_reopened_journal_continues(url):
     for number in (1, 2):
         with Journal.open(url) as journal:
             assert journal.append([{"n": number}]) == number
@@ -91,7 +91,7 @@ def test_a_journal_goes_on_where_it_was_closed(url):
     journal.close()
 
 
-def test_any_records_come_back_as_they_were(journal):
+def test_any_records_are_read_back_equal(journal):
     @law
     @given(st.lists(st.lists(RECORDS, max_size=4), max_size=3))
     def holds(batches: list[list[dict[str, Any]]]) -> None:
@@ -106,7 +106,7 @@ def test_any_records_come_back_as_they_were(journal):
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "expected"),
     [
         ({"share": float("nan")}, r"record 1\['share'\] is nan"),
         ({"a": [1, {"b": float("-inf")}]}, r"record 1\['a'\]\[1\]\['b'\] is -inf"),
@@ -115,18 +115,18 @@ def test_any_records_come_back_as_they_were(journal):
         ({"a": {7: "x", "7": "y"}}, r"record 1\['a'\] has the key 7"),
         ({"a": b"x"}, r"record 1\['a'\] is b'x'"),
         ({"a": 10**5000}, "record 1: not JSON"),
-        ({"job_id": 7}, "job_id=7, must be a text"),
+        ({"job_id": 7}, "job_id=7, must be a string"),
         ({"job_id": "j" * 2001}, "has 2001 characters"),
     ],
 )
-def test_a_record_that_would_come_back_as_another_one_is_refused_by_name(tmp_path, record, said):
+def test_a_record_that_json_does_not_preserve_is_rejected_by_name(tmp_path, record, expected):
     with Journal.open(str(tmp_path / "j.db")) as journal:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=expected):
             journal.append([{"n": 1}, record])
         assert journal.append([{"n": 2}]) == 1
 
 
-def test_a_record_that_holds_itself_or_is_nested_too_deep_is_refused(tmp_path):
+def test_a_recursive_or_too_deeply_nested_record_is_rejected(tmp_path):
     itself: dict[str, Any] = {}
     itself["me"] = itself
     deep: dict[str, Any] = {}
@@ -145,13 +145,13 @@ def test_the_newest_entries_of_a_job_are_found(journal):
     journal.append([{"n": n, "job_id": "ab"[n % 2]} for n in range(10)])
     journal.append([{"n": 10, "job_id": odd}, {"n": 11}, {"n": 12, "job_id": None}])
 
-    assert [entry.record["n"] for entry in journal.of_job("a", 3)] == [4, 6, 8]
-    assert [entry.record["n"] for entry in journal.of_job("b", 99)] == [1, 3, 5, 7, 9]
-    assert [entry.record for entry in journal.of_job(odd, 9)] == [{"n": 10, "job_id": odd}]
-    assert journal.of_job("c", 9) == []
+    assert [entry.record["n"] for entry in journal.job_entries("a", 3)] == [4, 6, 8]
+    assert [entry.record["n"] for entry in journal.job_entries("b", 99)] == [1, 3, 5, 7, 9]
+    assert [entry.record for entry in journal.job_entries(odd, 9)] == [{"n": 10, "job_id": odd}]
+    assert journal.job_entries("c", 9) == []
 
 
-def test_reading_goes_on_beside_appends_and_holds_none_up(journal):
+def test_reads_and_appends_do_not_block_each_other(journal):
     journal.append([{"n": n} for n in range(2500)])
     reading = journal.read()
     first = next(reading)
@@ -194,7 +194,7 @@ STEPS = st.lists(
 )
 
 
-def test_a_snapshot_and_the_entries_after_it_are_the_fold_of_all(url):
+def test_a_snapshot_and_later_entries_equal_all_entries(url):
     state: dict[str, Any] = {}
     dirty: set[str] = set()
 
@@ -223,7 +223,7 @@ def test_a_snapshot_and_the_entries_after_it_are_the_fold_of_all(url):
         assert fold(rows, [entry.record for entry in opened.read(seq)]) == state
 
 
-def test_only_entries_that_are_older_and_covered_by_the_snapshot_are_pruned(journal, monkeypatch):
+def test_only_old_entries_that_the_snapshot_contains_are_pruned(journal, monkeypatch):
     now_s = time.time()
     assert journal.prune(now_s) == 0
     for at_s, count in ((1.0, 15_000), (now_s, 4_999), (1.0, 1), (now_s, 10_000)):
@@ -241,7 +241,7 @@ def test_only_entries_that_are_older_and_covered_by_the_snapshot_are_pruned(jour
         journal.prune(float("nan"))
 
 
-def test_numbers_go_on_where_all_entries_were_pruned(url):
+def test_numbers_continue_after_all_entries_are_pruned(url):
     with Journal.open(url) as journal:
         journal.append([{"n": 1}, {"n": 2}])
         journal.save({}, 2)
@@ -251,11 +251,11 @@ def test_numbers_go_on_where_all_entries_were_pruned(url):
         assert numbers(journal) == [3]
 
 
-def test_a_snapshot_that_cannot_be_is_refused_and_changes_nothing(journal):
+def test_an_invalid_snapshot_is_rejected_without_effect(journal):
     journal.append([{"n": 1}, {"n": 2}])
     journal.save({"a": {"x": 1}}, 2)
     for seq in (1, 3):
-        with pytest.raises(ValueError, match=f"seq={seq}, must be from 2 to 2"):
+        with pytest.raises(ValueError, match=f"seq={seq}, must be between 2 and 2"):
             journal.save({"a": None}, seq)
     with pytest.raises(ValueError, match=r"row 'b'\['x'\] is nan"):
         journal.save({"a": None, "b": {"x": float("nan")}}, 2)
@@ -266,27 +266,29 @@ def test_a_snapshot_that_cannot_be_is_refused_and_changes_nothing(journal):
 
 
 @pytest.mark.parametrize("bad", ["", "sqlite:///", "mysql://me:secret@host/db", "sqlite://x", "\0"])
-def test_an_url_of_no_use_is_refused_without_its_password(bad):
-    with pytest.raises(ConfigError, match="is a path, sqlite:///PATH or postgresql://") as caught:
+def test_an_invalid_url_is_rejected_without_its_password(bad):
+    with pytest.raises(
+        ConfigError, match="is not valid; give a path, sqlite:///PATH or "
+    ) as caught:
         Journal.open(bad)
     assert "secret" not in str(caught.value)
 
 
 @needs_postgres
 @pytest.mark.parametrize("rest", ["%zz@host/db", "@host/db?colour=blue"])
-def test_an_url_of_postgres_of_no_use_is_refused_without_its_password(rest):
+def test_an_invalid_postgres_url_is_rejected_without_its_password(rest):
     with pytest.raises(ConfigError, match="not postgresql://USER") as caught:
         Journal.open(f"postgresql://me:secret{rest}")
     assert "secret" not in str(caught.value)
 
 
 @needs_postgres
-def test_a_server_that_is_not_there_is_said():
+def test_an_unreachable_server_is_reported():
     with pytest.raises(JournalError, match=r"postgresql://127\.0\.0\.1:\d+/x cannot .*reached"):
         Journal.open(f"postgresql://me:secret@127.0.0.1:{free_port()}/x")
 
 
-def test_postgres_without_psycopg_says_what_to_install(monkeypatch):
+def test_postgres_without_psycopg_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(
         sys.modules, "presage.schedulers.live.controller.journal.journal_postgres", raising=False
@@ -295,39 +297,39 @@ def test_postgres_without_psycopg_says_what_to_install(monkeypatch):
         Journal.open("postgresql://me@host/db")
 
 
-def test_another_database_is_refused_and_left_as_it_was(url):
+def test_another_database_is_rejected_unchanged(url):
     if url.startswith("sqlite"):
         Path(url.removeprefix("sqlite:///")).parent.mkdir()
     sql(url, "CREATE TABLE runs (score REAL)")
-    with pytest.raises(JournalError, match="is another database, with the table 'runs'"):
+    with pytest.raises(JournalError, match="is not a journal: it has the table 'runs'"):
         Journal.open(url)
     if url.startswith("sqlite"):
         assert sql(url, "PRAGMA journal_mode") == [("delete",)]
 
 
-def test_another_version_is_refused(url):
+def test_another_version_is_rejected(url):
     Journal.open(url).close()
-    sql(url, "UPDATE presage_journal SET version = 3")
-    with pytest.raises(JournalError, match="is of version 3, this is for 2; install the Presage"):
+    sql(url, "UPDATE presage_journal SET version = 2")
+    with pytest.raises(JournalError, match="has version 2, must be 3; install the Presage"):
         Journal.open(url)
     sql(url, "DELETE FROM presage_journal")
-    with pytest.raises(JournalError, match="is of version none"):
+    with pytest.raises(JournalError, match="has version none"):
         Journal.open(url)
 
 
-def test_damage_is_found_where_it_is_read(journal, url):
+def test_damage_is_detected_when_it_is_read(journal, url):
     journal.append([{"n": n, "job_id": "a"} for n in range(4)])
     sql(url, """UPDATE presage_journal_entries SET record = '{"n":' WHERE seq = 4""")
     with pytest.raises(JournalError, match="entry 4 is damaged"):
         list(journal.read(2))
     with pytest.raises(JournalError, match="entry 4 is damaged"):
-        journal.of_job("a", 9)
+        journal.job_entries("a", 9)
     sql(url, "DELETE FROM presage_journal_entries WHERE seq IN (1, 2)")
     with pytest.raises(JournalError, match="entries 1 to 2 are missing"):
         list(journal.read())
 
 
-def test_a_damaged_file_is_refused_in_one_line(tmp_path):
+def test_a_damaged_file_is_rejected_in_one_line(tmp_path):
     path = tmp_path / "j.db"
     with Journal.open(str(path)) as journal:
         journal.append([{"n": "x" * 100} for _ in range(2000)])
@@ -340,13 +342,13 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path):
         whole[:200] + b"\0" * 4000 + whole[4200:],
     ):
         path.write_bytes(damaged)
-        with pytest.raises(JournalError, match=r"j\.db cannot .*; put back a copy") as caught:
+        with pytest.raises(JournalError, match=r"j\.db cannot .*; restore a backup") as caught:
             Journal.open(str(path))
         assert "\n" not in str(caught.value)
         assert path.read_bytes() == damaged
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_an_impossible_folder_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "j.db", tmp_path):
         with pytest.raises(JournalError, match=r"cannot be opened.*; make .*writable"):
@@ -364,7 +366,7 @@ except JournalError as error:
 
 
 @pytest.mark.parametrize("there_before", [True, False])
-def test_a_folder_that_may_not_be_written_is_found_when_the_journal_is_opened(there_before):
+def test_a_read_only_folder_is_detected_when_the_journal_is_opened(there_before):
     # Not in a folder of pytest's, which it keeps to their owner.
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -373,10 +375,10 @@ def test_a_folder_that_may_not_be_written_is_found_when_the_journal_is_opened(th
             (folder / "j.db").chmod(0o444)
             (folder / "j.db.lock").chmod(0o666)
         folder.chmod(0o555)
-        said = run(UNPRIVILEGED, folder / "j.db")
+        expected = run(UNPRIVILEGED, folder / "j.db")
         folder.chmod(0o700)
-    assert "j.db cannot be" in said
-    assert "writable" in said
+    assert "j.db cannot be" in expected
+    assert "writable" in expected
 
 
 # One at a time ----------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_controller_is_told_who_has_the_journal_until_that_one_is_killed(url):
+def test_a_second_controller_is_rejected_until_the_first_is_killed(url):
     holder = start(HOLDS, url)
     assert holder.stdout is not None
     pid = holder.stdout.readline().strip()
@@ -400,7 +402,7 @@ def test_a_second_controller_is_told_who_has_the_journal_until_that_one_is_kille
         assert journal.append([{"n": 1}]) == 1
 
 
-def test_a_link_to_a_journal_has_its_lock(tmp_path):
+def test_a_link_to_a_journal_shares_its_lock(tmp_path):
     (tmp_path / "link.db").symlink_to(tmp_path / "j.db")
     with (
         Journal.open(str(tmp_path / "j.db")),
@@ -422,7 +424,7 @@ for batch in itertools.count():
 """
 
 
-def test_what_was_acknowledged_before_a_kill_is_there_in_order_once_and_whole(url):
+def test_acknowledged_entries_survive_a_kill_in_order(url):
     rng = random.Random(0)
     acknowledged: list[tuple[int, str]] = []
     for round_number in range(4):
@@ -471,17 +473,19 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_capacity(tmp_path):
+def test_a_full_disk_stores_no_partial_batch_and_the_journal_recovers(tmp_path):
     with small_disk(tmp_path, "1m"):
         (tmp_path / "filler").write_bytes(bytes(300_000))
         acknowledged = 0
         with Journal.open(str(tmp_path / "j.db")) as journal:
-            with pytest.raises(JournalError, match=r"j\.db cannot be written.*; make room") as full:
+            with pytest.raises(
+                JournalError, match=r"j\.db cannot be written.*; free space"
+            ) as full:
                 while True:
                     journal.append([{"n": acknowledged, "pad": "x" * 5_000}] * 5)
                     acknowledged += 1
             assert not isinstance(full.value, UnsureJournalError)
-            with pytest.raises(JournalError, match="make room"):
+            with pytest.raises(JournalError, match="free space"):
                 journal.append([{"n": "still full", "pad": "x" * 50_000}] * 20)
             assert numbers(journal) == [n for n in range(acknowledged) for _ in range(5)]
             (tmp_path / "filler").unlink()
@@ -491,10 +495,10 @@ def test_a_full_disk_takes_no_half_batch_and_the_journal_goes_on_when_there_is_c
             assert numbers(journal)[-2:] == [acknowledged - 1, "after"]
 
 
-def test_a_disk_without_any_capacity_is_said_when_the_journal_is_opened(tmp_path):
+def test_a_full_disk_is_reported_when_the_journal_is_opened(tmp_path):
     with small_disk(tmp_path, "64k"):
         (tmp_path / "filler").write_bytes(bytes(60_000))
-        with pytest.raises(JournalError, match=r"cannot be.*make room"):
+        with pytest.raises(JournalError, match=r"cannot be.*free space"):
             Journal.open(str(tmp_path / "j.db"))
         (tmp_path / "filler").unlink()
 
@@ -521,7 +525,7 @@ def test_a_quota_is_like_a_full_disk(tmp_path):
 
 
 class DiskThatFails:
-    """A connection to SQLite whose next commit is done, and yet is said to have failed."""
+    """SQLite connection whose next commit succeeds but reports a failure."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -538,7 +542,7 @@ class DiskThatFails:
         return getattr(self._database, name)
 
 
-def test_where_fsync_failed_the_controller_has_to_read_again(tmp_path):
+def test_after_a_failed_fsync_the_journal_must_be_reopened(tmp_path):
     journal = Journal.open(str(tmp_path / "j.db"))
     store: Any = journal._store
     store._database = DiskThatFails(store._database)
@@ -562,14 +566,14 @@ def backends(url: str, condition: str = "true") -> list[Any]:
 
 
 def terminate(url: str) -> None:
-    """The controllers' sessions, and wait until they are gone."""
+    """Terminate the controllers' sessions, and wait until they have ended."""
     for (pid,) in backends(url):
         sql(url, f"SELECT pg_terminate_backend({pid}, 10000)")
 
 
 @contextmanager
 def appending(journal: Journal, *records: dict[str, Any]) -> Iterator[list[Exception]]:
-    """In a thread, again and again; what it failed with is there at the end."""
+    """Call a function repeatedly in a thread; yield the list of its errors."""
     errors: list[Exception] = []
 
     def append() -> None:
@@ -589,7 +593,7 @@ def appending(journal: Journal, *records: dict[str, Any]) -> Iterator[list[Excep
 
 
 @needs_postgres
-def test_a_connection_that_broke_between_appends_is_opened_anew(postgres_url):
+def test_a_connection_that_broke_between_appends_is_reopened(postgres_url):
     with Journal.open(postgres_url) as journal:
         journal.append([{"n": 1}])
         terminate(postgres_url)
@@ -601,7 +605,7 @@ def test_a_connection_that_broke_between_appends_is_opened_anew(postgres_url):
 
 
 @needs_postgres
-def test_of_a_connection_that_breaks_during_an_append_nothing_is_there(postgres_url):
+def test_an_append_on_a_broken_connection_has_no_effect(postgres_url):
     import psycopg
 
     with Journal.open(postgres_url) as journal, psycopg.connect(postgres_url) as other:
@@ -612,7 +616,7 @@ def test_of_a_connection_that_breaks_during_an_append_nothing_is_there(postgres_
             terminate(postgres_url)
         other.rollback()
         assert type(errors[0]) is JournalError
-        assert "see that the server runs" in str(errors[0])
+        assert "check that the server runs" in str(errors[0])
         assert "\n" not in str(errors[0])
         assert journal.append([{"n": 4}]) == 2
         assert numbers(journal) == [1, 4]
@@ -620,7 +624,7 @@ def test_of_a_connection_that_breaks_during_an_append_nothing_is_there(postgres_
 
 @needs_postgres
 @pytest.mark.parametrize("is_there", [False, True])
-def test_where_a_commits_answer_is_lost_the_controller_has_to_read_again(postgres_url, is_there):
+def test_after_a_lost_commit_response_the_journal_must_be_reopened(postgres_url, is_there):
     journal = Journal.open(postgres_url)
     journal.append([{"n": 1}])
     if is_there:  # it waits after the commit, for a standby that there is not
@@ -653,7 +657,7 @@ def test_where_a_commits_answer_is_lost_the_controller_has_to_read_again(postgre
 
 
 @needs_postgres
-def test_a_lock_that_another_controller_took_meanwhile_is_noticed(postgres_url):
+def test_a_lock_taken_by_another_controller_is_detected(postgres_url):
     first = Journal.open(postgres_url)
     first.append([{"n": 1}])
     terminate(postgres_url)
@@ -678,18 +682,20 @@ def test_a_lock_that_another_controller_took_meanwhile_is_noticed(postgres_url):
         assert numbers(third) == [1, 2, 3]
 
 
-def test_an_entry_that_somebody_wrote_under_the_lock_is_never_written_over(journal, url):
+def test_an_entry_of_another_writer_is_never_overwritten(journal, url):
     journal.append([{"n": 1}])
     sql(url, """INSERT INTO presage_journal_entries VALUES (2, 0, NULL, '{"n":"theirs"}', '')""")
-    with pytest.raises(JournalError, match="another controller has written to it: stop this one"):
+    with pytest.raises(
+        JournalError, match="another controller has written to it: stop this controller"
+    ):
         journal.append([{"n": "ours"}])
     with pytest.raises(JournalError, match="entry 2 is damaged"):
         numbers(journal)
 
 
 @needs_postgres
-def test_a_server_that_may_only_be_read_is_said(postgres_url):
+def test_a_read_only_server_is_reported(postgres_url):
     Journal.open(postgres_url).close()
     read_only = f"{postgres_url}%20-cdefault_transaction_read_only%3Don"
-    with pytest.raises(JournalError, match="name the server that may be written"):
+    with pytest.raises(JournalError, match="use the server that accepts writes"):
         Journal.open(read_only)

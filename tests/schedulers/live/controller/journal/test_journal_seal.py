@@ -1,4 +1,4 @@
-"""What a writer of the journal's database without its key cannot do unnoticed."""
+"""Tests that changes of the database without the journal's key are detected."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def submitted(name, command="train", **environment):
 
 
 def row_of(name, **environment):
-    return {"job_id": name, "row": {"command": ["train"], "environment": environment}}
+    return {"job_id": name, "job_json": {"command": ["train"], "environment": environment}}
 
 
 @pytest.fixture
 def written(url):
-    """A journal of ten entries, the first two pruned, and a snapshot of three rows as of five."""
+    """Return a journal of ten entries, two of them pruned, with a snapshot at entry five."""
     with Journal.open(url) as journal:
         journal.append([submitted(f"j{n}", TOKEN=SECRET) for n in range(1, 3)])
         journal.save({}, 2)
@@ -42,14 +42,14 @@ def written(url):
     return url
 
 
-def test_a_journal_that_nobody_touched_is_read_as_it_was_written(written):
+def test_an_unaltered_journal_is_read_as_written(written):
     with Journal.open(written) as journal:
         rows, seq = journal.load()
         assert seq == 5
         assert rows["job 1"] == row_of("j1", TOKEN=SECRET)
         assert [entry.seq for entry in journal.read()] == list(range(3, 11))
         assert next(journal.read(6)).record == submitted("j7", TOKEN=SECRET)
-        assert journal.of_job("j3", 9)[0].record == submitted("j3", TOKEN=SECRET)
+        assert journal.job_entries("j3", 9)[0].record == submitted("j3", TOKEN=SECRET)
         assert journal.append([submitted("j11")]) == 11
 
 
@@ -91,32 +91,32 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_what_was_altered_by_hand_is_refused_and_named(written, name):
-    statement, told = TAMPERED[name]
+def test_alterations_are_detected_and_named(written, name):
+    statement, expected = TAMPERED[name]
     sql(written, statement)
 
-    with pytest.raises(JournalError, match=told), Journal.open(written) as journal:
+    with pytest.raises(JournalError, match=expected), Journal.open(written) as journal:
         journal.load()
 
 
-def test_a_row_of_an_earlier_snapshot_is_refused(written):
+def test_a_row_of_an_earlier_snapshot_is_rejected(written):
     before = sql(written, f"SELECT content, mac FROM {ROWS} WHERE key = 'job 1'")[0]
     with Journal.open(written) as journal:
         journal.save({"job 1": row_of("j1", TOKEN="another")}, 6)
     content, mac = before
     sql(written, f"UPDATE {ROWS} SET content = '{content}', mac = '{mac}' WHERE key = 'job 1'")
 
-    refused = pytest.raises(JournalError, match="or of an earlier one")
+    refused = pytest.raises(JournalError, match="or belong to an earlier")
     with Journal.open(written) as journal, refused:
         journal.load()
 
 
-def test_an_entry_that_is_shown_to_a_user_is_checked_too(written):
+def test_job_entries_are_checked(written):
     sql(written, f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'x') WHERE seq = 4")
 
     damaged = pytest.raises(JournalError, match="entry 4 is damaged")
     with Journal.open(written) as journal, damaged:
-        journal.of_job("j4", 9)
+        journal.job_entries("j4", 9)
 
 
 def files_of(url):
@@ -128,7 +128,7 @@ def is_sqlite(url):
     return url.startswith("sqlite")
 
 
-def test_the_environment_of_a_job_is_nowhere_in_the_database(written):
+def test_the_environment_of_a_job_is_not_in_the_database(written):
     if is_sqlite(written):
         with Journal.open(written) as journal:
             journal.append([submitted("open", TOKEN=SECRET)])
@@ -140,9 +140,9 @@ def test_the_environment_of_a_job_is_nowhere_in_the_database(written):
             assert '"environment":"aes-gcm:' in text
 
 
-def test_the_environment_of_one_job_cannot_be_given_to_another(written):
+def test_the_environment_of_a_job_cannot_be_moved_to_another_job(written):
     with Journal.open(written) as journal:
-        first, other = journal.of_job("j3", 1)[0].record, submitted("j4")
+        first, other = journal.job_entries("j3", 1)[0].record, submitted("j4")
         key = journal._key
     hidden = dict(key.hide(first))
     with pytest.raises(ValueError, match="encrypted with another key"):
@@ -164,36 +164,36 @@ def key_of(path):
     return path.with_name(f"{path.name}.key")
 
 
-def test_a_lost_key_is_said_and_no_other_is_made(path):
+def test_a_lost_key_is_reported_and_not_replaced(path):
     key_of(path).unlink()
 
-    with pytest.raises(JournalError, match=r"its key .*\.db\.key cannot be read.* put it"):
+    with pytest.raises(JournalError, match=r"its key .*\.db\.key cannot be read.* restore it"):
         Journal.open(str(path))
     assert not key_of(path).exists()
 
 
-def test_another_key_is_refused_and_the_right_one_can_be_named(path, tmp_path):
+def test_another_key_is_rejected_and_the_correct_one_can_be_passed(path, tmp_path):
     kept = tmp_path / "kept.key"
     key_of(path).rename(kept)
     with Journal.open(str(tmp_path / "other.db")) as other:
         other.append([])
     key_of(tmp_path / "other.db").rename(key_of(path))
 
-    with pytest.raises(JournalError, match=r"was written with another key .*put the right one"):
+    with pytest.raises(JournalError, match=r"was written with another key .*restore that"):
         Journal.open(str(path))
     with Journal.open(str(path), kept) as journal:
         assert journal.load()[1] == 0
 
 
 @pytest.mark.parametrize("text", ["", "xyz", "00" * 31, "00" * 33])
-def test_what_is_no_key_is_refused(path, text):
+def test_an_invalid_key_is_rejected(path, text):
     key_of(path).write_text(text)
 
     with pytest.raises(JournalError, match="is not a key of 32 bytes"):
         Journal.open(str(path))
 
 
-def test_a_key_that_others_can_read_is_refused(path):
+def test_a_key_that_other_users_can_read_is_rejected(path):
     key_of(path).chmod(0o644)
 
     with pytest.raises(JournalError, match=r"other users can read .*; chmod 600 .*\.key"):
@@ -201,15 +201,15 @@ def test_a_key_that_others_can_read_is_refused(path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give the key to another user")
-def test_a_key_of_another_user_is_refused(path):
+def test_a_key_of_another_user_is_rejected(path):
     os.chown(key_of(path), 65534, 65534)
 
     with pytest.raises(JournalError, match=r"key .* belongs to another user"):
         Journal.open(str(path))
 
 
-def test_a_lock_that_is_a_link_does_not_have_its_target_emptied(path, tmp_path):
-    """As another user may put it into a folder that both can write to."""
+def test_the_target_of_a_linked_lock_file_is_not_truncated(path, tmp_path):
+    """The lock file is a link, as another user could create it in a shared folder."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     lock = path.with_name(f"{path.name}.lock")
@@ -222,7 +222,7 @@ def test_a_lock_that_is_a_link_does_not_have_its_target_emptied(path, tmp_path):
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])
-def test_only_their_owner_can_read_the_files_whatever_the_umask(tmp_path, umask):
+def test_files_are_private_for_any_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
         path = tmp_path / f"{umask}" / "controller.db"
@@ -243,7 +243,7 @@ def test_only_their_owner_can_read_the_files_whatever_the_umask(tmp_path, umask)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_what_an_earlier_version_let_others_read_is_made_private(path):
+def test_readable_files_of_an_earlier_version_become_private(path):
     for name in ("", "-wal"):
         path.with_name(f"{path.name}{name}").touch()
         path.with_name(f"{path.name}{name}").chmod(0o644)
@@ -256,7 +256,7 @@ def test_what_an_earlier_version_let_others_read_is_made_private(path):
 
 
 def first_version(url):
-    """A journal as the version before wrote it."""
+    """Write a journal of the previous version."""
     for statement in journal_sql.TABLES:
         sql(url, statement.format(big="BIGINT"))
     record = (
@@ -265,12 +265,12 @@ def first_version(url):
     )
     for seq in range(3, 1203):
         sql(url, f"INSERT INTO {ENTRIES} VALUES ({seq}, {seq}.5, 'a', '{record}')")
-    row = '{"job_id":"a","row":{"environment":{"TOKEN":"' + SECRET + '"}}}'
+    row = '{"job_id":"a","job_json":{"environment":{"TOKEN":"' + SECRET + '"}}}'
     sql(url, f"INSERT INTO {ROWS} VALUES ('job a', '{row}')")
     sql(url, "UPDATE presage_journal SET snapshot_seq = 4")
 
 
-def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, tmp_path):
+def test_a_journal_of_the_previous_version_is_sealed_and_its_secrets_removed(url, tmp_path):
     key = tmp_path / "of-this-one.key"
     if is_sqlite(url):
         path = Path(url.removeprefix("sqlite:///"))
@@ -280,7 +280,7 @@ def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, t
     first_version(url)
     with Journal.open(url, key) as journal:
         rows, seq = journal.load()
-        assert (rows["job a"]["row"]["environment"], seq) == ({"TOKEN": SECRET}, 4)
+        assert (rows["job a"]["job_json"]["environment"], seq) == ({"TOKEN": SECRET}, 4)
         entries = list(journal.read())
         assert [entry.seq for entry in entries] == list(range(3, 1203))
         assert entries[7].time_unix_s == 10.5
@@ -299,7 +299,7 @@ def test_a_journal_of_the_version_before_goes_on_and_its_secrets_are_gone(url, t
         journal.load()
 
 
-def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
+def test_a_journal_without_its_hashes_is_not_sealed_again(written):
     columns = ("key_id", "anchor_seq", "anchor", "last_seq", "last", "snapshot", "seal")
     sql(
         written,
@@ -309,9 +309,9 @@ def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
         f"UPDATE {ENTRIES} SET record = replace(record, 'train', 'rm -rf') WHERE seq = 7",
     )
 
-    with pytest.raises(JournalError, match=r"of version 1, which has no hashes"):
+    with pytest.raises(JournalError, match=r"has version 1, without hashes"):
         Journal.open(written)
-    with pytest.raises(JournalError, match=r"of version 1, which has no hashes"):
+    with pytest.raises(JournalError, match=r"has version 1, without hashes"):
         Journal.open(written)  # it was left as it was
 
 
@@ -320,7 +320,7 @@ def test_a_journal_whose_hashes_were_taken_away_is_not_given_new_ones(written):
 
 @pytest.fixture
 def elsewhere(path, tmp_path):
-    """Another name of a journal's file, by how it came to be."""
+    """Return another path of a journal's file, of a given kind."""
 
     def another(how):
         other = tmp_path / "other" / "another.db"
@@ -338,7 +338,7 @@ def elsewhere(path, tmp_path):
 
 @pytest.mark.parametrize("how", ["a hard link", "a symlink", "a new name"])
 @pytest.mark.parametrize("by", ["this process", "another process"])
-def test_a_journal_is_open_once_by_whatever_name(path, elsewhere, how, by):
+def test_a_journal_is_opened_once_through_any_path(path, elsewhere, how, by):
     if by == "this process":
         with Journal.open(str(path)) as journal:
             other = elsewhere(how)
@@ -360,7 +360,7 @@ def test_a_journal_is_open_once_by_whatever_name(path, elsewhere, how, by):
         holder.communicate()
 
 
-def test_a_new_file_at_the_path_of_one_that_is_open_is_not_opened(path, tmp_path):
+def test_a_file_that_replaces_an_open_journal_is_not_opened(path, tmp_path):
     with Journal.open(str(path)) as journal:
         path.rename(tmp_path / "moved.db")
         with pytest.raises(ConfigError, match="is open in process"):
@@ -369,7 +369,7 @@ def test_a_new_file_at_the_path_of_one_that_is_open_is_not_opened(path, tmp_path
         journal.append([{"n": 1}])
 
 
-def test_a_journal_that_is_mounted_elsewhere_too_is_open_once(path, tmp_path):
+def test_a_bind_mounted_journal_is_opened_once(path, tmp_path):
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     mount = ["mount", "--bind", str(path.parent), str(mounted)]

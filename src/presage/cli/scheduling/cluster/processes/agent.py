@@ -81,7 +81,7 @@ def _outbox(report: str | None, node: NodeOptions, predictor: PredictorOptions) 
 
 
 async def _serve(running: Agent, controller: str, credentials: Callable[[], Credentials]) -> None:
-    from presage.schedulers.live.agent.controller_connection import serve_node
+    from presage.schedulers.live.agent.connection.controller_connection import serve_node
 
     working = asyncio.ensure_future(serve_node(running, controller, credentials))
     loop = asyncio.get_running_loop()

@@ -141,7 +141,7 @@ def controller(
 
         async def serve() -> None:
             working = Controller(
-                opened, chosen, made, leases, sharing=sharing, most_over=journal.keep_ended,
+                opened, chosen, made, leases, sharing=sharing, max_ended_jobs=journal.keep_ended,
                 metrics=counted,
             )  # fmt: skip
             await run_controller(working, options, policy, _say_ready, metrics)

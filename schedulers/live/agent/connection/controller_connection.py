@@ -13,7 +13,7 @@ import grpc
 from presage.errors import ConfigError, PresageError, RefusedAgentError
 from presage.schedulers.live.agent.agent import Agent
 from presage.schedulers.live.agent.outcome_outbox import Outbox
-from presage.schedulers.live.protocol.pieces import merge_orders
+from presage.schedulers.live.protocol.pieces import merge_commands
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.schedulers.v1 import cluster_pb2_grpc as pb_grpc
@@ -153,7 +153,7 @@ async def _reports(agent: Agent) -> AsyncIterator[pb.NodeReport]:
 async def _receive(agent: Agent, call: Any, target: str) -> None:
     before, orders = agent.orders_received, None
     async for piece in call:
-        orders = merge_orders(orders, piece)
+        orders = merge_commands(orders, piece)
         if orders.has_more:
             continue
         if agent.orders_received == before:

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from threading import Lock
 
-from presage.schedulers.live.agent.lease import write_lease
+from presage.schedulers.live.agent.connection.lease import write_lease
 from presage.serving.server.log import log
 
 

@@ -1,0 +1,1 @@
+"""Cost of changing the number of workers of an elastic job."""

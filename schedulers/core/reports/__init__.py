@@ -1,0 +1,1 @@
+"""Reports of running jobs: their progress and their use of compute."""

@@ -1,0 +1,1 @@
+"""Connection of an agent to its controller: cluster membership, lease and reports."""

@@ -1,0 +1,1 @@
+"""Readers of published traces: Philly, ITP and openb."""

@@ -1,0 +1,1 @@
+"""``presage elastic``: one file per command."""

@@ -1,0 +1,97 @@
+"""``presage elastic``: a job of processes on this machine, resized by a command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from presage.__main__ import main
+from presage.errors import ElasticError
+from presage.training.job_folder import JobFolder
+from presage.training.local_job import request
+
+ROOT = Path(__file__).parents[2]
+JOB = [sys.executable, str(ROOT / "examples" / "elastic_job.py"), "--epochs", "500"]
+
+
+def presage(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "presage", "elastic", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def wait_for(state: Path, is_reached) -> None:
+    end_s = time.monotonic() + 120
+    row: dict = {}
+    while time.monotonic() < end_s:
+        with suppress(ElasticError):
+            row = request(JobFolder(state, "spirals"), {"op": "status"})
+            if is_reached(row):
+                return
+        time.sleep(0.05)
+    raise AssertionError(row)
+
+
+def test_a_job_is_started_resized_and_shown_by_commands(tmp_path):
+    command = [
+        sys.executable, "-m", "presage", "elastic", "run", "--state", str(tmp_path), "--workers",
+        "1", "--max", "2", "spirals", *JOB, "--step-s", "0.01",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(tmp_path, lambda row: row["progress"]["step"] > 0)
+            resized = presage("resize", "spirals", 2, "--state", tmp_path)
+            assert resized.stdout == "job 'spirals' changes to 2 workers\n"
+            wait_for(tmp_path, lambda row: row["size"] == 2)
+            row = json.loads(presage("status", "spirals", "--state", tmp_path, "--json").stdout)
+            assert [one["state"] for one in row["workers"]] == ["member", "member"]
+            too_many = presage("resize", "spirals", 3, "--state", tmp_path)
+            assert too_many.returncode == 1
+            assert "3 workers is outside the job's bounds, 1 to 2" in too_many.stderr
+            again = presage("run", "--state", tmp_path, "spirals", "true")
+            assert "job 'spirals' runs already" in again.stderr
+            shown = presage("status", "spirals", "--state", tmp_path).stdout
+            assert shown.startswith("job 'spirals' is running, generation 2: 2 of 2 workers, step")
+        finally:
+            process.terminate()
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert "generation 2: 1 -> 2 workers at step" in said
+
+
+def test_a_job_that_ends_has_exit_status_0_and_one_whose_workers_fail_1(tmp_path):
+    done = presage("run", "--state", tmp_path, "spirals", *JOB[:2], "--epochs", 1, "--step-s", 0)
+    assert done.returncode == 0, done.stderr
+    assert "job done at step 16" in done.stderr
+
+    failed = presage("run", "--state", tmp_path, "spirals", sys.executable, "-c", "exit(3)")
+    assert failed.returncode == 1
+    assert "worker w1 ended with status 3" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["status", "x"], "no leader of job 'x' in"),
+        (["resize", "x", "2"], "no leader of job 'x' in"),
+        (["run", "--min", "3", "--max", "2", "x", "a"], "min_workers=3 is more than max_workers=2"),
+        (["run", "../x", "true"], "job name '../x': use at most 63 letters"),
+        (["run", "x"], "no command for job 'x'"),
+    ],
+)
+def test_wrong_use_is_an_error_of_one_line(tmp_path, words, message, monkeypatch, capsys):
+    command = ["presage", "elastic", words[0], "--state", str(tmp_path), *words[1:]]
+    monkeypatch.setattr("sys.argv", command)
+
+    with pytest.raises(SystemExit) as end:
+        main()
+
+    assert end.value.code == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

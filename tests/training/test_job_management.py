@@ -1,0 +1,354 @@
+"""The leader: journal before announcement, restarts, wrong tokens and full disks; without torch."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from presage.errors import ElasticError
+from presage.training import job_management
+from presage.training.data_set_grouping import Cursor
+from presage.training.job_folder import JobFolder
+from presage.training.job_management import Leader
+from presage.training.leader.job_config import JobConfig
+from presage.training.leader.journal import Journal
+from presage.training.leader.membership import Membership, Worker
+from presage.training.local_job import prepare, request, start_leader
+from presage.training.report import Report
+from presage.training.wire import MAX_BYTES, connect, receive, send
+from presage.training.worker.session import Session, SessionOverError
+
+SPECIFICATION = {
+    "model": "m", "optimizer": "SGD", "samples": 100, "data_set": "", "batch": 8, "seed": 0,
+    "virtual_shards": 0,
+}  # fmt: skip
+READY = Report(0, "ready")
+
+
+class Channel:
+    """Records what a worker is sent."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message)
+
+    def close(self):
+        self.sent.append({"op": "closed"})
+
+    def operations(self):
+        return [message["op"] for message in self.sent]
+
+
+def make_leader(path, workers=2, **settings):
+    config = JobConfig(workers, **settings)
+    return Leader("job", config, Journal(path / "journal"), lambda _: None)
+
+
+def join(leader, *names, report=READY, **changes):
+    channels = [Channel() for _ in names]
+    for name, channel in zip(names, channels, strict=True):
+        leader.connect(Worker(name, "host", 1), SPECIFICATION | changes, report, channel)
+    return channels
+
+
+def running(leader, *names):
+    number = leader.membership.generation.number
+    for name in names:
+        leader.enter_report(name, Report(number, "running", Cursor(), has_state=True))
+
+
+def die(*_args):
+    raise KeyboardInterrupt
+
+
+def paused(number, step):
+    return Report(number, "paused", Cursor(step, 0, 8 * step), has_state=True)
+
+
+def test_a_generation_is_in_the_journal_before_it_is_announced(tmp_path, monkeypatch):
+    leader = make_leader(tmp_path)
+    events = []
+    append = leader.journal.append
+
+    def noted(record):
+        events.append(record["type"])
+        append(record)
+
+    monkeypatch.setattr(leader.journal, "append", noted)
+    monkeypatch.setattr(Channel, "send", lambda _, message: events.append(f"> {message['op']}"))
+
+    join(leader, "a", "b")
+
+    assert events == ["job", "> welcome", "> welcome", "generation", "> generation", "> generation"]
+
+
+def test_a_leader_that_died_between_journal_and_announcement_repeats_it(tmp_path, monkeypatch):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    running(leader, "a", "b")
+    leader.resize(3)
+    join(leader, "c")
+    with monkeypatch.context() as patch:  # the leader dies after it wrote the second generation
+        patch.setattr(Membership, "adopt", die)
+        leader.enter_report("a", paused(1, 4))
+        with pytest.raises(KeyboardInterrupt):
+            leader.enter_report("b", paused(1, 4))
+
+    again = make_leader(tmp_path)
+    a, b = join(again, "a", "b", report=paused(1, 4))
+    (c,) = join(again, "c")
+
+    for channel in (a, b, c):
+        assert channel.operations() == ["welcome", "generation"]
+        assert channel.sent[1]["generation"] == 2
+        assert channel.sent[1]["cursor"] == Cursor(4, 0, 32).to_message()
+    assert c.sent[1]["receivers"] == ["c"]
+    assert again.membership.desired == 3
+
+
+def test_a_leader_that_died_before_a_resize_was_journalled_forms_it_again(tmp_path):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    running(leader, "a", "b")
+    leader.resize(3)
+
+    again = make_leader(tmp_path)
+    (a,) = join(again, "a", report=paused(1, 4))
+    (b,) = join(again, "b", report=Report(1, "running", Cursor(4, 0, 32), has_state=True))
+    join(again, "c")
+
+    assert b.operations() == ["welcome", "pause"]
+    again.enter_report("b", paused(1, 4))
+    assert [m["generation"] for m in (a.sent[-1], b.sent[-1])] == [2, 2]
+
+
+def test_a_leader_that_restarts_removes_members_that_do_not_come_back(tmp_path):
+    leader = make_leader(tmp_path, silence_s=5.0)
+    join(leader, "a", "b")
+    running(leader, "a", "b")
+
+    again = make_leader(tmp_path, silence_s=5.0)
+    (a,) = join(again, "a", report=Report(1, "running", Cursor(2), has_state=True))
+    again.tick(0.0)
+    again._last_message_s["b"] -= 6.0
+    again.tick(0.0)
+
+    assert "b" not in again.membership.workers
+    assert a.operations() == ["welcome", "end"]
+
+
+def test_a_leader_that_was_stopped_does_not_take_its_own_pause_for_the_workers_silence(tmp_path):
+    leader = make_leader(tmp_path, silence_s=5.0)
+    join(leader, "a", "b")
+    for name in ("a", "b"):
+        leader._last_message_s[name] -= 6.0
+
+    leader.tick(6.0)
+
+    assert set(leader.membership.workers) == {"a", "b"}
+
+
+def test_generations_that_take_no_step_are_formed_less_and_less_often(tmp_path):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    for _ in range(20):  # the two cannot connect to each other
+        number = leader.membership.generation.number
+        broken = Report(number, "paused", Cursor(), has_state=True, is_broken=True)
+        leader.enter_report("a", broken)
+        leader.enter_report("b", broken)
+
+    assert leader.membership.generation.number < 8
+
+
+def test_a_released_worker_that_missed_its_release_is_released_again(tmp_path):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    running(leader, "a", "b")
+    leader.resize(1)
+    leader.enter_report("a", paused(1, 4))
+    leader.enter_report("b", paused(1, 4))
+
+    again = make_leader(tmp_path)
+    (b,) = join(again, "b", report=paused(1, 4))
+
+    assert b.operations() == ["leave"]
+
+
+def test_committed_cursors_in_the_journal_are_those_that_all_members_have(tmp_path):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    running(leader, "a")
+    assert [r["type"] for r in Journal(tmp_path / "journal").records] == ["job", "generation"]
+
+    running(leader, "b")
+
+    assert Journal(tmp_path / "journal").records[-1]["type"] == "formed"
+
+
+def test_with_a_full_disk_nothing_is_announced_and_the_job_goes_on_when_there_is_space(
+    tmp_path, monkeypatch
+):
+    leader = make_leader(tmp_path)
+    join(leader, "a")
+    with monkeypatch.context() as patch:
+
+        def full(_descriptor):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr("presage.training.leader.journal.os.fsync", full)
+        (b,) = join(leader, "b")
+        assert b.operations() == ["welcome"]
+        assert "No space left on device" in leader.problem
+        with pytest.raises(OSError, match="No space left"):
+            leader.resize(1)
+        assert leader.membership.desired == 2
+
+    leader.tick(0.0)
+
+    assert b.operations() == ["welcome", "generation"]
+    assert leader.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "other"}, "another model than the job: its parameters or buffers have other"),
+        ({"samples": 99}, "another samples than the job: another number of samples"),
+        ({"data_set": "x"}, "another data_set than the job: another digest"),
+        ({"batch": 9}, "another batch"),
+    ],
+)
+def test_a_worker_with_another_model_or_data_set_is_rejected(tmp_path, changes, message):
+    leader = make_leader(tmp_path)
+    join(leader, "a")
+
+    with pytest.raises(ElasticError, match=message):
+        join(leader, "b", **changes)
+
+
+def test_a_batch_smaller_than_the_number_of_workers_is_rejected(tmp_path):
+    leader = make_leader(tmp_path, workers=9)
+    with pytest.raises(ElasticError, match="batch=8 is less than 9 workers"):
+        join(leader, "a")
+
+    small = make_leader(tmp_path / "..", workers=2)
+    join(small, "a")
+    with pytest.raises(ElasticError, match="batch=8 is less than 10 workers"):
+        small.resize(10)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A job of two workers whose leader runs."""
+    folder = JobFolder(tmp_path, "job")
+    prepare(folder, JobConfig(2, silence_s=60.0))
+    leader = start_leader(folder, tmp_path)
+    yield folder
+    leader.kill()
+    leader.wait()
+
+
+def test_s1_each_job_has_a_leader_process_of_its_own_that_is_found_by_name(folder, tmp_path):
+    other = JobFolder(tmp_path, "another")
+    prepare(other, JobConfig(1))
+    leader = start_leader(other, tmp_path)
+    try:
+        assert other.leader().pid != folder.leader().pid
+        assert other.token() != folder.token()
+        assert request(other, {"op": "status"})["job"] == "another"
+        assert request(folder, {"op": "status"})["job"] == "job"
+    finally:
+        leader.kill()
+        leader.wait()
+    with pytest.raises(ElasticError, match="no leader of job 'third' in"):
+        JobFolder(tmp_path, "third").leader()
+
+
+def test_a_second_leader_and_a_second_run_of_a_job_are_rejected(folder, tmp_path):
+    with pytest.raises(ElasticError, match="job 'job' has a leader already"):
+        start_leader(folder, tmp_path)
+    session = Session(folder, "a", SPECIFICATION)
+    session.start(Report(0, "ready"))
+    with pytest.raises(ElasticError, match="runs already"):
+        prepare(folder, JobConfig(1))
+    session.close()
+
+
+def ask(folder, message):
+    address = folder.leader()
+    with connect(address.host, address.port) as connection:
+        send(connection, message)
+        return receive(connection)
+
+
+def test_wrong_tokens_and_unknown_requests_get_an_error_of_one_line(folder):
+    token = folder.token()
+
+    assert ask(folder, {"op": "status", "token": "x"})["message"] == "wrong token for job 'job'"
+    assert ask(folder, {"op": "status"})["message"] == "wrong token for job 'job'"
+    assert "unknown request 'x'" in ask(folder, {"op": "x", "token": token})["message"]
+    answer = ask(folder, {"op": "worker", "token": token})
+    assert answer["message"] == "first message of a worker is not valid"
+    assert "outside the job's bounds" in ask(
+        folder, {"op": "resize", "workers": 65, "token": token}
+    )["message"]  # fmt: skip
+
+
+def test_a_message_that_is_too_long_is_rejected_before_it_is_read(folder):
+    address = folder.leader()
+    with connect(address.host, address.port) as connection:
+        connection.sendall((MAX_BYTES + 1).to_bytes(4, "big"))
+        assert "the limit is" in receive(connection)["message"]
+
+
+def test_a_peer_with_a_stale_generation_or_a_wrong_token_is_rejected(folder):
+    one, other = (Session(folder, name, SPECIFICATION) for name in "ab")
+    one.start(Report(0, "ready"))
+    other.start(Report(0, "ready"))
+    generation = one.wait(0)
+    assert generation is not None
+    member = generation.members[0]
+    for hello, message in (
+        ({"token": "x", "kind": "ring", "generation": 1, "sender": "z"}, "wrong token"),
+        (
+            {"token": folder.token(), "kind": "ring", "generation": 0, "sender": "z"},
+            "generation 0 is over; the current one is 1",
+        ),
+    ):
+        with connect(member.host, member.port) as connection:
+            send(connection, hello)
+            assert receive(connection)["message"] == message
+    one.close()
+    other.close()
+
+
+def test_workers_are_done_when_all_are_at_the_end(folder):
+    sessions = [Session(folder, name, SPECIFICATION) for name in "ab"]
+    for session in sessions:
+        session.start(Report(0, "ready"))
+    for session in sessions:
+        assert session.wait(0) is not None
+        session.report(Report(1, "paused", Cursor(9, 1, 0), has_state=True, is_finished=True))
+    for session in sessions:
+        with pytest.raises(SessionOverError, match="done"):
+            session.wait(1)
+        session.close()
+
+
+def test_s9_the_four_modules_are_four_files():
+    names = (
+        "job_management", "data_set_grouping", "gpu_expansion", "synchronous_accumulation"
+    )  # fmt: skip
+    folder = job_management.__file__.rpartition("/")[0]
+
+    for name in names:
+        module = __import__(f"presage.training.{name}", fromlist=["x"])
+        assert module.__file__ == f"{folder}/{name}.py"
+        assert (
+            (module.__doc__ or "")
+            .lower()
+            .startswith(name.replace("_", " ").replace("data set", "data-set"))
+        )

@@ -1,0 +1,1 @@
+"""What runs inside a user's training job: elastic data-parallel training."""

@@ -1,0 +1,1 @@
+"""Leader process of an elastic job: membership, generations and their journal."""

@@ -1,0 +1,1 @@
+"""Worker side of an elastic job: connections, gradients and training state."""

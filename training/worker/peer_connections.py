@@ -1,0 +1,120 @@
+"""Connections between workers: for the ring, and for the training state."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from presage.errors import ElasticError
+from presage.training.generation import Member
+from presage.training.wire import ConnectionLostError, error_message, has_token, receive, send
+
+RING, STATE = "ring", "state"
+_TIMEOUT_S = 10.0
+_Key = tuple[str, int, str]  # kind, generation, sender
+
+
+class Listener:
+    """Listening socket of a worker; connections wait here until the worker takes them.
+
+    Parameters
+    ----------
+    changed : threading.Condition
+        Notified when a connection arrives.
+    """
+
+    def __init__(self, host: str, token: str, changed: threading.Condition) -> None:
+        self._token, self._changed = token, changed
+        self._waiting: dict[_Key, socket.socket] = {}
+        self._oldest = 0
+        self._socket = socket.create_server((host, 0), backlog=128)
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, name="elastic-listener", daemon=True).start()
+
+    def take(
+        self, kind: str, generation: int, sender: str, is_cancelled: Callable[[], bool]
+    ) -> socket.socket:
+        """Wait for the connection of another worker.
+
+        Raises
+        ------
+        ConnectionLostError
+            ``is_cancelled`` became true.
+        """
+        key = (kind, generation, sender)
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._waiting or is_cancelled())
+            if key not in self._waiting:
+                raise ConnectionLostError(f"generation {generation} ended")
+            return self._waiting.pop(key)
+
+    def reject_before(self, generation: int) -> None:
+        """Close and reject connections for generations before this one."""
+        with self._changed:
+            self._oldest = generation
+            stale = [key for key in self._waiting if key[1] < generation]
+            for key in stale:
+                self._waiting.pop(key).close()
+
+    def close(self) -> None:
+        """Close the socket and the connections that wait."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._changed:
+            for connection in self._waiting.values():
+                connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        try:
+            connection.settimeout(_TIMEOUT_S)
+            self._enter(connection)
+        except ConnectionLostError:
+            connection.close()
+        except (ElasticError, KeyError, TypeError, ValueError) as error:
+            with suppress(ConnectionLostError):
+                send(connection, error_message(str(error)))
+            connection.close()
+
+    def _enter(self, connection: socket.socket) -> None:
+        hello = receive(connection)
+        if not has_token(hello, self._token):
+            raise ElasticError("wrong token")
+        key = (str(hello["kind"]), int(hello["generation"]), str(hello["sender"]))
+        with self._changed:
+            if key[1] < self._oldest:
+                raise ElasticError(
+                    f"generation {key[1]} is over; the current one is {self._oldest}"
+                )
+            if former := self._waiting.pop(key, None):
+                former.close()
+            self._waiting[key] = connection
+            self._changed.notify_all()
+
+
+def connect_to_member(
+    member: Member, token: str, kind: str, generation: int, sender: str
+) -> socket.socket:
+    """Connect to another worker; raises ConnectionLostError if it cannot be reached."""
+    try:
+        connection = socket.create_connection((member.host, member.port), timeout=_TIMEOUT_S)
+    except OSError as error:
+        raise ConnectionLostError(f"worker {member.worker_id}: {error}") from None
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    hello = {"token": token, "kind": kind, "generation": generation, "sender": sender}
+    try:
+        send(connection, hello)
+    except ConnectionLostError:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,258 @@
+"""Session of a worker with its leader: reports, heartbeats, and what the leader announces.
+
+A thread of its own receives messages, so that a ring is closed and a pause is requested while the
+training loop computes. If the leader restarts, the thread connects again and repeats the last
+report.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from presage.errors import ElasticError
+from presage.training.data_set_grouping import Cursor
+from presage.training.generation import Generation
+from presage.training.job_folder import JobFolder
+from presage.training.report import Report
+from presage.training.synchronous_accumulation import Ring
+from presage.training.wire import ConnectionLostError, Message, connect, receive, send
+from presage.training.worker.peer_connections import Listener
+
+HEARTBEAT_S = 1.0
+LEADER_TIMEOUT_S = 300.0  # time to wait for a leader that is down
+_RETRY_S = 0.1
+
+
+class SessionOverError(ElasticError):
+    """The job is done, or this worker leaves it; the message is "done" or "leave"."""
+
+
+@dataclass(slots=True)
+class _Announced:
+    """What the leader has announced."""
+
+    generation: Generation | None = None
+    ending: str = ""  # "done" or "leave"
+    error: str = ""
+    pause: int = 0  # generation that is requested to pause
+    end: int = 0  # last generation that ended
+    memory_bytes: int = 0
+    is_removed: bool = False
+
+
+@dataclass(slots=True)
+class _Own:
+    """What this worker reports."""
+
+    report: Report = field(default_factory=Report)
+    ring: Ring | None = None
+
+
+class Session:
+    """Session of a worker with the leader of its job.
+
+    Parameters
+    ----------
+    specification : dict
+        What the worker trains; the leader compares it with the job's.
+    """
+
+    def __init__(self, folder: JobFolder, worker_id: str, specification: dict[str, Any]) -> None:
+        self.worker_id, self.token = worker_id, ""
+        self._folder, self._specification = folder, specification
+        self._changed = threading.Condition()
+        self._announced, self._own = _Announced(), _Own()
+        self._is_closed = False
+        self._send_lock = threading.Lock()
+        self._connection: socket.socket
+        self.listener: Listener
+
+    def start(self, report: Report) -> None:
+        """Connect to the leader.
+
+        Raises
+        ------
+        ElasticError
+            There is no leader, or it rejects this worker.
+        """
+        self._own.report = report
+        address = self._folder.leader()
+        self.token = address.token
+        connection = connect(address.host, address.port)
+        self.listener = Listener(connection.getsockname()[0], self.token, self._changed)
+        self._greet(connection)
+        threading.Thread(target=self._run, name="elastic-session", daemon=True).start()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of this worker on its GPU; 0 for no limit."""
+        return self._announced.memory_bytes
+
+    def report(self, report: Report) -> None:
+        """Send a report; a leader that is down gets it when it is back."""
+        with self._changed:
+            self._own.report = report
+        self._send({"op": "report", **report.to_message()})
+
+    def progress(self, cursor: Cursor) -> None:
+        """Set the cursor to send with the next heartbeat."""
+        self._own.report = replace(self._own.report, cursor=cursor)
+
+    def note(self, text: str) -> None:
+        """Send an event for the leader's log."""
+        self._send({"op": "event", "text": text})
+
+    def wait(self, after: int) -> Generation | None:
+        """Wait for a generation later than ``after``; None if the leader removed this worker.
+
+        Raises
+        ------
+        SessionOverError
+            The job is done, or this worker leaves it.
+        ElasticError
+            The job failed, or its leader is down for too long.
+        """
+        announced = self._announced
+
+        def is_over() -> bool:
+            return bool(announced.error or announced.ending)
+
+        def is_next() -> bool:
+            return announced.generation is not None and announced.generation.number > after
+
+        with self._changed:
+            self._changed.wait_for(lambda: is_over() or is_next() or announced.is_removed)
+            if announced.error:
+                raise ElasticError(announced.error)
+            if announced.ending:
+                raise SessionOverError(announced.ending)
+            if announced.generation is None or not is_next():
+                return None
+            self.listener.reject_before(announced.generation.number)
+            return announced.generation
+
+    def is_pause_requested(self, generation: int) -> bool:
+        """Whether the leader requests a pause of this generation."""
+        return self._announced.pause >= generation
+
+    def is_ended(self, generation: int) -> bool:
+        """Whether a generation cannot go on: a member died, or the session is over."""
+        announced = self._announced
+        return announced.end >= generation or bool(announced.error or announced.ending)
+
+    def take_removed(self) -> bool:
+        """Whether the leader has removed this worker, whose state is therefore outdated."""
+        with self._changed:
+            is_removed, self._announced.is_removed = self._announced.is_removed, False
+        return is_removed
+
+    def attach(self, ring: Ring | None) -> None:
+        """Set the ring to close when the leader ends its generation."""
+        with self._changed:
+            self._own.ring = ring
+            if ring is not None and self.is_ended(ring.generation):
+                ring.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def _send(self, message: Message) -> None:
+        with self._send_lock, suppress(ConnectionLostError):
+            send(self._connection, message)
+
+    def _greet(self, connection: socket.socket) -> None:
+        """Use a new connection: send its first message, and enter the answer."""
+        hello = {
+            "op": "worker",
+            "token": self.token,
+            "worker_id": self.worker_id,
+            "port": self.listener.port,
+            "specification": self._specification,
+        }
+        with self._send_lock:  # a report of the training loop is in this message or follows it
+            self._connection = connection
+            send(connection, {**hello, "report": self._own.report.to_message()})
+        self._enter(receive(self._connection))
+        if self._announced.error:
+            raise ElasticError(self._announced.error)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._listen()
+            except ConnectionLostError:
+                if not self._is_closed and not self._reconnected():
+                    return
+            except ElasticError as error:
+                self._fail(str(error))
+                return
+
+    def _listen(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._connection], [], [], HEARTBEAT_S)
+            if ready:
+                self._enter(receive(self._connection))
+            else:
+                cursor = self._own.report.cursor.to_message()
+                self._send({"op": "heartbeat", "cursor": cursor})
+
+    def _reconnected(self) -> bool:
+        """Connect to the leader again; return whether that succeeded."""
+        end_s = time.monotonic() + LEADER_TIMEOUT_S
+        while time.monotonic() < end_s and not self._is_closed:
+            time.sleep(_RETRY_S)
+            try:
+                address = self._folder.leader()
+                connection = connect(address.host, address.port)
+            except ElasticError:
+                continue
+            self._connection.close()
+            try:
+                self._greet(connection)
+            except ConnectionLostError:
+                continue
+            except ElasticError as error:
+                self._fail(str(error))
+                return False
+            return True
+        self._fail(f"no leader of job {self._folder.job!r} for {LEADER_TIMEOUT_S:g} s")
+        return False
+
+    def _fail(self, error: str) -> None:
+        with self._changed:
+            self._announced.error = self._announced.error or error
+            self._changed.notify_all()
+
+    def _enter(self, message: Message) -> None:
+        """Enter a message of the leader."""
+        announced, ring = self._announced, self._own.ring
+        with self._changed:
+            match message.get("op"):
+                case "welcome":
+                    announced.memory_bytes = int(message["memory_bytes"])
+                case "generation":
+                    announced.generation = Generation.from_message(message)
+                case "pause":
+                    announced.pause = int(message["generation"])
+                case "end":
+                    announced.end = int(message["generation"])
+                case "removed":
+                    announced.is_removed = True
+                    announced.end = max(announced.end, self._own.report.generation)
+                case "done" | "leave" as ending:
+                    announced.ending = ending
+                case "error":
+                    announced.error = str(message.get("message"))
+            if ring is not None and self.is_ended(ring.generation):
+                ring.close()
+            self._changed.notify_all()
