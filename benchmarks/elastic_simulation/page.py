@@ -45,7 +45,7 @@ Three traces at two loads, {seeds} seeds each.
   Elastic jobs run on a quarter to twice the requested devices. A resize costs 0.06 s, a restart
   after a preemption {restart:g} s. `srtf` runs the same jobs and never resizes them.
 - The policy was tuned on ITP 6 and Philly 103959, which are not reported. On ITP 6, hold times of
-  0 to 300 s differ by less than 1 %, and 1,800 s costs 1 to 3 %.
+  0 to 300 s differ by less than 1 %, and 1,800 s costs 1 to 2 %.
 
 Load is the devices that jobs request over the devices of the cluster.
 """
