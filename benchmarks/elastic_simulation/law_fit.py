@@ -49,10 +49,10 @@ def scaling_table(campaign: Campaign) -> ScalingTable:
     devices, step_s = frame["devices"].to_numpy(), frame["step_time_s"].to_numpy()
     middle, one = np.zeros(len(jobs)), np.zeros(len(jobs))
     for name in np.unique(model):
-        alone = (model == name) & (devices == 1)
-        chosen = middle_batch(batch[alone])
+        solo = (model == name) & (devices == 1)
+        chosen = middle_batch(batch[solo])
         middle[model == name] = chosen
-        one[model == name] = np.median(step_s[alone & (batch == chosen)])
+        one[model == name] = np.median(step_s[solo & (batch == chosen)])
     gradient_bytes = np.array([j.parameters * FP32_BYTES for j in jobs], dtype=float)
     return ScalingTable(
         model, gradient_bytes, batch / middle, devices, np.array(nodes), one, step_s

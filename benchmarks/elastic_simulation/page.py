@@ -21,7 +21,7 @@ Outcomes = Mapping[Run, Mapping[str, Any]]
 BASELINE = ("srtf", "predicted", "elastic")
 MAIN = ("elastic", "predicted", "elastic")
 ORACLE = ("elastic", "oracle", "elastic")
-WANTED_PERCENT, WORSE_PERCENT = -5.0, 1.0
+REQUIRED_PERCENT, WORSE_PERCENT = -5.0, 1.0
 
 INTRODUCTION = """\
 # Elastic jobs in the simulator
@@ -112,7 +112,7 @@ def _bars(outcomes: Outcomes) -> Iterator[str]:
             before, after = (_each(outcomes, trace, load, one) for one in (BASELINE, MAIN))
             seeds = [(b / a - 1) * 100 for a, b in zip(before, after, strict=True)]
             change = (mean(after) / mean(before) - 1) * 100
-            met.append(change <= WANTED_PERCENT)
+            met.append(change <= REQUIRED_PERCENT)
             every += seeds
             yield (
                 f"| {trace} | {load} | {mean(before):.1f} | {mean(after):.1f} | {change:+.0f} % | "
