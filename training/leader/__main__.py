@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from presage.errors import ElasticError, PresageError, one_line
+from presage.system.text.printable import error_line
 from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_config import read_config
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             leader = Leader(folder.job, config, Journal(folder.journal), _log)
             asyncio.run(LeaderServer(leader, folder).run())
     except (PresageError, OSError) as error:
-        sys.stderr.write(f"error: {one_line(error)}\n")
+        sys.stderr.write(f"error: {error_line(error)}\n")
         return 1
     except KeyboardInterrupt:
         return 130
