@@ -155,7 +155,10 @@ def _rejected(why: str) -> Decision:
 
 def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s: float) -> Decision:
     """Apply the possible actions to the ledger: all of them at once, else one by one."""
-    unsupported = [Rejection(one, why) for one in actions if (why := backend.why_not(one))]
+    unsupported = []
+    for action in actions:
+        if why := backend.why_not(action):
+            unsupported.append(Rejection(action, why))
     if unsupported:
         rejected = {id(rejection.action) for rejection in unsupported}
         actions = [action for action in actions if id(action) not in rejected]

@@ -175,4 +175,4 @@ class Job:
     @property
     def is_elastic(self) -> bool:
         """Whether the job runs on different numbers of devices."""
-        return self.fewest_gpus < self.most_gpus
+        return bool(self.min_gpus or self.max_gpus) and self.fewest_gpus < self.most_gpus

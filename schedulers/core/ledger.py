@@ -370,7 +370,8 @@ class Ledger:
     def _check_gang(self, job: Job, allocations: Sequence[Allocation], *, least: int) -> None:
         if not isinstance(allocations, tuple):
             raise ImpossibleActionError(f"allocations: expected a tuple, got {_name(allocations)}")
-        if not (least or job.fewest_gpus) <= len(allocations) <= job.most_gpus:
+        count = len(allocations)
+        if count != job.gpus and not (least or job.fewest_gpus) <= count <= job.most_gpus:
             elastic = job.min_gpus or job.max_gpus
             needs = f"{job.fewest_gpus} to {job.most_gpus}" if elastic else f"{job.gpus}"
             raise ImpossibleActionError(f"the gang needs {needs} members, got {len(allocations)}")

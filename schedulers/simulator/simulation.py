@@ -177,7 +177,12 @@ class Simulation(Backend):
         idle_wakes = reported = 0
         while True:
             self._drop_outdated_ends()
-            now_s = self._next_s(arrivals, faults)
+            now_s = min(
+                arrivals[0].submit_s if arrivals else math.inf,
+                faults[0].at_s if faults else math.inf,
+                self._heap[0][0] if self._heap else math.inf,
+                self._wakes[0] if self._wakes else math.inf,
+            )
             if now_s == math.inf or not (arrivals or self._runs):
                 break
             self._held_s += self.ledger.busy * (now_s - self._now_s)
@@ -197,15 +202,6 @@ class Simulation(Backend):
                 reported = len(self.results)
                 progress(reported)
 
-    def _next_s(self, arrivals: deque[Job], faults: deque[Fault]) -> float:
-        """Return the time of the next event in seconds; infinity if there is none."""
-        return min(
-            arrivals[0].submit_s if arrivals else math.inf,
-            faults[0].at_s if faults else math.inf,
-            self._heap[0][0] if self._heap else math.inf,
-            self._wakes[0] if self._wakes else math.inf,
-        )
-
     def _apply_events(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
         """Apply the events of this moment, decide, and return whether an external event occurred.
 
@@ -214,20 +210,19 @@ class Simulation(Backend):
         now_s = self._now_s
         if self._heap and self._heap[0][0] == now_s:
             self._end_runs()
-        before = len(faults)
+        is_external = False
         while faults and faults[0].at_s == now_s:
+            is_external = True
             self._apply_fault(faults.popleft())
-        submitted = []
-        while arrivals and arrivals[0].submit_s == now_s:
-            submitted.append(arrivals.popleft())
-        if submitted:
-            self._submit(submitted)
+        if arrivals and arrivals[0].submit_s == now_s:
+            is_external = True
+            self._submit(_take_arrivals(arrivals))
         while self._wakes and self._wakes[0] == now_s:
             heapq.heappop(self._wakes)
         for change in self.ledger.expire(now_s):
             self.log.entries.append((now_s, "expire", change.job.job_id, None))
         self._decide()
-        return bool(submitted) or len(faults) < before
+        return is_external
 
     # Events ---------------------------------------------------------------------------------
 
@@ -551,6 +546,15 @@ class Simulation(Backend):
             if len(colocated) == 1:
                 fitting_kinds.add(node.kind)
         return False
+
+
+def _take_arrivals(arrivals: deque[Job]) -> list[Job]:
+    """Remove and return the jobs that are submitted at the time of the first one."""
+    now_s = arrivals[0].submit_s
+    taken = []
+    while arrivals and arrivals[0].submit_s == now_s:
+        taken.append(arrivals.popleft())
+    return taken
 
 
 @contextmanager

@@ -56,7 +56,8 @@ class Progress:
 
     def forget(self, job_id: str) -> None:
         """Drop the progress of a job that has ended."""
-        self._paces.pop(job_id, None)
+        if self._paces:
+            self._paces.pop(job_id, None)
         self._reports.pop(job_id, None)
         self._known_per_s.pop(job_id, None)
 
