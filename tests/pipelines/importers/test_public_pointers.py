@@ -55,7 +55,7 @@ def test_a_pointer_is_frozen_at_a_commit_of_a_freely_licensed_source(path):
 
 
 def test_without_internet_dvc_commands_ignore_the_pointers(repository):
-    author = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+    author = ["-c", "user.name=tester", "-c", "user.email=tester@localhost"]
     git = ["git", "-C", repository]
     repro = dvc("repro", cwd=repository)
     assert repro.returncode == 0, repro.stderr

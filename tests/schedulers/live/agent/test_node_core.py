@@ -436,9 +436,11 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
     assert slow.slo_violated
     assert 50.0 + slow.remaining_s > 120.0  # the promise: both say that it will be broken
     assert even.remaining_s == pytest.approx(50.0)
-    assert tardy.remaining_s == pytest.approx(0.75 * 200.0)  # as it goes on, not as foretold
+    assert tardy.remaining_s == pytest.approx(
+        0.75 * 200.0
+    )  # by its measured pace, not the predicted one
 
     node.core.apply(pb.NodeCommands(version=2, tasks=node._orders.values()), 51.0)
     node.core.decide(51.0)
-    assert not reported(node, "slow").HasField("remaining_s")  # nobody judges under other policies
+    assert not reported(node, "slow").HasField("remaining_s")  # other policies check no SLOs
     assert not reported(node, "slow").slo_violated

@@ -481,7 +481,7 @@ def test_c2_commands_exclude_kinds_that_are_too_small():
     }
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 100.0])  # later: nobody could tell the controller
+@pytest.mark.parametrize("delay_s", [0.0, 100.0])  # later: the controller learns of it with a delay
 @pytest.mark.parametrize(("ran_s", "late"), [(119.0, False), (121.0, True)])
 def test_a_finished_job_shows_whether_it_violated_its_slo(ran_s, late, delay_s):
     world = World()

@@ -171,7 +171,7 @@ def _any(rng, number, node, device, milli, gib):
         milli=milli,
         memory_bytes=gib * GIB,
         phase=pb.PAUSED if paused else pb.LEAVING if rng.random() < 0.02 else pb.RUNNING,
-        reason="a latency-sensitive job beside it is late" if paused else "",
+        reason="the SLO of a co-located job is violated" if paused else "",
         model=model,
         user=rng.choice(("ada", "bob")),
         latency_sensitive=sensitive,

@@ -114,7 +114,7 @@ def test_the_summary_of_a_running_job_uses_the_agents_report():
     moved.phase, moved.slo_violated, moved.reason = (
         pb.TASK_PAUSED,
         False,
-        "paused: busier than foretold",
+        "paused: busier than predicted",
     )
     world.report("a", [V100] * 2, tasks=[moved])
     assert why(world, "job").startswith("it is paused on node a with 90 % of device 1, attempt 1: ")
@@ -132,11 +132,11 @@ def test_candidates_show_the_demand_under_the_policy(policy, needs):
     assert row.required_compute_milli == needs
 
 
-class Nobody:
+class Unreachable:
     """Forecaster that cannot be reached."""
 
     def predictions(self, asked):
-        raise ServiceError("nobody is there")
+        raise ServiceError("connection refused")
 
 
 def chosen(world, name):
@@ -236,27 +236,27 @@ def test_a_forecaster_failure_is_shown_for_waiting_jobs():
     world.report("a")
     world.submit("holds", "waits")
     world.decide()
-    world.core.view(0.0).forecasts.failures["nobody is there"] = 3
+    world.core.view(0.0).forecasts.failures["connection refused"] = 3
 
     assert why(world, "waits") == (
         "it waits: no device has enough free capacity for a best-effort job; "
-        "no forecasts are available (nobody is there)"
+        "no forecasts are available (connection refused)"
     )
 
 
 def test_the_reason_retains_the_forecaster_failure_at_the_placement():
     world = World()
     world.report("a", [V100] * 2)
-    world.core.view(0.0).forecasts._forecaster = Nobody()
+    world.core.view(0.0).forecasts._forecaster = Unreachable()
     world.submit("described", model="1000")
     world.submit("bare")
     world.decide()
 
     whole = "an exclusive device, because there is no forecast"
-    assert f"had free capacity for {whole} (nobody is there)" in chosen(world, "described")
+    assert f"had free capacity for {whole} (connection refused)" in chosen(world, "described")
     # Of which nothing would be, whoever is there.
     assert chosen(world, "bare") == f"no other node had free capacity for {whole}"
-    assert "(nobody is there)" in why(world, "described")
+    assert "(connection refused)" in why(world, "described")
 
 
 def test_devices_on_which_a_job_ran_out_of_memory_are_not_candidates():
