@@ -51,6 +51,8 @@ class PolicyNeeds:
     resizes : bool
         Whether it changes, moves or pauses running jobs (``Resize``, ``Migrate``, ``Pause``,
         ``Resume``).
+    scales : bool
+        Whether it changes the number of devices of elastic jobs (``Resize``).
     plans_gangs : bool
         Whether it plans gangs over several nodes and holds devices for them (``Reserve``).
     """
@@ -64,6 +66,7 @@ class PolicyNeeds:
     home_s: float = 0.0
     preempts: bool = False
     resizes: bool = False
+    scales: bool = False
     plans_gangs: bool = False
 
 

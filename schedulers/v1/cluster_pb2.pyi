@@ -47,7 +47,7 @@ TASK_ENDING: TaskPhase
 TASK_ENDED: TaskPhase
 
 class Job(_message.Message):
-    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries")
+    __slots__ = ("job_id", "command", "folder", "environment", "gpus", "kinds", "latency_sensitive", "priority", "user", "model", "iterations", "features", "compute_milli", "memory_bytes", "checkpoint_interval_s", "grace_s", "retries", "min_gpus", "max_gpus")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,8 @@ class Job(_message.Message):
     CHECKPOINT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
+    MIN_GPUS_FIELD_NUMBER: _ClassVar[int]
+    MAX_GPUS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     command: _containers.RepeatedScalarFieldContainer[str]
     folder: str
@@ -89,7 +91,9 @@ class Job(_message.Message):
     checkpoint_interval_s: float
     grace_s: float
     retries: int
-    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ...) -> None: ...
+    min_gpus: int
+    max_gpus: int
+    def __init__(self, job_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., gpus: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., latency_sensitive: _Optional[bool] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., model: _Optional[str] = ..., iterations: _Optional[int] = ..., features: _Optional[_Union[_prediction_pb2.Job, _Mapping]] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., checkpoint_interval_s: _Optional[float] = ..., grace_s: _Optional[float] = ..., retries: _Optional[int] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ...) -> None: ...
 
 class Allocation(_message.Message):
     __slots__ = ("device", "compute_milli", "memory_bytes")
@@ -100,6 +104,28 @@ class Allocation(_message.Message):
     compute_milli: int
     memory_bytes: int
     def __init__(self, device: _Optional[int] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("name", "node", "allocation", "state")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    node: str
+    allocation: Allocation
+    state: str
+    def __init__(self, name: _Optional[str] = ..., node: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ..., state: _Optional[str] = ...) -> None: ...
+
+class SizeChange(_message.Message):
+    __slots__ = ("time_unix_s", "gpus", "reason")
+    TIME_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    time_unix_s: float
+    gpus: int
+    reason: str
+    def __init__(self, time_unix_s: _Optional[float] = ..., gpus: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Prediction(_message.Message):
     __slots__ = ("kind", "compute_milli", "memory_bytes", "runtime_s", "slo_s", "setup_s", "in_domain", "is_predicted", "release_id")
@@ -124,7 +150,7 @@ class Prediction(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., compute_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., runtime_s: _Optional[float] = ..., slo_s: _Optional[float] = ..., setup_s: _Optional[float] = ..., in_domain: _Optional[bool] = ..., is_predicted: _Optional[bool] = ..., release_id: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job", "phase", "reason", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "slo_violated", "elapsed_s", "remaining_s", "predictions", "waited_s", "queue_position", "done_estimated")
+    __slots__ = ("job", "phase", "reason", "attempt", "node", "allocations", "submitted_unix_s", "started_unix_s", "ended_unix_s", "done", "usage_milli", "memory_bytes", "peak_memory_bytes", "slo_violated", "elapsed_s", "remaining_s", "predictions", "waited_s", "queue_position", "done_estimated", "members", "sizes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +171,8 @@ class JobStatus(_message.Message):
     WAITED_S_FIELD_NUMBER: _ClassVar[int]
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     DONE_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     job: Job
     phase: Phase
     reason: str
@@ -165,7 +193,9 @@ class JobStatus(_message.Message):
     waited_s: float
     queue_position: int
     done_estimated: bool
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., done_estimated: _Optional[bool] = ...) -> None: ...
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    sizes: _containers.RepeatedCompositeFieldContainer[SizeChange]
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., reason: _Optional[str] = ..., attempt: _Optional[int] = ..., node: _Optional[str] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., submitted_unix_s: _Optional[float] = ..., started_unix_s: _Optional[float] = ..., ended_unix_s: _Optional[float] = ..., done: _Optional[float] = ..., usage_milli: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., peak_memory_bytes: _Optional[int] = ..., slo_violated: _Optional[bool] = ..., elapsed_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., waited_s: _Optional[float] = ..., queue_position: _Optional[int] = ..., done_estimated: _Optional[bool] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., sizes: _Optional[_Iterable[_Union[SizeChange, _Mapping]]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("jobs",)
@@ -426,7 +456,7 @@ class NodeReport(_message.Message):
     def __init__(self, node: _Optional[str] = ..., agent_id: _Optional[str] = ..., number: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., commands_version: _Optional[int] = ..., problem: _Optional[str] = ..., cluster_id: _Optional[str] = ..., supports_chunks: _Optional[bool] = ...) -> None: ...
 
 class TaskCommand(_message.Message):
-    __slots__ = ("job", "attempt", "allocations", "predictions", "elapsed_s", "done", "end_reason", "discard", "exclusive", "submission_id", "run_as")
+    __slots__ = ("job", "attempt", "allocations", "predictions", "elapsed_s", "done", "end_reason", "discard", "exclusive", "submission_id", "run_as", "worker")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -438,6 +468,7 @@ class TaskCommand(_message.Message):
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     SUBMISSION_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     job: Job
     attempt: int
     allocations: _containers.RepeatedCompositeFieldContainer[Allocation]
@@ -449,7 +480,24 @@ class TaskCommand(_message.Message):
     exclusive: bool
     submission_id: str
     run_as: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end_reason: _Optional[str] = ..., discard: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., submission_id: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
+    worker: ElasticWorker
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end_reason: _Optional[str] = ..., discard: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., submission_id: _Optional[str] = ..., run_as: _Optional[str] = ..., worker: _Optional[_Union[ElasticWorker, _Mapping]] = ...) -> None: ...
+
+class ElasticWorker(_message.Message):
+    __slots__ = ("job_id", "name", "leader_job", "host", "port", "token")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEADER_JOB_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    name: str
+    leader_job: str
+    host: str
+    port: int
+    token: str
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_job: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class NodeCommands(_message.Message):
     __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more")

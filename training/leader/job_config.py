@@ -33,6 +33,8 @@ class JobConfig:
         Time after which a job starts with ``min_workers`` if not all ``workers`` are ready.
     memory_bytes : int
         Memory of each worker on its GPU; 0 for no limit.
+    idle_exit_s : float
+        Time without a worker after which the leader ends; started again, it continues. 0: never.
     """
 
     workers: int = 1
@@ -42,6 +44,7 @@ class JobConfig:
     silence_s: float = 10.0
     start_timeout_s: float = 60.0
     memory_bytes: int = 0
+    idle_exit_s: float = 0.0
 
     def __post_init__(self) -> None:
         low, high = self.min_workers, self.max_workers

@@ -51,6 +51,8 @@ class LeaderServer:
         self._leader, self._folder = leader, folder
         self._token = folder.token()
         self._open = 0  # connections of workers
+        self._idle_since_s = time.monotonic()
+        self._is_stopped = False
 
     async def run(self) -> None:
         """Serve until the job is done or has failed, and its workers have disconnected."""
@@ -59,7 +61,7 @@ class LeaderServer:
         self._folder.publish(host, port)
         due_s = time.monotonic()
         end_s: float | None = None
-        while end_s is None or (self._open and time.monotonic() < end_s):
+        while not self._must_end() and (end_s is None or (self._open and time.monotonic() < end_s)):
             due_s = max(due_s + _TICK_S, time.monotonic())
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             late_s = time.monotonic() - due_s
@@ -68,6 +70,13 @@ class LeaderServer:
                 end_s = time.monotonic() + _GOODBYE_S
         server.close()
         self._folder.withdraw()
+
+    def _must_end(self) -> bool:
+        """Whether to end before the job does: on request, or after a time without workers."""
+        now_s, idle_exit_s = time.monotonic(), self._leader.config.idle_exit_s
+        if self._open:
+            self._idle_since_s = now_s
+        return self._is_stopped or 0 < idle_exit_s < now_s - self._idle_since_s
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -135,5 +144,8 @@ class LeaderServer:
             case "resize":
                 self._leader.resize(int(request["workers"]))
                 return {"op": "ok"}
+            case "stop":
+                self._is_stopped = True
+                return {"op": "ok"}
             case other:
-                raise ElasticError(f"unknown request {other!r}; known are status and resize")
+                raise ElasticError(f"unknown request {other!r}; known are status, resize and stop")

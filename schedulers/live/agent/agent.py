@@ -27,6 +27,7 @@ from presage.schedulers.live.agent.controller_forecasts import (
     LocalForecaster,
     ReceivedForecasts,
 )
+from presage.schedulers.live.agent.elastic_worker import LeaderFiles
 from presage.schedulers.live.agent.isolation.task_usage import Meter, make_meter
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Name, NodeTask, Observation, Step
@@ -124,6 +125,8 @@ class Agent:
         self._sent_s: dict[int, float] = {}  # when each report was sent, by its number
         self._lease_s = 0.0
         self.orders_received = 0
+        self.controller_host = ""
+        self._leader_files = LeaderFiles()
         self.outbox = outbox
         self.logs: asyncio.Queue[pb.LogRequest] = asyncio.Queue()
 
@@ -297,6 +300,7 @@ class Agent:
                 text = "local forecaster failed; using the controller's forecasts"
                 log(logging.WARNING, text, error=self._forecast_failure)
         for process, known in self._started():
+            self._write_leader(process, known)
             self._write_desired_state(process, known)
         if received is not None:
             self._lease.apply(received[0])
@@ -378,6 +382,7 @@ class Agent:
             return
         self._processes[task.name], self._meters[task.name] = process, make_meter(process)
         self.core.mark_started(task.name)
+        self._write_leader(process, task)
 
     def _probe(self) -> None:
         """Test whether tasks can be created and launched again, if it is time to."""
@@ -389,6 +394,15 @@ class Agent:
         if boottime_s() - self._needed_s > NO_SPACE_S:  # small tasks may fit
             self._needed_bytes = 0
         return why_cannot_create(self._options.state, self._options.checkpoints, self._needed_bytes)
+
+    def _write_leader(self, process: Task, task: NodeTask) -> None:
+        """Pass the address of its leader to a worker of an elastic job."""
+        if not task.order.worker.job_id:
+            return
+        try:
+            self._leader_files.write(process, task.order.worker, self.controller_host)
+        except OSError as error:
+            task.why = f"the address of its leader cannot be written ({error}); free disk space"
 
     def _write_desired_state(self, process: Task, task: NodeTask) -> None:
         """Pass the desired state of a task to its shim."""
@@ -485,6 +499,7 @@ class Agent:
         if self.outbox is not None and (outcome := self._outcome(ended, task.folder)) is not None:
             self.outbox.put(outcome, task.folder.name)
         archive_log(task.folder)
+        self._leader_files.forget(task)
         del self._processes[ended.name], self._meters[ended.name]
         try:
             remove(task.folder)

@@ -96,6 +96,8 @@ class NodeCore:
                 self._add(order, now_s)
             task = self.tasks[name]
             task.is_assigned = True
+            if order.worker.port:  # the leader of an elastic job may have been started again
+                task.order.worker.CopyFrom(order.worker)
             if order.end_reason:
                 self._end(task, order.end_reason, checkpoint=not order.discard)
         for name, task in self.tasks.items():

@@ -8,6 +8,7 @@ from google.protobuf.json_format import MessageToDict
 
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.agent.agent_options import AgentOptions
+from presage.schedulers.live.agent.elastic_worker import worker_variables
 from presage.schedulers.live.agent.isolation.account import find_account
 from presage.schedulers.live.agent.isolation.inherited_environment import inherited_environment
 from presage.schedulers.live.agent.node_task import NodeTask
@@ -40,7 +41,11 @@ def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
         submitted.command,
         str(Path(submitted.folder or home).absolute()),
         str(checkpoint),
-        {**inherited_environment(account, options.pass_env), **submitted.environment},
+        {
+            **inherited_environment(account, options.pass_env),
+            **submitted.environment,
+            **worker_variables(task.order.worker, options.state, task.name),
+        },
         tuple(cpus) or None,
         cuda=tuple(cuda) or None,
         memory_bytes=min(parts, default=0),
@@ -61,7 +66,7 @@ def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
 
 def checkpoint_name(order: pb.TaskCommand) -> str:
     """Return the name of a job's checkpoint folder; other jobs of the same name have others."""
-    name = safe_name(order.job.job_id)
+    name = safe_name(order.worker.job_id or order.job.job_id)  # workers of a job share one
     return f"{name}.{safe_name(order.submission_id)}" if order.submission_id else name
 
 

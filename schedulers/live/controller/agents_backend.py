@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from presage.schedulers.core.action import (
     Action,
@@ -11,6 +12,7 @@ from presage.schedulers.core.action import (
     Preempt,
     Reject,
     Reserve,
+    Resize,
     Resume,
     Start,
     Wake,
@@ -18,14 +20,16 @@ from presage.schedulers.core.action import (
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.live.controller.elastic.members import growth_delay_s, resized_members
 from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
 from presage.schedulers.live.controller.journal.records import (
     Ended,
     Placed,
     Record,
+    Resized,
     Stopping,
 )
-from presage.schedulers.live.controller.replayed_state import AT_NODE, ReplayedState, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.wire import to_json
 
@@ -48,25 +52,31 @@ class AgentsBackend(Backend):
 
     def __init__(self, book: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
         self._book, self._view, self._now_unix_s = book, view, now_unix_s
-        self._capacity = view.ledger.capacity
+        self._capacity, self._now_s = view.ledger.capacity, 0.0
         self.records: list[Record] = []
         self.wake_s = math.inf
 
     def observe(self, now_s: float) -> ClusterView:
         """Return the view, and keep its free capacity for the reasons of starts."""
-        view = self._view
+        view, self._now_s = self._view, now_s
         self._capacity = view.ledger.capacity.copy()
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
     def why_not(self, action: Action) -> str:
-        """Reject pauses, migrations, reservations and starts over several nodes.
+        """Reject pauses, migrations, reservations, and starts of other jobs over several nodes.
 
-        ``Resize`` is accepted: a start may count on the share that another job's agent will reduce.
-        The agents resize and pause the jobs of their nodes; the ledger follows their reports.
+        ``Resize`` of a job that is not elastic is accepted: a start may count on the share that
+        another job's agent will reduce. The agents resize and pause the jobs of their nodes; the
+        ledger follows their reports.
         """
         if isinstance(action, Migrate | Pause | Reserve | Resume):
             return f"a live cluster cannot carry out {type(action).__name__}"
-        if not isinstance(action, Start) or not isinstance(action.allocations, tuple):
+        if not isinstance(action, Start | Resize) or not isinstance(action.allocations, tuple):
+            return ""
+        job = self._book.jobs.get(action.job_id) if isinstance(action.job_id, str) else None
+        if job is not None and job.is_elastic:
+            return self._why_not_resized(action, job)
+        if isinstance(action, Resize):
             return ""
         devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
         count = self._view.cluster.devices
@@ -74,6 +84,19 @@ class AgentsBackend(Backend):
         if len({self._view.node_of(device) for device in known}) <= 1:
             return ""
         return "a start over several nodes was refused: a job of a live cluster runs on one"
+
+    def _why_not_resized(self, action: Start | Resize, job: LiveJob) -> str:
+        """Return why the workers of an elastic job cannot change now; "" if they can."""
+        if isinstance(action, Start):
+            return ""
+        if job.is_complete:
+            return f"job {job.job_id!r} is complete"
+        if not self._view.is_entire(job):
+            return f"job {job.job_id!r} has a worker on a node that is not available"
+        wait_s = growth_delay_s(job) - (self._now_s - job.resized_s)
+        if len(action.allocations) > len(job.members) and wait_s > 0:
+            return f"a worker of job {job.job_id!r} failed; it may grow in {wait_s:.0f} s"
+        return ""
 
     def apply(self, decision: Decision, now_s: float) -> None:
         """Write records. A job that is preempted starts again once its node has released it."""
@@ -83,6 +106,8 @@ class AgentsBackend(Backend):
             match action:
                 case Start() if action.job_id not in leaving:
                     self.records.append(self._placed(action, reasons[action.job_id], now_s))
+                case Resize() if self._book.jobs[action.job_id].members:
+                    self._resize(action, reasons.get(action.job_id, ""), now_s)
                 case Preempt() if self._book.jobs[action.job_id].stage in AT_NODE:
                     job = self._book.jobs[action.job_id]
                     why = "a job with priority over it needs its devices"
@@ -110,8 +135,35 @@ class AgentsBackend(Backend):
         node = view.node_of(start.allocations[0].device)
         predictions = [to_json(one) for one in view.predictions(job)]
         allocations = [view.node_allocation(allocation) for allocation in start.allocations]
+        members: list[list[Any]] = []
+        if live.is_elastic:
+            nodes = [view.node_of(one.device) for one in start.allocations]
+            members = [
+                [number, name, *allocation]
+                for number, (name, allocation) in enumerate(zip(nodes, allocations, strict=True), 1)
+            ]
+            node, allocations = "", []
         kinds = view.suited_job(live).kinds  # without those that are too small for it
         narrowed = list(kinds) if kinds != job.kinds else []
         return Placed(
-            job.job_id, live.attempt + 1, node, allocations, predictions, now_s, narrowed, why
+            job.job_id,
+            live.attempt + 1,
+            node,
+            allocations,
+            predictions,
+            now_s,
+            narrowed,
+            why,
+            members,
         )
+
+    def _resize(self, action: Resize, why: str, now_s: float) -> None:
+        """Change the workers of an elastic job, unless it has them already."""
+        view, job = self._view, self._book.jobs[action.job_id]
+        places = [
+            (view.node_of(one.device), view.node_allocation(one)) for one in action.allocations
+        ]
+        members = resized_members(job, places)
+        if members != sorted(job.members):
+            rows = [list(member) for member in members]
+            self.records.append(Resized(job.job_id, job.attempt, rows, why, now_s))

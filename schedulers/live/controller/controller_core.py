@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from random import Random
-from typing import NamedTuple
 
 from presage.errors import InvalidJobError, OverloadedError, UnknownJobError
 from presage.schedulers.core.backend import reconcile
@@ -20,6 +19,13 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.agents_backend import AgentsBackend
+from presage.schedulers.live.controller.elastic.elastic_jobs import ElasticJobs
+from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
+from presage.schedulers.live.controller.elastic.members import (
+    check_job,
+    job_of_task,
+    without_node,
+)
 from presage.schedulers.live.controller.journal.records import (
     Ended,
     LeaseChanged,
@@ -33,6 +39,7 @@ from presage.schedulers.live.controller.journal.records import (
     Stopping,
     Submitted,
 )
+from presage.schedulers.live.controller.node_commands import SentCommands, task_command
 from presage.schedulers.live.controller.ownership import check_owner
 from presage.schedulers.live.controller.replayed_state import (
     AT_NODE,
@@ -44,7 +51,7 @@ from presage.schedulers.live.controller.replayed_state import (
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.node_devices import make_cluster
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
-from presage.schedulers.live.protocol.wire import to_json, write_allocations, write_job
+from presage.schedulers.live.protocol.wire import to_json, write_job
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller
 
@@ -73,14 +80,6 @@ class ReportedNode:
     report: pb.NodeReport | None = None
     tasks: dict[str, pb.Task] = field(default_factory=dict)
     ended: list[pb.TaskName] = field(default_factory=list)
-
-
-class _SentCommands(NamedTuple):
-    """Last commands of a node, and the version in which each task first appeared."""
-
-    version: int
-    content: pb.NodeCommands
-    since: dict[tuple[str, int], int]
 
 
 class Core:
@@ -118,8 +117,8 @@ class Core:
         self.lease_s, self._suspect_s, self._max_ended_jobs = lease_s, suspect_s, max_ended_jobs
         self._rng = Random(seed)  # noqa: S311 - it draws no secrets
         self.nodes = {name: ReportedNode(now_s) for name in state.nodes}
-        self._sent: dict[str, _SentCommands] = {}
-        self._first_version = self._version = version
+        self.elastic = ElasticJobs(self.task_at)
+        self._sent = SentCommands(version)
         self._with_lease: set[str] = set()  # nodes that have received this controller's lease
         self._view: SchedulingView | None = None
         self.wake_s = math.inf
@@ -148,6 +147,7 @@ class Core:
         submitted_ids: set[str] = set()
         for submitted in jobs:
             job_id, message = submitted.job.job_id, write_job(submitted)
+            check_job(submitted.job)
             row, before = to_json(message), self.state.jobs.get(job_id)
             is_same = before is None or (before.owner, before.job_json) == (caller.name, row)
             if job_id in submitted_ids or not is_same:
@@ -213,9 +213,12 @@ class Core:
         if evict and not undo:
             reason = f"node {name} is drained"
             records += [
-                Stopping(job.job_id, job.attempt, reason, False, now_s)
+                without_node(job, name, reason, now_s)
+                if job.members
+                else Stopping(job.job_id, job.attempt, reason, False, now_s)
                 for job in self._jobs_on(name)
                 if job.stage is not Stage.LEAVING
+                and (not job.members or any(member.node == name for member in job.members))
             ]
         return records
 
@@ -277,9 +280,13 @@ class Core:
         tasks = {(task.job_id, task.attempt): task for task in report.tasks}
         for job in self._jobs_on(report.node):
             task = tasks.get((job.job_id, job.attempt))
-            if task is not None:
+            if job.members or job.leaving:
+                records += self.elastic.records_of_report(
+                    job, report, self._sent, now_s, now_unix_s
+                )
+            elif task is not None:
                 records += self._task_records(job, task, now_s, now_unix_s)
-            elif self._has_received(report, job):
+            elif self._sent.has_received(report, job.job_id, job.attempt):
                 reason = "its node does not report it any more"
                 if job.cancel:
                     records.append(
@@ -296,20 +303,19 @@ class Core:
         """
         reported = self.nodes.setdefault(report.node, ReportedNode(now_s))
         reported.reported_s, reported.report = now_s, report
-        if self._first_version < report.commands_version <= self._version:
+        if self._sent.has_sent(report.commands_version):
             self._with_lease.add(report.node)
         reported.tasks, reported.ended = {}, []
         for task in report.tasks:
-            job = self.state.jobs.get(task.job_id)
-            is_current = job is not None and job.node == report.node and job.attempt == task.attempt
-            if job is not None and is_current and job.stage in AT_NODE:
+            if self._is_current_task(task, report.node):
                 reported.tasks[task.job_id] = task
             elif task.phase == pb.TASK_ENDED:
                 reported.ended.append(pb.TaskName(job_id=task.job_id, attempt=task.attempt))
         if self._view is None or not self._view.has_node(report.node):
             return not self.unavailable_reason(report.node, now_s)
         jobs = self.state.at_node.get(report.node, {})
-        return self._view.sync_node(report.node, jobs, reported.tasks, now_s)
+        changed = self._view.sync_node(report.node, jobs, reported.tasks, now_s)
+        return changed or any(job.stage is Stage.PLACED and job.members for job in jobs.values())
 
     def find_lost(self, now_s: float, now_unix_s: float) -> list[Record]:
         """Return the records of nodes that are lost, and of their jobs, which are requeued."""
@@ -322,13 +328,13 @@ class Core:
             if node.lost or now_s - self.nodes[name].reported_s < self.loss_timeout_s(name):
                 continue
             records.append(NodeLost(name, now_s))
+            reason = f"node {name} has not reported for {now_s - self.nodes[name].reported_s:.0f} s"
             for job in self._jobs_on(name):
                 task = self.nodes[name].tasks.get(job.job_id)
                 saved = task.saved if task is not None else 0.0
-                reason = (
-                    f"node {name} has not reported for {now_s - self.nodes[name].reported_s:.0f} s"
-                )
-                if job.cancel:
+                if job.members or job.leaving:
+                    records += self.elastic.records_of_loss(job, name, reason, now_s, now_unix_s)
+                elif job.cancel:
                     records.append(
                         _end_without_run(job, Stage.CANCELLED, reason, now_s, now_unix_s)
                     )
@@ -354,23 +360,12 @@ class Core:
         """Return the commands for a node: its complete desired state."""
         reported, jobs = self.nodes.get(name), tuple(self._jobs_on(name))
         content = pb.NodeCommands(
-            tasks=[self._task_command(job) for job in jobs],
+            tasks=[command for job in jobs for command in self._task_commands(job, name)],
             forget=reported.ended if reported is not None else (),
             lease_s=self.lease_s,
             cluster_id=self.state.cluster_id,
         )
-        last = self._sent.get(name)
-        if last is None or last.content != content:
-            self._version += 1
-            known = {} if last is None else last.since
-            since = {
-                (job.job_id, job.attempt): known.get((job.job_id, job.attempt), self._version)
-                for job in jobs
-            }
-            last = self._sent[name] = _SentCommands(self._version, content, since)
-        commands = pb.NodeCommands(version=last.version)
-        commands.MergeFrom(last.content)
-        return commands
+        return self._sent.update(name, content)
 
     # Decisions ------------------------------------------------------------------------------
 
@@ -404,6 +399,7 @@ class Core:
             self._view = SchedulingView(cluster, up, self.policy, forecasts)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
             self._view.load(self.state, tasks, now_s)
+            self._enter_elastic_progress(self._view)
         if self._view is not None:
             self._view.enter_new_jobs()
         return self._view
@@ -446,18 +442,45 @@ class Core:
                 case Pruned():
                     for name in record.nodes:
                         del self.nodes[name]
-                        self._sent.pop(name, None)
-                case Submitted() | Requeued():
-                    if self._view is not None:
-                        self._view.enqueue(self.state.jobs[record.job_id])
+                        self._sent.forget(name)
                 case Ended():
-                    if self._view is not None:
-                        self._view.finish(self.state.jobs[record.job_id])
-                case Stopping():
-                    if self._view is not None:
-                        self._view.forget(record.job_id)
+                    self.elastic.forget(record.job_id)
+            if self._view is not None:
+                self._view.follow(record, self.state)
 
     # ----------------------------------------------------------------------------------------
+
+    def note_leader(self, job: LiveJob, report: LeaderReport) -> None:
+        """Store the report of the leader of an elastic job."""
+        self.elastic.note_report(job, report)
+        if self._view is not None:
+            paces_s = self.elastic.paces_s(job.job_id)
+            self._view.record_elastic_progress(job.job_id, report, paces_s)
+
+    def _enter_elastic_progress(self, view: SchedulingView) -> None:
+        for job in self.state.jobs.values():
+            report = self.elastic.report_of(job) if job.members else None
+            if report is not None:
+                view.record_elastic_progress(job.job_id, report, self.elastic.paces_s(job.job_id))
+
+    def task_at(self, node: str, task: str) -> pb.Task | None:
+        """Return the last report of a node about a task of a current attempt."""
+        reported = self.nodes.get(node)
+        return None if reported is None else reported.tasks.get(task)
+
+    def _is_current_task(self, task: pb.Task, node: str) -> bool:
+        """Return whether a task that a node reports is of the current attempt of its job there."""
+        job = self.state.jobs.get(task.job_id) or self.state.jobs.get(job_of_task(task.job_id)[0])
+        if job is None or job.stage not in AT_NODE or job.attempt != task.attempt:
+            return False
+        if job.members or job.leaving:
+            return self.elastic.is_current_task(job, task, node)
+        return job.node == node
+
+    def _task_commands(self, job: LiveJob, node: str) -> Iterable[pb.TaskCommand]:
+        if job.members or job.leaving:
+            return self.elastic.commands(job, node, self.state.cluster_id)
+        return (task_command(job, self.state.cluster_id),)
 
     def _check_quota(self, caller: Caller, new: Sequence[Submitted]) -> None:
         """Raise OverloadedError if a caller would exceed the limits of its token."""
@@ -491,14 +514,6 @@ class Core:
         earlier_lease_s = 0.0 if name in self._with_lease else self.state.lease_s
         lease_s = max(self.lease_s, earlier_lease_s)
         return lease_s + grace_s + END_S
-
-    def _has_received(self, report: pb.NodeReport, job: LiveJob) -> bool:
-        """Return whether an agent had received a job when it sent a report."""
-        sent = self._sent.get(report.node)
-        if sent is None:
-            return False
-        since = sent.since.get((job.job_id, job.attempt))
-        return since is not None and since <= report.commands_version <= sent.version
 
     def _task_records(
         self, job: LiveJob, task: pb.Task, now_s: float, now_unix_s: float
@@ -542,25 +557,6 @@ class Core:
             yield _requeued(job, result.description, task.saved, now_s, task.ran_s, failed=True)
         else:
             yield ended(Stage.FAILED, result.description)
-
-    def _task_command(self, job: LiveJob) -> pb.TaskCommand:
-        is_leaving = job.stage is Stage.LEAVING
-        command = pb.TaskCommand(
-            job=_strip_job(job.message) if is_leaving else job.message,
-            attempt=job.attempt,
-            allocations=write_allocations(job.allocations),
-            predictions=job.prediction_messages,
-            elapsed_s=job.elapsed_s,
-            done=job.saved,
-            end_reason=(job.reason or "it is to end") if is_leaving else "",
-            discard=is_leaving and job.cancel,
-            exclusive=job.overflows > 0,
-            submission_id=f"{self.state.cluster_id}-{job.number}",
-            run_as=job.run_as,
-        )
-        if job.kinds:
-            command.job.kinds[:] = job.kinds
-        return command
 
     def _min_memory(self, job: LiveJob, task: pb.Task) -> int:
         """Return the memory of the smallest device of a task."""
@@ -626,13 +622,3 @@ def _requeued(
 def _is_unchanged(known: LiveNode, report: pb.NodeReport) -> bool:
     devices = [[device.kind, device.memory_bytes] for device in report.devices]
     return (known.agent_id, known.devices) == (report.agent_id, devices)
-
-
-def _strip_job(message: pb.Job) -> pb.Job:
-    """Return the minimal valid message of a job that is to end: its node needs no more."""
-    short = pb.Job()
-    short.CopyFrom(message)
-    del short.command[1:]
-    short.ClearField("environment")
-    short.ClearField("features")
-    return short

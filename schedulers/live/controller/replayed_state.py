@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.json_format import ParseDict
 
@@ -15,6 +15,7 @@ from presage.schedulers.live.controller.journal.records import (
     ClusterCreated,
     Ended,
     LeaseChanged,
+    MemberEnded,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -22,6 +23,7 @@ from presage.schedulers.live.controller.journal.records import (
     Pruned,
     Record,
     Requeued,
+    Resized,
     Started,
     Stopping,
     Submitted,
@@ -42,6 +44,37 @@ class Stage(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     REJECTED = "rejected"
+
+
+MAX_SIZES = 200  # changes of size that are kept of an elastic job
+
+
+class Member(NamedTuple):
+    """Worker of an elastic job: a task of its own on one device.
+
+    Attributes
+    ----------
+    number : int
+        From 1; no number is used twice in an attempt of the job.
+    device : int
+        Number in its node, from 0.
+    """
+
+    number: int
+    node: str
+    device: int
+    compute_milli: int
+    memory_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Name of the worker."""
+        return f"m{self.number}"
+
+    @property
+    def allocation(self) -> list[int]:
+        """Allocation on its node, as [device, compute_milli, memory_bytes]."""
+        return [self.device, self.compute_milli, self.memory_bytes]
 
 
 _TOTALS = ("now_s", "job_count", "max_attempt", "lease_s", "cluster_id")  # row "now"
@@ -69,9 +102,25 @@ class LiveJob:
         Largest attempt of any removed job. A removed job may have had the same id: its tasks on a
         disconnected node must not be mistaken for this job's.
     node : str
-        Current or last node.
+        Current or last node; "" for an elastic job.
     allocations : list of [device, compute_milli, memory_bytes]
         Allocations on that node: as planned, and once it has ended, its last ones.
+    members, leaving : list of Member
+        Workers of an elastic job, and those of them that are to leave.
+    next_member : int
+        Number of the next worker.
+    sizes : list of [time_s, gpus, reason]
+        Last changes of the number of devices of an elastic job.
+    resized_s : float
+        When its number of devices last changed.
+    attained_s : float
+        Device-seconds of an elastic job before ``resized_s``.
+    member_failures : int
+        Number of workers of this attempt that failed.
+    is_complete : bool
+        Whether a worker of this attempt completed the job.
+    running_since_s : float
+        When this attempt of an elastic job, or the last one of another, began to run.
     kinds : list of str
         Suitable kinds at its last placement; empty if all kinds that its user allows were suitable.
     placement_reason : str
@@ -121,6 +170,15 @@ class LiveJob:
     elapsed_s: float = 0.0
     waited_s: float = 0.0
     ran_s: float = 0.0
+    members: list[Member] = field(default_factory=list)
+    leaving: list[Member] = field(default_factory=list)
+    next_member: int = 1
+    sizes: list[list[Any]] = field(default_factory=list)
+    resized_s: float = 0.0
+    attained_s: float = 0.0
+    member_failures: int = 0
+    is_complete: bool = False
+    running_since_s: float = 0.0
     # Caches of parsed values; not part of a snapshot.
     _submitted: SubmittedJob | None = field(default=None, compare=False)
     _message: pb.Job | None = field(default=None, compare=False)
@@ -144,6 +202,20 @@ class LiveJob:
                 [ParseDict(dict(row), pb.Prediction()) for row in self.predictions],
             )
         return self._predictions[1]
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether it has a worker on each of its devices, on any nodes."""
+        return self.submitted.job.is_elastic
+
+    @property
+    def nodes(self) -> list[str]:
+        """Nodes at which it is, without repetition."""
+        if self.stage not in AT_NODE:
+            return []
+        if self.members or self.leaving:
+            return list(dict.fromkeys(member.node for member in (*self.members, *self.leaving)))
+        return [self.node] if self.node else []
 
     @property
     def starts(self) -> int:
@@ -289,7 +361,18 @@ class ReplayedState:
                 node.lost, node.lost_s = True, record.time_s
 
     def _update_job(
-        self, job: LiveJob, record: Placed | Started | Stopping | Requeued | Ended
+        self,
+        job: LiveJob,
+        record: Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended,
+    ) -> None:
+        nodes = job.nodes
+        self._update_status(job, record)
+        self._index(job, nodes)
+
+    def _update_status(
+        self,
+        job: LiveJob,
+        record: Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended,
     ) -> None:
         match record:
             case Placed():
@@ -302,10 +385,24 @@ class ReplayedState:
                 job.reason, job.placement_reason = "", record.reason
                 if job.first_start_s is not None:
                     job.elapsed_s = record.time_s - job.first_start_s
+                if record.members:
+                    job.next_member, job.member_failures, job.is_complete = 1, 0, False
+                    job.running_since_s = 0.0
+                    _set_members(job, record.members, record)
                 self._set_stage(job, Stage.PLACED, record.time_s)
+            case Resized():
+                _set_members(job, record.members, record)
+            case MemberEnded():
+                job.member_failures += record.failed
+                job.is_complete |= record.finished
+                job.leaving = [one for one in job.leaving if one.number != record.number]
+                left = [one for one in job.members if one.number != record.number]
+                if len(left) < len(job.members):
+                    _set_members(job, left, record)
             case Started():
                 if job.first_start_s is None:
                     job.first_start_s, job.started_unix_s = record.time_s, record.time_unix_s
+                job.running_since_s = record.time_s
                 self._set_stage(job, Stage.RUNNING, record.time_s)
             case Stopping():
                 job.reason, job.cancel = record.reason, record.cancel
@@ -317,11 +414,13 @@ class ReplayedState:
                 job.overflows += record.overflowed
                 job.failures += record.failed
                 job.small_bytes = max(job.small_bytes, record.small_bytes)
+                _end_members(job, record)
                 self._set_stage(job, Stage.WAITING, record.time_s)
             case Ended():
                 job.reason, job.ended_unix_s = record.reason, record.time_unix_s
                 job.allocations = record.allocations or job.allocations
                 job.ran_s += record.ran_s
+                _end_members(job, record)
                 self._set_stage(job, Stage(record.stage), record.time_s)
 
     def _set_stage(self, job: LiveJob, stage: Stage, time_s: float) -> None:
@@ -330,16 +429,20 @@ class ReplayedState:
         self.stages[job.stage] -= 1
         self.stages[stage] += 1
         job.stage, job.since_s = stage, time_s
-        if stage in AT_NODE:
-            self.at_node.setdefault(job.node, {})[job.job_id] = job
-        else:
-            on_node = self.at_node.get(job.node, {})
-            on_node.pop(job.job_id, None)
-            if not on_node:
-                self.at_node.pop(job.node, None)
         if stage in ENDED:
             self.ended[job.job_id] = None
             self._count_unfinished(job, -1)
+
+    def _index(self, job: LiveJob, before: Sequence[str]) -> None:
+        """Enter a job at its nodes; ``before`` are those at which it is entered."""
+        nodes = job.nodes
+        for name in nodes:
+            self.at_node.setdefault(name, {})[job.job_id] = job
+        for name in before:
+            if name not in nodes:
+                del self.at_node[name][job.job_id]
+                if not self.at_node[name]:
+                    del self.at_node[name]
 
     def _count_unfinished(self, job: LiveJob, sign: int) -> None:
         jobs, size_bytes = self.unfinished.get(job.owner, (0, 0))
@@ -369,10 +472,10 @@ class ReplayedState:
 
     def _read_row(self, key: str, row: Mapping[str, Any]) -> None:
         if key.startswith("job "):
-            job = LiveJob(**{**row, "stage": Stage(row["stage"])})
+            members = {name: [Member(*one) for one in row[name]] for name in ("members", "leaving")}
+            job = LiveJob(**{**row, **members, "stage": Stage(row["stage"])})
             self.jobs[job.job_id] = job
-            if job.stage in AT_NODE:
-                self.at_node.setdefault(job.node, {})[job.job_id] = job
+            self._index(job, ())
         elif key.startswith("node "):
             self.nodes[row["name"]] = LiveNode(**row)
         elif key == "clock":
@@ -395,6 +498,33 @@ class ReplayedState:
         state.ended = {job.job_id: None for job in sorted(ended, key=lambda job: job.since_s)}
         state.jobs = dict(sorted(state.jobs.items(), key=lambda item: item[1].number))
         return state
+
+
+def _set_members(
+    job: LiveJob, rows: Iterable[Sequence[Any]], record: Placed | Resized | MemberEnded
+) -> None:
+    """Change the workers of an elastic job; those that are not among them any more leave."""
+    members = [Member(*row) for row in rows]
+    kept = {member.number for member in members}
+    if isinstance(record, Resized):
+        job.leaving += [member for member in job.members if member.number not in kept]
+    job.attained_s += len(job.members) * (record.time_s - job.resized_s)
+    job.members, job.resized_s = members, record.time_s
+    job.next_member = max(job.next_member, *(number + 1 for number in kept), 1)
+    _note_size(job, record.time_s, record.reason)
+
+
+def _end_members(job: LiveJob, record: Requeued | Ended) -> None:
+    job.attained_s += len(job.members) * (record.time_s - job.resized_s)
+    if job.sizes and job.sizes[-1][1]:
+        job.members = []
+        _note_size(job, record.time_s, record.reason)
+    job.members, job.leaving, job.resized_s = [], [], record.time_s
+
+
+def _note_size(job: LiveJob, time_s: float, reason: str) -> None:
+    job.sizes.append([time_s, len(job.members), reason])
+    del job.sizes[:-MAX_SIZES]
 
 
 def _keys(record: Record) -> list[str]:

@@ -22,6 +22,18 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
+from presage.schedulers.live.controller.elastic.leader_report import MIN_MEASURED_S, LeaderReport
+from presage.schedulers.live.controller.journal.records import (
+    Ended,
+    MemberEnded,
+    Placed,
+    Record,
+    Requeued,
+    Resized,
+    Started,
+    Stopping,
+    Submitted,
+)
 from presage.schedulers.live.controller.replayed_state import (
     LiveJob,
     LiveNode,
@@ -130,6 +142,22 @@ class SchedulingView:
         for job in state.jobs.values():
             if job.stage is Stage.WAITING:
                 self.enqueue(job)
+            elif job.members:
+                self.sync_elastic(job, now_s)
+
+    def follow(self, record: Record, state: ReplayedState) -> None:
+        """Follow a record that was applied to the replayed state."""
+        match record:
+            case Submitted() | Requeued():
+                self.enqueue(state.jobs[record.job_id])
+            case Ended():
+                self.finish(state.jobs[record.job_id])
+            case Stopping():
+                self.forget(record.job_id)
+            case Placed() | Started() | Resized() | MemberEnded():
+                job = state.jobs[record.job_id]
+                if job.members or job.leaving:
+                    self.sync_elastic(job, record.time_s)
 
     def enqueue(self, live: LiveJob) -> None:
         """Note a job that waits; :meth:`enter_new_jobs` enters it with all others."""
@@ -145,7 +173,7 @@ class SchedulingView:
             largest = self.cluster.nodes_of(job.kinds).largest
             status = self._status(live, Phase.PENDING, (), live.since_s)
             why = self.ledger.sync(job, status, self._too_small(job))
-            if not why and job.gpus > largest:
+            if not why and job.gpus > largest and not job.is_elastic:
                 why = f"it needs {job.gpus} devices of one node; the largest has {largest}"
             if not why and live.small_bytes and not job.kinds:
                 gib = live.small_bytes / 2**30
@@ -167,12 +195,14 @@ class SchedulingView:
         Jobs that the agent has not reported yet are entered as planned, as far as their devices are
         free. So are jobs that it is ending, since others may have their devices already.
         """
+        jobs = {job_id: job for job_id, job in jobs.items() if not job.is_elastic}
         observed = {
             job_id: self._observed_status(job, tasks.get(job_id), now_s)
             for job_id, job in jobs.items()
             if job.stage is not Stage.LEAVING
         }
         there = {job_id for device in self._devices[node] for job_id in self.ledger.jobs_on(device)}
+        there = {job_id for job_id in there if not self.ledger.jobs[job_id].is_elastic}
         unplaced = self.unplaced & observed.keys()
         moved = any(
             not self._is_current(job_id, observed.get(job_id)) for job_id in there | observed.keys()
@@ -185,6 +215,37 @@ class SchedulingView:
         for job_id in observed:
             self._record_progress(jobs[job_id], tasks.get(job_id), now_s)
         return moved or unplaced != self.unplaced & observed.keys()
+
+    def sync_elastic(self, live: LiveJob, now_s: float) -> bool:
+        """Enter an elastic job on the devices of its workers; return whether anything changed.
+
+        Workers that are to leave are not part of it: others may have their devices already.
+        """
+        job_id, observed = live.job_id, self._elastic_status(live, now_s)
+        is_here = live.stage in (Stage.PLACED, Stage.RUNNING) and bool(observed.allocations)
+        if self._is_current(job_id, observed if is_here else None):
+            return False
+        self.forget(job_id)
+        if is_here:
+            self._adopt(live, observed)
+        return True
+
+    def is_entire(self, live: LiveJob) -> bool:
+        """Return whether all workers of an elastic job are on available nodes."""
+        return all(self.has_device(member.node, member.device) for member in live.members)
+
+    def has_device(self, node: str, device: int) -> bool:
+        """Return whether a device of a node is available."""
+        return device < len(self._devices.get(node, ()))
+
+    def record_elastic_progress(
+        self, job_id: str, report: LeaderReport, paces_s: Mapping[tuple[int, int], float]
+    ) -> None:
+        """Enter the progress of an elastic job, and its measured run times by size."""
+        per_s = report.per_s if report.measured_s >= MIN_MEASURED_S else 0.0
+        self.progress.report(job_id, report.done, report.time_s, per_s, report.saved)
+        for (gpus, nodes), pace_s in paces_s.items():
+            self.progress.report_size(job_id, gpus, nodes, pace_s)
 
     def forget(self, job_id: str) -> None:
         """Remove a job about which there is nothing to decide now."""
@@ -237,6 +298,15 @@ class SchedulingView:
         since_s = live.since_s if live.stage is Stage.RUNNING else now_s
         return self._status(live, phase, allocations, since_s)
 
+    def _elastic_status(self, live: LiveJob, now_s: float) -> JobStatus:
+        allocations = tuple(
+            Allocation(self.device(one.node, one.device), one.compute_milli, one.memory_bytes)
+            for one in live.members
+            if self.has_device(one.node, one.device)
+        )
+        since_s = live.resized_s if live.stage is Stage.RUNNING else now_s
+        return self._status(live, Phase.RUNNING, allocations, since_s)
+
     def _status(
         self, live: LiveJob, phase: Phase, allocations: tuple[Allocation, ...], since_s: float
     ) -> JobStatus:
@@ -246,17 +316,20 @@ class SchedulingView:
             previous_devices = tuple(
                 there[row[0]] for row in live.allocations if row[0] < len(there)
             )
+        attained_s = live.ran_s * live.submitted.job.gpus
+        if live.is_elastic:
+            attained_s = live.attained_s
         return JobStatus(
             phase,
             since_s,
             allocations,
-            attained_s=live.ran_s * live.submitted.job.gpus,
+            attained_s=attained_s,
             starts=live.starts,
             overflows=live.overflows,
             waited_s=live.waited_s,
             first_start_s=math.inf if live.first_start_s is None else live.first_start_s,
             previous_devices=previous_devices,
-            attained_at_start_s=live.ran_s * live.submitted.job.gpus,
+            attained_at_start_s=attained_s,
         )
 
     def _too_small(self, job: Job) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.elastic.members import task_id
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
 from presage.schedulers.live.protocol.wire import read_predictions, write_allocations
 from presage.schedulers.policies.sharing.slo import ROUNDED
@@ -63,6 +64,8 @@ def job_status(
         status.elapsed_s = (now_s if job.stage in AT_NODE else job.since_s) - job.first_start_s
     if job.stage is Stage.FINISHED and job.message.latency_sensitive:
         status.slo_violated = _has_violated_slo(core, job, status)
+    if job.is_elastic:
+        _add_members(status, core, job, now_s, full=full)
     if task is not None:
         _add_task(status, task)
         kind = _kind(core, job, status)
@@ -72,6 +75,28 @@ def job_status(
         elif prediction is not None:
             status.remaining_s = prediction.remaining_s(task.done, status.elapsed_s)
     return status
+
+
+def _add_members(
+    status: pb.JobStatus, core: Core, job: LiveJob, now_s: float, *, full: bool
+) -> None:
+    """Add the workers of an elastic job, what they use, and its progress."""
+    for member, state in core.elastic.member_states(job):
+        (allocation,) = write_allocations([member.allocation])
+        status.members.add(name=member.name, node=member.node, allocation=allocation, state=state)
+        task = core.task_at(member.node, task_id(job, member))
+        if task is not None:
+            status.usage_milli += task.usage_milli
+            status.memory_bytes += task.memory_bytes
+            status.peak_memory_bytes += task.peak_memory_bytes
+    for time_s, gpus, reason in job.sizes if full else ():
+        time_unix_s = job.submitted_unix_s + time_s - job.submit_s
+        status.sizes.add(time_unix_s=time_unix_s, gpus=gpus, reason=reason)
+    report = core.elastic.report_of(job)
+    if report is not None:
+        status.done = max(status.done, report.done)
+        if report.per_s > 0:
+            status.remaining_s = (1.0 - report.done) / report.per_s
 
 
 def redact_status(status: pb.JobStatus) -> pb.JobStatus:
@@ -84,12 +109,16 @@ def redact_status(status: pb.JobStatus) -> pb.JobStatus:
             job_id=job.job_id,
             user=job.user,
             gpus=job.gpus,
+            min_gpus=job.min_gpus,
+            max_gpus=job.max_gpus,
             kinds=job.kinds,
             latency_sensitive=job.latency_sensitive,
             priority=job.priority,
         )
     )
     public.ClearField("reason")  # may quote the command, or name files
+    for change in public.sizes:
+        change.ClearField("reason")
     public.ClearField("predictions")
     public.ClearField("remaining_s")  # a forecast, like estimated progress
     if public.done_estimated:
@@ -167,13 +196,7 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
         for kind, memory in node.devices
     ]
     for job in core.state.at_node.get(name, {}).values():
-        task = reported.tasks.get(job.job_id)
-        rows = (
-            [(g.device, g.compute_milli, g.memory_bytes) for g in task.allocations]
-            if task is not None
-            else [(g[0], g[1], g[2]) for g in job.allocations]
-        )
-        for device, milli, memory in rows:
+        for device, milli, memory in _allocations_at(job, name, reported.tasks.get(job.job_id)):
             if device < len(devices):
                 devices[device].free_compute_milli -= milli
                 devices[device].free_memory_bytes -= memory
@@ -187,3 +210,14 @@ def node_status(core: Core, name: str, now_s: float, *, full: bool = True) -> pb
         last_report_age_s=now_s - reported.reported_s,
         reason=reason if full else reason.partition(":")[0],
     )
+
+
+def _allocations_at(job: LiveJob, node: str, task: pb.Task | None) -> list[tuple[int, int, int]]:
+    """Return what a job has of the devices of a node: device, thousandths, bytes."""
+    if job.members or job.leaving:
+        # Devices that workers leave may be another job's already.
+        here = [member.allocation for member in job.members if member.node == node]
+        return [(device, milli, memory) for device, milli, memory in here]
+    if task is not None:
+        return [(one.device, one.compute_milli, one.memory_bytes) for one in task.allocations]
+    return [(device, milli, memory) for device, milli, memory in job.allocations]

@@ -20,7 +20,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.codec import wire_values as serving_wire
 from presage.serving.v1 import prediction_pb2 as pb_serving
 
-MAX_GPUS = 1024  # per job; all on one node
+MAX_GPUS = 1024  # per job
 # Limit of a message to the controller, and of a piece of a node's orders. Small, because a server
 # holds a message before it has authenticated the sender. Larger content is sent in pieces.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -36,8 +36,9 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
     InvalidJobError
         A field is not valid; ``where`` is the name of the message in the error.
     """
-    if row.gpus > MAX_GPUS:
-        raise InvalidJobError(f"{where}.gpus={row.gpus}, must be <= {MAX_GPUS}")
+    for name in ("gpus", "max_gpus"):
+        if getattr(row, name) > MAX_GPUS:
+            raise InvalidJobError(f"{where}.{name}={getattr(row, name)}, must be <= {MAX_GPUS}")
     features = _features(row.features, f"{where}.features") if row.HasField("features") else None
     checkpointing = NO_COST
     if row.checkpoint_interval_s:
@@ -46,6 +47,8 @@ def read_job(row: pb.Job, submit_s: float, where: str) -> SubmittedJob:
         row.job_id,
         submit_s,
         gpus=row.gpus or 1,
+        min_gpus=row.min_gpus,
+        max_gpus=row.max_gpus,
         model=row.model,
         iterations=row.iterations or (features.job.iterations if features else 0),
         kinds=tuple(row.kinds),
@@ -98,6 +101,8 @@ def write_job(submitted: SubmittedJob) -> pb.Job:
         folder=submitted.folder,
         environment=submitted.environment,
         gpus=job.gpus,
+        min_gpus=job.min_gpus,
+        max_gpus=job.max_gpus,
         kinds=job.kinds,
         latency_sensitive=job.latency_sensitive,
         priority=job.priority,

@@ -56,7 +56,7 @@ class Elastic(Policy):
         A parameter is negative or not finite.
     """
 
-    needs = PolicyNeeds(preempts=True, resizes=True)
+    needs = PolicyNeeds(preempts=True, scales=True)
 
     def __init__(self, hold_s: float = 60.0, gain: float = 0.05) -> None:
         for name, value in (("hold_s", hold_s), ("gain", gain)):

@@ -99,7 +99,7 @@ class CheckedPolicy(Policy):
         """Raise BrokenPolicyError if an action is not declared."""
         for declared, types, name in (
             (self.needs.preempts, (Preempt,), "preempts"),
-            (self.needs.resizes, _RESIZES, "resizes"),
+            (self.needs.resizes or self._scales(action, state), _RESIZES, "resizes"),
             (self.needs.plans_gangs, (Reserve,), "plans_gangs"),
         ):
             withdraws = isinstance(action, Preempt) and action.job_id in state.reserved
@@ -108,6 +108,12 @@ class CheckedPolicy(Policy):
         if isinstance(action, Start) and action.job_id in {job.job_id for job in state.pending}:
             for allocation in action.allocations:
                 self._check_demand(action, allocation, state, forecasts)
+
+    def _scales(self, action: Action, state: State) -> bool:
+        """Whether an action changes the number of devices of an elastic job, as is declared."""
+        if not (self.needs.scales and isinstance(action, Resize)):
+            return False
+        return action.job_id in state.running and state.job(action.job_id).is_elastic
 
     def _check_demand(
         self, start: Start, allocation: Allocation, state: State, forecasts: Forecasts

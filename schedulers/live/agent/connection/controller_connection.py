@@ -56,6 +56,7 @@ async def serve_node(agent: Agent, target: str, credentials: Callable[[], Creden
     ConfigError, OSError
         The credentials cannot be read.
     """
+    agent.controller_host = _host_of(target)
     await asyncio.to_thread(agent.adopt_tasks)
     working = asyncio.create_task(agent.run())
     reporting = None
@@ -94,6 +95,11 @@ async def serve_node(agent: Agent, target: str, credentials: Callable[[], Creden
         working.cancel()
         if reporting is not None:
             reporting.cancel()
+
+
+def _host_of(target: str) -> str:
+    """Return the host in a gRPC target, such as ``dns:///head:7600`` or ``[::1]:7600``."""
+    return target.rpartition("/")[2].rpartition(":")[0].strip("[]")
 
 
 def _with_found_token(own: Credentials, target: str) -> Credentials:

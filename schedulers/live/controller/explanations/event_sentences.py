@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import singledispatch
+from typing import Any
 
 from presage.schedulers.live.controller.journal.journal import Entry
 from presage.schedulers.live.controller.journal.records import (
@@ -11,6 +13,7 @@ from presage.schedulers.live.controller.journal.records import (
     ClusterCreated,
     Ended,
     LeaseChanged,
+    MemberEnded,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -18,6 +21,7 @@ from presage.schedulers.live.controller.journal.records import (
     Pruned,
     Record,
     Requeued,
+    Resized,
     Started,
     Stopping,
     Submitted,
@@ -54,7 +58,18 @@ def _(record: Submitted) -> str:
 
 @event_details.register
 def _(record: Placed) -> str:
-    return "; ".join(filter(None, (_shares(record.allocations), record.reason)))
+    where = _shares(record.allocations) or _members(record.members)
+    return "; ".join(filter(None, (where, record.reason)))
+
+
+@event_details.register
+def _(record: Resized) -> str:
+    return "; ".join(filter(None, (_members(record.members), record.reason)))
+
+
+@event_details.register
+def _(record: MemberEnded) -> str:
+    return record.reason
 
 
 @event_details.register
@@ -118,3 +133,10 @@ def _(record: ClockSet) -> str:
 def _shares(allocations: list[list[int]]) -> str:
     """Return allocations such as "30 % of device 0"."""
     return ", ".join(f"{milli / 10:g} % of device {device}" for device, milli, _ in allocations)
+
+
+def _members(members: list[list[Any]]) -> str:
+    """Return the devices of workers such as "3 devices: 2 on n0, 1 on n1"."""
+    on_node = Counter(member[1] for member in members)
+    where = ", ".join(f"{count} on {node}" for node, count in on_node.items())
+    return f"{len(members)} devices: {where}" if members else ""

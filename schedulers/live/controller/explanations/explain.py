@@ -14,6 +14,7 @@ from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, 
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.controller.status_messages import job_status
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.system.text.units import quantity
 
 MAX_CANDIDATES = 32
 MAX_NAMED = 4  # nodes with the same reason
@@ -25,6 +26,13 @@ _PHASE_VERBS = {
     pb.RUNNING: "it runs on",
     pb.PAUSED: "it is paused on",
     pb.LEAVING: "it is leaving",
+}
+
+
+_ELASTIC_VERBS = {
+    Stage.PLACED: "is assigned",
+    Stage.RUNNING: "runs on",
+    Stage.LEAVING: "is leaving",
 }
 
 
@@ -68,6 +76,8 @@ def _missing_forecasts(view: SchedulingView, job: LiveJob) -> str:
 
 def _summarize_assigned(core: Core, job: LiveJob, now_s: float) -> str:
     status = job_status(core, job, now_s)  # the agent may have changed its allocations
+    if job.is_elastic:
+        return _summarize_elastic(core, job, status, now_s)
     share = ", ".join(
         f"{allocation.compute_milli / 10:g} % of device {allocation.device}"
         for allocation in status.allocations
@@ -80,6 +90,39 @@ def _summarize_assigned(core: Core, job: LiveJob, now_s: float) -> str:
     problem = _connection_problem(core, job, now_s)
     where = f"node {job.node} with {share}, attempt {job.starts}"
     return f"{_PHASE_VERBS[status.phase]} {where}{problem}{violation}{reason}{placement_reason}"
+
+
+def _summarize_elastic(core: Core, job: LiveJob, status: pb.JobStatus, now_s: float) -> str:
+    on_node: dict[str, int] = {}
+    for member in job.members:
+        on_node[member.node] = on_node.get(member.node, 0) + 1
+    where = ", ".join(f"{count} on node {node}" for node, count in on_node.items())
+    spec, size = job.submitted.job, quantity(len(job.members), "device")
+    range_ = f"of {spec.fewest_gpus} to {spec.most_gpus}"
+    others = [one for one in status.members if one.state != "member"]
+    states = "; ".join(f"worker {one.name} is {one.state}" for one in others[:MAX_NAMED])
+    silent = [node for node in job.nodes if not core.is_connected(node, now_s)]
+    parts = [
+        f"it {_ELASTIC_VERBS[job.stage]} {size} {range_}: {where or 'none'}, attempt {job.starts}",
+        f"it waits for {_join_names(silent)}, which do not report" if silent else "",
+        states,
+        job.reason,
+        f"it has that size because {job.sizes[-1][2]}" if job.sizes and job.members else "",
+        _measured_speeds(core, job),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _measured_speeds(core: Core, job: LiveJob) -> str:
+    paces_s = core.elastic.paces_s(job.job_id)
+    if len(paces_s) < 2:
+        return ""
+    (base, base_s), *others = sorted(paces_s.items())
+    speeds = [
+        f"{base_s / pace_s:.2f} times as fast on {gpus} of {quantity(nodes, 'node')}"
+        for (gpus, nodes), pace_s in others
+    ]
+    return f"measured against {base[0]} of {quantity(base[1], 'node')}: {', '.join(speeds)}"
 
 
 def _none_up(core: Core, now_s: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.live.controller.demand import policy_demand
+from presage.schedulers.live.controller.elastic.size_reasons import size_reason
 from presage.schedulers.policies.sharing.needs import Needs
 from presage.system.text.units import quantity
 
@@ -47,7 +48,7 @@ class _Freed(NamedTuple):
 
 
 def reasons_of(
-    actions: Iterable[Action],
+    actions: Sequence[Action],
     before: Before,
     ledger: Ledger,
     policy: Policy,
@@ -58,7 +59,7 @@ def reasons_of(
 
     Parameters
     ----------
-    actions : iterable of Action
+    actions : sequence of Action
         The applied actions.
     node_number : ndarray of shape (devices,)
         Number of the live node of each device.
@@ -72,6 +73,13 @@ def reasons_of(
             case Resize():
                 allocations = before.statuses[action.job_id].allocations
                 freed.append(_Freed(action.job_id, "is shrunk", allocations))
+                if ledger.jobs[action.job_id].is_elastic:
+                    reasons[action.job_id] = size_reason(
+                        action, allocations, actions, ledger, forecasts
+                    )
+            case Start() if ledger.jobs[action.job_id].is_elastic:
+                reasons[action.job_id] = size_reason(action, (), actions, ledger, forecasts)
+                capacity.take(action.allocations)
             case Start():
                 status = before.statuses[action.job_id]
                 choice = _Choice(action, status, ledger, policy, forecasts, capacity, node_number)

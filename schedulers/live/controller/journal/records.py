@@ -48,6 +48,8 @@ class Placed:
         Suitable kinds of devices; empty if all kinds that its user allows are suitable.
     reason : str
         Why this node was chosen, in a few words.
+    members : list of [number, node, device, compute_milli, memory_bytes]
+        Workers of an elastic job, which has no node and allocations.
     """
 
     job_id: str
@@ -58,6 +60,7 @@ class Placed:
     time_s: float
     kinds: list[str] = field(default_factory=list)
     reason: str = ""
+    members: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,46 @@ class Started:
     attempt: int
     time_s: float
     time_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """Change of the workers of a running elastic job.
+
+    Attributes
+    ----------
+    members : list of [number, node, device, compute_milli, memory_bytes]
+        All workers from now on; workers of the job that are not among them are to leave.
+    """
+
+    job_id: str
+    attempt: int
+    members: list[list[Any]]
+    reason: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEnded:
+    """End of a worker of an elastic job, which continues with the others.
+
+    Attributes
+    ----------
+    number : int
+        Number of the worker.
+    reason : str
+        How it ended.
+    finished, failed : bool
+        Whether it completed the job, or failed.
+    """
+
+    job_id: str
+    attempt: int
+    number: int
+    reason: str
+    finished: bool
+    failed: bool
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +236,7 @@ class ClockSet:
 
 
 Record = (
-    Submitted | Placed | Started | Stopping | Requeued | Ended | Pruned
+    Submitted | Placed | Started | Resized | MemberEnded | Stopping | Requeued | Ended | Pruned
     | NodeJoined | NodeDrained | NodeLost | ClockSet | LeaseChanged | ClusterCreated
 )  # fmt: skip
 PRINCIPAL = "principal"  # key of a row: the client that caused the record
@@ -201,7 +244,7 @@ PRINCIPAL = "principal"  # key of a row: the client that caused the record
 _KINDS: Mapping[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
-        Submitted, Placed, Started, Stopping, Requeued, Ended, Pruned,
+        Submitted, Placed, Started, Resized, MemberEnded, Stopping, Requeued, Ended, Pruned,
         NodeJoined, NodeDrained, NodeLost, ClockSet, LeaseChanged, ClusterCreated,
     )
 }  # fmt: skip

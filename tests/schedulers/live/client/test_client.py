@@ -18,7 +18,7 @@ from presage.errors import (
     UnauthenticatedError,
 )
 from presage.schedulers.live.client.client import ClusterClient
-from presage.schedulers.live.controller.cluster_service import ClusterService
+from presage.schedulers.live.controller.server.cluster_service import ClusterService
 from presage.serving.client.credentials import Credentials
 from presage.serving.server.call import Calls
 from presage.serving.server.prometheus_metrics import Metrics

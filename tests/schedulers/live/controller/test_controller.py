@@ -20,10 +20,10 @@ from presage.schedulers.forecasters.no_forecasts import NoForecasts
 from presage.schedulers.live.controller.cluster_metrics import UPDATE_INTERVAL_S, ClusterMetrics
 from presage.schedulers.live.controller.controller import Controller, Leases
 from presage.schedulers.live.controller.controller_core import Core
-from presage.schedulers.live.controller.job_logs import Logs
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import Record
-from presage.schedulers.live.controller.node_service import _Stream
+from presage.schedulers.live.controller.server.job_logs import Logs
+from presage.schedulers.live.controller.server.node_service import _Stream
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
 from presage.schedulers.policies.sharing.sharing_policy import Sharing

@@ -10,7 +10,6 @@ from presage.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.core.action import Preempt
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
-from presage.schedulers.live.controller.cluster_service import recent_failures, sort_jobs
 from presage.schedulers.live.controller.controller_core import END_S, LOST_NODE_RETENTION_S, Core
 from presage.schedulers.live.controller.explanations.explain import (
     find_candidates,
@@ -25,6 +24,7 @@ from presage.schedulers.live.controller.journal.records import (
     record_to_json,
 )
 from presage.schedulers.live.controller.replayed_state import ReplayedState, Stage
+from presage.schedulers.live.controller.server.cluster_service import recent_failures, sort_jobs
 from presage.schedulers.live.controller.status_messages import job_status, node_status
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.live.protocol.wire import read_job, read_predictions, write_job

@@ -92,8 +92,31 @@ class ResourceOptions:
     ] = 0
     gpus: Annotated[
         int,
-        typer.Option(min=1, help="Number of devices, all on one node.", rich_help_panel=_DEVICES),
+        typer.Option(
+            min=1,
+            help="Number of devices, all on one node unless the job is elastic.",
+            rich_help_panel=_DEVICES,
+        ),
     ] = 1
+    min_gpus: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            show_default="as --gpus",
+            help="Smallest number of devices of an elastic job, whose script uses "
+            "presage.training.elastic. It has a worker on each device, on any nodes.",
+            rich_help_panel=_DEVICES,
+        ),
+    ] = 0
+    max_gpus: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            show_default="as --gpus",
+            help="Largest number of devices of an elastic job.",
+            rich_help_panel=_DEVICES,
+        ),
+    ] = 0
     kinds: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,6 +157,8 @@ class ResourceOptions:
         _check_ranges({
             "--priority": (self.priority, _MAX_INT32),
             "--gpus": (self.gpus, _MAX_INT32),
+            "--min-gpus": (self.min_gpus, _MAX_INT32),
+            "--max-gpus": (self.max_gpus, _MAX_INT32),
             "--share": (self.share, 1),
             "--memory-gib": (self.memory_gib, _MAX_INT64 >> 30),
         })  # fmt: skip
@@ -141,6 +166,8 @@ class ResourceOptions:
             "latency_sensitive": self.latency_sensitive,
             "priority": self.priority,
             "gpus": self.gpus,
+            "min_gpus": self.min_gpus,
+            "max_gpus": self.max_gpus,
             "kinds": self.kinds or (),
             "compute_milli": round(1000 * self.share),
             "memory_bytes": round(self.memory_gib * 2**30),

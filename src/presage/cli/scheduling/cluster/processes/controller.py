@@ -66,6 +66,15 @@ class JournalOptions:
             rich_help_panel=_JOURNAL,
         ),
     ] = 10_000
+    leaders: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            show_default=f"leaders in {_FOLDER}",
+            help="Folder for the files of the leaders of elastic jobs.",
+            rich_help_panel=_JOURNAL,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +137,17 @@ def controller(
     import uvloop
 
     from presage.schedulers.live.controller.controller import Controller, Leases
-    from presage.schedulers.live.controller.controller_server import run_controller
     from presage.schedulers.live.controller.journal.journal import Journal
+    from presage.schedulers.live.controller.server.controller_server import run_controller
     from presage.serving.server.log import log_as_json
 
     options = listen.server_options(tls)
     made, (chosen, sharing) = predictor.forecaster(), policy_named(policy)
     log_as_json()
     leases = Leases(lease_s=lease_s, suspect_s=min(15.0, lease_s))
-    path = journal.journal or str(data_folder() / "cluster" / "controller.db")
+    folder = data_folder() / "cluster"
+    path = journal.journal or str(folder / "controller.db")
+    leaders = journal.leaders or folder / "leaders"
     with _metrics(options, listen.metrics_port) as (metrics, counted):
 
         async def serve() -> None:
@@ -144,7 +155,7 @@ def controller(
                 opened, chosen, made, leases, sharing=sharing, max_ended_jobs=journal.keep_ended,
                 metrics=counted,
             )  # fmt: skip
-            await run_controller(working, options, policy, _say_ready, metrics)
+            await run_controller(working, options, policy, _say_ready, metrics, leaders)
 
         with Journal.open(path, journal.journal_key) as opened:
             uvloop.run(serve())

@@ -78,6 +78,7 @@ class LocalCluster:
             *_presage(), "controller", "--journal", str(self.folder / "controller.db"),
             "--policy", self.policy, "--predictor", self.predictor, "--risk", str(self.risk),
             "--lease-s", str(self.lease_s), "--port", str(self.port), "--tokens", str(tokens.file),
+            "--leaders", str(self.folder / "leaders"),
         ]  # fmt: skip
         return ProcessSpec("controller", command, self.folder / "controller.log", {})
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from presage.errors import NotYetError
-from presage.schedulers.live.controller import job_logs as logs_module
-from presage.schedulers.live.controller.job_logs import Logs
 from presage.schedulers.live.controller.replayed_state import Stage
+from presage.schedulers.live.controller.server import job_logs as logs_module
+from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from presage.errors import InvalidRequestError
-from presage.schedulers.live.controller.cluster_service import PAGE, ClusterService
 from presage.schedulers.live.controller.journal.journal import Journal
 from presage.schedulers.live.controller.journal.records import LeaseChanged, record_to_json
+from presage.schedulers.live.controller.server.cluster_service import PAGE, ClusterService
 from presage.schedulers.live.protocol.wire import MAX_JOB_BYTES
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller

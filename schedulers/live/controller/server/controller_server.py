@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 
-from presage.schedulers.live.controller import cluster_service, node_service
 from presage.schedulers.live.controller.controller import Controller
-from presage.schedulers.live.controller.job_logs import Logs
+from presage.schedulers.live.controller.elastic.leaders import Leaders
+from presage.schedulers.live.controller.server import cluster_service, node_service
+from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.protocol.wire import MAX_MESSAGE_BYTES
 from presage.serving.admission.backlog import Backlog, server_ids
 from presage.serving.admission.connection_limits import Connections
@@ -51,8 +53,14 @@ async def run_controller(
     policy: str,
     on_ready: Callable[[str], None],
     metrics: Metrics,
+    leaders: Path,
 ) -> None:
     """Serve until SIGTERM or SIGINT; jobs and agents continue without the controller.
+
+    Parameters
+    ----------
+    leaders : Path
+        Folder for the files of the leaders of elastic jobs.
 
     Raises
     ------
@@ -99,9 +107,11 @@ async def run_controller(
     if local is not None:
         local.write()
     bounding = asyncio.create_task(connections.run())
+    leading = asyncio.create_task(Leaders(controller, leaders, address).run())
     try:
         await _serve(controller, server, served, stopped, lambda: on_ready(target(address, port)))
     finally:
+        leading.cancel()
         bounding.cancel()
         calls.close()
         if local is not None:

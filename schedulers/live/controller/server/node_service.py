@@ -11,9 +11,9 @@ from dataclasses import replace
 import grpc
 
 from presage.errors import ForbiddenError, InvalidRequestError
-from presage.schedulers.live.controller.cluster_service import parse_request
 from presage.schedulers.live.controller.controller import Controller
-from presage.schedulers.live.controller.job_logs import Logs
+from presage.schedulers.live.controller.server.cluster_service import parse_request
+from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.protocol.pieces import split_commands
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.callers import Caller

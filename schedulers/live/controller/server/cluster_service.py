@@ -20,11 +20,11 @@ from presage.schedulers.live.controller.explanations.explain import (
     queue_positions,
     summarize_job,
 )
-from presage.schedulers.live.controller.job_logs import Logs
 from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from presage.schedulers.live.controller.journal.records import Record, record_from_json
 from presage.schedulers.live.controller.ownership import check_owner, owns, sees_details
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, ReplayedState, Stage
+from presage.schedulers.live.controller.server.job_logs import Logs
 from presage.schedulers.live.controller.status_messages import (
     job_status,
     node_status,

@@ -1,0 +1,89 @@
+"""How a worker of an elastic job finds its leader: files that its agent writes, by the commands.
+
+The files are in the task's folder, which belongs to the agent; the worker may only read them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from presage.schedulers.live.agent.isolation.account import Account
+from presage.schedulers.live.agent.tasks.file_names import task_name
+from presage.schedulers.live.agent.tasks.task_folder import TASKS
+from presage.schedulers.live.agent.tasks.task_process import Task
+from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.system.files.atomic_file import write_new
+
+FOLDER = "elastic"  # in the task's folder
+
+
+def worker_variables(
+    worker: pb.ElasticWorker, state: Path, task: tuple[str, int]
+) -> dict[str, str]:
+    """Return the environment variables of a worker; none for another task.
+
+    Parameters
+    ----------
+    state : Path
+        State folder of the agent.
+    task : tuple of (str, int)
+        Id and attempt of the task.
+    """
+    if not worker.job_id:
+        return {}
+    return {
+        "PRESAGE_ELASTIC_JOB": worker.leader_job,
+        "PRESAGE_ELASTIC_STATE": str(state.resolve() / TASKS / task_name(*task) / FOLDER),
+        "PRESAGE_ELASTIC_WORKER": worker.name,
+    }
+
+
+class LeaderFiles:
+    """Files with the addresses of leaders, written when an address changes."""
+
+    def __init__(self) -> None:
+        self._written: dict[Path, tuple[str, int, str]] = {}
+
+    def write(self, task: Task, worker: pb.ElasticWorker, controller_host: str) -> None:
+        """Write where the leader of a task's job is.
+
+        Parameters
+        ----------
+        controller_host : str
+            Host of the controller, next to which leaders run.
+
+        Raises
+        ------
+        OSError
+            The files cannot be written.
+        """
+        folder = task.folder.path / FOLDER / worker.leader_job
+        address = worker.host or controller_host, worker.port, worker.token
+        if self._written.get(folder) == address:
+            return
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if worker.port:
+            host, port, token = address
+            _replace(folder / "token", token, task.spec.account)
+            row = {"host": host, "port": port, "pid": 0}
+            _replace(folder / "leader.json", json.dumps(row), task.spec.account)
+        self._written[folder] = address
+
+    def forget(self, task: Task) -> None:
+        """Drop what was written for a task that is removed."""
+        for folder in [path for path in self._written if task.folder.path in path.parents]:
+            del self._written[folder]
+
+
+def _replace(path: Path, text: str, account: Account | None) -> None:
+    """Replace a file that only the account of the job may read."""
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        write_new(partial, text.encode(), durable=False, mode=0o400)
+        if account is not None:
+            os.chown(partial, account.uid, account.gid, follow_symlinks=False)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Elastic jobs of a live cluster: their workers on nodes, their leaders, and reasons of sizes."""

@@ -1,0 +1,208 @@
+"""Workers of elastic jobs: their tasks on nodes, and the records that follow from their ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from presage.errors import InvalidJobError
+from presage.schedulers.core.job import Job
+from presage.schedulers.live.controller.journal.records import (
+    Ended,
+    MemberEnded,
+    Record,
+    Requeued,
+    Resized,
+    Stopping,
+)
+from presage.schedulers.live.controller.replayed_state import LiveJob, Member, Stage
+from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
+from presage.schedulers.v1 import cluster_pb2 as pb
+
+_TASK_ID = re.compile(r"(.+)/m([1-9][0-9]*)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # of a leader's job
+MAX_WORKERS = 64  # of an elastic job
+MAX_ELASTIC_ID = MAX_NAME_LENGTH - 8  # its workers' tasks have longer ones
+_FIRST_DELAY_S, _MOST_DELAY_S = 10.0, 3600.0
+NO_LONGER_REPORTED = "its node does not report it any more"
+
+
+class MemberEnd(NamedTuple):
+    """End of a worker.
+
+    Attributes
+    ----------
+    finished, failed : bool
+        Whether it completed the job, or failed.
+    """
+
+    member: Member
+    reason: str
+    finished: bool = False
+    failed: bool = False
+
+
+def check_job(job: Job) -> None:
+    """Raise InvalidJobError if a job has the id of a worker, or is elastic and too large."""
+    if _TASK_ID.fullmatch(job.job_id):
+        raise InvalidJobError(
+            f"job {job.job_id!r}: ids that end with /m and a number are those of workers of "
+            "elastic jobs; choose another"
+        )
+    if job.is_elastic and job.most_gpus > MAX_WORKERS:
+        raise InvalidJobError(
+            f"job {job.job_id!r}: max_gpus={job.most_gpus}, must be <= {MAX_WORKERS}, the largest "
+            "number of workers of an elastic job"
+        )
+    if job.is_elastic and len(job.job_id) > MAX_ELASTIC_ID:
+        raise InvalidJobError(
+            f"job {job.job_id!r}: the id of an elastic job has at most {MAX_ELASTIC_ID} characters"
+        )
+
+
+def leader_job(job: LiveJob) -> str:
+    """Return the name of a job for its leader: its id if that can be a file name."""
+    return job.job_id if _NAME.fullmatch(job.job_id) else f"job-{job.number}"
+
+
+def task_id(job: LiveJob, member: Member) -> str:
+    """Return the id of a worker's task."""
+    return f"{job.job_id}/{member.name}"
+
+
+def job_of_task(task: str) -> tuple[str, int]:
+    """Return the job id and the number of the worker of a task; 0 if it is no worker's."""
+    found = _TASK_ID.fullmatch(task)
+    return (found[1], int(found[2])) if found else (task, 0)
+
+
+def members_at(job: LiveJob, node: str) -> list[Member]:
+    """Return the workers of a job at a node, those that are to leave last."""
+    return [member for member in (*job.members, *job.leaving) if member.node == node]
+
+
+def ended_members(
+    job: LiveJob, node: str, tasks: Mapping[str, pb.Task], received: frozenset[int]
+) -> Iterator[MemberEnd]:
+    """Yield the workers of a job at a node that have ended, by the report of the node.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+        Tasks of the current attempt, by id.
+    received : frozenset of int
+        Numbers of the workers that the node had received when it sent the report.
+    """
+    for member in members_at(job, node):
+        task = tasks.get(task_id(job, member))
+        if task is None:
+            if member.number in received:
+                yield MemberEnd(member, NO_LONGER_REPORTED)
+        elif task.phase == pb.TASK_ENDED:
+            yield _end(job, member, task)
+
+
+def _end(job: LiveJob, member: Member, task: pb.Task) -> MemberEnd:
+    result, is_leaving = task.exit, member in job.leaving or job.stage is Stage.LEAVING
+    if result.finished and not (is_leaving and task.done < 1):
+        return MemberEnd(member, "it completed the job", finished=True)
+    if is_leaving or result.requested:
+        return MemberEnd(member, task.reason or job.reason or "it left")
+    reason = "it ran out of memory" if result.out_of_memory else result.description
+    return MemberEnd(member, reason, failed=not result.lost)
+
+
+def records_of_ends(
+    job: LiveJob, ends: Sequence[MemberEnd], saved: float, now_s: float, now_unix_s: float
+) -> list[Record]:
+    """Return the records that follow from the end of some workers of a job.
+
+    Without a worker the job has ended or waits again. With fewer than its minimum, the others save
+    a checkpoint and leave.
+
+    Parameters
+    ----------
+    saved : float
+        Fraction of the job in its last checkpoint.
+    """
+    if not ends:
+        return []
+    over = {end.member.number for end in ends}
+    left = [member for member in job.members if member.number not in over]
+    leaving = [member for member in job.leaving if member.number not in over]
+    if not left and not leaving:
+        return [_last_record(job, ends, saved, now_s, now_unix_s)]
+    records: list[Record] = [
+        MemberEnded(
+            job.job_id, job.attempt, end.member.number, f"worker {end.member.name}: {end.reason}",
+            end.finished, end.failed, now_s,
+        )
+        for end in ends
+    ]  # fmt: skip
+    fewest = job.submitted.job.fewest_gpus
+    is_complete = job.is_complete or any(end.finished for end in ends)
+    if job.stage is not Stage.LEAVING and not is_complete and len(left) < fewest:
+        reason = f"{_last_failure(ends)}; {len(left)} workers are left, and it needs {fewest}"
+        records.append(Stopping(job.job_id, job.attempt, reason, False, now_s))
+    return records
+
+
+def _last_record(
+    job: LiveJob, ends: Sequence[MemberEnd], saved: float, now_s: float, now_unix_s: float
+) -> Record:
+    ran_s = now_s - job.running_since_s if job.running_since_s else 0.0
+
+    def ended(stage: Stage, reason: str) -> Ended:
+        return Ended(job.job_id, job.attempt, stage, reason, ran_s, now_s, now_unix_s)
+
+    if job.is_complete or any(end.finished for end in ends):
+        return ended(Stage.FINISHED, "")
+    if job.cancel:
+        return ended(Stage.CANCELLED, job.reason)
+    has_failed = job.stage is not Stage.LEAVING and any(end.failed for end in ends)
+    reason = job.reason if job.stage is Stage.LEAVING else _last_failure(ends)
+    if has_failed and job.failures >= job.submitted.retries:
+        return ended(Stage.FAILED, reason)
+    return Requeued(job.job_id, job.attempt, reason, saved, ran_s, False, has_failed, now_s)
+
+
+def _last_failure(ends: Sequence[MemberEnd]) -> str:
+    end = next((end for end in reversed(ends) if end.failed), ends[-1])
+    return f"worker {end.member.name}: {end.reason}"
+
+
+def growth_delay_s(job: LiveJob) -> float:
+    """Return the seconds after its last change for which a job must not grow: workers failed.
+
+    A node on which workers cannot run would else restart them without end.
+    """
+    if not job.member_failures:
+        return 0.0
+    return min(_FIRST_DELAY_S * 2.0 ** (job.member_failures - 1), _MOST_DELAY_S)
+
+
+def without_node(job: LiveJob, node: str, reason: str, now_s: float) -> Record:
+    """Return the record by which a job leaves a node: with its other workers, or entirely."""
+    left = [member for member in job.members if member.node != node]
+    if len(left) < job.submitted.job.fewest_gpus:
+        return Stopping(job.job_id, job.attempt, reason, False, now_s)
+    return Resized(job.job_id, job.attempt, [list(one) for one in left], reason, now_s)
+
+
+def resized_members(job: LiveJob, devices: Sequence[tuple[str, list[int]]]) -> list[Member]:
+    """Return the workers of a job on other devices: it keeps those that are there already.
+
+    Parameters
+    ----------
+    devices : sequence of (str, [device, compute_milli, memory_bytes])
+        Node and allocation of each worker.
+    """
+    here = {(member.node, member.device): member for member in job.members}
+    members, number = [], job.next_member
+    for node, allocation in devices:
+        known = here.get((node, allocation[0]))
+        if known is None:
+            known, number = Member(number, node, *allocation), number + 1
+        members.append(known)
+    return sorted(members)

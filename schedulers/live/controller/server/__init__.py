@@ -1,0 +1,1 @@
+"""gRPC server of the controller: services for users and for node agents."""
