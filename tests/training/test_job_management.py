@@ -13,7 +13,8 @@ from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_config import JobConfig
 from presage.training.leader.journal import Journal
-from presage.training.leader.membership import Membership, Worker
+from presage.training.leader.membership import Membership
+from presage.training.leader.worker import Worker
 from presage.training.local_job import prepare, request, start_leader
 from presage.training.report import Report
 from presage.training.wire import MAX_BYTES, connect, receive, send

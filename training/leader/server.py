@@ -12,8 +12,8 @@ from presage.training.data_set_grouping import Cursor
 from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_status import job_status
-from presage.training.leader.membership import Worker
-from presage.training.report import Report
+from presage.training.leader.worker import Worker
+from presage.training.report import Progress, Report
 from presage.training.wire import (
     ConnectionLostError,
     Message,
@@ -122,7 +122,13 @@ class LeaderServer:
             case "report":
                 self._leader.enter_report(worker_id, Report.from_message(message))
             case "heartbeat":
-                self._leader.progress[worker_id] = Cursor.from_message(message["cursor"])
+                progress = Progress.from_message(message)
+                self._leader.progress.enter(worker_id, progress, self._leader.current)
+            case "leave":
+                self._leader.leave(worker_id)
+            case "saved":
+                cursor = Cursor.from_message(message["cursor"])
+                self._leader.enter_saved(worker_id, cursor, one_line(message["problem"]))
             case "event":
                 self._leader.note(one_line(message.get("text", "")))
             case other:
@@ -133,7 +139,19 @@ class LeaderServer:
             case "status":
                 return job_status(self._leader)
             case "resize":
-                self._leader.resize(int(request["workers"]))
+                self._leader.resize(*_resize_of(request))
                 return {"op": "ok"}
             case other:
                 raise ElasticError(f"unknown request {other!r}; known are status and resize")
+
+
+def _resize_of(request: Message) -> tuple[int, list[str] | None]:
+    """Return the number and the names of a resize request."""
+    workers, names = request.get("workers"), request.get("names")
+    if type(workers) is not int:
+        raise ElasticError(f"workers={workers!r} of a resize request must be an integer")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise ElasticError(f"names={names!r} of a resize request must be a list of strings")
+    return workers, names

@@ -109,7 +109,7 @@ def connect_to_member(
     try:
         connection = socket.create_connection((member.host, member.port), timeout=_TIMEOUT_S)
     except OSError as error:
-        raise ConnectionLostError(f"worker {member.worker_id}: {error}") from None
+        raise ConnectionLostError(f"worker {member.worker_id}: {error}", member.worker_id) from None
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     hello = {"token": token, "kind": kind, "generation": generation, "sender": sender}
     try:

@@ -55,6 +55,7 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
 
 
 def train(options: dict[str, Any], log) -> dict[str, Any]:
+    """Train a small model; return its state at the end, or when this worker left."""
     torch.set_num_threads(1)
     samples = options.get("samples", SAMPLES)
     x, y = data(max(samples, 1))
@@ -68,7 +69,25 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
         seed=7, deterministic=options.get("deterministic", False), virtual_shards=6,
         data_set_digest=options.get("digest", ""),
         on_resize=ON_RESIZE.get(options.get("resize", "")),
+        checkpoint=Path(options["checkpoint"]) if "checkpoint" in options else None,
+        checkpoint_interval_s=options.get("checkpoint_interval_s", 60.0),
     )  # fmt: skip
+    try:
+        has_left = False
+        loop(run, model, optimizer, x, y, options, log)
+    except SystemExit as end:
+        assert end.code == 0
+        has_left = True
+    flat = torch.cat([one.detach().flatten().double() for one in model.state_dict().values()])
+    return {
+        "step": run.cursor.step, "epoch": run.cursor.epoch, "parameters": flat.tolist(),
+        "moments": [float(s["step"]) for s in optimizer.state_dict()["state"].values()],
+        "lr": optimizer.param_groups[0]["lr"], "scheduler": scheduler.last_epoch,
+        "has_left": has_left,
+    }  # fmt: skip
+
+
+def loop(run, model, optimizer, x, y, options, log) -> None:
     for step in run.steps(epochs=options.get("epochs", 3)):
         before = run.cursor.step
         generation, size = run.generation, run.size
@@ -93,12 +112,6 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
             })  # fmt: skip
         if step.number == options.get("stop_at"):
             run.stop()
-    flat = torch.cat([one.detach().flatten().double() for one in model.state_dict().values()])
-    return {
-        "step": run.cursor.step, "epoch": run.cursor.epoch, "parameters": flat.tolist(),
-        "moments": [float(s["step"]) for s in optimizer.state_dict()["state"].values()],
-        "lr": optimizer.param_groups[0]["lr"], "scheduler": scheduler.last_epoch,
-    }  # fmt: skip
 
 
 def _wait_for(state: str, gate: str) -> None:
