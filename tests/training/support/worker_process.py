@@ -43,6 +43,7 @@ def make_model(width: int = 8, dropout: float = 0.0):
 def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None:
     """Train, and write what was done to ``STATE/NAME.jsonl`` and the result to ``NAME.json``."""
     os.environ.update({STATE_VARIABLE: state, JOB_VARIABLE: job, WORKER_VARIABLE: name})
+    os.environ.update(options.get("environment", {}))
     log = Path(state, f"{name}.jsonl").open("a", buffering=1)  # noqa: SIM115
     _arm(options.get("fault", {}))
     try:
@@ -97,6 +98,7 @@ def loop(run, model, optimizer, x, y, options, log) -> None:
         loss.backward()
         if step.number == options.get("nan_step"):
             model[0].weight.grad[0, 0] = float("nan")
+        time.sleep(options.get("step_s", 0.0))
         if gate := options.get("gates", {}).get(str(step.number)):
             _wait_for(options["state"], gate)
         if options.get("skip_apply") == step.number:
