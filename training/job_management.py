@@ -85,13 +85,25 @@ class Leader:
         self._formed = 0  # last generation whose members all run
         self._first_ready_s: float | None = None
         self._retries = Retries()
+        self._is_adopted = False  # whether the current generation is that of a worker
+        self._has_size = False  # whether the journal has a resize
         self._save_problem = ""
         self._replay()
 
     def connect(
-        self, worker: Worker, specification: dict[str, Any], report: Report, channel: Channel
+        self,
+        worker: Worker,
+        specification: dict[str, Any],
+        report: Report,
+        channel: Channel,
+        generation: Generation | None = None,
     ) -> None:
         """Enter a worker that connects, for the first time or again, and greet it.
+
+        Parameters
+        ----------
+        generation : Generation, optional
+            Last one that was announced to it. A leader without one in its journal adopts it.
 
         Raises
         ------
@@ -103,10 +115,15 @@ class Leader:
         if self.specification is None:
             self.journal.append({"type": "job", "specification": specification})
             self.specification = specification
-        known = self.membership.workers.get(worker_id)
         if self.outcome:
             channel.send(self._end_message(is_new=report.generation == 0))
             return
+        if generation and report.generation and report.has_state:
+            self._adopt(generation, worker_id)
+        known = self.membership.workers.get(worker_id)
+        if known is not None and report.generation > self.current:
+            self.membership.remove(worker_id)  # of a generation that no journal has
+            known = None
         if report.generation and known is None and worker_id in self._released:
             channel.send({"op": "leave"})
             return
@@ -124,6 +141,28 @@ class Leader:
             channel.send({"op": "removed"})
         else:
             self.enter_report(worker_id, report)
+
+    def _adopt(self, generation: Generation, worker_id: str) -> None:
+        """Continue from a worker's generation, if the journal has none or adopted an older one."""
+        is_newer = self._is_adopted and generation.number > self.current
+        if not (is_newer or self.current == 0) or not generation.has_member(worker_id):
+            return
+        self.journal.append({"type": "adopted", **generation.to_message()})
+        self._is_adopted = True
+        for one in self.membership.members():
+            if not generation.has_member(one.worker_id):
+                self._send(one.worker_id, {"op": "removed"})
+        self._continue_from(generation)
+        for member in generation.members:
+            self._send(member.worker_id, {"op": "generation", **generation.to_message()})
+        self.note(f"generation {generation.number} of {generation.size} workers adopted")
+
+    def _continue_from(self, generation: Generation) -> None:
+        """Make a generation of the journal, or of a worker, the current one."""
+        if self._is_adopted and not self._has_size:
+            low, high = self.config.min_workers, self.config.max_workers
+            self.membership.desired = min(high, max(low, generation.size))
+        self.membership.readmit(generation, self._released, self._channels)
 
     def enter_report(self, worker_id: str, report: Report) -> None:
         """Enter a worker's report; repeat the current generation to a member that missed it."""
@@ -192,6 +231,7 @@ class Leader:
             check_batch(int(self.specification["batch"]), workers)
         names = None if names is None else sorted(set(names))
         self.journal.append({"type": "resize", "workers": workers, "names": names})
+        self._has_size = True
         self.resize_requests += 1
         self.membership.resize(workers, names)
         of = "" if names is None else f", of {', '.join(names)}"
@@ -277,6 +317,7 @@ class Leader:
         for worker_id in move.released:
             self._release(worker_id)
         self.membership.adopt(move)
+        self._is_adopted = False
         self._retries.note_formed()
         for member in generation.members:
             self._send(member.worker_id, {"op": "generation", **generation.to_message()})
@@ -343,6 +384,7 @@ class Leader:
             channel.send(message)
 
     def _replay(self) -> None:
+        generation: Generation | None = None
         for record in self.journal.records:
             match record["type"]:
                 case "job":
@@ -351,21 +393,21 @@ class Leader:
                     names = record["names"]
                     self.membership.desired = int(record["workers"])
                     self.membership.names = None if names is None else frozenset(names)
+                    self._has_size = True
                 case "released":
                     self._released.update(record["released"])
+                case "adopted":
+                    generation, self._is_adopted = Generation.from_message(record), True
                 case "generation":
-                    self.membership.generation = Generation.from_message(record)
+                    generation, self._is_adopted = Generation.from_message(record), False
                     self._released.update(record["released"])
                 case "formed":
                     self._formed = int(record["generation"])
                     self.committed = Cursor.from_message(record["cursor"])
                 case "done" | "failed" | "suspended":
                     self.outcome, self.reason = record["type"], record["reason"]
-        if self.membership.generation is not None and not self.outcome:
-            for one in self.membership.generation.members:
-                if one.worker_id not in self._released:
-                    self.membership.add(Worker(one.worker_id, one.host, one.port))
-            self.membership.adopt(Form(self.membership.generation))
+        if generation is not None and not self.outcome:
+            self._continue_from(generation)
             self.note(f"continuing from the journal at generation {self.current}")
 
     @property

@@ -9,6 +9,7 @@ import pytest
 
 from presage.errors import ElasticError
 from presage.training.job_folder import JobFolder
+from presage.training.report import Report
 from presage.training.worker import session as session_module
 from presage.training.worker.session import Session
 from tests.training.support.job import running
@@ -51,11 +52,11 @@ def test_without_a_folder_a_worker_fails_at_once_and_without_a_leader_after_a_wh
         job.finish()
     missing = Session(JobFolder(tmp_path, "missing"), "a.1", {})
     with pytest.raises(ElasticError, match="no leader of job 'missing' in"):
-        missing.start(session_module.Report())
+        missing.start(Report())
     assert time.monotonic() - start_s < session_module.START_TIMEOUT_S
 
     monkeypatch.setattr(session_module, "START_TIMEOUT_S", 0.3)
     waiting = Session(JobFolder(tmp_path, "job"), "a.1", {})
     with pytest.raises(ElasticError, match="no leader of job 'job' in") as error:
-        waiting.start(session_module.Report())
+        waiting.start(Report())
     assert "\n" not in str(error.value)

@@ -6,7 +6,7 @@ returns, until it returns None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from presage.errors import ElasticError
@@ -137,6 +137,24 @@ class Membership:
         self._is_pausing = self._is_ended = self._has_save_ended = False
         self._saver = ""
         self._choose_leaving()
+
+    def readmit(
+        self, generation: Generation, released: Container[str], connected: Container[str]
+    ) -> None:
+        """Make a generation the current one whose members may not be connected yet.
+
+        Members of an older generation that are not in it join again if they are connected.
+        """
+        for one in self.members():
+            if not generation.has_member(one.worker_id):
+                del self.workers[one.worker_id]
+                if one.worker_id in connected:
+                    self.add(Worker(one.worker_id, one.host, one.port))
+        for member in generation.members:
+            worker_id = member.worker_id
+            if worker_id not in released and worker_id not in self.workers:
+                self.add(Worker(worker_id, member.host, member.port))
+        self.adopt(Form(generation))
 
     def is_formed(self) -> bool:
         """Whether every member of the current generation runs, with the training state."""

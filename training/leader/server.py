@@ -9,6 +9,7 @@ from typing import Any
 
 from presage.errors import ElasticError, one_line
 from presage.training.data_set_grouping import Cursor
+from presage.training.generation import Generation
 from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_status import job_status
@@ -98,10 +99,12 @@ class LeaderServer:
                 Report.from_message(hello["report"]),
                 dict(hello["specification"]),
             )
+            known = hello.get("generation")
+            generation = None if known is None else Generation.from_message(known)
         except (KeyError, TypeError, ValueError):
             raise ElasticError("first message of a worker is not valid") from None
         channel, worker_id = _Channel(writer), worker.worker_id
-        self._leader.connect(worker, specification, report, channel)
+        self._leader.connect(worker, specification, report, channel, generation)
         self._open += 1
         try:
             while True:

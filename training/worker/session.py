@@ -100,16 +100,23 @@ class Session:
         """
         self._own.report, self._own.committed_s = report, time.monotonic()
         self._departure.install()
-        end_s = time.monotonic() + START_TIMEOUT_S
-        while not self._try_start(is_last=time.monotonic() >= end_s):
-            if self._own.is_leaving:
-                raise SessionOverError("leave")
-            time.sleep(_RETRY_S)
+        try:
+            self._wait_for_leader()
+        except ElasticError:
+            self._departure.restore()
+            raise
         threading.Thread(target=self._run, name="elastic-session", daemon=True).start()
 
     def install_handlers(self) -> None:
         """Set the signal handlers again, which other code may have replaced."""
         self._departure.install()
+
+    def _wait_for_leader(self) -> None:
+        end_s = time.monotonic() + START_TIMEOUT_S
+        while not self._try_start(is_last=time.monotonic() >= end_s):
+            if self._own.is_leaving:
+                raise SessionOverError("leave")
+            time.sleep(_RETRY_S)
 
     def _try_start(self, *, is_last: bool) -> bool:
         """Connect to the leader for the first time; return False if it cannot be reached."""
@@ -262,6 +269,8 @@ class Session:
         }
         with self._send_lock:  # a report of the training loop is in this message or follows it
             self._connection = connection
+            known = self._announced.generation
+            hello["generation"] = known.to_message() if known else None
             send(connection, {**hello, "report": self._own.report.to_message()})
         self._enter(receive(self._connection))
         if self._announced.error:

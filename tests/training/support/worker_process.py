@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 import torch._dynamo  # the first optimizer imports it, which takes seconds
 
 from presage.training import elastic, gpu_expansion
+from presage.training.generation import Member
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
 from presage.training.worker import peer_connections
@@ -163,6 +165,8 @@ def _arm(fault: dict[str, Any]) -> None:
             return enter(member, token, kind, generation, sender)
 
         gpu_expansion.connect_to_member = dying_connect  # type: ignore[attr-defined]
+    elif place == "partition":
+        _part(fault["peers"], fault.get("generation", 1), fault["kind"])
     elif place == "begin":
         step = Run._adopt
 
@@ -171,3 +175,21 @@ def _arm(fault: dict[str, Any]) -> None:
             return step(self, generation)
 
         Run._adopt = never  # type: ignore[method-assign]
+
+
+def _part(peers: list[str], generation: int, kind: str) -> None:
+    """Cut this process off from workers, from a generation on.
+
+    ``refused``: connections to them fail. ``silent``: they reach a listener that never answers.
+    """
+    original = peer_connections.connect_to_member
+    peer_connections._TAKE_S = 0.5
+    deaf = socket.create_server(("127.0.0.1", 0), backlog=128)
+
+    def connect(member, token, name, number, sender):
+        if number >= generation and member.worker_id.partition(".")[0] in peers:
+            host, port = deaf.getsockname()
+            member = Member(member.worker_id, host, 1 if kind == "refused" else port)
+        return original(member, token, name, number, sender)
+
+    gpu_expansion.connect_to_member = connect  # type: ignore[attr-defined]
