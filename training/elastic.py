@@ -11,6 +11,9 @@
 Started by ``presage elastic run``, each process is one worker of the job; without it, the script
 runs as a job of one worker. The loss is the mean over ``step.indices``. ``apply`` sums gradients
 over workers and calls ``optimizer.step()``; gradients are removed afterwards.
+
+A worker that leaves before the end, because of a resize, SIGTERM or SIGUSR1, exits in the loop.
+Code after the loop runs only on workers that were there at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from presage.training.memory_share import limit_memory
 from presage.training.report import Report
 from presage.training.worker.checkpoint import Checkpoint
 from presage.training.worker.run import OnResize, Run, SizeSettings, Step
-from presage.training.worker.session import Session
+from presage.training.worker.session import Session, SessionOverError
 from presage.training.worker.single_worker import SingleWorkerSession
 from presage.training.worker.training_state import TrainingState
 
@@ -76,10 +79,14 @@ def begin(
     data_set_digest : str
         Digest of the data set, which must be the same for all workers.
     checkpoint : Path, optional
-        File to continue from if it exists, written every ``checkpoint_interval_s`` seconds.
+        File to continue from if it exists, written every ``checkpoint_interval_s`` seconds, and
+        when fewer workers than the job's minimum are left. By default ``elastic.ckpt`` in the
+        folder ``PRESAGE_CHECKPOINT``, if that is set.
 
     Raises
     ------
+    SystemExit
+        A signal requested this worker to leave while it waited for a leader.
     ElasticError
         An argument is not valid, or the leader rejects this worker.
     """
@@ -100,12 +107,15 @@ def begin(
         "virtual_shards": shards,
     }
     session = _session(specification)
-    has_state = on_disk.restore(state)
+    has_checkpoint = on_disk.restore(state)
     run = Run(
-        state, data_set, session,
-        batch=batch, virtual_shards=shards, on_resize=on_resize, checkpoint=on_disk,
+        state, data_set, session, batch=batch, virtual_shards=shards, on_resize=on_resize,
+        checkpoint=on_disk, has_checkpoint=has_checkpoint,
     )  # fmt: skip
-    session.start(Report(0, "ready", state.cursor, has_state))
+    try:
+        session.start(Report(0, "joining", state.cursor, has_checkpoint))
+    except SessionOverError:
+        raise SystemExit(0) from None
     limit_memory(session.memory_bytes)
     return run
 

@@ -20,6 +20,8 @@ from presage.system.files.user_file import read_regular
 
 JOB_VARIABLE, STATE_VARIABLE = "PRESAGE_ELASTIC_JOB", "PRESAGE_ELASTIC_STATE"
 WORKER_VARIABLE = "PRESAGE_ELASTIC_WORKER"
+UNFINISHED = 3  # exit status of a leader that ended before its job did
+SUSPENDED = os.EX_TEMPFAIL  # exit status, 75, of a leader whose workers have all left
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAX_BYTES = 1 << 12
 

@@ -10,29 +10,33 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from presage.training.data_set_grouping import Cursor, check_batch
 from presage.training.generation import Generation
 from presage.training.leader.job_config import JobConfig
+from presage.training.leader.job_progress import JobProgress
 from presage.training.leader.journal import Journal
-from presage.training.leader.membership import (
+from presage.training.leader.membership import Membership
+from presage.training.leader.moves import (
     End,
     Fail,
     Finish,
     Form,
-    Membership,
     Move,
     Pause,
-    Worker,
+    Release,
+    Save,
+    Suspend,
 )
+from presage.training.leader.retries import Retries
 from presage.training.leader.specification import check_specification
+from presage.training.leader.worker import Worker
 from presage.training.report import Report
-from presage.training.wire import Message
+from presage.training.wire import Message, error_message
 
 MAX_EVENTS = 200
-_QUICK_RETRIES, _MOST_DELAY_S = 3, 5.0
 
 
 class Channel(Protocol):
@@ -58,7 +62,7 @@ class Leader:
     Attributes
     ----------
     outcome : str
-        "", "done" or "failed".
+        "", "done", "failed" or "suspended".
     problem : str
         Why the leader cannot continue at the moment, for example a full disk.
     """
@@ -73,20 +77,33 @@ class Leader:
         self.specification: dict[str, Any] | None = None
         self.resize_requests = 0
         self.events: deque[str] = deque(maxlen=MAX_EVENTS)
-        self.progress: dict[str, Cursor] = {}  # of the last heartbeat of each worker
+        self.progress = JobProgress()
         self._log = log
         self._channels: dict[str, Channel] = {}
         self._last_message_s: dict[str, float] = {}
         self._released: set[str] = set()
         self._formed = 0  # last generation whose members all run
         self._first_ready_s: float | None = None
-        self._fruitless, self._formed_s = 0, 0.0  # generations without a step; time of the last one
+        self._retries = Retries()
+        self._is_adopted = False  # whether the current generation is that of a worker
+        self._has_size = False  # whether the journal has a resize
+        self._save_problem = ""
         self._replay()
 
     def connect(
-        self, worker: Worker, specification: dict[str, Any], report: Report, channel: Channel
+        self,
+        worker: Worker,
+        specification: dict[str, Any],
+        report: Report,
+        channel: Channel,
+        generation: Generation | None = None,
     ) -> None:
         """Enter a worker that connects, for the first time or again, and greet it.
+
+        Parameters
+        ----------
+        generation : Generation, optional
+            Last one that was announced to it. A leader without one in its journal adopts it.
 
         Raises
         ------
@@ -98,10 +115,15 @@ class Leader:
         if self.specification is None:
             self.journal.append({"type": "job", "specification": specification})
             self.specification = specification
-        known = self.membership.workers.get(worker_id)
         if self.outcome:
-            channel.send(self._end_message())
+            channel.send(self._end_message(is_new=report.generation == 0))
             return
+        if generation and report.generation and report.has_state:
+            self._adopt(generation, worker_id)
+        known = self.membership.workers.get(worker_id)
+        if known is not None and report.generation > self.current:
+            self.membership.remove(worker_id)  # of a generation that no journal has
+            known = None
         if report.generation and known is None and worker_id in self._released:
             channel.send({"op": "leave"})
             return
@@ -113,17 +135,41 @@ class Leader:
         if known is None:
             self.membership.add(worker)
         else:
-            known.host, known.port = worker.host, worker.port
+            self.membership.reconnect(worker_id, worker.host, worker.port)
         channel.send({"op": "welcome", "memory_bytes": self.config.memory_bytes})
         if is_removed:  # it was silent for too long: it can join again, without its state
             channel.send({"op": "removed"})
         else:
             self.enter_report(worker_id, report)
 
+    def _adopt(self, generation: Generation, worker_id: str) -> None:
+        """Continue from a worker's generation, if the journal has none or adopted an older one."""
+        is_newer = self._is_adopted and generation.number > self.current
+        if not (is_newer or self.current == 0) or not generation.has_member(worker_id):
+            return
+        self.journal.append({"type": "adopted", **generation.to_message()})
+        self._is_adopted = True
+        for one in self.membership.members():
+            if not generation.has_member(one.worker_id):
+                self._send(one.worker_id, {"op": "removed"})
+        self._continue_from(generation)
+        for member in generation.members:
+            self._send(member.worker_id, {"op": "generation", **generation.to_message()})
+        self.note(f"generation {generation.number} of {generation.size} workers adopted")
+
+    def _continue_from(self, generation: Generation) -> None:
+        """Make a generation of the journal, or of a worker, the current one."""
+        if self._is_adopted and not self._has_size:
+            low, high = self.config.min_workers, self.config.max_workers
+            self.membership.desired = min(high, max(low, generation.size))
+        self.membership.readmit(generation, self._released, self._channels)
+
     def enter_report(self, worker_id: str, report: Report) -> None:
         """Enter a worker's report; repeat the current generation to a member that missed it."""
         self.membership.enter_report(worker_id, report)
         current = self.membership.generation
+        if report.unreachable and report.generation == self.current:
+            self._retries.note_unreachable(worker_id, report.unreachable)
         if current and report.generation < current.number and current.has_member(worker_id):
             self._send(worker_id, {"op": "generation", **current.to_message()})
         self.advance()
@@ -148,8 +194,30 @@ class Leader:
         self.membership.remove(worker_id)
         self.advance()
 
-    def resize(self, workers: int) -> None:
+    def leave(self, worker_id: str) -> None:
+        """Let a worker leave that requests it: at once, or at the end of the current step."""
+        if self.membership.leave(worker_id):
+            self._release(worker_id)
+        self.note(f"worker {worker_id} leaves")
+        self.advance()
+
+    def enter_saved(self, worker_id: str, cursor: Cursor, problem: str) -> None:
+        """Enter that a worker wrote the requested checkpoint, or why it could not."""
+        self._save_problem = problem
+        if problem:
+            self.note(f"nothing is saved at step {cursor.step}: {problem}")
+        else:
+            self.note(f"checkpoint of step {cursor.step} saved by worker {worker_id}")
+        self.membership.enter_saved(worker_id)
+        self.advance()
+
+    def resize(self, workers: int, names: Sequence[str] | None = None) -> None:
         """Change the requested number of workers.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Names of the workers that may take part. Others leave first and do not join.
 
         Raises
         ------
@@ -161,10 +229,13 @@ class Leader:
         self.config.check_size(workers)
         if self.specification is not None:
             check_batch(int(self.specification["batch"]), workers)
-        self.journal.append({"type": "resize", "workers": workers})
+        names = None if names is None else sorted(set(names))
+        self.journal.append({"type": "resize", "workers": workers, "names": names})
+        self._has_size = True
         self.resize_requests += 1
-        self.membership.resize(workers)
-        self.note(f"resize to {workers} workers requested")
+        self.membership.resize(workers, names)
+        of = "" if names is None else f", of {', '.join(names)}"
+        self.note(f"resize to {workers} workers requested{of}")
         self.advance()
 
     def tick(self, late_s: float) -> None:
@@ -197,8 +268,13 @@ class Leader:
         try:
             self._record_formed()
             while not self.outcome and (move := self.membership.next_move()) is not None:
-                if isinstance(move, Form) and self._must_wait(move):
-                    break
+                if isinstance(move, Form):
+                    current = self.membership.generation
+                    if pair := self._retries.cut_off(current):
+                        self._remove_cut_off(*pair)
+                        continue
+                    if self._retries.must_wait(current, move.generation):
+                        break
                 self._carry_out(move)
         except OSError as error:
             problem = f"{self.journal.path}: {error.strerror}; the job waits"
@@ -218,8 +294,17 @@ class Leader:
                 self._broadcast({"op": "end", "generation": number})
             case Form():
                 self._form(move)
+            case Save():
+                self._send(move.worker_id, {"op": "checkpoint"})
+            case Release():
+                self._journal_released(move.worker_ids)
+                for worker_id in move.worker_ids:
+                    self._release(worker_id)
+                    self.membership.remove(worker_id)
             case Finish():
                 self._finish("done", "", move.cursor)
+            case Suspend():
+                self._finish("suspended", self._suspended_reason(), move.cursor)
             case Fail():
                 self._finish("failed", move.reason, self.committed)
 
@@ -230,11 +315,10 @@ class Leader:
             {"type": "generation", **generation.to_message(), "released": list(move.released)}
         )
         for worker_id in move.released:
-            self._send(worker_id, {"op": "leave"})
-            self._channels.pop(worker_id, None)
-        self._released.update(move.released)
+            self._release(worker_id)
         self.membership.adopt(move)
-        self._formed_s = time.monotonic()
+        self._is_adopted = False
+        self._retries.note_formed()
         for member in generation.members:
             self._send(member.worker_id, {"op": "generation", **generation.to_message()})
         before = f"{old.size} -> " if old else ""
@@ -244,34 +328,43 @@ class Leader:
             f"{cursor.step} (epoch {cursor.epoch}, sample {cursor.position})"
         )
 
+    def _journal_released(self, worker_ids: Sequence[str]) -> None:
+        self.journal.append({"type": "released", "released": list(worker_ids)})
+
+    def _release(self, worker_id: str, message: Message | None = None) -> None:
+        """Send a worker its release, and do not take it back if it connects again."""
+        self._send(worker_id, message or {"op": "leave"})
+        self._channels.pop(worker_id, None)
+        self._released.add(worker_id)
+
+    def _remove_cut_off(self, worker_id: str, other: str) -> None:
+        """Remove a worker for good that cannot connect to another one."""
+        self._journal_released([worker_id])
+        text = f"worker {worker_id} cannot connect to {other}: removed"
+        self._release(worker_id, error_message(text))
+        self.note(text)
+        self.membership.remove(worker_id)
+
     def _finish(self, outcome: str, reason: str, cursor: Cursor) -> None:
         self.journal.append({"type": outcome, "reason": reason, "cursor": cursor.to_message()})
         self.outcome, self.reason = outcome, reason
         self.committed = cursor
-        self.note(f"job {outcome} at step {cursor.step}" + (f": {reason}" if reason else ""))
-        self._broadcast(self._end_message())
+        before = "; " if outcome == "suspended" else ": "
+        self.note(f"job {outcome} at step {cursor.step}" + (f"{before}{reason}" if reason else ""))
+        self._broadcast(self._end_message(is_new=False))
 
-    def _end_message(self) -> Message:
+    def _suspended_reason(self) -> str:
+        if self._save_problem:
+            return f"nothing is saved ({self._save_problem})"
+        return "start it again to continue from its checkpoint"
+
+    def _end_message(self, *, is_new: bool) -> Message:
         if self.outcome == "done":
             return {"op": "done"}
-        return {"op": "error", "message": f"job {self.job!r} failed: {self.reason}"}
-
-    def _must_wait(self, move: Form) -> bool:
-        """Whether to delay a generation, because several with the same members took no step.
-
-        That happens if two workers cannot connect to each other.
-        """
-        current = self.membership.generation
-        if current is None or set(current.members) != set(move.generation.members):
-            self._fruitless = 0
-            return False
-        if current.cursor != move.generation.cursor:
-            self._fruitless = 0
-        delay_s = min(0.1 * 2.0 ** (self._fruitless - _QUICK_RETRIES), _MOST_DELAY_S)
-        if self._fruitless > _QUICK_RETRIES and time.monotonic() < self._formed_s + delay_s:
-            return True
-        self._fruitless += 1
-        return False
+        if self.outcome == "suspended" and not is_new:
+            return {"op": "leave"}
+        outcome = "is suspended" if self.outcome == "suspended" else self.outcome
+        return error_message(f"job {self.job!r} {outcome}: {self.reason}")
 
     def _record_formed(self) -> None:
         """Record that all members of a generation have its state: its cursor is committed."""
@@ -291,24 +384,30 @@ class Leader:
             channel.send(message)
 
     def _replay(self) -> None:
+        generation: Generation | None = None
         for record in self.journal.records:
             match record["type"]:
                 case "job":
                     self.specification = record["specification"]
                 case "resize":
+                    names = record["names"]
                     self.membership.desired = int(record["workers"])
+                    self.membership.names = None if names is None else frozenset(names)
+                    self._has_size = True
+                case "released":
+                    self._released.update(record["released"])
+                case "adopted":
+                    generation, self._is_adopted = Generation.from_message(record), True
                 case "generation":
-                    self.membership.generation = Generation.from_message(record)
+                    generation, self._is_adopted = Generation.from_message(record), False
                     self._released.update(record["released"])
                 case "formed":
                     self._formed = int(record["generation"])
                     self.committed = Cursor.from_message(record["cursor"])
-                case "done" | "failed":
+                case "done" | "failed" | "suspended":
                     self.outcome, self.reason = record["type"], record["reason"]
-        if self.membership.generation is not None and not self.outcome:
-            for one in self.membership.generation.members:
-                self.membership.add(Worker(one.worker_id, one.host, one.port))
-            self.membership.adopt(Form(self.membership.generation))
+        if generation is not None and not self.outcome:
+            self._continue_from(generation)
             self.note(f"continuing from the journal at generation {self.current}")
 
     @property

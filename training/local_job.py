@@ -9,11 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from presage.errors import ElasticError
-from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE, JobFolder
+from presage.training.job_folder import (
+    JOB_VARIABLE,
+    STATE_VARIABLE,
+    SUSPENDED,
+    WORKER_VARIABLE,
+    JobFolder,
+)
 from presage.training.leader.job_config import JobConfig, write_config
 from presage.training.leader.journal import Journal
 from presage.training.wire import Message, connect, receive, send
@@ -83,7 +90,7 @@ def prepare(folder: JobFolder, config: JobConfig) -> None:
         journal = Journal(folder.journal)
         last = journal.records[-1]["type"] if journal.records else "done"
         journal.close()
-        if last not in ("done", "failed") and _is_running(folder):
+        if last not in ("done", "failed", "suspended") and _is_running(folder):
             raise ElasticError(
                 f"job {folder.job!r} runs already; resize it, or choose another name"
             )
@@ -115,9 +122,10 @@ class LocalJob:
         self._resize_requests = 0
 
     def run(self) -> int:
-        """Run the job until it ends; return 0 if it is done, 1 if it failed.
+        """Run the job until it ends; return 0 if it is done, 1 if it failed, 75 if suspended.
 
-        A leader that is killed is started again; a worker is not.
+        A leader that is killed is started again; a worker is not. SIGTERM lets all workers leave,
+        so that a job with a checkpoint can be continued.
 
         Raises
         ------
@@ -140,8 +148,7 @@ class LocalJob:
                     end_s = time.monotonic() + _END_S
         finally:
             self._stop(leader)
-        self._follow_log()
-        return 0 if leader.returncode == 0 else 1
+        return leader.returncode if leader.returncode in (0, SUSPENDED) else 1
 
     def _follow(self) -> None:
         """Say what happened, and start workers for a resize request."""
@@ -179,16 +186,27 @@ class LocalJob:
             self._workers[name] = subprocess.Popen(self._command, env={**os.environ, **variables})
 
     def _stop(self, leader: subprocess.Popen[bytes]) -> None:
-        processes = [*self._workers.values(), leader]
-        for process in processes:
+        """Let the workers leave, then end what is left."""
+        for process in self._workers.values():
             process.terminate()
         end_s = time.monotonic() + _STOP_S
-        for process in processes:
-            try:
-                process.wait(max(0.0, end_s - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for process in self._workers.values():
+            _end(process, end_s)
+        if leader.poll() is None and self._workers:  # it notices that they left
+            with suppress(subprocess.TimeoutExpired):
+                leader.wait(_END_S)
+        leader.terminate()
+        _end(leader, time.monotonic() + _STOP_S)
+        self._follow_log()
+
+
+def _end(process: subprocess.Popen[bytes], end_s: float) -> None:
+    """Wait for a process until a time, then kill it."""
+    try:
+        process.wait(max(0.0, end_s - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _pid_of_leader(folder: JobFolder) -> int:

@@ -22,7 +22,17 @@ _CONNECT_S = 10.0
 
 
 class ConnectionLostError(ElasticError):
-    """The other process closed the connection or ended."""
+    """The other process closed the connection or ended.
+
+    Attributes
+    ----------
+    peer : str
+        Id of the worker to which this one could not connect; "" if none.
+    """
+
+    def __init__(self, message: str, peer: str = "") -> None:
+        super().__init__(message)
+        self.peer = peer
 
 
 def encode(message: Message) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,45 @@ def test_a_job_is_started_resized_and_shown_by_commands(tmp_path):
         said = process.stderr.read()
     assert "generation 2: 1 -> 2 workers at step" in said
     assert "the leader was killed; starting it again" in said
+
+
+def test_a_job_that_is_terminated_saves_and_continues_when_it_is_started_again(tmp_path):
+    command = [
+        sys.executable, "-m", "presage", "elastic", "run", "--state", str(tmp_path), "--workers",
+        "1", "spirals", *JOB[:2], "--epochs", "3",
+    ]  # fmt: skip
+    environment = os.environ | {"PRESAGE_CHECKPOINT": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, "--step-s", "0.5"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            wait_for(tmp_path, lambda row: row["progress"]["step"] > 0)
+        finally:
+            process.terminate()
+        assert process.stderr is not None
+        said = process.stderr.read()
+    found = re.search(r"job suspended at step (\d+); start it again to continue from its", said)
+    assert found, said
+    assert (tmp_path / "elastic.ckpt").exists()
+
+    again = subprocess.run(
+        [*command, "--step-s", "0"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert f"generation 1: 1 workers at step {found[1]} " in again.stderr
+    assert "job done at step 48" in again.stderr
+
+
+def test_the_exit_status_of_a_suspended_job_is_75(tmp_path):
+    code = "import os, signal, time; from presage.training import elastic; import torch; "
+    code += "m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters(), lr=0.1); "
+    code += "r = elastic.begin(m, o, samples=4, batch=2)\n"
+    code += "for s in r.steps(9):\n m(torch.ones(1, 1)).sum().backward()\n"
+    code += " os.kill(os.getpid(), signal.SIGUSR1); time.sleep(0.5); r.apply()"
+    done = presage("run", "--state", tmp_path, "x", sys.executable, "-c", code)
+
+    assert done.returncode == 75, done.stderr
+    assert "job suspended at step 1; nothing is saved (no checkpoint is" in done.stderr
 
 
 def test_a_job_that_ends_has_exit_status_0_and_one_whose_workers_fail_1(tmp_path):

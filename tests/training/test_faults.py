@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -160,3 +161,81 @@ def test_a_job_whose_workers_all_die_fails_with_a_reason(tmp_path):
 
         assert job.leader.wait(60) == 1
         assert "no worker with the job's parameters is left" in job.log()
+
+
+def test_s1_a_leader_that_lost_its_journal_continues_from_its_workers(tmp_path):
+    """As after the move of a controller: no step is lost or repeated."""
+    with running(tmp_path, workers=2) as job:
+        job.start("a", "b", gates=GATES)
+        job.wait_at("g1")
+        records = job.records()
+        job.kill_leader()
+        job.folder.journal.unlink()
+        job.open("g1")  # workers continue
+        job.wait_at("g2")
+        job.restart_leader()
+        job.wait_for(lambda s: [w["phase"] for w in s["workers"]] == ["running"] * 2)
+        job.resize(3)
+        job.start("c", gates=GATES)
+        job.wait_ready(1)
+        for gate in ("g2", "g3"):
+            job.open(gate)
+        assert job.leader.wait(100) == 0, job.log()
+        job.join()
+
+        adopted = job.records()
+        assert [r["type"] for r in adopted[:3]] == ["job", "adopted", "formed"]
+        assert adopted[1]["generation"] == 1
+        rows = [*records, *(r for r in adopted if r["type"] not in ("adopted", "job"))]
+        job.folder.journal.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert sizes(job) == [2, 3]
+        check_exactly_once(job)
+        check_equals_uninterrupted(job)
+        assert len({r["step"] for r in job.rows("a")}) == len(job.rows("a"))
+
+
+def test_a_leader_without_its_journal_and_a_worker_killed_at_once(tmp_path):
+    with running(tmp_path, workers=3, silence_s=3.0) as job:
+        job.start("a", "b", "c", gates=GATES)
+        job.wait_at("g1")
+        records = job.records()
+        job.kill_leader()
+        job.folder.journal.unlink()
+        job.kill("a")
+        for gate in GATES.values():
+            job.open(gate)
+        job.restart_leader()
+        assert job.leader.wait(100) == 0, job.log()
+        job.join()
+
+        rows = [*records, *(r for r in job.records() if r["type"] not in ("adopted", "job"))]
+        job.folder.journal.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert sizes(job) == [3, 2]
+        check_exactly_once(job)
+        check_equals_uninterrupted(job)
+
+
+@pytest.mark.parametrize("kind", ["refused", "silent"])
+@pytest.mark.parametrize("generation", [1, 2], ids=["start", "later"])
+def test_of_two_workers_that_cannot_connect_the_later_one_is_removed(tmp_path, kind, generation):
+    """Both reach the leader. From the second generation on: a third worker joins."""
+    fault = {"place": "partition", "generation": generation, "kind": kind}
+    with running(tmp_path, workers=2) as job:
+        job.start("a", gates=GATES, fault={**fault, "peers": ["b"]})
+        job.wait_connected(1)
+        job.start("b", gates=GATES, fault={**fault, "peers": ["a"]})
+        job.wait_at("g1")
+        job.resize(3)
+        job.start("c", gates=GATES, fault={**fault, "peers": []})
+        job.wait_for(lambda s: "c" in [w["name"] for w in s["workers"]])
+        job.wait_ready(1)
+        for gate in GATES.values():
+            job.open(gate)
+        results = job.finish()
+
+        assert "cannot connect to a." in job.log()
+        assert "cannot connect to a." in results["b"]["error"]
+        assert "\n" not in results["b"]["error"]
+        assert sizes(job)[-1] == 2
+        check_exactly_once(job)
+        check_equals_uninterrupted(job)

@@ -9,11 +9,13 @@ import pytest
 from presage.errors import ElasticError
 from presage.training import job_management
 from presage.training.data_set_grouping import Cursor
+from presage.training.generation import Generation, Member
 from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_config import JobConfig
 from presage.training.leader.journal import Journal
-from presage.training.leader.membership import Membership, Worker
+from presage.training.leader.membership import Membership
+from presage.training.leader.worker import Worker
 from presage.training.local_job import prepare, request, start_leader
 from presage.training.report import Report
 from presage.training.wire import MAX_BYTES, connect, receive, send
@@ -47,10 +49,11 @@ def make_leader(path, workers=2, **settings):
     return Leader("job", config, Journal(path / "journal"), lambda _: None)
 
 
-def join(leader, *names, report=READY, **changes):
+def join(leader, *names, report=READY, generation=None, **changes):
     channels = [Channel() for _ in names]
     for name, channel in zip(names, channels, strict=True):
-        leader.connect(Worker(name, "host", 1), SPECIFICATION | changes, report, channel)
+        worker, specification = Worker(name, "host", 1), SPECIFICATION | changes
+        leader.connect(worker, specification, report, channel, generation)
     return channels
 
 
@@ -175,6 +178,54 @@ def test_a_released_worker_that_missed_its_release_is_released_again(tmp_path):
     (b,) = join(again, "b", report=paused(1, 4))
 
     assert b.operations() == ["leave"]
+
+
+GENERATION = Generation(7, (Member("a", "h", 1), Member("b", "h", 2)), (), Cursor(4, 0, 32), "b")
+
+
+def test_a_leader_without_a_journal_adopts_the_generation_of_its_workers(tmp_path):
+    leader = make_leader(tmp_path, workers=1)
+    report = Report(7, "running", Cursor(6, 0, 48), has_state=True)
+    (c,) = join(leader, "c", report=Report(0, "joining"))
+    (a,) = join(leader, "a", report=report, generation=GENERATION)
+    (b,) = join(leader, "b", report=report, generation=GENERATION)
+
+    assert a.operations() == b.operations() == ["welcome"]
+    assert leader.current == 7
+    assert leader.committed == Cursor(4, 0, 32)
+    assert leader.membership.desired == 2  # the size that the job has, not that of its start
+    records = Journal(tmp_path / "journal").records
+    assert [r["type"] for r in records] == ["job", "adopted", "formed"]
+
+    again = make_leader(tmp_path, workers=1)
+    assert (again.current, again.membership.desired) == (7, 2)
+    assert c.operations() == ["welcome"]
+
+
+def test_an_adopting_leader_prefers_a_newer_generation_and_removes_older_workers(tmp_path):
+    leader = make_leader(tmp_path)
+    old = Generation(5, (Member("c", "h", 3), Member("d", "h", 4)), (), Cursor(2, 0, 16), "b")
+    (c,) = join(leader, "c", report=paused(5, 2), generation=old)
+    (b,) = join(leader, "b")  # it has not received generation 7 yet
+    (a,) = join(leader, "a", report=paused(6, 4), generation=GENERATION)
+    (e,) = join(leader, "e", report=paused(4, 1), generation=old)
+
+    assert leader.current == 7
+    assert set(leader.membership.workers) == {"a", "b", "c", "e"}
+    assert c.operations() == e.operations() == ["welcome", "removed"]
+    assert b.operations() == a.operations() == ["welcome", "generation"]
+    leader.enter_report("c", READY)
+    assert leader.membership.workers["c"].state == "ready"
+
+
+def test_a_leader_that_formed_a_generation_of_its_own_adopts_none(tmp_path):
+    leader = make_leader(tmp_path, workers=1)
+    join(leader, "c")
+    assert leader.current == 1
+    (a,) = join(leader, "a", report=paused(7, 4), generation=GENERATION)
+
+    assert leader.current == 1
+    assert a.operations() == ["welcome", "removed"]
 
 
 def test_committed_cursors_in_the_journal_are_those_that_all_members_have(tmp_path):

@@ -6,74 +6,26 @@ returns, until it returns None.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from presage.errors import ElasticError
 from presage.training.data_set_grouping import Cursor
-from presage.training.generation import BREAKPOINT, TRAIN, Generation, Member
+from presage.training.generation import BREAKPOINT, TRAIN, Generation
 from presage.training.leader.job_config import JobConfig
+from presage.training.leader.moves import (
+    End,
+    Fail,
+    Finish,
+    Form,
+    Move,
+    Pause,
+    Release,
+    Save,
+    Suspend,
+)
+from presage.training.leader.worker import Worker, WorkerState, worker_name
 from presage.training.report import Report
-
-
-class WorkerState(StrEnum):
-    """State of a worker, in this order."""
-
-    JOINING = "joining"
-    READY = "ready"
-    MEMBER = "member"
-    LEAVING = "leaving"
-
-
-@dataclass(slots=True)
-class Worker:
-    """Worker as known to the leader."""
-
-    worker_id: str
-    host: str
-    port: int
-    state: WorkerState = WorkerState.JOINING
-    report: Report = field(default_factory=Report)
-
-    @property
-    def member(self) -> Member:
-        """The worker as a member of a generation."""
-        return Member(self.worker_id, self.host, self.port)
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Request all members to pause after the current step."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Close the ring of the current generation at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Journal and announce a generation, and release the workers that leave."""
-
-    generation: Generation
-    released: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The job is complete."""
-
-    cursor: Cursor
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The job cannot continue."""
-
-    reason: str
-
-
-Move = Pause | End | Form | Finish | Fail
 
 
 @dataclass(slots=True)
@@ -84,17 +36,22 @@ class Membership:
     ----------
     desired : int
         Requested number of workers.
+    names : frozenset of str, optional
+        Names of the workers that may take part; None for all.
     is_start_overdue : bool
         Whether a job that has not started may start with ``min_workers``.
     """
 
     config: JobConfig
     desired: int
+    names: frozenset[str] | None = None
     workers: dict[str, Worker] = field(default_factory=dict)
     generation: Generation | None = None
     is_start_overdue: bool = False
     _is_pausing: bool = False
     _is_ended: bool = False
+    _saver: str = ""  # worker that is requested to write a checkpoint
+    _has_save_ended: bool = False
 
     def add(self, worker: Worker) -> None:
         """Enter a worker that connected.
@@ -108,23 +65,48 @@ class Membership:
             raise ElasticError(f"worker {worker.worker_id!r} is connected already")
         self.workers[worker.worker_id] = worker
 
+    def reconnect(self, worker_id: str, host: str, port: int) -> None:
+        """Enter that a worker connected again; a request for a checkpoint may be lost."""
+        worker = self.workers[worker_id]
+        worker.host, worker.port = host, port
+        if self._saver == worker_id:
+            self._saver = ""
+
     def enter_report(self, worker_id: str, report: Report) -> None:
         """Enter what a worker reports; a worker that is not a member can only become ready."""
         worker = self.workers[worker_id]
-        is_member = self.generation is not None and self.generation.has_member(worker_id)
-        if not is_member and report.phase not in ("joining", "ready"):
+        if not self._is_member(worker_id) and report.phase not in ("joining", "ready"):
             return
         worker.report = report
         if worker.state is WorkerState.JOINING and report.phase == "ready":
             worker.state = WorkerState.READY
-
-    def remove(self, worker_id: str) -> None:
-        """Remove a worker that died."""
-        if self.workers.pop(worker_id, None) is not None:
             self._choose_leaving()
 
-    def resize(self, workers: int) -> None:
-        """Change the requested number of workers; the last ranks leave.
+    def enter_saved(self, worker_id: str) -> None:
+        """Enter that a worker has written the requested checkpoint, or cannot write it."""
+        self._has_save_ended |= worker_id == self._saver
+
+    def remove(self, worker_id: str) -> None:
+        """Remove a worker that died or was released."""
+        if self.workers.pop(worker_id, None) is not None:
+            if self._saver == worker_id:
+                self._saver = ""
+            self._choose_leaving()
+
+    def leave(self, worker_id: str) -> bool:
+        """Let a worker leave for good; return whether it left at once, being no member."""
+        if not self._is_member(worker_id):
+            self.remove(worker_id)
+            return True
+        self.workers[worker_id].is_departing = True
+        self._choose_leaving()
+        return False
+
+    def resize(self, workers: int, names: Iterable[str] | None = None) -> None:
+        """Change the requested number of workers, and the names of those that may take part.
+
+        Members whose name is not among them leave first, then the last ranks. Members leave
+        because of their names as soon as ``min_workers`` others are members or ready.
 
         Raises
         ------
@@ -132,7 +114,7 @@ class Membership:
             The number is outside the job's bounds.
         """
         self.config.check_size(workers)
-        self.desired = workers
+        self.desired, self.names = workers, None if names is None else frozenset(names)
         self._choose_leaving()
 
     def members(self) -> list[Worker]:
@@ -142,13 +124,37 @@ class Membership:
         ids = [member.worker_id for member in self.generation.members]
         return [self.workers[one] for one in ids if one in self.workers]
 
+    def is_short(self) -> bool:
+        """Whether fewer than ``min_workers`` members stay."""
+        staying = [one for one in self.members() if not one.is_leaving]
+        return len(staying) < self.config.min_workers
+
     def adopt(self, move: Form) -> None:
         """Make a journalled generation the current one."""
         for worker_id in move.released:
             self.workers.pop(worker_id, None)
         self.generation = move.generation
-        self._is_pausing = self._is_ended = False
+        self._is_pausing = self._is_ended = self._has_save_ended = False
+        self._saver = ""
         self._choose_leaving()
+
+    def readmit(
+        self, generation: Generation, released: Container[str], connected: Container[str]
+    ) -> None:
+        """Make a generation the current one whose members may not be connected yet.
+
+        Members of an older generation that are not in it join again if they are connected.
+        """
+        for one in self.members():
+            if not generation.has_member(one.worker_id):
+                del self.workers[one.worker_id]
+                if one.worker_id in connected:
+                    self.add(Worker(one.worker_id, one.host, one.port))
+        for member in generation.members:
+            worker_id = member.worker_id
+            if worker_id not in released and worker_id not in self.workers:
+                self.add(Worker(worker_id, member.host, member.port))
+        self.adopt(Form(generation))
 
     def is_formed(self) -> bool:
         """Whether every member of the current generation runs, with the training state."""
@@ -197,47 +203,72 @@ class Membership:
         if (is_lost or is_broken) and not self._is_ended:
             self._is_ended = True
             return End()
-        is_leaving = any(one.state is WorkerState.LEAVING for one in members)
+        is_leaving = any(one.is_leaving for one in members)
         is_growing = len(members) < self.desired and bool(self._ready())
         if (is_leaving or is_growing) and not (self._is_pausing or self._is_ended):
             self._is_pausing = True
             return Pause()
         return None
 
-    def _next_generation(self, members: list[Worker], furthest: Worker) -> Form | None:
+    def _next_generation(self, members: list[Worker], furthest: Worker) -> Move | None:
         assert self.generation is not None
-        staying = [one for one in members if one.state is not WorkerState.LEAVING]
-        behind = [one for one in staying if _needs_state(one, furthest)]
-        if furthest not in staying and len(behind) == len(staying):
-            staying.append(furthest)  # the only source; it leaves at the next step
-        sources = [one for one in staying if one.report.has_state] or [furthest]
-        source = max(sources, key=lambda one: one.report.cursor)
+        staying = [one for one in members if not one.is_leaving]
         chosen = staying + self._ready()[: max(0, self.desired - len(staying))]
         if len(chosen) < self.config.min_workers:
-            return None
+            return self._wait_for_workers(members, staying, furthest)
+        cursor = furthest.report.cursor
+        if furthest not in chosen and all(one.needs_state(cursor) for one in chosen):
+            # It is the only source; it leaves at the next step.
+            chosen = [*chosen[: max(1, len(staying), self.desired - 1)], furthest]
+        sources = [one for one in members if one in chosen and one.report.has_state] or [furthest]
+        source = max(sources, key=lambda one: one.report.cursor)
         released = tuple(one.worker_id for one in members if one not in chosen)
         return self._form(chosen, source, released, self.generation.number + 1)
+
+    def _wait_for_workers(
+        self, members: list[Worker], staying: list[Worker], furthest: Worker
+    ) -> Save | Release | Suspend | None:
+        """Save the state, then release the workers that leave; without any other, suspend."""
+        if not self._has_save_ended:
+            if self._saver:
+                return None
+            self._saver = furthest.worker_id
+            return Save(furthest.worker_id)
+        if not staying:
+            return Suspend(furthest.report.cursor)
+        leaving = tuple(one.worker_id for one in members if one.is_leaving)
+        return Release(leaving) if leaving else None
 
     def _form(
         self, chosen: list[Worker], source: Worker, released: tuple[str, ...], number: int
     ) -> Form:
         ordered = [source, *(one for one in chosen if one is not source)]
-        receivers = [one.worker_id for one in ordered[1:] if _needs_state(one, source)]
         cursor = source.report.cursor
+        receivers = [one.worker_id for one in ordered[1:] if one.needs_state(cursor)]
         entry = TRAIN if number == 1 and cursor == Cursor() else BREAKPOINT
         members = tuple(one.member for one in ordered)
         return Form(Generation(number, members, tuple(receivers), cursor, entry), released)
 
     def _choose_leaving(self) -> None:
-        """Let surplus members leave: those that are leaving already, then the last ranks."""
+        """Let workers leave that requested it, those without a listed name, and the surplus.
+
+        Of the surplus, those that are leaving already come first, then the last ranks.
+        """
         members = self.members()
-        surplus = max(0, len(members) - self.desired)
-        order = [one for one in members if one.state is WorkerState.LEAVING]
-        order += [one for one in reversed(members) if one not in order]
-        leaving = {one.worker_id for one in order[:surplus]}
+        rest = [one for one in reversed(members) if not one.is_departing]
+        rest.sort(key=lambda one: (self._is_listed(one), not one.is_leaving))
+        unlisted = sum(not self._is_listed(one) for one in rest)
+        dispensable = len(rest) + len(self._ready()) - self.config.min_workers
+        count = max(0, len(rest) - self.desired, min(unlisted, dispensable))
         for one in members:
-            is_leaving = one.worker_id in leaving
+            is_leaving = one.is_departing or one in rest[:count]
             one.state = WorkerState.LEAVING if is_leaving else WorkerState.MEMBER
+
+    def _is_member(self, worker_id: str) -> bool:
+        return self.generation is not None and self.generation.has_member(worker_id)
+
+    def _is_listed(self, worker: Worker) -> bool:
+        return self.names is None or worker_name(worker.worker_id) in self.names
 
     def _is_paused(self, worker: Worker) -> bool:
         assert self.generation is not None
@@ -245,11 +276,6 @@ class Membership:
         return report.phase == "paused" and report.generation == self.generation.number
 
     def _ready(self) -> list[Worker]:
-        """Return the ready workers that are not members, in the order in which they connected."""
-        return [one for one in self.workers.values() if one.state is WorkerState.READY]
-
-
-def _needs_state(worker: Worker, source: Worker) -> bool:
-    report = worker.report  # a checkpoint of a newcomer may be of steps that were lost
-    is_new = report.generation == 0 or not report.has_state
-    return is_new or report.cursor < source.report.cursor
+        """Return the ready workers that may join, in the order in which they connected."""
+        ready = [one for one in self.workers.values() if one.state is WorkerState.READY]
+        return [one for one in ready if self._is_listed(one)]

@@ -9,11 +9,12 @@ from typing import Any
 
 from presage.errors import ElasticError, one_line
 from presage.training.data_set_grouping import Cursor
+from presage.training.generation import Generation
 from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_status import job_status
-from presage.training.leader.membership import Worker
-from presage.training.report import Report
+from presage.training.leader.worker import Worker
+from presage.training.report import Progress, Report
 from presage.training.wire import (
     ConnectionLostError,
     Message,
@@ -107,10 +108,12 @@ class LeaderServer:
                 Report.from_message(hello["report"]),
                 dict(hello["specification"]),
             )
+            known = hello.get("generation")
+            generation = None if known is None else Generation.from_message(known)
         except (KeyError, TypeError, ValueError):
             raise ElasticError("first message of a worker is not valid") from None
         channel, worker_id = _Channel(writer), worker.worker_id
-        self._leader.connect(worker, specification, report, channel)
+        self._leader.connect(worker, specification, report, channel, generation)
         self._open += 1
         try:
             while True:
@@ -131,7 +134,13 @@ class LeaderServer:
             case "report":
                 self._leader.enter_report(worker_id, Report.from_message(message))
             case "heartbeat":
-                self._leader.progress[worker_id] = Cursor.from_message(message["cursor"])
+                progress = Progress.from_message(message)
+                self._leader.progress.enter(worker_id, progress, self._leader.current)
+            case "leave":
+                self._leader.leave(worker_id)
+            case "saved":
+                cursor = Cursor.from_message(message["cursor"])
+                self._leader.enter_saved(worker_id, cursor, one_line(message["problem"]))
             case "event":
                 self._leader.note(one_line(message.get("text", "")))
             case other:
@@ -142,10 +151,22 @@ class LeaderServer:
             case "status":
                 return job_status(self._leader)
             case "resize":
-                self._leader.resize(int(request["workers"]))
+                self._leader.resize(*_resize_of(request))
                 return {"op": "ok"}
             case "stop":
                 self._is_stopped = True
                 return {"op": "ok"}
             case other:
                 raise ElasticError(f"unknown request {other!r}; known are status, resize and stop")
+
+
+def _resize_of(request: Message) -> tuple[int, list[str] | None]:
+    """Return the number and the names of a resize request."""
+    workers, names = request.get("workers"), request.get("names")
+    if type(workers) is not int:
+        raise ElasticError(f"workers={workers!r} of a resize request must be an integer")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise ElasticError(f"names={names!r} of a resize request must be a list of strings")
+    return workers, names

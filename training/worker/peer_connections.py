@@ -13,6 +13,8 @@ from presage.training.wire import ConnectionLostError, error_message, has_token,
 
 RING, STATE = "ring", "state"
 _TIMEOUT_S = 10.0
+_TAKE_S = 30.0  # time for the connection of a worker that enters the same generation
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _Key = tuple[str, int, str]  # kind, generation, sender
 
 
@@ -41,14 +43,16 @@ class Listener:
         Raises
         ------
         ConnectionLostError
-            ``is_cancelled`` became true.
+            ``is_cancelled`` became true, or the other worker does not connect within 30 s.
         """
         key = (kind, generation, sender)
         with self._changed:
-            self._changed.wait_for(lambda: key in self._waiting or is_cancelled())
-            if key not in self._waiting:
+            self._changed.wait_for(lambda: key in self._waiting or is_cancelled(), _TAKE_S)
+            if key in self._waiting:
+                return self._waiting.pop(key)
+            if is_cancelled():
                 raise ConnectionLostError(f"generation {generation} ended")
-            return self._waiting.pop(key)
+        raise ConnectionLostError(f"worker {sender} does not connect", sender)
 
     def reject_before(self, generation: int) -> None:
         """Close and reject connections for generations before this one."""
@@ -78,6 +82,7 @@ class Listener:
     def _greet(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(_TIMEOUT_S)
+            _notice_partition(connection)
             self._enter(connection)
         except ConnectionLostError:
             connection.close()
@@ -109,8 +114,9 @@ def connect_to_member(
     try:
         connection = socket.create_connection((member.host, member.port), timeout=_TIMEOUT_S)
     except OSError as error:
-        raise ConnectionLostError(f"worker {member.worker_id}: {error}") from None
+        raise ConnectionLostError(f"worker {member.worker_id}: {error}", member.worker_id) from None
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _notice_partition(connection)
     hello = {"token": token, "kind": kind, "generation": generation, "sender": sender}
     try:
         send(connection, hello)
@@ -118,3 +124,15 @@ def connect_to_member(
         connection.close()
         raise
     return connection
+
+
+def _notice_partition(connection: socket.socket) -> None:
+    """Let the kernel close a connection whose other machine does not answer for 10 s.
+
+    The kernel answers also for a process that computes or is stopped.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = _KEEP_ALIVE | {"TCP_USER_TIMEOUT": int(_TIMEOUT_S * 1000)}
+    for name, value in options.items():
+        if number := getattr(socket, name, None):  # not all systems have them
+            connection.setsockopt(socket.IPPROTO_TCP, number, value)

@@ -15,6 +15,7 @@ from presage.training.synchronous_accumulation import Flags, Ring, RingClosedErr
 from presage.training.wire import ConnectionLostError
 from presage.training.worker.checkpoint import Checkpoint
 from presage.training.worker.gradient_buffer import GradientBuffer
+from presage.training.worker.progress_reports import ProgressReports
 from presage.training.worker.random_numbers import seed_step
 from presage.training.worker.session import Session, SessionOverError
 from presage.training.worker.single_worker import SingleWorkerSession
@@ -90,13 +91,15 @@ class Run:
         virtual_shards: int,
         on_resize: OnResize | None,
         checkpoint: Checkpoint,
+        has_checkpoint: bool,
     ) -> None:
         self.rank, self.size, self.generation, self.entry = 0, 1, 0, TRAIN
         self.loss = float("nan")
         self._state, self._data_set, self._session = state, data_set, session
         self._job_batch = self._batch = batch
         self._virtual_shards, self._on_resize = virtual_shards, on_resize
-        self._checkpoint = checkpoint
+        self._checkpoint, self._has_checkpoint = checkpoint, has_checkpoint
+        self._reports = ProgressReports(session, checkpoint, data_set.samples, 0)
         self._gradients = GradientBuffer(state.model, virtual_shards or 1)
         self._settings = SizeSettings()
         self._ring: Ring | None = None
@@ -123,18 +126,23 @@ class Run:
 
         Raises
         ------
+        SystemExit
+            This worker leaves the job before its end, because of a resize, SIGTERM or SIGUSR1. Its
+            connections are closed. Code after the loop runs only if the job is done.
         ElasticError
             A step was not applied, or the job failed.
         """
         if self._is_started:
             raise ElasticError("steps() was called before; call it once, with all epochs")
-        self._is_started, self._epochs = True, epochs
+        self._start(epochs)
         try:
             while True:
                 self._enter()
                 while not self._is_paused:
                     yield from self._step()
-        except SessionOverError:
+        except SessionOverError as over:
+            if over.is_leaving:
+                raise SystemExit(0) from None
             return
         finally:
             self._close_ring()
@@ -174,6 +182,16 @@ class Run:
         """End the training on all workers, after the current step."""
         self._is_stopping = True
 
+    def _start(self, epochs: int) -> None:
+        """Report that this worker is ready for its first generation."""
+        self._is_started, self._epochs = True, epochs
+        self._reports = ProgressReports(
+            self._session, self._checkpoint, self._data_set.samples, epochs
+        )
+        if self._has_checkpoint:
+            self._reports.restored(self.cursor)
+        self._session.report(Report(0, "ready", self.cursor, self._has_checkpoint))
+
     def _enter(self) -> None:
         """Wait for the next generation and enter it, or report that one of its workers ended."""
         generation = None
@@ -181,13 +199,15 @@ class Run:
             if self._session.take_removed():
                 self.generation, self._has_state = 0, False
                 self._session.report(Report(0, "ready"))
+            if self._session.take_checkpoint_request():
+                self._reports.save_for_leader(self._state)
             generation = self._session.wait(self.generation)
         self.generation, self.entry = generation.number, generation.entry
         try:
             if isinstance(self._session, Session) and generation.size > 1:
                 self._ring = enter_generation(generation, self._session, self._state)
-        except ConnectionLostError:
-            self._pause(is_broken=True)
+        except ConnectionLostError as error:
+            self._pause(is_broken=True, unreachable=error.peer)
         else:
             self._adopt(generation)
 
@@ -196,6 +216,7 @@ class Run:
         self._has_state, self._is_paused = True, False
         self._session.attach(self._ring)
         self._session.report(Report(generation.number, "running", self.cursor, has_state=True))
+        self._reports.committed(self.cursor)
         if self._on_resize is not None:
             self._settings = self._on_resize(self.size)
         self._batch = self._settings.batch or self._job_batch
@@ -252,9 +273,9 @@ class Run:
             self._update()
         self._state.cursor = self._data_set.after(self.cursor, self._batch)
         self._state.is_stopped = flags.stop
-        self._session.progress(self.cursor)
+        self._reports.committed(self.cursor)
         if self.rank == 0:
-            self._checkpoint.save(self._state)
+            self._reports.save_if_due(self._state)
         if flags.pause and not flags.stop:
             self._pause()
         return not flags.not_finite
@@ -292,15 +313,16 @@ class Run:
                 "not applied"
             )
 
-    def _pause(self, *, is_broken: bool = False, is_finished: bool = False) -> None:
+    def _pause(
+        self, *, is_broken: bool = False, is_finished: bool = False, unreachable: str = ""
+    ) -> None:
         """Leave the ring and report the position of this worker."""
         self._is_paused = True
         self._shards = []
         self._close_ring()
         self._gradients.discard()
-        self._session.report(
-            Report(self.generation, "paused", self.cursor, self._has_state, is_broken, is_finished)
-        )
+        position = (self.generation, "paused", self.cursor, self._has_state)
+        self._session.report(Report(*position, is_broken, is_finished, unreachable))
 
     def _close_ring(self) -> None:
         if self._ring is not None:

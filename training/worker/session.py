@@ -19,18 +19,25 @@ from presage.errors import ElasticError
 from presage.training.data_set_grouping import Cursor
 from presage.training.generation import Generation
 from presage.training.job_folder import JobFolder
-from presage.training.report import Report
+from presage.training.report import Progress, Report
 from presage.training.synchronous_accumulation import Ring
 from presage.training.wire import ConnectionLostError, Message, connect, receive, send
+from presage.training.worker.departure import Departure
 from presage.training.worker.peer_connections import Listener
 
 HEARTBEAT_S = 1.0
+START_TIMEOUT_S = 60.0  # time to wait for a leader at the start
 LEADER_TIMEOUT_S = 300.0  # time to wait for a leader that is down
 _RETRY_S = 0.1
 
 
 class SessionOverError(ElasticError):
     """The job is done, or this worker leaves it; the message is "done" or "leave"."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this worker leaves a job that goes on, or that is suspended."""
+        return str(self) == "leave"
 
 
 @dataclass(slots=True)
@@ -44,6 +51,7 @@ class _Announced:
     end: int = 0  # last generation that ended
     memory_bytes: int = 0
     is_removed: bool = False
+    is_checkpoint_requested: bool = False
 
 
 @dataclass(slots=True)
@@ -52,6 +60,10 @@ class _Own:
 
     report: Report = field(default_factory=Report)
     ring: Ring | None = None
+    committed_s: float = 0.0  # when the position of the report was committed
+    done: float = 0.0
+    saved: float = 0.0
+    is_leaving: bool = False
 
 
 class Session:
@@ -69,25 +81,62 @@ class Session:
         self._changed = threading.Condition()
         self._announced, self._own = _Announced(), _Own()
         self._is_closed = False
+        self._departure = Departure(self.leave)
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
         self._send_lock = threading.Lock()
         self._connection: socket.socket
         self.listener: Listener
 
     def start(self, report: Report) -> None:
-        """Connect to the leader.
+        """Connect to the leader; wait up to 60 s for it if the job's folder exists.
 
         Raises
         ------
+        SessionOverError
+            A signal requested this worker to leave.
         ElasticError
             There is no leader, or it rejects this worker.
         """
-        self._own.report = report
-        address = self._folder.leader()
-        self.token = address.token
-        connection = connect(address.host, address.port)
-        self.listener = Listener(connection.getsockname()[0], self.token, self._changed)
-        self._greet(connection)
+        self._own.report, self._own.committed_s = report, time.monotonic()
+        self._departure.install()
+        try:
+            self._wait_for_leader()
+        except ElasticError:
+            self._departure.restore()
+            raise
         threading.Thread(target=self._run, name="elastic-session", daemon=True).start()
+
+    def install_handlers(self) -> None:
+        """Set the signal handlers again, which other code may have replaced."""
+        self._departure.install()
+
+    def _wait_for_leader(self) -> None:
+        end_s = time.monotonic() + START_TIMEOUT_S
+        while not self._try_start(is_last=time.monotonic() >= end_s):
+            if self._own.is_leaving:
+                raise SessionOverError("leave")
+            time.sleep(_RETRY_S)
+
+    def _try_start(self, *, is_last: bool) -> bool:
+        """Connect to the leader for the first time; return False if it cannot be reached."""
+        try:
+            address = self._folder.leader()
+            connection = connect(address.host, address.port)
+        except ElasticError:
+            if is_last or not self._folder.path.is_dir():
+                raise
+            return False
+        self.token = address.token
+        self.listener = Listener(connection.getsockname()[0], self.token, self._changed)
+        try:
+            self._greet(connection)
+        except ConnectionLostError:
+            self.listener.close()
+            if is_last:
+                raise
+            return False
+        return True
 
     @property
     def memory_bytes(self) -> int:
@@ -100,16 +149,37 @@ class Session:
             self._own.report = report
         self._send({"op": "report", **report.to_message()})
 
-    def progress(self, cursor: Cursor) -> None:
-        """Set the cursor to send with the next heartbeat."""
+    def progress(self, cursor: Cursor, done: float) -> None:
+        """Set the position and the fraction of the job to send with the next heartbeat."""
         self._own.report = replace(self._own.report, cursor=cursor)
+        self._own.committed_s, self._own.done = time.monotonic(), done
+
+    def note_saved(self, saved: float) -> None:
+        """Set the fraction of the job in the checkpoint to send with the next heartbeat."""
+        self._own.saved = saved
+
+    def report_saved(self, cursor: Cursor, problem: str) -> None:
+        """Report that the requested checkpoint is written, or why it is not."""
+        self._heartbeat()
+        self._send({"op": "saved", "cursor": cursor.to_message(), "problem": problem})
+
+    def leave(self) -> None:
+        """Request to leave the job; called by a signal handler, so it takes no lock."""
+        self._own.is_leaving = True
+        with suppress(OSError):
+            self._waker.send(b"x")
 
     def note(self, text: str) -> None:
         """Send an event for the leader's log."""
         self._send({"op": "event", "text": text})
 
     def wait(self, after: int) -> Generation | None:
-        """Wait for a generation later than ``after``; None if the leader removed this worker.
+        """Wait for a generation later than ``after``.
+
+        Returns
+        -------
+        Generation or None
+            None if the leader removed this worker, or requests a checkpoint.
 
         Raises
         ------
@@ -127,7 +197,14 @@ class Session:
             return announced.generation is not None and announced.generation.number > after
 
         with self._changed:
-            self._changed.wait_for(lambda: is_over() or is_next() or announced.is_removed)
+            self._changed.wait_for(
+                lambda: (
+                    is_over()
+                    or is_next()
+                    or announced.is_removed
+                    or announced.is_checkpoint_requested
+                )
+            )
             if announced.error:
                 raise ElasticError(announced.error)
             if announced.ending:
@@ -152,6 +229,16 @@ class Session:
             is_removed, self._announced.is_removed = self._announced.is_removed, False
         return is_removed
 
+    def take_checkpoint_request(self) -> bool:
+        """Whether the leader requests a checkpoint from this worker, which is paused."""
+        announced = self._announced
+        with self._changed:
+            is_requested, announced.is_checkpoint_requested = (
+                announced.is_checkpoint_requested,
+                False,
+            )
+        return is_requested
+
     def attach(self, ring: Ring | None) -> None:
         """Set the ring to close when the leader ends its generation."""
         with self._changed:
@@ -165,6 +252,7 @@ class Session:
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+        self._departure.restore()
 
     def _send(self, message: Message) -> None:
         with self._send_lock, suppress(ConnectionLostError):
@@ -181,10 +269,14 @@ class Session:
         }
         with self._send_lock:  # a report of the training loop is in this message or follows it
             self._connection = connection
+            known = self._announced.generation
+            hello["generation"] = known.to_message() if known else None
             send(connection, {**hello, "report": self._own.report.to_message()})
         self._enter(receive(self._connection))
         if self._announced.error:
             raise ElasticError(self._announced.error)
+        if self._own.is_leaving:
+            self._send({"op": "leave"})
 
     def _run(self) -> None:
         while not self._is_closed:
@@ -199,12 +291,21 @@ class Session:
 
     def _listen(self) -> None:
         while True:
-            ready, _, _ = select.select([self._connection], [], [], HEARTBEAT_S)
-            if ready:
+            ready, _, _ = select.select([self._connection, self._wake], [], [], HEARTBEAT_S)
+            if self._connection in ready:
                 self._enter(receive(self._connection))
-            else:
-                cursor = self._own.report.cursor.to_message()
-                self._send({"op": "heartbeat", "cursor": cursor})
+            if self._wake in ready and self._wake.recv(64):
+                self._send({"op": "leave"})
+            if not ready:
+                self._heartbeat()
+
+    def _heartbeat(self) -> None:
+        own = self._own
+        age_s = time.monotonic() - own.committed_s
+        progress = Progress(
+            own.report.generation, own.report.cursor, max(0.0, age_s), own.done, own.saved
+        )
+        self._send({"op": "heartbeat", **progress.to_message()})
 
     def _reconnected(self) -> bool:
         """Connect to the leader again; return whether that succeeded."""
@@ -246,8 +347,10 @@ class Session:
                     announced.pause = int(message["generation"])
                 case "end":
                     announced.end = int(message["generation"])
+                case "checkpoint":
+                    announced.is_checkpoint_requested = True
                 case "removed":
-                    announced.is_removed = True
+                    announced.is_removed, announced.generation = True, None
                     announced.end = max(announced.end, self._own.report.generation)
                 case "done" | "leave" as ending:
                     announced.ending = ending

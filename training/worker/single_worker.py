@@ -20,7 +20,16 @@ class SingleWorkerSession:
     def report(self, report: Report) -> None:
         """Do nothing: there is no leader."""
 
-    def progress(self, cursor: Cursor) -> None:
+    def install_handlers(self) -> None:
+        """Do nothing: the process ends on a signal as usual."""
+
+    def progress(self, cursor: Cursor, done: float) -> None:
+        """Do nothing: there is no leader."""
+
+    def note_saved(self, saved: float) -> None:
+        """Do nothing: there is no leader."""
+
+    def report_saved(self, cursor: Cursor, problem: str) -> None:
         """Do nothing: there is no leader."""
 
     def note(self, text: str) -> None:
@@ -41,6 +50,10 @@ class SingleWorkerSession:
         return False
 
     def take_removed(self) -> bool:
+        """Return False."""
+        return False
+
+    def take_checkpoint_request(self) -> bool:
         """Return False."""
         return False
 

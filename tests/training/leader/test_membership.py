@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 from presage.errors import ElasticError
 from presage.training.data_set_grouping import Cursor
 from presage.training.leader.job_config import JobConfig
-from presage.training.leader.membership import (
-    End,
-    Fail,
-    Finish,
-    Form,
-    Membership,
-    Pause,
-    Worker,
-    WorkerState,
-)
+from presage.training.leader.membership import Membership
+from presage.training.leader.moves import End, Fail, Finish, Form, Pause, Release, Save, Suspend
+from presage.training.leader.worker import Worker, WorkerState
 from presage.training.report import Report
 
 
@@ -163,6 +156,118 @@ def test_a_leaving_member_stays_if_the_others_die():
     assert members.workers["b"].state is WorkerState.MEMBER
 
 
+def test_s8_a_member_that_requests_to_leave_does_so_for_good():
+    members = started(3)
+    assert not members.leave("a")
+    members.resize(3)
+    assert members.workers["a"].state is WorkerState.LEAVING
+    assert members.next_move() == Pause()
+    pause(members, "a", "b", "c", step=4)
+
+    move = form(members)
+
+    assert (ids(move.generation), move.released) == (["b", "c"], ("a",))
+
+
+def test_a_worker_that_is_no_member_leaves_at_once():
+    members = started(1)
+    connect(members, "b")
+
+    assert members.leave("b")
+    assert "b" not in members.workers
+
+
+def test_members_that_leave_hand_the_state_to_workers_that_are_ready():
+    members = started(2)
+    connect(members, "c", "d")
+    members.leave("a")
+    members.leave("b")
+    pause(members, "a", "b", step=4)
+
+    first = form(members)
+    assert (ids(first.generation), first.generation.receivers) == (["a", "c"], ("c",))
+    assert first.released == ("b",)
+    run(members, step=4)
+    assert members.next_move() == Pause()
+    pause(members, "a", "c", step=5)
+
+    last = form(members)
+    assert (ids(last.generation), last.released) == (["c", "d"], ("a",))
+
+
+def test_below_the_minimum_a_leaving_member_saves_before_it_is_released():
+    members = started(2, low=2)
+    members.leave("b")
+    assert members.next_move() == Pause()
+    pause(members, "a", step=4)
+    pause(members, "b", step=5)  # it committed furthest
+
+    assert members.next_move() == Save("b")
+    assert members.next_move() is None
+    members.enter_saved("b")
+    assert members.next_move() == Release(("b",))
+    members.remove("b")
+    assert members.next_move() is None
+    assert members.is_short()
+    members.leave("a")
+    assert members.next_move() == Suspend(Cursor(4))
+
+
+def test_if_the_worker_that_saves_dies_the_next_one_is_requested():
+    members = started(3, low=3)
+    members.leave("a")
+    pause(members, "a", "b", "c", step=4)
+    assert members.next_move() == Save("a")
+    members.remove("a")
+
+    assert members.next_move() == Save("b")
+    members.reconnect("b", "host", 2)
+    assert members.next_move() == Save("b")
+
+
+def test_a_job_whose_members_all_leave_is_suspended_after_a_checkpoint():
+    members = started(2)
+    members.leave("a")
+    members.leave("b")
+    pause(members, "a", "b", step=4)
+
+    assert members.next_move() == Save("a")
+    members.enter_saved("a")
+    assert members.next_move() == Suspend(Cursor(4))
+
+
+def test_workers_without_a_listed_name_leave_first_and_do_not_join():
+    members = started(3)
+    connect(members, "x.1")
+    members.resize(3, ["b", "c", "y"])
+    assert members.workers["a"].state is WorkerState.LEAVING
+    pause(members, "a", "b", "c", step=4)
+    assert ids(form(members).generation) == ["b", "c"]
+    run(members, step=4)
+    connect(members, "y.2")
+    assert members.next_move() == Pause()
+    pause(members, "b", "c", step=5)
+    assert ids(form(members).generation) == ["b", "c", "y.2"]
+    members.resize(3)
+    assert members._is_listed(members.workers["x.1"])
+
+
+def test_a_member_without_a_listed_name_stays_until_enough_others_are_ready():
+    members = started(1)
+    members.resize(1, ["m"])
+    assert members.workers["a"].state is WorkerState.MEMBER
+    assert members.next_move() is None
+    connect(members, "m.1")
+    assert members.next_move() == Pause()
+    pause(members, "a", step=4)
+    assert ids(form(members).generation) == ["a", "m.1"]
+    run(members, step=4)
+    assert members.next_move() == Pause()
+    pause(members, "a", "m.1", step=5)
+
+    assert ids(form(members).generation) == ["m.1"]
+
+
 def test_a_broken_ring_ends_the_generation_also_without_a_death():
     members = started(3)
     pause(members, "b", step=2, is_broken=True)
@@ -171,11 +276,14 @@ def test_a_broken_ring_ends_the_generation_also_without_a_death():
     assert members.next_move() is None
 
 
-def test_below_the_minimum_a_job_waits_for_workers():
+def test_below_the_minimum_a_job_is_saved_and_waits_for_workers():
     members = started(2, low=2)
     members.remove("b")
     assert members.next_move() == End()
     pause(members, "a", step=2, is_broken=True)
+    assert members.next_move() == Save("a")
+    assert members.next_move() is None
+    members.enter_saved("a")
     assert members.next_move() is None
     connect(members, "c")
 

@@ -51,8 +51,8 @@ class Job:
     def restart_leader(self) -> None:
         self.leader = start_leader(self.folder, self.state)
 
-    def resize(self, workers: int) -> None:
-        request(self.folder, {"op": "resize", "workers": workers})
+    def resize(self, workers: int, names: list[str] | None = None) -> None:
+        request(self.folder, {"op": "resize", "workers": workers, "names": names})
 
     def status(self) -> dict[str, Any]:
         return request(self.folder, {"op": "status"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 import torch._dynamo  # the first optimizer imports it, which takes seconds
 
 from presage.training import elastic, gpu_expansion
+from presage.training.generation import Member
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
 from presage.training.worker import peer_connections
@@ -43,6 +45,7 @@ def make_model(width: int = 8, dropout: float = 0.0):
 def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None:
     """Train, and write what was done to ``STATE/NAME.jsonl`` and the result to ``NAME.json``."""
     os.environ.update({STATE_VARIABLE: state, JOB_VARIABLE: job, WORKER_VARIABLE: name})
+    os.environ.update(options.get("environment", {}))
     log = Path(state, f"{name}.jsonl").open("a", buffering=1)  # noqa: SIM115
     _arm(options.get("fault", {}))
     try:
@@ -55,6 +58,7 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
 
 
 def train(options: dict[str, Any], log) -> dict[str, Any]:
+    """Train a small model; return its state at the end, or when this worker left."""
     torch.set_num_threads(1)
     samples = options.get("samples", SAMPLES)
     x, y = data(max(samples, 1))
@@ -68,7 +72,25 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
         seed=7, deterministic=options.get("deterministic", False), virtual_shards=6,
         data_set_digest=options.get("digest", ""),
         on_resize=ON_RESIZE.get(options.get("resize", "")),
+        checkpoint=Path(options["checkpoint"]) if "checkpoint" in options else None,
+        checkpoint_interval_s=options.get("checkpoint_interval_s", 60.0),
     )  # fmt: skip
+    try:
+        has_left = False
+        loop(run, model, optimizer, x, y, options, log)
+    except SystemExit as end:
+        assert end.code == 0
+        has_left = True
+    flat = torch.cat([one.detach().flatten().double() for one in model.state_dict().values()])
+    return {
+        "step": run.cursor.step, "epoch": run.cursor.epoch, "parameters": flat.tolist(),
+        "moments": [float(s["step"]) for s in optimizer.state_dict()["state"].values()],
+        "lr": optimizer.param_groups[0]["lr"], "scheduler": scheduler.last_epoch,
+        "has_left": has_left,
+    }  # fmt: skip
+
+
+def loop(run, model, optimizer, x, y, options, log) -> None:
     for step in run.steps(epochs=options.get("epochs", 3)):
         before = run.cursor.step
         generation, size = run.generation, run.size
@@ -78,6 +100,7 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
         loss.backward()
         if step.number == options.get("nan_step"):
             model[0].weight.grad[0, 0] = float("nan")
+        time.sleep(options.get("step_s", 0.0))
         if gate := options.get("gates", {}).get(str(step.number)):
             _wait_for(options["state"], gate)
         if options.get("skip_apply") == step.number:
@@ -93,12 +116,6 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
             })  # fmt: skip
         if step.number == options.get("stop_at"):
             run.stop()
-    flat = torch.cat([one.detach().flatten().double() for one in model.state_dict().values()])
-    return {
-        "step": run.cursor.step, "epoch": run.cursor.epoch, "parameters": flat.tolist(),
-        "moments": [float(s["step"]) for s in optimizer.state_dict()["state"].values()],
-        "lr": optimizer.param_groups[0]["lr"], "scheduler": scheduler.last_epoch,
-    }  # fmt: skip
 
 
 def _wait_for(state: str, gate: str) -> None:
@@ -148,6 +165,8 @@ def _arm(fault: dict[str, Any]) -> None:
             return enter(member, token, kind, generation, sender)
 
         gpu_expansion.connect_to_member = dying_connect  # type: ignore[attr-defined]
+    elif place == "partition":
+        _part(fault["peers"], fault.get("generation", 1), fault["kind"])
     elif place == "begin":
         step = Run._adopt
 
@@ -156,3 +175,21 @@ def _arm(fault: dict[str, Any]) -> None:
             return step(self, generation)
 
         Run._adopt = never  # type: ignore[method-assign]
+
+
+def _part(peers: list[str], generation: int, kind: str) -> None:
+    """Cut this process off from workers, from a generation on.
+
+    ``refused``: connections to them fail. ``silent``: they reach a listener that never answers.
+    """
+    original = peer_connections.connect_to_member
+    peer_connections._TAKE_S = 0.5
+    deaf = socket.create_server(("127.0.0.1", 0), backlog=128)
+
+    def connect(member, token, name, number, sender):
+        if number >= generation and member.worker_id.partition(".")[0] in peers:
+            host, port = deaf.getsockname()
+            member = Member(member.worker_id, host, 1 if kind == "refused" else port)
+        return original(member, token, name, number, sender)
+
+    gpu_expansion.connect_to_member = connect  # type: ignore[attr-defined]

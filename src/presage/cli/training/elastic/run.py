@@ -51,7 +51,9 @@ def run(
 
     Everything after the name of the job is the command of a worker: a script that calls
     `presage.training.elastic.begin`. A worker that ends is not started again; the others continue.
-    `presage elastic resize` starts and releases workers. The exit status is 0 if the job is done.
+    `presage elastic resize` starts and releases workers. The exit status is 0 if the job is done,
+    and 75 if it is suspended: all workers left, by SIGTERM or SIGUSR1. It continues from its
+    checkpoint when it is started again.
     """
     from presage.training.leader.job_config import JobConfig
     from presage.training.local_job import LocalJob
