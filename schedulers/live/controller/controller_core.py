@@ -238,6 +238,10 @@ class Core:
             )
         return found
 
+    def job_of_log(self, name: str) -> LiveJob:
+        """Return the job of a log: of that id, or of a worker ``JOB/mN``."""
+        return self.job(name if name in self.state.jobs else job_of_task(name)[0])
+
     # Agents ---------------------------------------------------------------------------------
 
     def rejection_reason(self, report: pb.NodeReport) -> str:

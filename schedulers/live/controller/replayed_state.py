@@ -109,6 +109,10 @@ class LiveJob:
         Workers of an elastic job, and those of them that are to leave.
     next_member : int
         Number of the next worker.
+    member_nodes : dict of str to str
+        Node of each worker of this attempt, by its name.
+    first_member : str
+        Name of the first worker; of the last first one, if there is none any more.
     sizes : list of [time_s, gpus, reason]
         Last changes of the number of devices of an elastic job.
     resized_s : float
@@ -173,6 +177,8 @@ class LiveJob:
     members: list[Member] = field(default_factory=list)
     leaving: list[Member] = field(default_factory=list)
     next_member: int = 1
+    member_nodes: dict[str, str] = field(default_factory=dict)
+    first_member: str = ""
     sizes: list[list[Any]] = field(default_factory=list)
     resized_s: float = 0.0
     attained_s: float = 0.0
@@ -387,7 +393,7 @@ class ReplayedState:
                     job.elapsed_s = record.time_s - job.first_start_s
                 if record.members:
                     job.next_member, job.member_failures, job.is_complete = 1, 0, False
-                    job.running_since_s = 0.0
+                    job.running_since_s, job.member_nodes = 0.0, {}
                     _set_members(job, record.members, record)
                 self._set_stage(job, Stage.PLACED, record.time_s)
             case Resized():
@@ -510,6 +516,8 @@ def _set_members(
         job.leaving += [member for member in job.members if member.number not in kept]
     job.attained_s += len(job.members) * (record.time_s - job.resized_s)
     job.members, job.resized_s = members, record.time_s
+    job.member_nodes.update((member.name, member.node) for member in members)
+    job.first_member = min(members).name if members else job.first_member
     job.next_member = max(job.next_member, *(number + 1 for number in kept), 1)
     _note_size(job, record.time_s, record.reason)
 

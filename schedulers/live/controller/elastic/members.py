@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from presage.errors import InvalidJobError
+from presage.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.controller.journal.records import (
     Ended,
@@ -75,6 +75,31 @@ def job_of_task(task: str) -> tuple[str, int]:
     """Return the job id and the number of the worker of a task; 0 if it is no worker's."""
     found = _TASK_ID.fullmatch(task)
     return (found[1], int(found[2])) if found else (task, 0)
+
+
+def task_of_log(job: LiveJob, name: str) -> tuple[str, str]:
+    """Return the task and the node of a log: of a job's only task, or of one of its workers.
+
+    Parameters
+    ----------
+    name : str
+        Id of the job, whose first worker is meant, or of a worker's task.
+
+    Raises
+    ------
+    UnknownJobError
+        The current attempt has no such worker.
+    """
+    if not job.member_nodes:
+        return job.job_id, job.node
+    number = job_of_task(name)[1] if name != job.job_id else 0
+    worker = f"m{number}" if number else job.first_member
+    if worker not in job.member_nodes:
+        known = ", ".join(job.member_nodes)
+        raise UnknownJobError(
+            f"job {job.job_id!r} has no worker {worker!r}; attempt {job.starts} has {known}"
+        )
+    return f"{job.job_id}/{worker}", job.member_nodes[worker]
 
 
 def members_at(job: LiveJob, node: str) -> list[Member]:

@@ -8,7 +8,6 @@ from presage.schedulers.core.action import Action, Resize, Start
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.ledger import Ledger
-from presage.system.text.units import quantity
 
 MAX_NAMED = 3  # jobs that get devices
 
@@ -42,9 +41,15 @@ def size_reason(
     base_gpus, base_nodes = (len(before), _nodes(before, ledger)) if before else (job.gpus, 1)
     text = _change(action, before, actions, ledger)
     if (gpus, nodes) != (base_gpus, base_nodes):
-        base = f"{quantity(base_gpus, 'devices')} of {quantity(base_nodes, 'nodes')}"
-        text += f", predicted {now / speed(base_gpus, base_nodes):.2f} times as fast as on {base}"
+        ratio = now / speed(base_gpus, base_nodes)
+        text += f", predicted {ratio:.2f} times as fast as on {place(base_gpus, base_nodes)}"
     return f"{text}; {_why_not_more(job.most_gpus, gpus, ledger, speed(gpus + 1, nodes) / now)}"
+
+
+def place(gpus: int, nodes: int) -> str:
+    """Return a number of devices and nodes as text, such as "2 devices of 1 node"."""
+    of_nodes = f"of {nodes} {'node' if nodes == 1 else 'nodes'}"
+    return f"{gpus} {'device' if gpus == 1 else 'devices'} {of_nodes}"
 
 
 def _change(
@@ -52,7 +57,7 @@ def _change(
 ) -> str:
     gpus = len(action.allocations)
     if not before:
-        return f"it starts on {gpus} of {ledger.jobs[action.job_id].most_gpus} possible devices"
+        return f"it starts on {gpus} of at most {ledger.jobs[action.job_id].most_gpus} devices"
     if gpus > len(before):
         return f"it grows from {len(before)} to {gpus}, since devices are idle"
     if gpus == len(before):

@@ -136,7 +136,6 @@ def _shares(allocations: list[list[int]]) -> str:
 
 
 def _members(members: list[list[Any]]) -> str:
-    """Return the devices of workers such as "3 devices: 2 on n0, 1 on n1"."""
+    """Return the devices of workers such as "2 on n0, 1 on n1"."""
     on_node = Counter(member[1] for member in members)
-    where = ", ".join(f"{count} on {node}" for node, count in on_node.items())
-    return f"{len(members)} devices: {where}" if members else ""
+    return ", ".join(f"{count} on {node}" for node, count in on_node.items())

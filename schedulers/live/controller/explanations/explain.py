@@ -10,11 +10,11 @@ import numpy as np
 
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.demand import policy_demand
+from presage.schedulers.live.controller.elastic.size_reasons import place
 from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.controller.status_messages import job_status
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.text.units import quantity
 
 MAX_CANDIDATES = 32
 MAX_NAMED = 4  # nodes with the same reason
@@ -62,6 +62,9 @@ def _pending_reason(core: Core, view: SchedulingView, job: LiveJob, now_s: float
         return _blocking_reason(view, job, now_s)
     job_class = "latency-sensitive" if job.submitted.job.latency_sensitive else "best-effort"
     gpus = job.submitted.job.gpus
+    if job.is_elastic:
+        fewest = job.submitted.job.fewest_gpus
+        return f"fewer than {fewest} devices have enough free capacity for a {job_class} job"
     where = "device has" if gpus == 1 else f"node has {gpus} devices with"
     return f"no {where} enough free capacity for a {job_class} job"
 
@@ -97,17 +100,17 @@ def _summarize_elastic(core: Core, job: LiveJob, status: pb.JobStatus, now_s: fl
     for member in job.members:
         on_node[member.node] = on_node.get(member.node, 0) + 1
     where = ", ".join(f"{count} on node {node}" for node, count in on_node.items())
-    spec, size = job.submitted.job, quantity(len(job.members), "device")
-    range_ = f"of {spec.fewest_gpus} to {spec.most_gpus}"
+    spec = job.submitted.job
+    size = f"{len(job.members)} of {spec.fewest_gpus} to {spec.most_gpus} devices"
     others = [one for one in status.members if one.state != "member"]
     states = "; ".join(f"worker {one.name} is {one.state}" for one in others[:MAX_NAMED])
     silent = [node for node in job.nodes if not core.is_connected(node, now_s)]
     parts = [
-        f"it {_ELASTIC_VERBS[job.stage]} {size} {range_}: {where or 'none'}, attempt {job.starts}",
+        f"it {_ELASTIC_VERBS[job.stage]} {size}: {where or 'none'}, attempt {job.starts}",
         f"it waits for {_join_names(silent)}, which do not report" if silent else "",
         states,
         job.reason,
-        f"it has that size because {job.sizes[-1][2]}" if job.sizes and job.members else "",
+        job.sizes[-1][2] if job.sizes and job.members else "",
         _measured_speeds(core, job),
     ]
     return "; ".join(part for part in parts if part)
@@ -118,11 +121,8 @@ def _measured_speeds(core: Core, job: LiveJob) -> str:
     if len(paces_s) < 2:
         return ""
     (base, base_s), *others = sorted(paces_s.items())
-    speeds = [
-        f"{base_s / pace_s:.2f} times as fast on {gpus} of {quantity(nodes, 'node')}"
-        for (gpus, nodes), pace_s in others
-    ]
-    return f"measured against {base[0]} of {quantity(base[1], 'node')}: {', '.join(speeds)}"
+    speeds = [f"{base_s / pace_s:.2f} times on {place(*size)}" for size, pace_s in others]
+    return f"measured speed, against {place(*base)}: {', '.join(speeds)}"
 
 
 def _none_up(core: Core, now_s: float) -> str:
@@ -183,7 +183,9 @@ def find_candidates(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate
     needs = policy_demand(view.policy, suited, job.overflows, view.cluster, view.forecasts)
     fits = needs.fit(capacity, columns)
     on_node = np.bincount(columns.node[fits], minlength=len(view.cluster.nodes))[columns.node]
-    is_suitable = fits & (on_node >= suited.gpus)
+    # An elastic job takes devices of any nodes.
+    needed_on_node = 1 if job.is_elastic else suited.gpus
+    is_suitable = fits & (on_node >= needed_on_node)
     is_elsewhere = ~np.isin(np.arange(len(fits)), list(own))
     best = np.lexsort((-capacity.compute_milli, ~is_suitable, is_elsewhere))
     for kinds in (job.submitted.job.kinds, suited.kinds):  # that the user allows, that fit
@@ -205,7 +207,7 @@ def find_candidates(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate
             required_memory_bytes=needs.memory_bytes[number],
             runtime_s=view.forecasts.prediction(suited, kind).runtime_s,
         )
-        row.verdict = HERE if device in own else _verdict(row, int(on_node[device]), suited.gpus)
+        row.verdict = HERE if device in own else _verdict(row, int(on_node[device]), needed_on_node)
         found.append(row)
     return found
 

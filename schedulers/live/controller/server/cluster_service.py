@@ -222,7 +222,8 @@ def sort_jobs(
     state: ReplayedState, positions: Mapping[str, int], *, with_ended: bool
 ) -> list[LiveJob]:
     """Return jobs on nodes, then waiting jobs in queue order, then ended jobs, newest first."""
-    jobs = [job for on_node in state.at_node.values() for job in on_node.values()]
+    at_node = {job.job_id: job for here in state.at_node.values() for job in here.values()}
+    jobs = list(at_node.values())  # an elastic job is at several nodes
     waiting = [job for job in state.jobs.values() if job.stage is Stage.WAITING]
     jobs += sorted(
         waiting, key=lambda job: (positions.get(job.job_id, len(waiting) + 1), job.number)

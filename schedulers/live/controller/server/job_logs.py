@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from presage.errors import ForbiddenError, NotYetError, ServiceError
 from presage.schedulers.live.controller.controller import Controller
+from presage.schedulers.live.controller.elastic.members import task_of_log
 from presage.schedulers.live.controller.replayed_state import ENDED, LiveJob, Stage
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -60,7 +61,7 @@ class Logs:
         Raises
         ------
         UnknownJobError
-            The job does not exist.
+            The job, or the worker of an elastic job, does not exist.
         NotYetError
             The job has not run yet.
         ServiceError
@@ -68,7 +69,7 @@ class Logs:
         """
         offset, attempt, complete_attempt = request.offset, 0, 0
         while True:
-            job = await self._controller.read(lambda core, _: core.job(request.job_id))
+            job = await self._controller.read(lambda core, _: core.job_of_log(request.job_id))
             check(job)
             if not job.starts:
                 raise NotYetError(
@@ -83,8 +84,9 @@ class Logs:
             ):  # another attempt follows
                 await asyncio.sleep(FOLLOW_S)
                 continue
-            name = pb.TaskName(job_id=job.job_id, attempt=job.attempt)
-            part = await self._fetch(job.node, name, offset)
+            task, node = task_of_log(job, request.job_id)
+            name = pb.TaskName(job_id=task, attempt=job.attempt)
+            part = await self._fetch(node, name, offset)
             # A part before the offset was read during a rotation of the log.
             if part.content and part.offset >= offset:
                 yield part.content
