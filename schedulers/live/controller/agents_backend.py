@@ -20,7 +20,7 @@ from presage.schedulers.core.action import (
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
-from presage.schedulers.live.controller.elastic.members import growth_delay_s, resized_members
+from presage.schedulers.live.controller.elastic.members import resized_members
 from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
 from presage.schedulers.live.controller.journal.records import (
     Ended,
@@ -29,7 +29,7 @@ from presage.schedulers.live.controller.journal.records import (
     Resized,
     Stopping,
 )
-from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, ReplayedState, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, ReplayedState, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.wire import to_json
 
@@ -52,13 +52,13 @@ class AgentsBackend(Backend):
 
     def __init__(self, book: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
         self._book, self._view, self._now_unix_s = book, view, now_unix_s
-        self._capacity, self._now_s = view.ledger.capacity, 0.0
+        self._capacity = view.ledger.capacity
         self.records: list[Record] = []
         self.wake_s = math.inf
 
     def observe(self, now_s: float) -> ClusterView:
         """Return the view, and keep its free capacity for the reasons of starts."""
-        view, self._now_s = self._view, now_s
+        view = self._view
         self._capacity = view.ledger.capacity.copy()
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
@@ -74,9 +74,7 @@ class AgentsBackend(Backend):
         if not isinstance(action, Start | Resize) or not isinstance(action.allocations, tuple):
             return ""
         job = self._book.jobs.get(action.job_id) if isinstance(action.job_id, str) else None
-        if job is not None and job.is_elastic:
-            return self._why_not_resized(action, job)
-        if isinstance(action, Resize):
+        if isinstance(action, Resize) or (job is not None and job.is_elastic):
             return ""
         devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
         count = self._view.cluster.devices
@@ -84,19 +82,6 @@ class AgentsBackend(Backend):
         if len({self._view.node_of(device) for device in known}) <= 1:
             return ""
         return "a start over several nodes was refused: a job of a live cluster runs on one"
-
-    def _why_not_resized(self, action: Start | Resize, job: LiveJob) -> str:
-        """Return why the workers of an elastic job cannot change now; "" if they can."""
-        if isinstance(action, Start):
-            return ""
-        if job.is_complete:
-            return f"job {job.job_id!r} is complete"
-        if not self._view.is_entire(job):
-            return f"job {job.job_id!r} has a worker on a node that is not available"
-        wait_s = growth_delay_s(job) - (self._now_s - job.resized_s)
-        if len(action.allocations) > len(job.members) and wait_s > 0:
-            return f"a worker of job {job.job_id!r} failed; it may grow in {wait_s:.0f} s"
-        return ""
 
     def apply(self, decision: Decision, now_s: float) -> None:
         """Write records. A job that is preempted starts again once its node has released it."""

@@ -382,10 +382,11 @@ class Core:
         self.wake_s = math.inf
         if view is None:
             return []
+        limited_s = view.review_limits(self.state, now_s)
         backend = AgentsBackend(self.state, view, now_unix_s)
         decision = reconcile(backend, self.policy, self._rng, now_s)
         self.problem = decision.rejections[0].why if decision.rejections else ""
-        self.wake_s = backend.wake_s
+        self.wake_s = min(backend.wake_s, limited_s)
         return backend.records
 
     def view(self, now_s: float) -> SchedulingView | None:

@@ -22,6 +22,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
+from presage.schedulers.live.controller.elastic.growth import SizeLimit, growth_delay_s
 from presage.schedulers.live.controller.elastic.leader_report import MIN_MEASURED_S, LeaderReport
 from presage.schedulers.live.controller.journal.records import (
     Ended,
@@ -84,6 +85,8 @@ class SchedulingView:
         self.ledger = make_ledger(cluster, policy, forecasts)
         self.progress, self.usage = Progress(), Usage()
         self._new: dict[str, LiveJob] = {}
+        self._elastic: set[str] = set()  # running jobs that are at several nodes
+        self._limits: dict[str, SizeLimit] = {}
         self.unplaced: set[str] = set()
         self.unschedulable: dict[str, str] = {}
         sizes = [len(devices) for devices in self.nodes.values()]
@@ -202,7 +205,7 @@ class SchedulingView:
             if job.stage is not Stage.LEAVING
         }
         there = {job_id for device in self._devices[node] for job_id in self.ledger.jobs_on(device)}
-        there = {job_id for job_id in there if not self.ledger.jobs[job_id].is_elastic}
+        there -= self._elastic
         unplaced = self.unplaced & observed.keys()
         moved = any(
             not self._is_current(job_id, observed.get(job_id)) for job_id in there | observed.keys()
@@ -223,19 +226,34 @@ class SchedulingView:
         """
         job_id, observed = live.job_id, self._elastic_status(live, now_s)
         is_here = live.stage in (Stage.PLACED, Stage.RUNNING) and bool(observed.allocations)
-        if self._is_current(job_id, observed if is_here else None):
+        limit = self._limit(live, len(observed.allocations), now_s) if is_here else None
+        is_limited = self._limits.get(job_id) == limit
+        if self._is_current(job_id, observed if is_here else None) and is_limited:
             return False
         self.forget(job_id)
         if is_here:
-            self._adopt(live, observed)
+            self._elastic.add(job_id)
+            self._adopt(live, observed, limit)
         return True
 
-    def is_entire(self, live: LiveJob) -> bool:
-        """Return whether all workers of an elastic job are on available nodes."""
-        return all(self.has_device(member.node, member.device) for member in live.members)
+    def review_limits(self, state: ReplayedState, now_s: float) -> float:
+        """Lift the limits of sizes that are over; return when the next one is, in seconds."""
+        for job_id, limit in list(self._limits.items()):
+            if now_s >= limit.until_s:
+                self.sync_elastic(state.jobs[job_id], now_s)
+        return min((limit.until_s for limit in self._limits.values()), default=math.inf)
 
-    def has_device(self, node: str, device: int) -> bool:
-        """Return whether a device of a node is available."""
+    def _limit(self, live: LiveJob, size: int, now_s: float) -> SizeLimit | None:
+        """Return the limit of the size of an elastic job; None if it may have any size."""
+        is_entire = all(self._has_device(one.node, one.device) for one in live.members)
+        if live.is_complete or not is_entire:
+            return SizeLimit(size, size)
+        until_s = live.resized_s + growth_delay_s(live)
+        if now_s < until_s:
+            return SizeLimit(min(size, live.submitted.job.fewest_gpus), size, until_s)
+        return None
+
+    def _has_device(self, node: str, device: int) -> bool:
         return device < len(self._devices.get(node, ()))
 
     def record_elastic_progress(
@@ -252,6 +270,8 @@ class SchedulingView:
         self.unplaced.discard(job_id)
         self.unschedulable.pop(job_id, None)
         self._new.pop(job_id, None)
+        self._limits.pop(job_id, None)
+        self._elastic.discard(job_id)
         if job_id in self.ledger.jobs:
             self.ledger.forget(job_id)
 
@@ -274,8 +294,11 @@ class SchedulingView:
         current = self.ledger.status(job_id)
         return (current.phase, current.allocations) == (observed.phase, observed.allocations)
 
-    def _adopt(self, live: LiveJob, status: JobStatus) -> None:
+    def _adopt(self, live: LiveJob, status: JobStatus, limit: SizeLimit | None = None) -> None:
         job = live.submitted.job
+        if limit is not None:
+            self._limits[live.job_id] = limit
+            job = limit.apply(job)
         if live.kinds:  # its node knows the narrowed kinds, too
             job = replace(job, kinds=tuple(live.kinds))
         # Without allocations, its node does not have its devices any more.
@@ -302,7 +325,7 @@ class SchedulingView:
         allocations = tuple(
             Allocation(self.device(one.node, one.device), one.compute_milli, one.memory_bytes)
             for one in live.members
-            if self.has_device(one.node, one.device)
+            if self._has_device(one.node, one.device)
         )
         since_s = live.resized_s if live.stage is Stage.RUNNING else now_s
         return self._status(live, Phase.RUNNING, allocations, since_s)

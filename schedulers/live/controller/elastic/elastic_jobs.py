@@ -130,7 +130,7 @@ class ElasticJobs:
             command.worker.job_id, command.worker.name = job.job_id, member.name
             command.worker.leader_job = leader_job(job)
             if member in job.leaving and not command.end_reason:
-                command.end_reason = job.sizes[-1][2] or "its job is resized"
+                command.end_reason = "its job continues without it"
             yield command
 
     def member_states(self, job: LiveJob) -> Iterator[tuple[Member, str]]:

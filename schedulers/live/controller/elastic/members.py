@@ -24,7 +24,6 @@ _TASK_ID = re.compile(r"(.+)/m([1-9][0-9]*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # of a leader's job
 MAX_WORKERS = 64  # of an elastic job
 MAX_ELASTIC_ID = MAX_NAME_LENGTH - 8  # its workers' tasks have longer ones
-_FIRST_DELAY_S, _MOST_DELAY_S = 10.0, 3600.0
 NO_LONGER_REPORTED = "its node does not report it any more"
 
 
@@ -132,8 +131,10 @@ def _end(job: LiveJob, member: Member, task: pb.Task) -> MemberEnd:
     result, is_leaving = task.exit, member in job.leaving or job.stage is Stage.LEAVING
     if result.finished and not (is_leaving and task.done < 1):
         return MemberEnd(member, "it completed the job", finished=True)
+    if member in job.leaving:
+        return MemberEnd(member, "it left")
     if is_leaving or result.requested:
-        return MemberEnd(member, task.reason or job.reason or "it left")
+        return MemberEnd(member, job.reason or task.reason or "it left")
     reason = "it ran out of memory" if result.out_of_memory else result.description
     return MemberEnd(member, reason, failed=not result.lost)
 
@@ -195,16 +196,6 @@ def _last_record(
 def _last_failure(ends: Sequence[MemberEnd]) -> str:
     end = next((end for end in reversed(ends) if end.failed), ends[-1])
     return f"worker {end.member.name}: {end.reason}"
-
-
-def growth_delay_s(job: LiveJob) -> float:
-    """Return the seconds after its last change for which a job must not grow: workers failed.
-
-    A node on which workers cannot run would else restart them without end.
-    """
-    if not job.member_failures:
-        return 0.0
-    return min(_FIRST_DELAY_S * 2.0 ** (job.member_failures - 1), _MOST_DELAY_S)
 
 
 def without_node(job: LiveJob, node: str, reason: str, now_s: float) -> Record:

@@ -17,6 +17,7 @@ import pytest
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.forecasts import Forecasts, RuntimePrediction
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import Speedup
 from presage.schedulers.live.agent.controller_forecasts import (
     ControllerForecaster,
     ReceivedForecasts,
@@ -24,10 +25,13 @@ from presage.schedulers.live.agent.controller_forecasts import (
 from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Observation, Step
 from presage.schedulers.live.controller.controller_core import END_S, Core
+from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
+from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.journal.records import record_from_json, record_to_json
 from presage.schedulers.live.controller.replayed_state import ENDED, ReplayedState, Stage
 from presage.schedulers.live.protocol.submitted_job import SubmittedJob
 from presage.schedulers.policies.best_fit import BestFit
+from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.policies.sharing.sharing_policy import Sharing
 from presage.schedulers.v1 import cluster_pb2 as pb
 
@@ -44,6 +48,9 @@ class FakeForecaster:
 
     def slowdowns(self, asked):
         return [[1.0] * len(jobs) for _, jobs in asked]
+
+    def speedups(self, asked):
+        return [Speedup(*3 * (one.gpus / one.job.gpus,)) for one in asked]
 
     def _of(self, job):
         if not job.model:
@@ -97,6 +104,7 @@ class World:
         self.running: dict[str, set[tuple[str, int]]] = {}
         self.started: list[tuple[str, int]] = []
         self.faults = True
+        self.done: dict[tuple[str, int], float] = {}  # of each attempt of a job
         self.core = self.begin_controller()
         for node in self.nodes.values():
             self.begin_agent(node)
@@ -107,8 +115,11 @@ class World:
         state = ReplayedState()
         for row in self.journal:
             state.apply(record_from_json(row))
-        sharing = self.policy == "sharing"
-        policy = Sharing(check_s=5.0, home_s=10.0).controller_policy() if sharing else BestFit()
+        policy = {
+            "sharing": Sharing(check_s=5.0, home_s=10.0).controller_policy(),
+            "best-fit": BestFit(),
+            "elastic": Elastic(hold_s=2.0),
+        }[self.policy]
         known: dict[object, Forecasts] = {}
 
         def forecasts(cluster, now_s):
@@ -159,6 +170,7 @@ class World:
                         )
                     node.to_agent.append(orders)
         self.forget()
+        self.lead()
         if self.write(self.core.find_lost(self.now_s, self.now_s)):
             records = self.core.decide(self.now_s, self.now_s)
             assert not self.core.problem
@@ -166,6 +178,18 @@ class World:
                 self.core.discard_decision()  # the disk was full
             else:
                 self.write(records)
+
+    def lead(self):
+        """Let the leaders of elastic jobs report."""
+        for job in self.core.state.jobs.values():
+            if job.members and not self.chance(0.2):
+                done = self.done.get((job.job_id, job.attempt), job.saved)
+                per_s = 1.0 / float(job.submitted.environment["runtime"])
+                states = dict.fromkeys((one.name for one in job.members), "member")
+                report = LeaderReport(
+                    job.attempt, done, job.saved, len(states), per_s, 10.0, states, self.now_s
+                )
+                self.core.note_leader(job, report)
 
     def forget(self):
         """Check that only the jobs that ended first are pruned."""
@@ -265,11 +289,16 @@ class World:
             return
         process.began_s = self.now_s
         process.done = process.saved = process.order.done
+        self.done.setdefault((job_of_task(name[0])[0], name[1]), process.done)
         assert name not in self.started, f"{name} was started twice"
         self.started.append(name)
         there = self.running.setdefault(name[0], set())
         there.add(name)
         assert len(there) == 1, f"{there} run at once"
+        job_id, number = job_of_task(name[0])
+        attempts = {one[1] for task in self.running.values() for one in task
+                    if job_of_task(one[0]) [0] == job_id}  # fmt: skip
+        assert not number or attempts == {name[1]}, f"attempts {attempts} of {job_id} run at once"
 
     def observe(self, node):
         for name, process in node.disk.items():
@@ -291,7 +320,8 @@ class World:
                 if process.began_s is None or process.ended is not None:
                     continue
                 runtime_s = float(process.order.job.environment["runtime"])
-                process.done = min(1.0, process.done + by_s / runtime_s)
+                key = job_of_task(name[0])[0], name[1]  # workers of a job share its progress
+                self.done[key] = process.done = min(1.0, self.done[key] + by_s / runtime_s)
                 if self.now_s >= process.end_by_s:
                     self.end(name, process, pb.Exit(requested=True, description="ended"))
                 elif process.done >= 1.0:
@@ -340,25 +370,29 @@ class World:
                 return
 
 
-def jobs_of(draw, count):
+def jobs_of(draw, count, elastic=False):
     for number in range(count):
         runtime_s = draw.choice((3, 10, 25))
         model = draw.choice(("", f"300 {runtime_s}", f"700 {runtime_s}", f"1000 {runtime_s}"))
         environment = {"runtime": str(runtime_s)}
         if draw.random() < 0.2:
             environment["fails"] = "1"
+        gpus = draw.choice((1, 1, 1, 2))
+        sizes = {}
+        if elastic and draw.random() < 0.7:
+            sizes = {"min_gpus": draw.randint(1, gpus), "max_gpus": gpus + draw.randint(0, 3)}
         job = Job(
-            f"job {number}", 0.0, model=model, latency_sensitive=draw.random() < 0.3,
-            gpus=draw.choice((1, 1, 1, 2)),
+            f"job {number}", 0.0, model=model, latency_sensitive=draw.random() < 0.3, gpus=gpus,
+            **sizes,
         )  # fmt: skip
         yield SubmittedJob(job, ("train",), environment=environment, retries=1, grace_s=GRACE_S)
 
 
-@pytest.mark.parametrize("policy", ["sharing", "best-fit"])
+@pytest.mark.parametrize("policy", ["sharing", "best-fit", "elastic"])
 @pytest.mark.parametrize("seed", range(25))
 def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
     world = World(seed, policy, max_ended_jobs=2 if seed % 5 == 0 else 1000)
-    coming = deque(jobs_of(world.draw, 12))
+    coming = deque(jobs_of(world.draw, 12, policy == "elastic"))
     again = {one.job.job_id: one for one in coming} if seed % 10 == 0 else {}
     cancelled = set()
     for _ in range(300):
@@ -401,13 +435,14 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_controller_can_be_killed_at_every_record(after):
+@pytest.mark.parametrize(("policy", "jobs"), [("sharing", 10), ("elastic", 5)])
+def test_a_controller_can_be_killed_at_every_record(policy, jobs, after):
     number, records = 0, math.inf
     while number < records:
         number += 1
-        world = World(7, "sharing")
+        world = World(7, policy)
         world.faults, world.dies_at, world.dies_after = False, number, after
-        for one in jobs_of(world.draw, 10):
+        for one in jobs_of(world.draw, jobs, policy == "elastic"):
             world.submit(one)
             world.step()
         for _ in range(300):
