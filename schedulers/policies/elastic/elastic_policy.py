@@ -99,7 +99,7 @@ class Elastic(Policy):
         kind = cluster.kind_of(own[0]) if own else _fastest_kind(job, forecasts, state)
         measured_s = state.paces_s(job.job_id)
         speed = JobSpeed(job, kind, forecasts, measured_s)
-        key = (job.job_id, job.kinds, kind, tuple(measured_s.items()), len(own))
+        key = (job.job_id, job.request, kind, tuple(measured_s.items()), len(own))
         found = self._increments.get(key)
         if found is None:
             if len(self._increments) > _MOST_CACHED:

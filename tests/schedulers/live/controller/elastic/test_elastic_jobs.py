@@ -243,7 +243,8 @@ def test_status_and_explanation_show_workers_and_sizes():
         "it starts on 3 of at most 3 devices, predicted 1.50 times as fast as on 2 devices of 1 "
         "node; that is its maximum"
     )
-    assert (status.done, status.remaining_s) == (0.25, pytest.approx(37.5))
+    assert status.done == 0.25
+    assert status.remaining_s == pytest.approx(37.5)
     summary = summarize_job(world.core, job, 0, world.now_s)
     assert summary.startswith("it runs on 3 of 1 to 3 devices: 2 on node a, 1 on node b, attempt 1")
     assert "worker m3 is ready" in summary
