@@ -8,12 +8,13 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.elastic.commits import write_commit
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -59,7 +60,7 @@ def make_data() -> tuple[Any, Any]:
 
 
 def elastic_worker(state: str, name: str, epochs: int) -> None:
-    """Train in an elastic job; write time (monotonic), generation and step of each commit."""
+    """Train in an elastic job; write a log of its commits."""
     import torch
 
     from presage.training import elastic
@@ -75,7 +76,7 @@ def elastic_worker(state: str, name: str, epochs: int) -> None:
             torch.nn.functional.cross_entropy(model(x[step.indices]), y[step.indices]).backward()
             if run.apply():
                 timer.step()
-                log.write(f"{time.monotonic():.6f} {run.generation} {step.number}\n")
+                write_commit(log, run.generation, step.number, run.size)
     Path(state, f"{name}.timer").write_text(json.dumps(timer.result()))
 
 
@@ -160,14 +161,6 @@ def free_ports(count: int) -> list[int]:
     for one in held:
         one.close()
     return ports
-
-
-def read_commits(path: Path) -> Iterator[tuple[float, int, int]]:
-    """Yield time, generation and step of the commits of a worker."""
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    for line in lines:
-        at_s, generation, step = line.split()
-        yield float(at_s), int(generation), int(step)
 
 
 def _connected(port: int) -> socket.socket:
