@@ -21,6 +21,7 @@ from presage.training.local_job import prepare, request, start_leader
 
 HANG_S = 30.0
 _EPOCHS = 1_000_000
+_POLL_S = 0.05  # an answer takes time of the leader
 _BETWEEN_S = 0.25  # of training between two changes
 
 
@@ -65,7 +66,7 @@ class ElasticJob:
                 is_running = [w["phase"] == "running" for w in status["workers"]]
                 if status["size"] == workers == len(is_running) and all(is_running):
                     return int(status["generation"])
-            time.sleep(0.01)
+            time.sleep(_POLL_S)
         raise TimeoutError(f"no generation of {workers} workers: {status}")
 
     def commits(self) -> list[Commit]:

@@ -33,6 +33,10 @@ class StepTimer:
         """Note the end of a step."""
         self._ends.append((time.monotonic(), time.process_time()))
 
+    def has_result(self) -> bool:
+        """Return whether there were enough steps."""
+        return len(self._ends) > WARM_UP + 1
+
     def result(self) -> tuple[float, float]:
         """Return the median seconds of a step, and its mean processor seconds of all threads."""
         ends = self._ends[WARM_UP:]
@@ -77,7 +81,8 @@ def elastic_worker(state: str, name: str, epochs: int) -> None:
             if run.apply():
                 timer.step()
                 write_commit(log, run.generation, step.number, run.size)
-    Path(state, f"{name}.timer").write_text(json.dumps(timer.result()))
+    if timer.has_result():  # not of a worker that was released early
+        Path(state, f"{name}.timer").write_text(json.dumps(timer.result()))
 
 
 def ddp_worker(rank: int, size: int, store: str, steps: int, output: Any) -> None:
