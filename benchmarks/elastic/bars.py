@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-BUSY_LOAD = 2.0  # load average above which other work is said to have run
 
 
 class Bar(NamedTuple):
@@ -25,10 +24,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def load_note(loads: Sequence[float]) -> str:
     """Return a sentence with the range of the load average of a measurement."""
-    note = f"Load average: {min(loads):.1f} to {max(loads):.1f}."
-    if max(loads) > BUSY_LOAD:
-        note += " Other work ran at the same time, so the times are upper bounds."
-    return note
+    note = f"Load average, own processes included: {min(loads):.1f} to {max(loads):.1f}"
+    cores = os.cpu_count() or 1
+    if max(loads) > cores:
+        note += f" on {cores} cores, so processes waited for a core"
+    return note + "."
 
 
 def ratio(systems: Mapping[str, Any], name: str, kind: str) -> float | None:
