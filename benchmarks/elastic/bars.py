@@ -58,6 +58,7 @@ def bars(rows: Mapping[str, Any]) -> Iterator[Bar]:
     yield _faster("torchrun", "grow", 50, systems)
     yield _faster("torchrun", "kill", 50, systems)
     yield _faster("torchft", "grow", 1, systems)
+    yield _faster("torchft_readme", "grow", 1, systems)
     yield _faster("torchft", "kill", 5, systems)
     yield _faster("torchft_readme", "kill", 5, systems)
 

@@ -96,8 +96,8 @@ def _settings() -> Iterator[str]:
         f"asynchronous quorum, a heartbeat every {TORCHFT_HEARTBEAT_S * 1000:g} ms, and time-outs "
         f"of {TORCHFT_GLOO_TIMEOUT_S:g} s for gloo and {TORCHFT_TIMEOUT_S:g} s for the manager. "
         f"Lighthouse with short time-outs: {_joined(SHORT_MS)}. Lighthouse of its README: "
-        f"{_joined(README_MS)}. In a trial with `join_timeout_ms=10`, 5 of 10 changes took 4 to 12 "
-        "s; in one with 1, a third replica did not join in 60 s."
+        f"{_joined(README_MS)}. In a trial with `join_timeout_ms=10` at a load of 9, 5 of "
+        "10 changes took 4 to 12 s; in one with 1, a third replica did not join in 60 s."
     )
     yield from _wrapped(
         "- torchft sums gradients by `Manager.allreduce`. With its `DistributedDataParallel`, the "
