@@ -75,8 +75,8 @@ def _steps(row: dict[str, Any]) -> Iterator[str]:
     yield load_note(row["load"])
     yield "DDP sends gradients while the backward pass computes the others, and has threads of its"
     yield "own for that. The elastic job sends them in the thread that trains, after the pass."
-    yield "In another run, at a load of 5.3 to 6.1 on two cores, the elastic job took 15.1 ms and DDP"
-    yield "8.4 ms: processes that wait for each other in turn lose more when each waits for a core."
+    yield "In another run, at a load of 5.3 to 6.1 on two cores, a step of the elastic job took"
+    yield "15.1 ms and one of DDP 8.4 ms."
     yield ""
 
 
