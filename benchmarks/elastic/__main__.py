@@ -1,7 +1,8 @@
 """Cost of elastic training, written to docs/benchmarks/elastic.md.
 
-Run ``python -m benchmarks.elastic``: about 10 minutes on two cores. It measures the pause of
-planned changes and of kills, the time of a step against DDP over gloo, and the ring against gloo.
+Run ``python -m benchmarks.elastic``: about 15 minutes on two cores. It measures the pause of
+planned changes and of kills, the time of a step against DDP over gloo, the ring against gloo, and
+pauses of the same job under torchrun and torchft, which are installed in an environment of theirs.
 Measurements are stored in ``--output`` and not repeated; ``--only NAME`` makes one of them.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 from benchmarks.elastic.changes import ElasticJob, killed_pauses, planned_pauses
 from benchmarks.elastic.page import page
+from benchmarks.elastic.peers import peers
 from benchmarks.elastic.workers import (
     BATCH,
     SAMPLES,
@@ -71,7 +73,8 @@ def sums() -> dict[str, Any]:
 
 
 MEASUREMENTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "planned": planned, "killed": killed, "step_time": step_time, "sums": sums
+    "planned": planned, "killed": killed, "step_time": step_time, "sums": sums,
+    "peers": peers,
 }  # fmt: skip
 
 

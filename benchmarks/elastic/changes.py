@@ -6,15 +6,14 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import tempfile
 import time
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.elastic.workers import CONTEXT, elastic_worker, read_commits
+from benchmarks.elastic.commits import Commit, pause_after_s, pause_s, read_commits
+from benchmarks.elastic.workers import CONTEXT, elastic_worker
 from presage.errors import ElasticError
 from presage.training.job_folder import JobFolder
 from presage.training.leader.job_config import JobConfig
@@ -22,6 +21,7 @@ from presage.training.local_job import prepare, request, start_leader
 
 HANG_S = 30.0
 _EPOCHS = 1_000_000
+_POLL_S = 0.05  # an answer takes time of the leader
 _BETWEEN_S = 0.25  # of training between two changes
 
 
@@ -66,13 +66,12 @@ class ElasticJob:
                 is_running = [w["phase"] == "running" for w in status["workers"]]
                 if status["size"] == workers == len(is_running) and all(is_running):
                     return int(status["generation"])
-            time.sleep(0.01)
+            time.sleep(_POLL_S)
         raise TimeoutError(f"no generation of {workers} workers: {status}")
 
-    def commits(self) -> list[tuple[float, int, int]]:
-        """Return time, generation and step of the commits of all workers, by time."""
-        paths = self.state.glob("*.log")
-        return sorted(one for path in paths for one in read_commits(path))
+    def commits(self) -> list[Commit]:
+        """Return the commits of all workers, by time."""
+        return read_commits(self.state)
 
     def join(self) -> None:
         """Wait until all workers have ended."""
@@ -112,7 +111,7 @@ def planned_pauses(changes: int) -> dict[str, list[float]]:
     finally:
         job.close()
     for generation, kind in kinds.items():
-        pauses[kind].append(_pause_s(commits, generation))
+        pauses[kind].append(pause_s(commits, generation))
     return pauses
 
 
@@ -132,7 +131,7 @@ def killed_pauses(size: int, kills: int, seed: int) -> tuple[list[float], int]:
             try:
                 generation = job.wait_for_size(size - 1)
                 time.sleep(_BETWEEN_S / 2)
-                pauses.append(_pause_after_s(job.commits(), generation, killed_s))
+                pauses.append(pause_after_s(job.commits(), generation, killed_s))
             except TimeoutError as error:
                 print(error)
                 hangs += 1
@@ -142,34 +141,3 @@ def killed_pauses(size: int, kills: int, seed: int) -> tuple[list[float], int]:
     finally:
         job.close()
     return pauses, hangs
-
-
-def _step_s(commits: list[tuple[float, int, int]], generation: int) -> float:
-    """Return the median time of a step of a generation."""
-    first = _first_times(commits, generation)
-    gaps = [b - a for a, b in pairwise(first)]
-    return statistics.median(gaps) if gaps else 0.0
-
-
-def _first_times(commits: list[tuple[float, int, int]], generation: int) -> list[float]:
-    """Return the time at which the first worker committed each step of a generation."""
-    times: dict[int, float] = {}
-    for at_s, number, step in commits:
-        if number == generation:
-            times[step] = min(at_s, times.get(step, at_s))
-    return sorted(times.values())
-
-
-def _pause_s(commits: list[tuple[float, int, int]], generation: int) -> float:
-    """Return the time from the last commit before a generation to its first one, less a step."""
-    last_s = max(at_s for at_s, number, _ in commits if number < generation)
-    first_s = min(at_s for at_s, number, _ in commits if number == generation)
-    return first_s - last_s - _step_s(commits, generation)
-
-
-def _pause_after_s(
-    commits: list[tuple[float, int, int]], generation: int, killed_s: float
-) -> float:
-    """Return the time from a kill to the first commit of the next generation, less a step."""
-    first_s = min(at_s for at_s, number, _ in commits if number == generation)
-    return first_s - killed_s - _step_s(commits, generation)

@@ -8,12 +8,13 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.elastic.commits import write_commit
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -31,6 +32,10 @@ class StepTimer:
     def step(self) -> None:
         """Note the end of a step."""
         self._ends.append((time.monotonic(), time.process_time()))
+
+    def has_result(self) -> bool:
+        """Return whether there were enough steps."""
+        return len(self._ends) > WARM_UP + 1
 
     def result(self) -> tuple[float, float]:
         """Return the median seconds of a step, and its mean processor seconds of all threads."""
@@ -59,7 +64,7 @@ def make_data() -> tuple[Any, Any]:
 
 
 def elastic_worker(state: str, name: str, epochs: int) -> None:
-    """Train in an elastic job; write time (monotonic), generation and step of each commit."""
+    """Train in an elastic job; write a log of its commits."""
     import torch
 
     from presage.training import elastic
@@ -75,8 +80,9 @@ def elastic_worker(state: str, name: str, epochs: int) -> None:
             torch.nn.functional.cross_entropy(model(x[step.indices]), y[step.indices]).backward()
             if run.apply():
                 timer.step()
-                log.write(f"{time.monotonic():.6f} {run.generation} {step.number}\n")
-    Path(state, f"{name}.timer").write_text(json.dumps(timer.result()))
+                write_commit(log, run.generation, step.number, run.size)
+    if timer.has_result():  # not of a worker that was released early
+        Path(state, f"{name}.timer").write_text(json.dumps(timer.result()))
 
 
 def ddp_worker(rank: int, size: int, store: str, steps: int, output: Any) -> None:
@@ -160,14 +166,6 @@ def free_ports(count: int) -> list[int]:
     for one in held:
         one.close()
     return ports
-
-
-def read_commits(path: Path) -> Iterator[tuple[float, int, int]]:
-    """Yield time, generation and step of the commits of a worker."""
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    for line in lines:
-        at_s, generation, step = line.split()
-        yield float(at_s), int(generation), int(step)
 
 
 def _connected(port: int) -> socket.socket:

@@ -24,6 +24,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "kserve": ("kserve==0.21.0", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
     "mlserver": ("mlserver==1.7.1", ONNXRUNTIME, *COMMON, "uvicorn==0.54.0", "uvloop==0.23.0"),
     "mlflow": ("mlflow==3.17.2", ONNXRUNTIME, "numpy==2.4.6", "onnx==1.23.2", "uvicorn==0.54.0"),
+    # Of benchmarks.elastic; torch is the version that the project pins.
+    "torchft": ("torchft==0.2.0", "torch==2.13.0", "numpy==2.4.6"),
 }
 # Files that what is installed depends on. With the versions that the tests run with.
 LOCK = "requirements.lock"
