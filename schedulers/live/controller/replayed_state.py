@@ -478,7 +478,9 @@ class ReplayedState:
 
     def _read_row(self, key: str, row: Mapping[str, Any]) -> None:
         if key.startswith("job "):
-            members = {name: [Member(*one) for one in row[name]] for name in ("members", "leaving")}
+            members = {
+                name: [Member(*one) for one in row.get(name, ())] for name in ("members", "leaving")
+            }
             job = LiveJob(**{**row, **members, "stage": Stage(row["stage"])})
             self.jobs[job.job_id] = job
             self._index(job, ())
