@@ -106,10 +106,10 @@ class Leaders:
                 await asyncio.wait_for(self._controller.wait_for_entry_after(seq), STATUS_S)
 
     async def _step(self) -> None:
-        wanted = await self._controller.read(lambda core, _: attempts(core))
-        for attempt in wanted:
+        required = await self._controller.read(lambda core, _: attempts(core))
+        for attempt in required:
             await self._follow(attempt)
-        await asyncio.to_thread(self._end_others, {one.folder_name for one in wanted})
+        await asyncio.to_thread(self._end_others, {one.folder_name for one in required})
 
     async def _follow(self, attempt: Attempt) -> None:
         leader = self._leaders.setdefault(
@@ -136,12 +136,12 @@ class Leaders:
         for node in await self._controller.read(note):
             self._controller.commands_event(node).set()
 
-    def _end_others(self, wanted: set[str]) -> None:
+    def _end_others(self, required: set[str]) -> None:
         """End the leaders of attempts that have ended, and remove their files."""
-        for name in self._leaders.keys() - wanted:
+        for name in self._leaders.keys() - required:
             self._leaders.pop(name).end()
         for folder in self._state.glob("*/"):
-            if folder.name not in wanted:  # of an earlier controller
+            if folder.name not in required:  # of an earlier controller
                 for job in folder.glob("*/"):
                     _stop(JobFolder(folder, job.name))
                 shutil.rmtree(folder, ignore_errors=True)
