@@ -169,7 +169,7 @@ class Leader:
         self.membership.enter_report(worker_id, report)
         current = self.membership.generation
         if report.unreachable and report.generation == self.current:
-            self._retries.note_unreachable(worker_id, report.unreachable)
+            self._retries.note_unreachable(self.current, worker_id, report.unreachable)
         if current and report.generation < current.number and current.has_member(worker_id):
             self._send(worker_id, {"op": "generation", **current.to_message()})
         self.advance()
@@ -270,7 +270,7 @@ class Leader:
             while not self.outcome and (move := self.membership.next_move()) is not None:
                 if isinstance(move, Form):
                     current = self.membership.generation
-                    if pair := self._retries.cut_off(current):
+                    if pair := self._retries.take_cut_off(current):
                         self._remove_cut_off(*pair)
                         continue
                     if self._retries.must_wait(current, move.generation):
