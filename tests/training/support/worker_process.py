@@ -5,6 +5,7 @@ Runs in processes forked from a server that has imported torch, so that a worker
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from presage.training import elastic, gpu_expansion
 from presage.training.generation import Member
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
-from presage.training.worker import peer_connections
+from presage.training.worker import checkpoint, peer_connections
 from presage.training.worker.run import Run
 from presage.training.worker.training_state import TrainingState
 
@@ -167,6 +168,8 @@ def _arm(fault: dict[str, Any]) -> None:
         gpu_expansion.connect_to_member = dying_connect  # type: ignore[attr-defined]
     elif place == "partition":
         _part(fault["peers"], fault.get("generation", 1), fault["kind"])
+    elif place == "checkpoint":
+        checkpoint.replace_bytes = _full_disk  # type: ignore[attr-defined]
     elif place == "begin":
         step = Run._adopt
 
@@ -175,6 +178,10 @@ def _arm(fault: dict[str, Any]) -> None:
             return step(self, generation)
 
         Run._adopt = never  # type: ignore[method-assign]
+
+
+def _full_disk(path: Path, *_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _part(peers: list[str], generation: int, kind: str) -> None:
