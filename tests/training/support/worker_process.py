@@ -47,6 +47,9 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
     """Train, and write what was done to ``STATE/NAME.jsonl`` and the result to ``NAME.json``."""
     os.environ.update({STATE_VARIABLE: state, JOB_VARIABLE: job, WORKER_VARIABLE: name})
     os.environ.update(options.get("environment", {}))
+    if timeout_s := options.get("peer_timeout_s"):
+        peer_connections._TIMEOUT_S = timeout_s
+        peer_connections._KEEP_ALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}
     log = Path(state, f"{name}.jsonl").open("a", buffering=1)  # noqa: SIM115
     _arm(options.get("fault", {}))
     try:
