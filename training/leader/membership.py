@@ -66,9 +66,11 @@ class Membership:
         self.workers[worker.worker_id] = worker
 
     def reconnect(self, worker_id: str, host: str, port: int) -> None:
-        """Enter that a worker connected again; a request for a checkpoint may be lost."""
+        """Enter that a worker connected again; it may have missed requests, which are repeated."""
         worker = self.workers[worker_id]
         worker.host, worker.port = host, port
+        if self._is_member(worker_id):
+            self._is_pausing = self._is_ended = False
         if self._saver == worker_id:
             self._saver = ""
 
