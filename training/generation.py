@@ -34,7 +34,7 @@ class Generation:
     cursor : Cursor
         Position at which the generation begins.
     entry : {"train", "breakpoint"}
-        ``breakpoint`` if steps were committed before or parameters exist.
+        ``train`` if no step was committed and no other worker than the source has the parameters.
     """
 
     number: int

@@ -44,17 +44,20 @@ def enter_generation(generation: Generation, session: Session, state: TrainingSt
 
 
 def _transfer_state(generation: Generation, session: Session, state: TrainingState) -> None:
-    if session.worker_id == generation.source.worker_id:
+    number, source = generation.number, generation.source
+    if session.worker_id == source.worker_id:
         content = state.capture() if generation.receivers else b""
         for receiver in generation.receivers:
-            with _take(session, STATE, generation.number, receiver) as connection:
+            with (
+                _take(session, STATE, number, receiver) as connection,
+                session.closed_at_end(connection, number),
+            ):
                 _send_state(connection, content)
     elif session.worker_id in generation.receivers:
-        source, token = generation.source, session.token
-        with connect_to_member(
-            source, token, STATE, generation.number, session.worker_id
-        ) as connection:
-            state.restore(_receive_state(connection, state.most_bytes))
+        connection = connect_to_member(source, session.token, STATE, number, session.worker_id)
+        with connection, session.closed_at_end(connection, number):
+            received = _receive_state(connection, state.most_bytes)
+        state.restore(received)
 
 
 def _take(session: Session, kind: str, generation: int, sender: str) -> socket.socket:

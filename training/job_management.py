@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from presage.training.data_set_grouping import Cursor, check_batch
 from presage.training.generation import Generation
+from presage.training.leader.channels import Channel, Channels
 from presage.training.leader.job_config import JobConfig
 from presage.training.leader.job_progress import JobProgress
 from presage.training.leader.journal import Journal
@@ -30,6 +31,7 @@ from presage.training.leader.moves import (
     Save,
     Suspend,
 )
+from presage.training.leader.replay import replay
 from presage.training.leader.retries import Retries
 from presage.training.leader.specification import check_specification
 from presage.training.leader.worker import Worker
@@ -37,16 +39,6 @@ from presage.training.report import Report
 from presage.training.wire import Message, error_message
 
 MAX_EVENTS = 200
-
-
-class Channel(Protocol):
-    """Connection to a worker."""
-
-    def send(self, message: Message) -> None:
-        """Send a message; ignored if the connection is closed."""
-
-    def close(self) -> None:
-        """Close the connection."""
 
 
 class Leader:
@@ -71,24 +63,24 @@ class Leader:
         self, job: str, config: JobConfig, journal: Journal, log: Callable[[str], object]
     ) -> None:
         self.job, self.config, self.journal = job, config, journal
-        self.membership = Membership(config, config.workers)
-        self.outcome = self.problem = self.reason = ""
-        self.committed = Cursor()
-        self.specification: dict[str, Any] | None = None
+        record = replay(journal.records)
+        self.outcome, self.reason, self.problem = record.outcome, record.reason, ""
+        self.specification, self.committed = record.specification, record.committed
+        self.membership = Membership(config, record.size or config.workers, record.names)
         self.resize_requests = 0
         self.events: deque[str] = deque(maxlen=MAX_EVENTS)
         self.progress = JobProgress()
         self._log = log
-        self._channels: dict[str, Channel] = {}
-        self._last_message_s: dict[str, float] = {}
-        self._released: set[str] = set()
-        self._formed = 0  # last generation whose members all run
+        self._channels = Channels()
+        self._released, self._formed = record.released, record.formed
+        self._is_adopted = record.is_adopted  # whether the generation is one of a worker
+        self._has_size = record.size > 0  # whether the journal has a resize
         self._first_ready_s: float | None = None
         self._retries = Retries()
-        self._is_adopted = False  # whether the current generation is that of a worker
-        self._has_size = False  # whether the journal has a resize
         self._save_problem = ""
-        self._replay()
+        if record.generation is not None and not self.outcome:
+            self._continue_from(record.generation)
+            self.note(f"continuing from the journal at generation {self.current}")
 
     def connect(
         self,
@@ -127,10 +119,7 @@ class Leader:
         if report.generation and known is None and worker_id in self._released:
             channel.send({"op": "leave"})
             return
-        if stale := self._channels.pop(worker_id, None):
-            stale.close()
-        self._channels[worker_id] = channel
-        self._last_message_s[worker_id] = time.monotonic()
+        self._channels.add(worker_id, channel)
         is_removed = report.generation > 0 and known is None
         if known is None:
             self.membership.add(worker)
@@ -151,10 +140,10 @@ class Leader:
         self._is_adopted = True
         for one in self.membership.members():
             if not generation.has_member(one.worker_id):
-                self._send(one.worker_id, {"op": "removed"})
+                self._channels.send(one.worker_id, {"op": "removed"})
         self._continue_from(generation)
         for member in generation.members:
-            self._send(member.worker_id, {"op": "generation", **generation.to_message()})
+            self._channels.send(member.worker_id, {"op": "generation", **generation.to_message()})
         self.note(f"generation {generation.number} of {generation.size} workers adopted")
 
     def _continue_from(self, generation: Generation) -> None:
@@ -169,25 +158,23 @@ class Leader:
         self.membership.enter_report(worker_id, report)
         current = self.membership.generation
         if report.unreachable and report.generation == self.current:
-            self._retries.note_unreachable(worker_id, report.unreachable)
+            self._retries.note_unreachable(self.current, worker_id, report.unreachable)
         if current and report.generation < current.number and current.has_member(worker_id):
-            self._send(worker_id, {"op": "generation", **current.to_message()})
+            self._channels.send(worker_id, {"op": "generation", **current.to_message()})
         self.advance()
 
     def note_message(self, worker_id: str) -> None:
         """Note that a worker is alive."""
-        self._last_message_s[worker_id] = time.monotonic()
+        self._channels.note_message(worker_id)
 
     def disconnect(self, worker_id: str, channel: Channel) -> None:
         """Remove a worker whose connection is lost, unless it has connected again."""
-        if self._channels.get(worker_id) is channel:
+        if self._channels.has(worker_id, channel):
             self.lose(worker_id, "ended")
 
     def lose(self, worker_id: str, reason: str) -> None:
         """Remove a worker."""
-        channel = self._channels.pop(worker_id, None)
-        if channel is not None:
-            channel.close()
+        self._channels.close(worker_id)
         if worker_id not in self.membership.workers or self.outcome:
             return
         self.note(f"worker {worker_id} {reason}")
@@ -196,6 +183,8 @@ class Leader:
 
     def leave(self, worker_id: str) -> None:
         """Let a worker leave that requests it: at once, or at the end of the current step."""
+        if self.membership.workers[worker_id].is_departing:
+            return
         if self.membership.leave(worker_id):
             self._release(worker_id)
         self.note(f"worker {worker_id} leaves")
@@ -247,12 +236,11 @@ class Leader:
             By how much this call is late, because this process was stopped or the machine is
             overloaded. Heartbeats of that time may be waiting to be read.
         """
-        now_s = time.monotonic()
         for worker_id in list(self.membership.workers):
-            self._last_message_s[worker_id] = self._last_message_s.get(worker_id, now_s) + late_s
-            if now_s - self._last_message_s[worker_id] > self.config.silence_s:
+            if self._channels.silent_s(worker_id, late_s) > self.config.silence_s:
                 self.lose(worker_id, f"was silent for {self.config.silence_s:g} s: removed")
         if self.membership.generation is None and self.membership.workers:
+            now_s = time.monotonic()
             self._first_ready_s = self._first_ready_s or now_s
             is_overdue = now_s - self._first_ready_s > self.config.start_timeout_s
             self.membership.is_start_overdue = is_overdue
@@ -270,32 +258,36 @@ class Leader:
             while not self.outcome and (move := self.membership.next_move()) is not None:
                 if isinstance(move, Form):
                     current = self.membership.generation
-                    if pair := self._retries.cut_off(current):
+                    if pair := self._retries.take_cut_off(current):
                         self._remove_cut_off(*pair)
                         continue
                     if self._retries.must_wait(current, move.generation):
                         break
                 self._carry_out(move)
         except OSError as error:
-            problem = f"{self.journal.path}: {error.strerror}; the job waits"
-            if problem != self.problem:
-                self.note(problem)
-            self.problem = problem
+            self.note_problem(error)
         else:
             self.problem = ""
+
+    def note_problem(self, error: OSError) -> None:
+        """Note that the journal cannot be written."""
+        problem = f"{self.journal.path}: {error.strerror}; the job waits"
+        if problem != self.problem:
+            self.note(problem)
+        self.problem = problem
 
     def _carry_out(self, move: Move) -> None:
         generation = self.membership.generation
         number = generation.number if generation else 0
         match move:
             case Pause():
-                self._broadcast({"op": "pause", "generation": number})
+                self._channels.broadcast({"op": "pause", "generation": number})
             case End():
-                self._broadcast({"op": "end", "generation": number})
+                self._channels.broadcast({"op": "end", "generation": number})
             case Form():
                 self._form(move)
             case Save():
-                self._send(move.worker_id, {"op": "checkpoint"})
+                self._channels.send(move.worker_id, {"op": "checkpoint"})
             case Release():
                 self._journal_released(move.worker_ids)
                 for worker_id in move.worker_ids:
@@ -320,7 +312,7 @@ class Leader:
         self._is_adopted = False
         self._retries.note_formed()
         for member in generation.members:
-            self._send(member.worker_id, {"op": "generation", **generation.to_message()})
+            self._channels.send(member.worker_id, {"op": "generation", **generation.to_message()})
         before = f"{old.size} -> " if old else ""
         cursor = generation.cursor
         self.note(
@@ -333,8 +325,7 @@ class Leader:
 
     def _release(self, worker_id: str, message: Message | None = None) -> None:
         """Send a worker its release, and do not take it back if it connects again."""
-        self._send(worker_id, message or {"op": "leave"})
-        self._channels.pop(worker_id, None)
+        self._channels.release(worker_id, message or {"op": "leave"})
         self._released.add(worker_id)
 
     def _remove_cut_off(self, worker_id: str, other: str) -> None:
@@ -351,7 +342,7 @@ class Leader:
         self.committed = cursor
         before = "; " if outcome == "suspended" else ": "
         self.note(f"job {outcome} at step {cursor.step}" + (f"{before}{reason}" if reason else ""))
-        self._broadcast(self._end_message(is_new=False))
+        self._channels.broadcast(self._end_message(is_new=False))
 
     def _suspended_reason(self) -> str:
         if self._save_problem:
@@ -374,41 +365,6 @@ class Leader:
             record = {"type": "formed", "generation": generation.number}
             self.journal.append({**record, "cursor": cursor.to_message()})
             self._formed, self.committed = generation.number, cursor
-
-    def _send(self, worker_id: str, message: Message) -> None:
-        if channel := self._channels.get(worker_id):
-            channel.send(message)
-
-    def _broadcast(self, message: Message) -> None:
-        for channel in self._channels.values():
-            channel.send(message)
-
-    def _replay(self) -> None:
-        generation: Generation | None = None
-        for record in self.journal.records:
-            match record["type"]:
-                case "job":
-                    self.specification = record["specification"]
-                case "resize":
-                    names = record["names"]
-                    self.membership.desired = int(record["workers"])
-                    self.membership.names = None if names is None else frozenset(names)
-                    self._has_size = True
-                case "released":
-                    self._released.update(record["released"])
-                case "adopted":
-                    generation, self._is_adopted = Generation.from_message(record), True
-                case "generation":
-                    generation, self._is_adopted = Generation.from_message(record), False
-                    self._released.update(record["released"])
-                case "formed":
-                    self._formed = int(record["generation"])
-                    self.committed = Cursor.from_message(record["cursor"])
-                case "done" | "failed" | "suspended":
-                    self.outcome, self.reason = record["type"], record["reason"]
-        if generation is not None and not self.outcome:
-            self._continue_from(generation)
-            self.note(f"continuing from the journal at generation {self.current}")
 
     @property
     def current(self) -> int:

@@ -1,28 +1,6 @@
-"""Memory share of a job on a GPU: large on an empty GPU, smaller as the GPU fills."""
+"""Memory share of a worker on its GPU, which a scheduler decides (see its policies)."""
 
 from __future__ import annotations
-
-
-def memory_share_bytes(
-    bound_bytes: int, capacity_bytes: int, running: int, free_bytes: int
-) -> int | None:
-    """Return the memory that a job gets on a GPU, or None if the job has to wait.
-
-    The share is ``max(bound, capacity / (running + 1))``, at most what is free. It is never under
-    the bound, with less than which the job would run out of memory.
-
-    Parameters
-    ----------
-    bound_bytes : int
-        Predicted upper bound of the job's memory.
-    capacity_bytes, free_bytes : int
-        Memory of the GPU, and the part of it that is not allocated.
-    running : int
-        Number of jobs on the GPU.
-    """
-    if bound_bytes > free_bytes:
-        return None
-    return min(free_bytes, max(bound_bytes, capacity_bytes // (running + 1)))
 
 
 def limit_memory(share_bytes: int) -> None:

@@ -128,6 +128,19 @@ def test_a_leader_that_died_before_a_resize_was_journalled_forms_it_again(tmp_pa
     assert [m["generation"] for m in (a.sent[-1], b.sent[-1])] == [2, 2]
 
 
+def test_a_pause_is_requested_again_of_members_that_connect_after_the_newcomer(tmp_path):
+    leader = make_leader(tmp_path)
+    join(leader, "a", "b")
+    running(leader, "a", "b")
+    leader.resize(3)
+
+    again = make_leader(tmp_path)
+    join(again, "c")
+    (a,) = join(again, "a", report=Report(1, "running", Cursor(4, 0, 32), has_state=True))
+
+    assert a.operations() == ["welcome", "pause"]
+
+
 def test_a_leader_that_restarts_removes_members_that_do_not_come_back(tmp_path):
     leader = make_leader(tmp_path, silence_s=5.0)
     join(leader, "a", "b")
@@ -136,7 +149,7 @@ def test_a_leader_that_restarts_removes_members_that_do_not_come_back(tmp_path):
     again = make_leader(tmp_path, silence_s=5.0)
     (a,) = join(again, "a", report=Report(1, "running", Cursor(2), has_state=True))
     again.tick(0.0)
-    again._last_message_s["b"] -= 6.0
+    again._channels._last_message_s["b"] -= 6.0
     again.tick(0.0)
 
     assert "b" not in again.membership.workers
@@ -147,7 +160,7 @@ def test_a_leader_that_was_stopped_does_not_take_its_own_pause_for_the_workers_s
     leader = make_leader(tmp_path, silence_s=5.0)
     join(leader, "a", "b")
     for name in ("a", "b"):
-        leader._last_message_s[name] -= 6.0
+        leader._channels._last_message_s[name] -= 6.0
 
     leader.tick(6.0)
 

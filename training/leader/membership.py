@@ -66,9 +66,11 @@ class Membership:
         self.workers[worker.worker_id] = worker
 
     def reconnect(self, worker_id: str, host: str, port: int) -> None:
-        """Enter that a worker connected again; a request for a checkpoint may be lost."""
+        """Enter that a worker connected again; it may have missed requests, which are repeated."""
         worker = self.workers[worker_id]
         worker.host, worker.port = host, port
+        if self._is_member(worker_id):
+            self._is_pausing = self._is_ended = False
         if self._saver == worker_id:
             self._saver = ""
 
@@ -179,7 +181,7 @@ class Membership:
             default=None,
         )
         if furthest is None and self.generation.entry == TRAIN and members:
-            furthest = members[0]  # no parameters were sent yet: its initial ones are as good
+            furthest = members[0]  # no step was committed: its initial parameters are as good
         if furthest is None:
             return Fail("no worker with the job's parameters is left; start it from a checkpoint")
         reports = [one.report for one in members]
@@ -245,7 +247,8 @@ class Membership:
         ordered = [source, *(one for one in chosen if one is not source)]
         cursor = source.report.cursor
         receivers = [one.worker_id for one in ordered[1:] if one.needs_state(cursor)]
-        entry = TRAIN if number == 1 and cursor == Cursor() else BREAKPOINT
+        is_lone = not any(one.report.has_state for one in ordered[1:])
+        entry = TRAIN if cursor == Cursor() and is_lone else BREAKPOINT
         members = tuple(one.member for one in ordered)
         return Form(Generation(number, members, tuple(receivers), cursor, entry), released)
 

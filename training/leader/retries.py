@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 from presage.training.generation import Generation
 
@@ -16,15 +15,15 @@ class Retries:
 
     def __init__(self) -> None:
         self._count, self._formed_s = 0, 0.0
-        self._failures: Counter[frozenset[str]] = Counter()
+        self._failures: dict[frozenset[str], set[int]] = {}  # generations, by two workers
 
     def note_formed(self) -> None:
         """Note that a generation is announced."""
         self._formed_s = time.monotonic()
 
-    def note_unreachable(self, reporter: str, peer: str) -> None:
-        """Note that a worker could not connect to another one in the current generation."""
-        self._failures[frozenset((reporter, peer))] += 1
+    def note_unreachable(self, generation: int, reporter: str, peer: str) -> None:
+        """Note that a worker could not connect to another one in a generation."""
+        self._failures.setdefault(frozenset((reporter, peer)), set()).add(generation)
 
     def must_wait(self, current: Generation | None, following: Generation) -> bool:
         """Whether to delay a generation, because several with the same members took no step."""
@@ -39,14 +38,15 @@ class Retries:
         self._count += 1
         return False
 
-    def cut_off(self, current: Generation | None) -> tuple[str, str] | None:
+    def take_cut_off(self, current: Generation | None) -> tuple[str, str] | None:
         """Return a worker to remove, and the one of a lower rank that it cannot connect to."""
-        for pair, failures in self._failures.items():
+        for pair, generations in self._failures.items():
             if (
                 current is not None
-                and failures >= _MOST_FAILURES
+                and len(generations) >= _MOST_FAILURES
                 and all(current.has_member(worker_id) for worker_id in pair)
             ):
+                self._reset()
                 other, last = sorted(pair, key=current.rank_of)
                 return last, other
         return None

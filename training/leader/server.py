@@ -113,7 +113,11 @@ class LeaderServer:
         except (KeyError, TypeError, ValueError):
             raise ElasticError("first message of a worker is not valid") from None
         channel, worker_id = _Channel(writer), worker.worker_id
-        self._leader.connect(worker, specification, report, channel, generation)
+        try:
+            self._leader.connect(worker, specification, report, channel, generation)
+        except OSError as error:  # full disk: the worker connects again
+            self._leader.note_problem(error)
+            return
         self._open += 1
         try:
             while True:

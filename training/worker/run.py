@@ -203,6 +203,7 @@ class Run:
                 self._reports.save_for_leader(self._state)
             generation = self._session.wait(self.generation)
         self.generation, self.entry = generation.number, generation.entry
+        self._has_state |= generation.source.worker_id == self._session.worker_id
         try:
             if isinstance(self._session, Session) and generation.size > 1:
                 self._ring = enter_generation(generation, self._session, self._state)

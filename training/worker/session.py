@@ -11,7 +11,8 @@ import select
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +61,7 @@ class _Own:
 
     report: Report = field(default_factory=Report)
     ring: Ring | None = None
+    transfer: tuple[int, socket.socket] | None = None  # generation and connection
     committed_s: float = 0.0  # when the position of the report was committed
     done: float = 0.0
     saved: float = 0.0
@@ -243,8 +245,28 @@ class Session:
         """Set the ring to close when the leader ends its generation."""
         with self._changed:
             self._own.ring = ring
-            if ring is not None and self.is_ended(ring.generation):
-                ring.close()
+            self._shut_ended()
+
+    @contextmanager
+    def closed_at_end(self, connection: socket.socket, generation: int) -> Iterator[None]:
+        """Shut a connection down if the leader ends its generation, so that it blocks nothing."""
+        with self._changed:
+            self._own.transfer = (generation, connection)
+            self._shut_ended()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._own.transfer = None
+
+    def _shut_ended(self) -> None:
+        """Close the ring and the transfer of a generation that ended."""
+        ring, transfer = self._own.ring, self._own.transfer
+        if ring is not None and self.is_ended(ring.generation):
+            ring.close()
+        if transfer is not None and self.is_ended(transfer[0]):
+            with suppress(OSError):
+                transfer[1].shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close all connections."""
@@ -336,7 +358,7 @@ class Session:
 
     def _enter(self, message: Message) -> None:
         """Enter a message of the leader."""
-        announced, ring = self._announced, self._own.ring
+        announced = self._announced
         with self._changed:
             match message.get("op"):
                 case "welcome":
@@ -356,6 +378,5 @@ class Session:
                     announced.ending = ending
                 case "error":
                     announced.error = str(message.get("message"))
-            if ring is not None and self.is_ended(ring.generation):
-                ring.close()
+            self._shut_ended()
             self._changed.notify_all()

@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.training.support.worker_process"])
 WAIT_S = 100.0
+ROOT = Path(__file__).parents[3]
 
 
 class Job:

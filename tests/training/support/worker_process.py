@@ -5,6 +5,7 @@ Runs in processes forked from a server that has imported torch, so that a worker
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from presage.training import elastic, gpu_expansion
 from presage.training.generation import Member
 from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
-from presage.training.worker import peer_connections
+from presage.training.worker import checkpoint, peer_connections
 from presage.training.worker.run import Run
 from presage.training.worker.training_state import TrainingState
 
@@ -46,6 +47,9 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
     """Train, and write what was done to ``STATE/NAME.jsonl`` and the result to ``NAME.json``."""
     os.environ.update({STATE_VARIABLE: state, JOB_VARIABLE: job, WORKER_VARIABLE: name})
     os.environ.update(options.get("environment", {}))
+    if timeout_s := options.get("peer_timeout_s"):
+        peer_connections._TIMEOUT_S = timeout_s
+        peer_connections._KEEP_ALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}
     log = Path(state, f"{name}.jsonl").open("a", buffering=1)  # noqa: SIM115
     _arm(options.get("fault", {}))
     try:
@@ -167,6 +171,8 @@ def _arm(fault: dict[str, Any]) -> None:
         gpu_expansion.connect_to_member = dying_connect  # type: ignore[attr-defined]
     elif place == "partition":
         _part(fault["peers"], fault.get("generation", 1), fault["kind"])
+    elif place == "checkpoint":
+        checkpoint.replace_bytes = _full_disk  # type: ignore[attr-defined]
     elif place == "begin":
         step = Run._adopt
 
@@ -175,6 +181,10 @@ def _arm(fault: dict[str, Any]) -> None:
             return step(self, generation)
 
         Run._adopt = never  # type: ignore[method-assign]
+
+
+def _full_disk(path: Path, *_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _part(peers: list[str], generation: int, kind: str) -> None:
