@@ -23,6 +23,11 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("PRESAGE_TEST_FAULTS") != "all", reason="takes long; PRESAGE_TEST_FAULTS=all"
+)
+
+
 @pytest.fixture
 def network() -> Iterator[str]:
     """Three namespaces: a router, in which the leader listens, and two workers behind it."""
