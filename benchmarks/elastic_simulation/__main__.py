@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.elastic_simulation.page import page
-from benchmarks.elastic_simulation.runs import RUNS, Run, law_errors, refit_errors, simulated
+from benchmarks.elastic_simulation.runs import RUNS, Run, scaling_errors, simulated
 
 PAGE = Path("docs/benchmarks/elastic_simulation.md")
 
@@ -35,9 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     outcomes = dict(outcomes_of(RUNS, args.pollux, args.output, args.workers))
-    PAGE.write_text(
-        "\n".join(page(outcomes, law_errors(args.pollux), refit_errors(args.pollux))) + "\n"
-    )
+    PAGE.write_text("\n".join(page(outcomes, scaling_errors(args.pollux))) + "\n")
 
 
 def outcomes_of(

@@ -6,29 +6,34 @@ import math
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.elastic_simulation.law_fit import (
-    fit_law,
-    mean_error_percent,
-    middle_batch,
-    scaling_table,
+from benchmarks.elastic_simulation.served_errors import (
+    FEW,
+    SHIPPED,
+    ServedError,
+    mean_error,
+    placement_errors,
+    refit_error,
+    served,
+    summary,
 )
+from presage.features.scaling.scaling_forecast import MOST_GROWTH
+from presage.features.scaling.scaling_law import ScalingLaw
 from presage.features.tables.campaign import Campaign, read_campaign
 from presage.models.release.release import load_release
+from presage.models.training.scaling_law_fit import fit_scaling_law, mean_error_percent
+from presage.models.training.scaling_rows import scaling_table
 from presage.schedulers.core.cluster import Cluster, Node
-from presage.schedulers.core.forecasts import Forecaster, Forecasts, RuntimePrediction
+from presage.schedulers.core.forecasts import Forecaster, RuntimePrediction
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.core.speedup import Speedup, SpeedupRequest, fewest_nodes
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.forecasters.predicted import Predicted
-from presage.schedulers.policies.elastic.job_speed import JobSpeed
 from presage.schedulers.policies.policy_registry import policy_of
 from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTruth
 from presage.schedulers.simulator.ground_truth.measurements import Measurements
@@ -44,7 +49,6 @@ from presage.schedulers.traces.summary import summarize
 from presage.schedulers.traces.trace import Trace
 from presage.serving.predictor.predictor import Predictor
 
-SHIPPED = Path("data/pretrained/release")
 DATASETS = Path(os.environ.get("PRESAGE_DATASETS", "../shared/datasets")) / "traces"
 KIND, MEMORY_BYTES, DEVICES_OF_A_NODE = "t4", 16 * 2**30, 4
 MOST_GPUS = 64  # of the measured steps
@@ -182,11 +186,18 @@ def _measured(pollux: Path) -> tuple[Measurements, tuple[str, ...]]:
 
 @lru_cache
 def _leave_one_out(pollux: Path) -> LeaveOneOut:
-    table, predictor = scaling_table(_campaign(pollux)), Predictor(load_release(SHIPPED))
-    names = sorted({features.job.name for features in _campaign(pollux).jobs.values()})
+    predictor = Predictor(load_release(SHIPPED))
     return LeaveOneOut(
-        {name: Predicted(predictor, law=fit_law(table, [name])) for name in names}
-    )  # fmt: skip
+        {name: Predicted(predictor, law=law) for name, law in _laws(pollux).items() if name}
+    )
+
+
+@lru_cache
+def _laws(pollux: Path) -> dict[str, ScalingLaw]:
+    """Return the laws fitted without each model; "" is the one fitted to all."""
+    table = scaling_table([_campaign(pollux)])
+    names = sorted(set(table.model))
+    return {"": fit_scaling_law(table)} | {name: fit_scaling_law(table, [name]) for name in names}
 
 
 class LeaveOneOut:
@@ -211,53 +222,76 @@ class LeaveOneOut:
 
     def speedups(self, requests: Sequence[SpeedupRequest]) -> list[Speedup | None]:
         """Return the speed-up of each request by the law without its model."""
-        return [self._of(request.job).speedups([request])[0] for request in requests]
+        found: dict[SpeedupRequest, Speedup | None] = {}
+        for job in {request.job.job_id: request.job for request in requests}.values():
+            of_job = [request for request in requests if request.job.job_id == job.job_id]
+            found.update(zip(of_job, self._of(job).speedups(of_job), strict=True))
+        return [found[request] for request in requests]
 
 
-def law_errors(pollux: Path) -> dict[str, tuple[float, float]]:
-    """Return the mean error of predicted steps of each model, in per cent.
-
-    The first is that of the law fitted without the model, from its step on one device; the second
-    that of the law fitted with it.
-    """
-    table = scaling_table(_campaign(pollux))
-    with_all = fit_law(table)
-    return {
-        str(name): (
-            mean_error_percent(fit_law(table, [str(name)]), table, str(name)),
-            mean_error_percent(with_all, table, str(name)),
-        )
-        for name in np.unique(table.model)
-    }
+def middle_batch(batches: Collection[int]) -> int:
+    """Return the middle one of the distinct measured batch sizes."""
+    distinct = sorted(set(batches))
+    return distinct[len(distinct) // 2]
 
 
 # Sizes at which a job of four devices has run, consolidated, by their number.
-MEASURED_SIZES = {2: ((4, 1), (8, 2)), 3: ((4, 1), (8, 2), (16, 4))}
+MEASURED_SIZES = {0: (), 1: ((4, 1),), 2: ((4, 1), (8, 2)), 3: ((4, 1), (8, 2), (16, 4))}
+ALL_OTHERS = 0  # measured placements of a job
 
 
-def refit_errors(pollux: Path) -> dict[int, float]:
-    """Return the mean error of run times at other sizes, in per cent, by number of measured sizes.
+@dataclass(frozen=True, slots=True)
+class ScalingErrors:
+    """Mean errors of predicted steps on several devices.
 
-    The sizes are consolidated, up to twice the largest one. The law was fitted without the model.
+    Attributes
+    ----------
+    law : mapping of str to (float, float)
+        Errors in per cent of the law from measured steps on one device, by model: fitted without
+        the model, and with it.
+    placements : mapping of int to mapping of str to ServedError
+        Held-out placements by the number of measured ones, then by model.
+    refits : mapping of int to ServedError
+        Other sizes of an unseen model, by number of measured sizes.
     """
+
+    law: Mapping[str, tuple[float, float]]
+    placements: Mapping[int, Mapping[str, ServedError]]
+    refits: Mapping[int, ServedError]
+
+
+def scaling_errors(pollux: Path) -> ScalingErrors:
+    """Return the errors, those of the service by a server process for each model."""
+    campaign, laws = _campaign(pollux), _laws(pollux)
+    table = scaling_table([campaign])
+    placements: dict[int, dict[str, ServedError]] = {ALL_OTHERS: {}, FEW: {}}
+    refits: dict[int, list[ServedError]] = {number: [] for number in MEASURED_SIZES}
     world, models = _measured(pollux)
-    cluster = Cluster(
-        tuple(Node(f"n{i}", DEVICES_OF_A_NODE, KIND, MEMORY_BYTES) for i in range(16))
-    )
-    found: dict[int, list[float]] = {number: [] for number in MEASURED_SIZES}
     for model in models:
-        job = Job("job", 0.0, gpus=4, max_gpus=64, features=world.features[model], iterations=1)
-        batch = world.features[model].job.batch_size * job.gpus
-        for number, sizes in MEASURED_SIZES.items():
-            true_s = partial(world.scaling[model, KIND].step_s, batch)
-            measured_s = {size: true_s(*size) for size in sizes}
-            speed = JobSpeed(job, KIND, Forecasts(_leave_one_out(pollux), cluster), measured_s)
-            others = [
-                (gpus, fewest_nodes(gpus, DEVICES_OF_A_NODE))
-                for gpus in range(1, 2 * speed.largest_measured + 1)
-            ]
-            errors = [
-                abs(speed.run_s(size) / true_s(*size) - 1) for size in others if size not in sizes
-            ]
-            found[number].append(float(np.mean(errors)) * 100)
-    return {number: float(np.mean(errors)) for number, errors in found.items()}
+        job = world.features[model]
+        name = job.job.name
+        with served(laws[name]) as client:
+            for most, found in placements.items():
+                found[name] = summary(placement_errors(client, campaign, name, KIND, most=most))
+            true_s = partial(world.scaling[model, KIND].step_s, job.job.batch_size * 4)
+            for number, sizes in MEASURED_SIZES.items():
+                largest = max((gpus for gpus, _ in sizes), default=4)
+                every = [
+                    (gpus, fewest_nodes(gpus, DEVICES_OF_A_NODE))
+                    for gpus in range(1, MOST_GROWTH * largest + 1)
+                ]
+                seconds = {size: true_s(*size) for size in every}
+                refits[number].append(
+                    summary(refit_error(client, job, KIND, (4, 1), seconds, sizes))
+                )
+    return ScalingErrors(
+        {
+            name: (
+                mean_error_percent(laws[name], table, name),
+                mean_error_percent(laws[""], table, name),
+            )
+            for name in sorted(set(table.model))
+        },
+        placements,
+        {number: mean_error(found) for number, found in refits.items()},
+    )

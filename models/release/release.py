@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from presage.errors import (
+    ConfigError,
     ForeignReleaseError,
     InvalidJobError,
     ReleaseError,
@@ -35,6 +36,7 @@ from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device, find_device
 from presage.features.device.device_class import device_class
 from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES
+from presage.features.scaling.scaling_law import ScalingLaw, parse_law
 from presage.models.calibration.training_domain import Domain, contains, parse_domain
 from presage.models.release.manifest import (
     parse_devices,
@@ -94,6 +96,8 @@ class Release:
     trained_on : frozenset of str, or None
         Digests of the training jobs (:func:`presage.models.release.manifest.job_digest`); None if
         the release, of an older version, does not record them.
+    scaling_law : ScalingLaw or None
+        Law of the step time on several GPUs that was fitted for the release; None without one.
     manifest : mapping
         Content of ``release.json``.
     """
@@ -111,6 +115,7 @@ class Release:
     probes: Probes
     guarantees: Mapping[str, Mapping[str, Mapping[str, float]]]
     trained_on: frozenset[str] | None
+    scaling_law: ScalingLaw | None
     manifest: Mapping[str, Any]
 
     @property
@@ -246,10 +251,18 @@ def _parse_release(folder: Path, content: dict[str, Any]) -> Release:
         probes=parse_probes(content["probes"], len(content["columns"]), len(levels), predictors),
         guarantees=parse_guarantees(content.get("promises", {})),
         trained_on=parse_job_digests(content.get("trained_on")),
+        scaling_law=_parse_scaling_law(content.get("scaling_law")),
         manifest=content,
     )
     _check_device_classes(release)
     return release
+
+
+def _parse_scaling_law(content: Any) -> ScalingLaw | None:
+    try:
+        return None if content is None else parse_law(parse_object(content, "scaling_law"))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
 
 
 def _check_schema(content: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Device
 from presage.features.graph.op_kinds import OP_KINDS
 from presage.features.quantities.quantity_registry import QUANTITIES
+from presage.features.scaling.scaling_law import ScalingLaw
 from presage.models.calibration.training_domain import Domain
 from presage.models.release.probes import Probes
 from presage.models.release.release import (
@@ -44,7 +45,7 @@ class ReleaseContent:
         Digest of the training tables.
     versions : mapping of str to str
         Versions of the libraries used in training.
-    guarantees, trained_on, training_data : optional
+    guarantees, trained_on, training_data, scaling_law : optional
         Omitted from the manifest if None.
     """
 
@@ -63,6 +64,7 @@ class ReleaseContent:
     guarantees: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None
     trained_on: Collection[str] | None = None
     training_data: Mapping[str, Any] | None = None
+    scaling_law: ScalingLaw | None = None
 
     def manifest(self) -> dict[str, Any]:
         """Return the content of ``release.json``."""
@@ -102,6 +104,7 @@ class ReleaseContent:
         optional = {
             "promises": self.guarantees,
             "trained_on": None if self.trained_on is None else sorted(self.trained_on),
+            "scaling_law": None if self.scaling_law is None else self.scaling_law.as_json(),
             "learnt_from": None if self.training_data is None else dict(self.training_data),
         }
         return {name: value for name, value in optional.items() if value is not None}

@@ -17,6 +17,7 @@ from presage.errors import ReleaseError, TableError, TrainingError, one_line
 from presage.features.device.device import Device
 from presage.features.device.device_class import DEVICE_CLASSES
 from presage.features.quantities.quantity_registry import INTERFERENCE, QUANTITIES, solo_quantities
+from presage.features.scaling.scaling_law import ScalingLaw
 from presage.models.release.make_probes import make_probes
 from presage.models.release.release import Release
 from presage.models.release.release_content import ReleaseContent, write_release
@@ -30,6 +31,8 @@ from presage.models.release.training_data import (
 )
 from presage.models.training.fine_tuning import read_training_jobs
 from presage.models.training.fit import LEVELS
+from presage.models.training.scaling_law_fit import MIN_MODELS, fit_scaling_law
+from presage.models.training.scaling_rows import read_scaling_table
 from presage.models.training.splits import HELD_OUT_FOLD, job_folds
 from presage.pipelines.pretraining.pretrained_networks import STARTS, Pretrained, read_pretrained
 from presage.pipelines.stages.feature_table import feature_matrix
@@ -209,6 +212,17 @@ def read_devices(features: Path, start: Pretrained | None) -> list[Device]:
     return [devices[kind] for kind in sorted(devices)]
 
 
+def fit_release_law(path: Path, start: Pretrained | None) -> ScalingLaw | None:
+    """Return the scaling law of the measured steps on several GPUs.
+
+    With too few models it is that of the release whose networks were fine-tuned; None without one.
+    """
+    table = read_scaling_table(read_table(path))
+    if len(set(table.model)) >= MIN_MODELS:
+        return fit_scaling_law(table)
+    return None if start is None else start.release.scaling_law
+
+
 def assemble_release(
     features: Path, models: Path, evaluation: Path, target: Path, pretrained: Path | None = None
 ) -> Release:
@@ -240,6 +254,7 @@ def assemble_release(
         data_digest=_digest(solo_file, interference_file),
         versions={name: version(name) for name in VERSIONS},
         trained_on=read_job_digests(models, classes, start),
+        scaling_law=fit_release_law(features / "scaling.parquet", start),
         training_data=TrainingData(
             read_campaigns(features / "campaigns.json"),
             campaign_rows(solo, interference, classes),

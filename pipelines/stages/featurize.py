@@ -25,6 +25,7 @@ from presage.features.tables.campaign import COLOCATION, Campaign, read_campaign
 from presage.features.tables.schemas import REPORTED_SOURCE, TABLES
 from presage.models.calibration.training_domain import Domain, explain_out_of_domain, fit_domain
 from presage.models.release.training_data import CampaignFolder, TableFile
+from presage.models.training.scaling_rows import scaling_table
 from presage.models.training.solo_rows import SOLO_KEY
 from presage.models.training.splits import Folds, folds_by_split
 from presage.pipelines.pretraining.pretrained_networks import read_pretrained
@@ -34,7 +35,9 @@ from presage.pipelines.stages.stage import replace_folder, run_stage
 from presage.system.arrays import Mask
 from presage.system.files.atomic_file import write_atomically
 
-OUTPUT_NAMES = ("solo.parquet", "interference.parquet", "devices.json", "campaigns.json")
+OUTPUT_NAMES = (
+    "solo.parquet", "interference.parquet", "scaling.parquet", "devices.json", "campaigns.json",
+)  # fmt: skip
 MEASUREMENT_KEY = ["job_id", "device_kind", "share"]  # identifies repeated measurements
 EQUAL_WEIGHTS = Recency(
     half_life_days=sys.float_info.max, most_weight=1.0, newest_runs=sys.maxsize
@@ -236,7 +239,7 @@ def featurize(
     pretrained: Path | None = None,
     recency: Recency = EQUAL_WEIGHTS,
 ) -> None:
-    """Write solo.parquet, interference.parquet, devices.json and campaigns.json of all campaigns.
+    """Write the outputs of the stage, ``OUTPUT_NAMES``, for all campaigns.
 
     Parameters
     ----------
@@ -269,11 +272,13 @@ def featurize(
     start = read_pretrained(pretrained)
     known = {} if start is None else start.domains
     solo = add_reasons(solo, known)
+    scaling = scaling_table(campaigns).as_frame()
     tables = [asdict(describe_folder(campaign)) for campaign in campaigns]
 
     def write(folder: Path) -> None:
         write_atomically(folder / "solo.parquet", solo.to_parquet)
         write_atomically(folder / "interference.parquet", interference.to_parquet)
+        write_atomically(folder / "scaling.parquet", scaling.to_parquet)
         _write_json(folder / "devices.json", device_rows(campaigns))
         _write_json(folder / "campaigns.json", tables)
 

@@ -232,19 +232,29 @@ class Forecasts:
         As requested means on ``job.gpus`` devices of as few nodes as possible. Without a forecast
         no number of devices speeds a job up.
         """
-        key = (job.equivalence_class, job.gpus, kind, gpus, nodes)
-        found = self._speedups.get(key)
-        if found is None:
-            if len(self._speedups) > MAX_CACHED_COLOCATIONS:
-                self._speedups = {}
-            largest = self._cluster.nodes_of((kind,)).largest
-            request = SpeedupRequest(job, kind, gpus, nodes, fewest_nodes(job.gpus, largest))
-            answers = None
-            if isinstance(self._forecaster, SpeedupForecaster):
-                answers = self._request(self._forecaster.speedups, [request])
-            found = clean_speedup(answers[0] if answers else None, job, gpus)
-            self._speedups[key] = found
-        return found
+        return self.speedups(job, kind, [(gpus, nodes)])[0]
+
+    def speedups(self, job: Job, kind: str, sizes: Sequence[tuple[int, int]]) -> list[Speedup]:
+        """Return :meth:`speedup` for several (devices, nodes), requested in one batch."""
+        shared = job.equivalence_class, job.gpus, kind
+        if len(self._speedups) > MAX_CACHED_COLOCATIONS:
+            self._speedups = {}
+        new = [size for size in dict.fromkeys(sizes) if (*shared, *size) not in self._speedups]
+        if new:
+            self._request_speedups(job, kind, new)
+        return [self._speedups[*shared, *size] for size in sizes]
+
+    def _request_speedups(self, job: Job, kind: str, sizes: Sequence[tuple[int, int]]) -> None:
+        least = fewest_nodes(job.gpus, self._cluster.nodes_of((kind,)).largest)
+        requests = [SpeedupRequest(job, kind, gpus, nodes, least) for gpus, nodes in sizes]
+        answers: Sequence[Speedup | None] | None = None
+        if isinstance(self._forecaster, SpeedupForecaster):
+            answers = self._request(self._forecaster.speedups, requests)
+        if answers is None:
+            answers = [None] * len(requests)
+        for request, answer in zip(requests, answers, strict=True):
+            key = (job.equivalence_class, job.gpus, kind, request.gpus, request.nodes)
+            self._speedups[key] = clean_speedup(answer, job, request.gpus)
 
     def _predictions_of(self, job: Job) -> Mapping[str, RuntimePrediction]:
         """Return the predictions of a job by kind."""

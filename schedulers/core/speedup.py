@@ -32,11 +32,14 @@ class Speedup(NamedTuple):
     ----------
     median, low, high : float
         Prediction, and bounds that contain 80 % of jobs; positive, 1 for the request itself.
+    sync_share : float or None
+        Share of the time, within [0, 1], that synchronization accounts for; None if unknown.
     """
 
     median: float
     low: float
     high: float
+    sync_share: float | None = None
 
 
 @runtime_checkable
@@ -58,7 +61,9 @@ def clean_speedup(speedup: Speedup | None, job: Job, gpus: int) -> Speedup:
 
     Fewer devices than requested slow it down in proportion then.
     """
-    if speedup is not None and all(math.isfinite(part) and part > 0 for part in speedup):
-        return speedup
+    if speedup is not None and all(math.isfinite(part) and part > 0 for part in speedup[:3]):
+        share = speedup.sync_share
+        is_valid = share is None or 0 <= share <= 1
+        return speedup if is_valid else speedup._replace(sync_share=None)
     slowed = min(1.0, gpus / job.gpus)
     return Speedup(slowed, slowed, 1.0)

@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from presage.errors import ConfigError, InvalidJobError, UnknownDeviceError
+from presage.errors import (
+    ConfigError,
+    InvalidJobError,
+    MissingMethodError,
+    UnknownDeviceError,
+)
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.forecast import Forecast
-from presage.features.job.job_description import FP32_BYTES, JobFeatures
+from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
+from presage.features.scaling.scaling_forecast import forecast_scaling, solo_jobs
+from presage.features.scaling.scaling_law import DEFAULT_LAW, ScalingLaw
+from presage.features.scaling.scaling_request import (
+    MAX_SIZES,
+    GpuPlacement,
+    ScalingForecast,
+    ScalingForecasts,
+    ScalingRequest,
+)
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.forecasts import RuntimePrediction
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import Speedup, SpeedupRequest
-from presage.schedulers.forecasters.scaling_law import DEFAULT_LAW, ScalingLaw
 from presage.serving.predictor.prediction_backend import ColocationForecast, JobForecast
 
 DEFAULT_RISK = 0.1
 _TIME_SLICE = Share(1.0, "time-slice")
+_SPEEDUP_COVERAGE = 0.8
 
 
 class Predictor(Protocol):
@@ -37,6 +51,10 @@ class Predictor(Protocol):
         self, colocations: Sequence[Colocation], *, coverage: float
     ) -> Sequence[ColocationForecast]:
         """Return one forecast per co-location."""
+        ...
+
+    def predict_scaling(self, request: ScalingRequest, *, coverage: float) -> ScalingForecasts:
+        """Return the forecasts of one job at several numbers of devices and nodes."""
         ...
 
 
@@ -64,9 +82,9 @@ class Predicted:
     risk : float
         Probability that a job takes more memory than predicted, as calibrated in the release: 0.5
         for the median, or 0.05 or 0.1 with current releases.
-
-    law : ScalingLaw
-        Scaling of jobs with their number of devices, from the predicted step on one device.
+    law : ScalingLaw, optional
+        Law of scaling to apply in this process to the predicted steps on one device; by default the
+        predictor's own. A service of a version without that call is replaced by the built-in law.
 
     Raises
     ------
@@ -75,10 +93,11 @@ class Predicted:
     """
 
     def __init__(
-        self, predictor: Predictor, *, risk: float = DEFAULT_RISK, law: ScalingLaw = DEFAULT_LAW
+        self, predictor: Predictor, *, risk: float = DEFAULT_RISK, law: ScalingLaw | None = None
     ) -> None:
         check_risk(risk)
         self._law = law
+        self._speedups: dict[tuple[object, ...], Speedup | None] = {}
         self._predictor, self._median = predictor, risk == 0.5
         self._coverage = 0.8 if self._median else round(1 - 2 * risk, 6)
         self._devices: dict[str, Device | None] = {}
@@ -124,21 +143,50 @@ class Predicted:
         return slowdowns
 
     def speedups(self, requests: Sequence[SpeedupRequest]) -> list[Speedup | None]:
-        """Return the speed-up of each request by the scaling law; None if unavailable."""
-        self.predictions([(request.job, request.kind) for request in requests])
-        return [self._speedup(*request) for request in requests]
+        """Return the speed-up of each request; None if unavailable.
 
-    def _speedup(
-        self, job: Job, kind: str, gpus: int, nodes: int, requested_nodes: int
-    ) -> Speedup | None:
-        forecast = self._solo.get((job.equivalence_class, kind))
-        if forecast is None or job.features is None:
-            return None
-        gradient_bytes = job.features.parameters * FP32_BYTES
-        requested = job.gpus, requested_nodes
-        return self._law.speedup(
-            forecast.step_time_s.median, gradient_bytes, requested=requested, size=(gpus, nodes)
-        )
+        Sizes of jobs with equal features and requests are predicted in one call.
+        """
+        new: dict[tuple[object, ...], dict[tuple[int, int], SpeedupRequest]] = {}
+        for request in requests:
+            if _speedup_key(request) not in self._speedups:
+                job, kind, gpus, nodes, requested_nodes = request
+                shared = job.equivalence_class, kind, job.gpus, requested_nodes
+                new.setdefault(shared, {})[gpus, nodes] = request
+        for sizes in new.values():
+            rows = list(sizes.values())
+            for begin in range(0, len(rows), MAX_SIZES):
+                part = rows[begin : begin + MAX_SIZES]
+                self._speedups.update(zip(map(_speedup_key, part), self._scaled(part), strict=True))
+        return [self._speedups[_speedup_key(request)] for request in requests]
+
+    def _scaled(self, requests: Sequence[SpeedupRequest]) -> Sequence[Speedup | None]:
+        """Return the speed-ups of one job at several sizes."""
+        job, kind, _, _, requested_nodes = requests[0]
+        device = self._device(kind)
+        if job.features is None or device is None:
+            return [None] * len(requests)
+        try:
+            request = ScalingRequest(
+                job.features,
+                device,
+                tuple(GpuPlacement(gpus, nodes) for _, _, gpus, nodes, _ in requests),
+                GpuPlacement(job.gpus, requested_nodes),
+            )
+            return [_speedup(one) for one in self._scaling(request).forecasts]
+        except InvalidJobError:
+            return [None] * len(requests)
+
+    def _scaling(self, request: ScalingRequest) -> ScalingForecasts:
+        if self._law is None:
+            try:
+                return self._predictor.predict_scaling(request, coverage=_SPEEDUP_COVERAGE)
+            except MissingMethodError:
+                self._law = DEFAULT_LAW
+        jobs = solo_jobs(request)
+        forecasts = self._predict([Placement(job, request.device) for job in jobs.values()])
+        steps = {size: one.step_time_s for size, one in zip(jobs, forecasts, strict=True)}
+        return forecast_scaling(self._law, request, steps, coverage=_SPEEDUP_COVERAGE, fitted=False)
 
     def _predict(self, placements: Sequence[Placement]) -> Sequence[JobForecast]:
         return self._predictor.predict(placements, coverage=self._coverage)
@@ -176,3 +224,13 @@ class Predicted:
 
     def _bound(self, forecast: Forecast) -> float:
         return forecast.median if self._median else forecast.high
+
+
+def _speedup_key(request: SpeedupRequest) -> tuple[object, ...]:
+    job, kind, gpus, nodes, requested_nodes = request
+    return job.equivalence_class, kind, job.gpus, requested_nodes, gpus, nodes
+
+
+def _speedup(forecast: ScalingForecast) -> Speedup:
+    found = forecast.speedup
+    return Speedup(found.median, found.low, found.high, forecast.sync_share)

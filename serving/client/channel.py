@@ -10,6 +10,7 @@ import grpc
 from presage.errors import (
     ForbiddenError,
     InvalidJobError,
+    MissingMethodError,
     OverloadedError,
     RefusedReleaseError,
     ServiceError,
@@ -70,6 +71,8 @@ def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "
         The server does not know the credentials, or they lack a role.
     RefusedReleaseError
         The server rejected a release, or the features have another version than the served ones.
+    MissingMethodError
+        The server does not have the method.
     ServiceError
         No server is reachable, it did not answer in time, or it failed.
     """
@@ -87,6 +90,10 @@ def raise_status(error: Any, target: str, timeout_s: float, unconnected: str = "
         raise OverloadedError(f"{target}: {details}", retry_after_s=_retry_after(error)) from error
     if code is grpc.StatusCode.UNAVAILABLE and is_server_status(error):
         raise ServiceError(f"{target}: {details}") from error
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        raise MissingMethodError(
+            f"{target} does not support this call ({details}); update the server"
+        ) from error
     if unconnected or code is grpc.StatusCode.UNAVAILABLE:
         problem = unconnected or describe_problem(details)
         raise ServiceError(

@@ -15,6 +15,7 @@ from presage.errors import InvalidJobError, PresageError, ServiceError, UnknownD
 from presage.features.colocation import Colocation
 from presage.features.device.device import Device, Share
 from presage.features.placement import Placement
+from presage.features.scaling.scaling_request import ScalingForecasts, ScalingRequest
 from presage.serving.client import requests as service_calls
 from presage.serving.client.channel import OPTIONS, raise_status
 from presage.serving.client.connection_problem import (
@@ -109,6 +110,20 @@ class PresageClient:
         """Return one forecast per co-location, in order; slowdowns in the order of its members."""
         calls = service_calls.predict_interference(colocations, coverage, levels)
         return _raise_first_error(row for call in calls for row in self._call(call))
+
+    def predict_scaling(
+        self, request: ScalingRequest, *, coverage: float = DEFAULT_COVERAGE
+    ) -> ScalingForecasts:
+        """Return the forecasts of one job at several numbers of GPUs and nodes.
+
+        They are fitted to the measured steps of the request.
+
+        Raises
+        ------
+        MissingMethodError
+            The server is of an older version, without this call.
+        """
+        return self._call(service_calls.predict_scaling(request, coverage))
 
     def predict_matrix(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE
@@ -225,6 +240,12 @@ class AsyncPresageClient:
         """As :meth:`PresageClient.predict_interference`."""
         calls = service_calls.predict_interference(colocations, coverage, levels)
         return _raise_first_error([row for call in calls for row in await self._call(call)])
+
+    async def predict_scaling(
+        self, request: ScalingRequest, *, coverage: float = DEFAULT_COVERAGE
+    ) -> ScalingForecasts:
+        """As :meth:`PresageClient.predict_scaling`."""
+        return await self._call(service_calls.predict_scaling(request, coverage))
 
     async def predict_matrix(
         self, placements: Sequence[Placement], *, coverage: float = DEFAULT_COVERAGE

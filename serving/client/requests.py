@@ -15,7 +15,14 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import schema_hash
 from presage.features.job.job_description import JobFeatures
 from presage.features.placement import Placement
-from presage.serving.codec import wire_matrix, wire_outcomes, wire_requests, wire_values
+from presage.features.scaling.scaling_request import ScalingForecasts, ScalingRequest
+from presage.serving.codec import (
+    wire_matrix,
+    wire_outcomes,
+    wire_requests,
+    wire_scaling,
+    wire_values,
+)
 from presage.serving.codec.wire_requests import MAX_MESSAGE_BYTES, MAX_OP_ROW_VISITS, MAX_ROWS
 from presage.serving.outcomes.outcome import Outcome, Reported
 from presage.serving.predictor.prediction_backend import (
@@ -64,6 +71,15 @@ def predict_interference(
             wire_requests.write_predict_interference(part, coverage, levels),
             wire_values.read_colocation_forecasts,
         )
+
+
+def predict_scaling(request: ScalingRequest, coverage: float) -> ServiceCall[ScalingForecasts]:
+    """Return the call for the steps of one job at several numbers of GPUs and nodes."""
+    return ServiceCall(
+        "PredictScaling",
+        wire_scaling.write_scaling(request, coverage),
+        wire_scaling.read_scaling_forecasts(len(request.placements)),
+    )
 
 
 def release(kinds: Sequence[str] = ()) -> ServiceCall[ReleaseInfo]:

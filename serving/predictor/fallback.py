@@ -16,6 +16,11 @@ from presage.features.forecast import Forecast
 from presage.features.placement import Placement
 from presage.features.quantities.quantity import Quantity
 from presage.features.quantities.quantity_registry import INTERFERENCE, job_quantities
+from presage.features.scaling.scaling_request import (
+    ScalingForecast,
+    ScalingForecasts,
+    ScalingRequest,
+)
 from presage.serving.predictor.prediction_backend import (
     DEFAULT_COVERAGE,
     ColocationForecast,
@@ -59,6 +64,15 @@ class Fallback:
         except _UNAVAILABLE:
             return [_incompatible(colocation, coverage) for colocation in colocations]
 
+    def predict_scaling(
+        self, request: ScalingRequest, *, coverage: float = DEFAULT_COVERAGE
+    ) -> ScalingForecasts:
+        """Return forecasts, or that more GPUs than requested speed nothing up."""
+        try:
+            return self._backend.predict_scaling(request, coverage=coverage)
+        except _UNAVAILABLE:
+            return _without_speedup(request, coverage)
+
     def device(self, kind: str) -> Device:
         """Return the other backend's device of that kind."""
         return self._backend.device(kind)
@@ -85,3 +99,19 @@ def _incompatible(colocation: Colocation, coverage: float) -> ColocationForecast
         slowdown, slowdown, slowdown, INTERFERENCE.unit, False, NO_RELEASE, coverage
     )
     return ColocationForecast((forecast,) * len(colocation.members), is_solo, float(is_solo))
+
+
+def _without_speedup(request: ScalingRequest, coverage: float) -> ScalingForecasts:
+    def certain(value: float, unit: str) -> Forecast:
+        return Forecast(value, value, value, unit, False, NO_RELEASE, coverage)
+
+    forecasts = [
+        ScalingForecast(
+            certain(math.inf, "seconds"),
+            certain(min(1.0, placement.gpus / request.requested.gpus), "speed-up"),
+            0.0,
+            True,
+        )
+        for placement in request.placements
+    ]
+    return ScalingForecasts(tuple(forecasts), NO_RELEASE, coverage, False)

@@ -10,6 +10,7 @@ from presage.features.colocation import Colocation
 from presage.features.device.device import Device
 from presage.features.forecast import Forecast
 from presage.features.placement import Placement
+from presage.features.scaling.scaling_request import ScalingForecasts, ScalingRequest
 
 DEFAULT_COVERAGE = 0.8
 
@@ -124,6 +125,12 @@ class PredictionBackend(Protocol):
         self, colocations: Sequence[Colocation], *, coverage: float = DEFAULT_COVERAGE
     ) -> list[ColocationForecast]:
         """Return one forecast per co-location, in order."""
+        ...
+
+    def predict_scaling(
+        self, request: ScalingRequest, *, coverage: float = DEFAULT_COVERAGE
+    ) -> ScalingForecasts:
+        """Return the forecasts of one job at several numbers of GPUs and nodes."""
         ...
 
     def device(self, kind: str) -> Device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +36,9 @@ from presage.features.quantities.quantity_registry import (
     STEP_TIME,
     job_quantities,
 )
+from presage.features.scaling.scaling_forecast import forecast_scaling, solo_jobs
+from presage.features.scaling.scaling_law import DEFAULT_LAW
+from presage.features.scaling.scaling_request import ScalingForecasts, ScalingRequest
 from presage.models.drift.drift_test import Guarantees
 from presage.models.release.probes import Probes, run_probes
 from presage.models.release.release import Release, load_release
@@ -213,6 +216,22 @@ class Predictor:
                 ends, sizes.tolist(), quantiles.fits, quantiles.fit_probability, strict=True
             )
         ]
+
+    def predict_scaling(
+        self, request: ScalingRequest, *, coverage: float = DEFAULT_COVERAGE
+    ) -> ScalingForecasts:
+        """Return the forecasts of one job at several numbers of GPUs and nodes.
+
+        The law is that of the release, or the built-in one if the release has none.
+        """
+        jobs, selected = solo_jobs(request), self.select_quantiles(DEFAULT_COVERAGE)
+        rows = _scaled_rows(request.device, jobs.values())
+        steps = self._forecasts(self._solo(rows)[STEP_TIME.name], STEP_TIME.unit, selected)
+        law = self._release.scaling_law
+        return forecast_scaling(
+            law or DEFAULT_LAW, request, dict(zip(jobs, steps, strict=True)),
+            coverage=coverage, fitted=law is not None,
+        )  # fmt: skip
 
     # Interface with arrays --------------------------------------------------------------------
 
@@ -435,6 +454,15 @@ def _on_gpu(features: FloatMatrix) -> Mask:
     """Return which rows (rows, columns of the full set) are on a GPU, shape (rows,)."""
     on_gpu: Mask = features[:, COMPUTE_CAPABILITY] > 0
     return on_gpu
+
+
+def _scaled_rows(device: Device, jobs: Iterable[JobFeatures]) -> FeatureRows:
+    """Return the rows of one job with several batch sizes; errors do not name it."""
+    table = placement_table([Placement(job, device) for job in jobs])
+    features, invalid = compute_features(table)
+    if invalid:
+        raise InvalidJobError(f"job: with the batch size of a placement, {invalid[min(invalid)]}")
+    return feature_rows(table, features)
 
 
 def _valid_rows(placements: Sequence[Placement]) -> FeatureRows:

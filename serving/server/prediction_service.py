@@ -20,7 +20,15 @@ from presage.errors import (
     ReleaseError,
     ServiceError,
 )
-from presage.serving.codec import encode, wire_matrix, wire_outcomes, wire_requests, wire_values
+from presage.features.quantities.quantity_registry import STEP_TIME
+from presage.serving.codec import (
+    encode,
+    wire_matrix,
+    wire_outcomes,
+    wire_requests,
+    wire_scaling,
+    wire_values,
+)
 from presage.serving.codec.wire_requests import ParsedRequest
 from presage.serving.outcomes.outcome_log import Appended, OutcomeLog
 from presage.serving.outcomes.outcome_scores import count_outcomes
@@ -75,6 +83,7 @@ class PredictionService:
                 "PredictInterference": unary(
                     "PredictInterference", "predict", self.predict_interference
                 ),
+                "PredictScaling": unary("PredictScaling", "predict", self.predict_scaling),
                 "PredictMatrix": unary("PredictMatrix", "predict", self.predict_matrix),
                 "PredictStream": stream("PredictStream", "predict", self.predict_stream),
                 "ReportOutcomes": unary("ReportOutcomes", "report", self.report_outcomes),
@@ -102,6 +111,22 @@ class PredictionService:
             return self._repeat(cached, call)
         message = _parse(pb.PredictInterferenceRequest, request)
         return self._predict_interference(message, len(request), call, request)
+
+    def predict_scaling(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
+        """Return the forecasts of one job at several numbers of GPUs and nodes."""
+        message = _parse(pb.PredictScalingRequest, request)
+        predictor, rows = self._served.predictor, wire_scaling.count_scaling(message)
+        self._calls.admit_rows(call, rows)
+
+        def compute() -> bytes:
+            parsed = wire_scaling.read_scaling(message, predictor)
+            coverage = wire_scaling.read_coverage(message)
+            answer = predictor.predict_scaling(parsed, coverage=coverage)
+            inside = sum(one.step_time_s.in_domain for one in answer.forecasts)
+            self._count_domain({STEP_TIME.forecast_field: (inside, rows - inside)})
+            return wire_scaling.write_scaling_forecasts(answer).SerializeToString()
+
+        return self._work.run(wire_scaling.scaling_work(message), len(request), call, compute)
 
     def predict_matrix(self, request: bytes, call: Call) -> bytes | Awaitable[bytes]:
         """Return solo forecasts of feature rows."""

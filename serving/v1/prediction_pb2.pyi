@@ -264,6 +264,64 @@ class PredictInterferenceResponse(_message.Message):
     levels: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, forecasts: _Optional[_Iterable[_Union[ColocationForecast, _Mapping]]] = ..., release_id: _Optional[str] = ..., coverage: _Optional[float] = ..., levels: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class GpuPlacement(_message.Message):
+    __slots__ = ("gpus", "nodes", "batch_size")
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    gpus: int
+    nodes: int
+    batch_size: float
+    def __init__(self, gpus: _Optional[int] = ..., nodes: _Optional[int] = ..., batch_size: _Optional[float] = ...) -> None: ...
+
+class MeasuredStep(_message.Message):
+    __slots__ = ("placement", "step_time_s")
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    placement: GpuPlacement
+    step_time_s: float
+    def __init__(self, placement: _Optional[_Union[GpuPlacement, _Mapping]] = ..., step_time_s: _Optional[float] = ...) -> None: ...
+
+class PredictScalingRequest(_message.Message):
+    __slots__ = ("job", "device", "requested", "placements", "measured", "coverage")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENTS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    device: Device
+    requested: GpuPlacement
+    placements: _containers.RepeatedCompositeFieldContainer[GpuPlacement]
+    measured: _containers.RepeatedCompositeFieldContainer[MeasuredStep]
+    coverage: float
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., requested: _Optional[_Union[GpuPlacement, _Mapping]] = ..., placements: _Optional[_Iterable[_Union[GpuPlacement, _Mapping]]] = ..., measured: _Optional[_Iterable[_Union[MeasuredStep, _Mapping]]] = ..., coverage: _Optional[float] = ...) -> None: ...
+
+class ScalingForecast(_message.Message):
+    __slots__ = ("step_time_s", "speedup", "sync_share", "extrapolated")
+    STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    SPEEDUP_FIELD_NUMBER: _ClassVar[int]
+    SYNC_SHARE_FIELD_NUMBER: _ClassVar[int]
+    EXTRAPOLATED_FIELD_NUMBER: _ClassVar[int]
+    step_time_s: Forecast
+    speedup: Forecast
+    sync_share: float
+    extrapolated: bool
+    def __init__(self, step_time_s: _Optional[_Union[Forecast, _Mapping]] = ..., speedup: _Optional[_Union[Forecast, _Mapping]] = ..., sync_share: _Optional[float] = ..., extrapolated: _Optional[bool] = ...) -> None: ...
+
+class PredictScalingResponse(_message.Message):
+    __slots__ = ("forecasts", "release_id", "coverage", "law_fitted")
+    FORECASTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    LAW_FITTED_FIELD_NUMBER: _ClassVar[int]
+    forecasts: _containers.RepeatedCompositeFieldContainer[ScalingForecast]
+    release_id: str
+    coverage: float
+    law_fitted: bool
+    def __init__(self, forecasts: _Optional[_Iterable[_Union[ScalingForecast, _Mapping]]] = ..., release_id: _Optional[str] = ..., coverage: _Optional[float] = ..., law_fitted: _Optional[bool] = ...) -> None: ...
+
 class PredictMatrixRequest(_message.Message):
     __slots__ = ("schema_hash", "features", "device_kinds", "device_index", "precisions", "iterations")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

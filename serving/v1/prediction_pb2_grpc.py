@@ -44,6 +44,11 @@ class PredictionServiceStub:
                 request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceRequest.SerializeToString,
                 response_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceResponse.FromString,
                 _registered_method=True)
+        self.PredictScaling = channel.unary_unary(
+                '/presage.v1.PredictionService/PredictScaling',
+                request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictScalingRequest.SerializeToString,
+                response_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictScalingResponse.FromString,
+                _registered_method=True)
         self.PredictMatrix = channel.unary_unary(
                 '/presage.v1.PredictionService/PredictMatrix',
                 request_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictMatrixRequest.SerializeToString,
@@ -84,6 +89,14 @@ class PredictionServiceServicer:
 
     def PredictInterference(self, request, context):
         """Predicts the slowdown of co-located jobs, and whether they fit in the device's memory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PredictScaling(self, request, context):
+        """Predicts the step time of a job on several GPUs and nodes, fitted to the steps that were measured
+        on some of these sizes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,6 +153,11 @@ def add_PredictionServiceServicer_to_server(servicer, server):
                     servicer.PredictInterference,
                     request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceRequest.FromString,
                     response_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceResponse.SerializeToString,
+            ),
+            'PredictScaling': grpc.unary_unary_rpc_method_handler(
+                    servicer.PredictScaling,
+                    request_deserializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictScalingRequest.FromString,
+                    response_serializer=presage_dot_serving_dot_v1_dot_prediction__pb2.PredictScalingResponse.SerializeToString,
             ),
             'PredictMatrix': grpc.unary_unary_rpc_method_handler(
                     servicer.PredictMatrix,
@@ -221,6 +239,33 @@ class PredictionService:
             '/presage.v1.PredictionService/PredictInterference',
             presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceRequest.SerializeToString,
             presage_dot_serving_dot_v1_dot_prediction__pb2.PredictInterferenceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PredictScaling(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/presage.v1.PredictionService/PredictScaling',
+            presage_dot_serving_dot_v1_dot_prediction__pb2.PredictScalingRequest.SerializeToString,
+            presage_dot_serving_dot_v1_dot_prediction__pb2.PredictScalingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -68,6 +68,10 @@ class ServiceError(PresageError):
         self.retry_after_s = retry_after_s
 
 
+class MissingMethodError(ServiceError):
+    """The prediction service is of a version without the called method."""
+
+
 class InvalidRequestError(PresageError):
     """A request cannot be parsed, or is larger than the limit."""
 

@@ -162,6 +162,42 @@ def test_jobs_together_get_a_slowdown_each(folder, release):
     assert len(json.loads(answer.stdout)["slowdowns"]) == 2
 
 
+def test_scaling_is_shown_for_each_size_and_follows_measured_steps(folder, release):
+    ask = (
+        "predict", "--job", "mine:small", "--device", "cpu-2", "--release", release.folder,
+        "--scaling", "1,8x2", "--requested", "2",
+    )  # fmt: skip
+    shown = presage(*ask, cwd=folder)
+    assert "speed-ups refer to: 2 GPUs on 1 node" in shown.stdout, shown.stderr
+    assert "scaling law: built-in" in shown.stdout
+
+    before, after = (
+        json.loads(presage(*ask, "--json", *more, cwd=folder).stdout)
+        for more in ((), ("--measured", "8x2=5.0", "--measured", "4=1"))
+    )
+    assert [row["gpus"] for row in after["placements"]] == [1, 8]
+    assert (before["law_fitted"], before["coverage"]) == (False, 0.8)
+    of_8 = [content["placements"][1] for content in (before, after)]
+    assert of_8[0]["step_time_s"]["median"] < 1 < of_8[1]["step_time_s"]["median"]
+    assert [row["extrapolated"] for row in of_8] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--scaling", "2y3"), "'2y3' is no size"),
+        (("--scaling", "1x2"), "placements[0].nodes=2"),
+        (("--scaling", "2", "--measured", "2"), "must be SIZE=SECONDS"),
+        (("--scaling", "2", "--measured", "2=-1"), "measured[0].step_time_s"),
+        (("--scaling", "2", "--colocated"), "give one --job"),
+    ],
+)
+def test_an_impossible_size_is_one_line(folder, release, options, error):
+    ask = ("predict", "--job", "mine:small", "--device", "cpu-2", "--release", release.folder)
+
+    refused(presage(*ask, *options, cwd=folder), error)
+
+
 def test_doctor_reports_this_machine(folder):
     found = {f["what"]: f for f in json.loads(presage("doctor", "--json", cwd=folder).stdout)}
 

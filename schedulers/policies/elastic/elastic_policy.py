@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 from presage.errors import ConfigError
+from presage.features.scaling.scaling_forecast import MOST_GROWTH
 from presage.schedulers.core.action import Action
 from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
@@ -17,7 +18,7 @@ from presage.schedulers.core.queue import Key
 from presage.schedulers.core.speedup import fewest_nodes
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.elastic.contender import Contender
-from presage.schedulers.policies.elastic.job_speed import JobSpeed
+from presage.schedulers.policies.elastic.job_speed import JobSpeed, Size
 from presage.schedulers.policies.elastic.placement import Placement
 from presage.schedulers.policies.elastic.sizes import (
     Demand,
@@ -27,9 +28,9 @@ from presage.schedulers.policies.elastic.sizes import (
     increments,
 )
 
-MOST_GROWTH = 2  # largest size over the largest one that was measured
 _SCANNED = 2.0  # pending jobs are considered until their fewest devices are as many clusters
 _MOST_CACHED = 20_000
+_MOST_SPEEDS = 5_000
 
 
 class Elastic(Policy):
@@ -64,6 +65,7 @@ class Elastic(Policy):
                 raise ConfigError(f"policy 'elastic': {name}={value}, must be a finite number >= 0")
         self.hold_s, self.gain = hold_s, gain
         self._increments: dict[tuple[object, ...], tuple[Increment, ...]] = {}
+        self._speeds: dict[str, tuple[tuple[object, ...], JobSpeed]] = {}
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         """Return priority, then the predicted remaining device-seconds as requested."""
@@ -98,20 +100,34 @@ class Elastic(Policy):
         cluster = state.cluster
         kind = cluster.kind_of(own[0]) if own else _fastest_kind(job, forecasts, state)
         measured_s = state.paces_s(job.job_id)
-        speed = JobSpeed(job, kind, forecasts, measured_s)
+        speed = self._speed(job, kind, forecasts, measured_s)
         key = (job.job_id, job.request, kind, tuple(measured_s.items()), len(own))
         found = self._increments.get(key)
         if found is None:
             if len(self._increments) > _MOST_CACHED:
                 self._increments = {}
             largest = cluster.nodes_of(job.kinds).largest
+            sizes = _sizes(job, speed, own, state)
+            speed.predict((gpus, fewest_nodes(gpus, largest)) for gpus in sizes)
             found = self._increments[key] = self._increments_of(
-                job,
-                _sizes(job, speed, own, state),
-                lambda gpus: speed.run_s((gpus, fewest_nodes(gpus, largest))),
+                job, sizes, lambda gpus: speed.run_s((gpus, fewest_nodes(gpus, largest)))
             )
         demand = self._demand(job, found, 1.0 - state.progress(job.job_id))
         return Contender(job, status, own, speed, demand)
+
+    def _speed(
+        self, job: Job, kind: str, forecasts: Forecasts, measured_s: Mapping[Size, float]
+    ) -> JobSpeed:
+        """Return the speed of a job; kept until it is measured again, because it is fitted."""
+        key = (job, kind, forecasts, tuple(measured_s.items()))
+        kept = self._speeds.get(job.job_id)
+        if kept is not None and kept[0] == key:
+            return kept[1]
+        if len(self._speeds) > _MOST_SPEEDS:
+            self._speeds = {}
+        speed = JobSpeed(job, kind, forecasts, measured_s)
+        self._speeds[job.job_id] = key, speed
+        return speed
 
     def _increments_of(
         self, job: Job, sizes: Sequence[int], run_s: Callable[[int], float]

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+import numpy as np
+
+from presage.features.scaling.scaling_fit import ScalingFit
+from presage.features.scaling.scaling_law import DEFAULT_LAW, ScaledSteps, scaled_steps
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
+from presage.schedulers.core.speedup import Speedup
 
 Size = tuple[int, int]  # devices, nodes
-_LINK_KINDS = 3  # within a node, between two nodes, between more
-# Weight of the prediction against one measured size, in the mean of the logarithms of their ratio.
-_PRIOR_WEIGHT = 0.5
+_LEAST_S = 1e-6
+_UNKNOWN_SHARE = 0.5  # of a step on several devices, for forecasters that do not predict it
 
 
 class JobSpeed:
     """Run times of a job on a kind of device, by its numbers of devices and nodes.
 
-    A size that the job has had takes as long as was measured. Another one takes the predicted time
-    times the mean ratio of measured to predicted times, where sizes with links of the same kind
-    count first: within a node, between two nodes, and between more.
+    A size that the job has had takes as long as was measured. The predicted times of the others are
+    corrected by the measured ones as the prediction service corrects them
+    (:class:`presage.features.scaling.scaling_fit.ScalingFit`).
 
     Parameters
     ----------
@@ -35,8 +39,9 @@ class JobSpeed:
         self._requested_s = forecasts.prediction(job, kind).runtime_s
         if not math.isfinite(self._requested_s) and measured_s:
             size, run_s = next(iter(measured_s.items()))
-            self._requested_s = run_s * self._speedup(size)
-        self._factors: tuple[float, ...] = ()
+            self._requested_s = run_s * forecasts.speedup(job, kind, *size).median
+        self._known: dict[Size, float] = dict(measured_s)
+        self._fit: ScalingFit | None = None
 
     @property
     def is_known(self) -> bool:
@@ -48,37 +53,48 @@ class JobSpeed:
         """Largest number of devices that the job has had, or its request."""
         return max((gpus for gpus, _ in self._measured_s), default=self.job.gpus)
 
+    def predict(self, sizes: Iterable[Size]) -> None:
+        """Predict several sizes at once, which is faster than one after another."""
+        new = [size for size in dict.fromkeys(sizes) if size not in self._known]
+        if not new:
+            return
+        steps = self._predicted(new)
+        if self._has_fit():
+            steps_s = np.exp(self._fitted().predict(steps)[0]).tolist()
+        else:
+            steps_s = steps.step_s.tolist()
+        self._known.update(zip(new, steps_s, strict=True))
+
     def run_s(self, size: Size) -> float:
         """Return the run time of the whole job in seconds; infinite if unknown."""
-        measured = self._measured_s.get(size)
-        if measured is not None:
-            return measured
-        predicted_s = self._requested_s / self._speedup(size)
-        if not self._measured_s or not self.is_known:
-            return predicted_s
-        if not self._factors:
-            self._factors = self._fit()
-        return predicted_s * self._factors[_link_kind(size)]
+        if size not in self._known:
+            self.predict([size])
+        return self._known[size]
 
-    def _speedup(self, size: Size) -> float:
-        return self._forecasts.speedup(self.job, self._kind, *size).median
+    def _has_fit(self) -> bool:
+        usable = any(run_s > _LEAST_S for run_s in self._measured_s.values())
+        return usable and _LEAST_S < self._requested_s < math.inf
 
-    def _fit(self) -> tuple[float, ...]:
-        """Return the factor on predicted run times for each kind of link."""
-        ratios: list[list[float]] = [[] for _ in range(_LINK_KINDS)]
-        for size, run_s in self._measured_s.items():
-            if run_s > 0 and self._requested_s > 0:
-                ratio = math.log(run_s * self._speedup(size) / self._requested_s)
-                ratios[_link_kind(size)].append(ratio)
-        every = [ratio for of_link in ratios for ratio in of_link]
-        if not every:
-            return (1.0,) * _LINK_KINDS
-        mean = sum(every) / len(every)
-        return tuple(
-            math.exp((mean * _PRIOR_WEIGHT + sum(of_link)) / (_PRIOR_WEIGHT + len(of_link)))
-            for of_link in ratios
-        )
+    def _fitted(self) -> ScalingFit:
+        if self._fit is None:
+            sizes = [size for size, run_s in self._measured_s.items() if run_s > _LEAST_S]
+            measured_s = np.array([self._measured_s[size] for size in sizes])
+            self._fit = ScalingFit(DEFAULT_LAW, self._predicted(sizes), measured_s)
+        return self._fit
+
+    def _predicted(self, sizes: list[Size]) -> ScaledSteps:
+        """Return the predicted run times; all devices together process a constant batch."""
+        speedups = self._forecasts.speedups(self.job, self._kind, sizes)
+        return scaled_steps(
+            [
+                (*size, self.job.gpus / size[0], self._requested_s / found.median,
+                 _sync_share(found, size))
+                for size, found in zip(sizes, speedups, strict=True)
+            ]
+        )  # fmt: skip
 
 
-def _link_kind(size: Size) -> int:
-    return min(size[1], _LINK_KINDS) - 1
+def _sync_share(speedup: Speedup, size: Size) -> float:
+    if speedup.sync_share is None:
+        return _UNKNOWN_SHARE if size[0] > 1 else 0.0
+    return speedup.sync_share

@@ -14,6 +14,7 @@ import pytest
 
 from presage.errors import (
     InvalidJobError,
+    MissingMethodError,
     OverloadedError,
     ServiceError,
     UnknownDeviceError,
@@ -95,7 +96,11 @@ def test_unavailable_is_retried(job, cpu):
         (grpc.StatusCode.RESOURCE_EXHAUSTED, OverloadedError, ": the server's words$"),
         (grpc.StatusCode.INTERNAL, ServiceError, "failed with INTERNAL: the server's words"),
         (grpc.StatusCode.UNKNOWN, ServiceError, "failed with UNKNOWN"),
-        (grpc.StatusCode.UNIMPLEMENTED, ServiceError, "failed with UNIMPLEMENTED"),
+        (
+            grpc.StatusCode.UNIMPLEMENTED,
+            MissingMethodError,
+            "not support this call .the server's words",
+        ),
     ],
 )
 def test_any_other_status_is_final_and_keeps_the_servers_message(job, cpu, code, error, said):

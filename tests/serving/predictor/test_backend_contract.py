@@ -11,6 +11,11 @@ from presage.features.columns.schema import columns, matrix
 from presage.features.device.device import Share, catalogue
 from presage.features.job.job_description import JobFeatures, memory_from_peak
 from presage.features.placement import Placement
+from presage.features.scaling.scaling_request import (
+    GpuPlacement,
+    MeasuredStep,
+    ScalingRequest,
+)
 from presage.serving.predictor.prediction_backend import PredictionBackend
 
 QUARTERS = (Share(0.25, "cpu-quota"), Share(0.5, "cpu-quota"), Share(1.0, "cpu-quota"))
@@ -234,3 +239,54 @@ def test_numbers_beyond_the_models_are_rejected(backend, job, cpu):
 
     with pytest.raises(InvalidJobError, match=r"'(matmul_)?flops' is 1e\+300|'forward_flops'"):
         backend.predict([Placement(huge, cpu)])
+
+
+# Scaling --------------------------------------------------------------------------------------
+
+
+def test_each_placement_has_a_step_and_a_speedup_in_order(backend, job, cpu, release):
+    sizes = (GpuPlacement(4, 2), GpuPlacement(1), GpuPlacement(2))
+    request = ScalingRequest(job(batch_size=64), cpu, sizes)
+
+    answer = backend.predict_scaling(request)
+
+    apart, one, two = answer.forecasts
+    assert (answer.release_id, answer.coverage, answer.fitted) == (release.release_id, 0.8, False)
+    (solo,) = backend.predict([Placement(job(batch_size=64), cpu)])
+    assert one.step_time_s.median == pytest.approx(solo.step_time_s.median)
+    assert one.speedup.median == one.speedup.low == one.speedup.high == 1.0
+    assert one.sync_share == 0.0
+    for found in (apart, two):
+        assert found.step_time_s.low < found.step_time_s.median < found.step_time_s.high
+        assert found.speedup.low < found.speedup.median < found.speedup.high
+        assert 0 < found.sync_share < 1
+        assert (found.step_time_s.unit, found.speedup.unit) == ("seconds", "speed-up")
+        assert found.step_time_s.release_id == release.release_id
+        assert found.step_time_s.in_domain
+    assert [found.extrapolated for found in answer.forecasts] == [True, False, False]
+
+
+def test_measured_steps_correct_the_forecast(backend, job, cpu):
+    request = ScalingRequest(job(), cpu, (GpuPlacement(2),))
+    before = backend.predict_scaling(request).forecasts[0].step_time_s
+    measured = (MeasuredStep(GpuPlacement(2), 3 * before.median),)
+    after = backend.predict_scaling(replace(request, measured=measured), coverage=0.9)
+
+    assert after.forecasts[0].step_time_s.median == pytest.approx(3 * before.median, rel=0.1)
+    assert after.coverage == 0.9
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, float("nan")])
+def test_an_impossible_coverage_of_scaling_is_named(backend, job, cpu, coverage):
+    with pytest.raises(InvalidJobError, match="coverage"):
+        backend.predict_scaling(ScalingRequest(job(), cpu, (GpuPlacement(2),)), coverage=coverage)
+
+
+def test_features_out_of_range_at_another_batch_are_rejected_without_the_name(backend, job, cpu):
+    huge = job("secret", batch_size=1)
+    op = replace(huge.op_stats[0], flops=1e29)
+    request = ScalingRequest(replace(huge, op_stats=(op,)), cpu, (GpuPlacement(1, 1, 1e9),))
+
+    with pytest.raises(InvalidJobError, match="with the batch size of a placement") as caught:
+        backend.predict_scaling(request)
+    assert "secret" not in str(caught.value)

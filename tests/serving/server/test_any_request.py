@@ -25,11 +25,22 @@ from presage.features.colocation import Colocation
 from presage.features.columns.schema import columns, schema_hash
 from presage.features.device.device import Share
 from presage.features.placement import Placement
+from presage.features.scaling.scaling_request import (
+    GpuPlacement,
+    MeasuredStep,
+    ScalingRequest,
+)
 from presage.models.release.release import load_release
 from presage.serving.authentication.callers import ROLES
 from presage.serving.authentication.local_token import local_token
 from presage.serving.client.credentials import Credentials
-from presage.serving.codec import wire_matrix, wire_outcomes, wire_requests, wire_values
+from presage.serving.codec import (
+    wire_matrix,
+    wire_outcomes,
+    wire_requests,
+    wire_scaling,
+    wire_values,
+)
 from presage.serving.oip.messages import FILE
 from presage.serving.oip.messages import SERVICE as OIP
 from presage.serving.outcomes.outcome import Outcome
@@ -92,6 +103,10 @@ def valid_requests() -> dict[str, list[Any]]:
     together = pb.PredictInterferenceRequest(
         **asked, colocations=[pb.Colocation(device_index=1, members=members)], coverage=0.9
     )
+    scaling = ScalingRequest(
+        jobs[0], known, (GpuPlacement(2), GpuPlacement(4, 2, 8.0)), GpuPlacement(2),
+        (MeasuredStep(GpuPlacement(1), 0.5), MeasuredStep(GpuPlacement(2, 2), 0.7)),
+    )  # fmt: skip
     row = Placement(jobs[0], known, Share(0.5))
     schema = str(load_release(RELEASE).manifest["schema_hash"])
     outcome = Outcome(
@@ -104,6 +119,14 @@ def valid_requests() -> dict[str, list[Any]]:
     return {
         f"{service}Predict": [predict, pb.PredictRequest(**asked)],
         f"{service}PredictInterference": [together],
+        f"{service}PredictScaling": [
+            wire_scaling.write_scaling(scaling, 0.9),
+            pb.PredictScalingRequest(
+                job=asked["jobs"][0],
+                device=pb.Device(kind="cpu-2"),
+                placements=[pb.GpuPlacement(gpus=3)],
+            ),
+        ],
         f"{service}PredictMatrix": [wire_matrix.write_matrix([row, row], schema)],
         f"{service}PredictStream": [
             pb.PredictStreamRequest(request_id=7, predict=predict),
@@ -278,7 +301,14 @@ def test_the_largest_possible_jobs_get_a_response_or_an_error(services, placemen
     for method, request in {
         "Predict": wire_requests.write_predict(placements, 0.8),
         "PredictInterference": wire_requests.write_predict_interference([together], 0.8),
-    }.items():
+        "PredictScaling": wire_scaling.write_scaling(
+            ScalingRequest(
+                placements[0].job, placements[0].device, (GpuPlacement(2),),
+                GpuPlacement(1, 1, 1.0),
+            ),
+            0.8,
+        ),
+    }.items():  # fmt: skip
         check(service + method, *services.ask(service + method, request.SerializeToString()))
 
 

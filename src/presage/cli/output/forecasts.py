@@ -56,7 +56,7 @@ def print_colocation(
     first = answer.slowdowns[0]
     if as_json:
         slowdowns = [
-            {"name": job.job.name} | _json_forecast(slowdown)
+            {"name": job.job.name} | json_forecast(slowdown)
             for job, slowdown in zip(jobs, answer.slowdowns, strict=True)
         ]
         fits = {"fits": answer.fits, "fit_probability": answer.fit_probability}
@@ -100,11 +100,11 @@ def _json_row(job: JobFeatures, answer: JobForecast) -> dict[str, Any]:
         "name": job.job.name,
         "batch_size": job.job.batch_size,
         "iterations": job.job.iterations,
-        **{field: _json_forecast(forecast) for field, forecast in answer.by_field().items()},
+        **{field: json_forecast(forecast) for field, forecast in answer.by_field().items()},
     }
 
 
-def _json_forecast(forecast: Forecast) -> dict[str, Any]:
+def json_forecast(forecast: Forecast) -> dict[str, Any]:
     """Return a forecast without the facts that the document has once."""
     content = asdict(forecast)
     del content["release_id"], content["coverage"]

@@ -30,6 +30,26 @@ class ForecastOptions:
             "--colocated", help="Predict the slowdown of each job when all share the device."
         ),
     ] = False
+    scaling: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZES",
+            help="Predict the step time on several GPUs: GPUS or GPUSxNODES, separated by commas.",
+        ),
+    ] = ""
+    requested: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE", help="Size to which the speed-ups of --scaling refer (default: 1)."
+        ),
+    ] = "1"
+    measured: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SIZE=SECONDS",
+            help="Measured step time of the job at a size, for --scaling. Repeat for several.",
+        ),
+    ] = None
     coverage: Annotated[
         float, typer.Option(help="Coverage of the prediction interval: 0.8 or 0.9.")
     ] = 0.8
@@ -43,6 +63,9 @@ class ForecastOptions:
         as_json: bool,
     ) -> None:
         """Predict jobs on a device, and print the forecasts."""
+        if self.scaling:
+            self._print_scaling(backend, jobs, device, as_json=as_json)
+            return
         from presage.cli.output.forecasts import print_colocation, print_forecasts
         from presage.features.colocation import Colocation
         from presage.features.device.device import Share
@@ -58,6 +81,26 @@ class ForecastOptions:
             answers = backend.predict(placements, coverage=self.coverage)
             print_forecasts(jobs, answers, device, as_json=as_json)
 
+    def _print_scaling(
+        self, backend: PredictionBackend, jobs: list[JobFeatures], device: Device, *, as_json: bool
+    ) -> None:
+        from presage.cli.output.scaling import print_scaling
+        from presage.cli.serving.sizes import read_measured, read_size, read_sizes
+        from presage.errors import ConfigError
+        from presage.features.scaling.scaling_request import ScalingRequest
+
+        if len(jobs) > 1 or self.colocated:
+            raise ConfigError("--scaling predicts one job that shares no GPU; give one --job")
+        request = ScalingRequest(
+            jobs[0],
+            device,
+            read_sizes(self.scaling),
+            read_size(self.requested, "--requested"),
+            tuple(map(read_measured, self.measured or ())),
+        )
+        answer = backend.predict_scaling(request, coverage=self.coverage)
+        print_scaling(request, answer, as_json=as_json)
+
 
 @command(
     examples="""
@@ -66,6 +109,9 @@ class ForecastOptions:
 
     # Slowdown of two jobs that share this machine's device
     presage predict --job a.onnx --job b.onnx --colocated
+
+    # Step time on 2 GPUs, and on 8 of two nodes, after 4 were measured
+    presage predict --job a.onnx --device t4 --scaling 2,8x2 --measured 4=0.31
     """
 )
 def predict(
@@ -91,8 +137,9 @@ def predict(
 ) -> None:
     """Predict the utilization, memory, step time and run time of jobs on a device.
 
-    With --colocated, predict how much the jobs slow each other down on one device. Without
-    --server the release is loaded into this process.
+    With --colocated, predict how much the jobs slow each other down on one device. With --scaling,
+    predict the step time of a job on several GPUs. Without --server the release is loaded into this
+    process.
     """
     from presage.cli.serving.prediction_backend import device_of, open_backend
 
