@@ -61,6 +61,8 @@ class SizeChart(NamedTuple):
     ----------
     is_complete : bool
         Whether it has all changes; else it begins with the first known one.
+    has_dates : bool
+        Whether it covers a day or more, so that times need a date.
     most_y, fewest_y : float
         Position of the largest and the smallest number of devices of the job.
     """
@@ -73,6 +75,7 @@ class SizeChart(NamedTuple):
     times: list[Tick]
     sizes: list[Tick]
     is_complete: bool
+    has_dates: bool
     label: str
 
     @property
@@ -100,7 +103,7 @@ def make_size_chart(row: pb.JobStatus, now_unix_s: float) -> SizeChart | None:
     steps = list(_steps(row, begin_s, end_s, top, is_complete=is_complete))
     return SizeChart(
         steps, fewest, most, _y(most, top), _y(fewest, top), _times(begin_s, end_s),
-        _sizes(top, (most, fewest)), is_complete, _label(row, steps),
+        _sizes(top, (most, fewest)), is_complete, end_s - begin_s >= _DAY_S, _label(row, steps),
     )  # fmt: skip
 
 
@@ -162,8 +165,8 @@ def _sizes(top: int, bounds: Iterable[int]) -> list[Tick]:
 def _label(row: pb.JobStatus, steps: list[Step]) -> str:
     fewest, most = size_range(row.job)
     sizes = ", ".join(f"{step.gpus} from {clock(step.time_unix_s)}" for step in steps[-5:])
-    last = "last" if row.ended_unix_s else "now"
+    last = "" if row.ended_unix_s else f": {steps[-1].gpus} now"
     return (
-        f"Number of devices over time, {steps[-1].gpus} {last}, from {fewest} to {most} allowed; "
-        f"{sizes}. The table of changes lists all."
+        f"Devices over time{last}; the range is {fewest} to {most}. Last sizes: {sizes}. The table "
+        "lists all changes with their reasons."
     )

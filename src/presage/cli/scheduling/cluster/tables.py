@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from presage.schedulers.live.client.elastic_text import nodes_text, size_text, usage_per_device
+from presage.schedulers.live.client.elastic_text import (
+    is_elastic,
+    nodes_text,
+    size_text,
+    usage_per_device,
+)
 from presage.schedulers.live.client.event_text import event_name
 from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -19,12 +24,14 @@ _UNPLACED = (pb.WAITING, pb.REJECTED)
 
 
 def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
-    """Return a row per job; with ``why``, a column says why it is in its phase."""
+    """Return a row per job; with ``why``, a column says why it is in its phase.
+
+    A column has the number of devices if one of the jobs is elastic.
+    """
     table = _compact(f"{counted(len(found.jobs), 'job')} under {found.policy}")
-    names = (
-        "job", "class", "phase", "node", "devices", "share", "done", "usage", "memory", "QoS",
-    )  # fmt: skip
-    for column in (*names, "why") if why else names:
+    has_sizes = any(is_elastic(row.job) for row in found.jobs)
+    names = ("share", "done", "usage", "memory", "QoS", *(("why",) if why else ()))
+    for column in ("job", "class", "phase", "node", *(("devices",) if has_sizes else ()), *names):
         right = column in ("devices", "share", "done", "usage", "memory")
         table.add_column(column, justify="right" if right else "left")
     for row in found.jobs:
@@ -33,7 +40,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
             "latency sensitive" if row.job.latency_sensitive else "best effort",
             phase_of(row),
             Name(nodes_of(row)),
-            size_text(row),
+            *((size_text(row),) if has_sizes else ()),
             shares_of(row),
             done_of(row) if row.started_unix_s else "",
             usage_of(row) if row.usage_milli else "",
@@ -82,14 +89,15 @@ def explanation_tables(found: pb.Explanation) -> Iterator[Table]:
 def now_table(found: pb.Explanation) -> Table:
     """Return the share, usage and progress of a job; without rows if the job has no node."""
     table = Table(title="now")
-    names = ("devices", "share", "usage", "memory", "done", "elapsed", "remaining", "SLO", "QoS")
-    for column in names:
-        table.add_column(column, justify="left" if column == "QoS" else "right")
     row = found.status
+    size = (size_text(row),) if is_elastic(row.job) else ()
+    names = ("share", "usage", "memory", "done", "elapsed", "remaining", "SLO", "QoS")
+    for column in (*(("devices",) if size else ()), *names):
+        table.add_column(column, justify="left" if column == "QoS" else "right")
     if not shares_of(row):
         return table
     table.add_row(
-        size_text(row),
+        *size,
         shares_of(row),
         usage_of(row),
         quantity(row.memory_bytes, "bytes"),
@@ -180,9 +188,19 @@ def history_table(found: pb.Explanation) -> Table:
         table.add_column(column)
     table.add_column("detail", max_width=MOST_DETAIL, overflow="fold")
     for event in found.history:
+        is_size = bool(found.status.sizes) and event.type in ("Placed", "Resized")
+        detail = detail_of(_without_reason(event) if is_size else event)
         at = time_of(event.time_unix_s)
-        table.add_row(at, event_name(event.type), Name(event.node), detail_of(event))
+        table.add_row(at, event_name(event.type), Name(event.node), detail)
     return table
+
+
+def _without_reason(event: pb.Event) -> pb.Event:
+    """Return a change of size with its nodes only: the table of sizes has the reason."""
+    short = pb.Event()
+    short.CopyFrom(event)
+    short.details = event.details.partition("; ")[0]
+    return short
 
 
 def time_of(unix_s: float) -> str:
