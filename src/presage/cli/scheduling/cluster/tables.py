@@ -197,10 +197,7 @@ def history_table(found: pb.Explanation) -> Table:
 
 def _without_reason(event: pb.Event) -> pb.Event:
     """Return a change of size with its nodes only: the table of sizes has the reason."""
-    short = pb.Event()
-    short.CopyFrom(event)
-    short.details = event.details.partition("; ")[0]
-    return short
+    return pb.Event(details=event.details.partition("; ")[0], principal=event.principal)
 
 
 def time_of(unix_s: float) -> str:
