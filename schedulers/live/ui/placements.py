@@ -1,4 +1,4 @@
-"""Devices of jobs on nodes, of jobs on one node and of elastic jobs alike."""
+"""Devices of jobs: on one node, or of an elastic job on several."""
 
 from __future__ import annotations
 
