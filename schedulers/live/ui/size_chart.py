@@ -15,7 +15,8 @@ from presage.system.text.units import counted
 
 MAX_CHANGES = 200  # a controller keeps no more
 _MAX_TIMES, _MAX_DATES = 5, 3  # on the axis
-_LEAST_GAP = 0.14  # between sizes on the axis, as a fraction of its length
+_LEAST_GAP, _MAX_SIZES = 0.1, 6  # between sizes on the axis, in lengths of it; number of them
+_DENSE = 60  # steps from which on lines are thin
 _EDGE = 8.0  # % of the axis, where a centred time would not fit
 _DAY_S = 86_400
 # Seconds between times on the axis.
@@ -77,6 +78,11 @@ class SizeChart(NamedTuple):
     is_complete: bool
     has_dates: bool
     label: str
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it has so many steps that its lines are thin."""
+        return len(self.steps) >= _DENSE
 
     @property
     def changes(self) -> list[Step]:
@@ -154,9 +160,10 @@ def _times(begin_s: float, end_s: float) -> list[Tick]:
 
 
 def _sizes(top: int, bounds: Iterable[int]) -> list[Tick]:
-    """Return the bounds of a job, 0, and as many other sizes as there is space for."""
+    """Return 0, the bounds of a job, and as many round sizes as there is space for."""
+    every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, top) if top / n <= _MAX_SIZES)
     shown: list[int] = []
-    for gpus in (*bounds, 0, top, *range(1, top)):
+    for gpus in (top, 0, *bounds, *range(every, top, every)):
         if all(abs(gpus - other) >= _LEAST_GAP * top for other in shown):
             shown.append(gpus)
     return [Tick(_y(gpus, top), str(gpus)) for gpus in sorted(shown)]

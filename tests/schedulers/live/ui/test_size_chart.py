@@ -94,9 +94,27 @@ def test_steps_follow_each_other_within_the_chart(changes, after_s, fewest):
         assert 0 <= step.y <= 100
         end = step.x + step.width
     assert end == pytest.approx(100, abs=0.01)
-    assert {str(fewest), "64"} & {tick.text for tick in chart.sizes} == {"64"} | (
-        {str(fewest)} if 64 - fewest >= 0.14 * 64 else set()
-    )
+    assert {"0", "64"} <= {tick.text for tick in chart.sizes}
+
+
+@pytest.mark.parametrize(
+    ("fewest", "most", "shown"),
+    [
+        (1, 4, [0, 1, 2, 3, 4]),
+        (2, 8, [0, 2, 4, 6, 8]),
+        (3, 16, [0, 3, 5, 10, 16]),
+        (8, 64, [0, 8, 20, 40, 64]),
+        (1, 64, [0, 20, 40, 64]),
+        (1, 1024, [0, 200, 400, 600, 800, 1024]),
+    ],
+)
+def test_sizes_on_the_axis_are_the_range_and_round_numbers(fewest, most, shown):
+    row = elastic("job", [])
+    row.job.min_gpus, row.job.max_gpus = fewest, most
+    chart = make_size_chart(row, SUBMITTED_S + 10)
+
+    assert chart is not None
+    assert [int(tick.text) for tick in chart.sizes] == shown
 
 
 @pytest.mark.parametrize("span_s", [1, 7, 61, 900, 4000, 86_399, 86_401, 4e5, 3e7])
