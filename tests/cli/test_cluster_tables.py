@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from presage.cli.scheduling.cluster.tables import history_table, job_table, now_table
+from presage.cli.scheduling.cluster.tables import (
+    explanation_tables,
+    history_table,
+    job_table,
+    now_table,
+    size_table,
+    worker_table,
+)
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.terminal import print_table
+from tests.schedulers.live.ui.stand_in import elastic
 
 GIB = 2**30
 REASON = (
@@ -55,3 +63,62 @@ def test_a_history_fits_a_terminal_and_loses_nothing(capsys):
     assert max(len(line) for line in shown.splitlines()) <= 100
     cells = [line.split("│")[4] for line in shown.splitlines() if line.startswith("│")]
     assert REASON in " ".join(cell.strip() for cell in cells)
+
+
+MEMBERS = [("n0", 0), ("n1", 0), ("n0", 1, "joining")]
+GROWS = "it grows from 1 to 3, since devices are idle"
+
+
+def cells(table, capsys, row):
+    """Return the cells of a row of a table that has lines."""
+    rows = [line for line in printed(table, capsys).splitlines() if line.startswith("│")]
+    return [cell.strip() for cell in rows[row].strip("│").split("│")]
+
+
+def test_an_elastic_job_has_its_nodes_and_size_in_the_table_of_jobs(capsys):
+    jobs = [elastic("spirals", MEMBERS, usage_milli=2400.0), elastic("later", [], phase=pb.WAITING)]
+    shown = printed(job_table(pb.ListResponse(jobs=jobs, policy="elastic")), capsys).splitlines()
+
+    assert shown[0].strip() == "2 jobs under elastic"
+    assert "running  n0 x2, n1  3 of 1-4  100 %   33%   80 %" in shown[2]
+    assert shown[3].split()[3:5] == ["waiting", "1-4"]
+
+
+def test_an_explanation_has_the_workers_and_the_sizes_of_an_elastic_job(capsys):
+    row = elastic("spirals", MEMBERS, [(0, 1, "it starts"), (5, 3, f"{GROWS}; {REASON}")])
+    found = pb.Explanation(status=row)
+
+    assert cells(worker_table(found), capsys, 2) == [
+        "m3", "n0", "1", "100 %", "80.0 GiB", "joining"
+    ]  # fmt: skip
+    size, reason = cells(size_table(found), capsys, 1)[1:]
+    assert (size, reason.startswith(GROWS)) == ("3", True)
+    assert cells(now_table(found), capsys, 0)[0] == "3 of 1-4"
+    assert max(map(len, printed(size_table(found), capsys).splitlines())) <= 100
+    titles = [table.title for table in explanation_tables(found)]
+    assert titles == ["now", "workers", "devices over time", "forecasts"]
+
+
+def test_the_history_of_an_elastic_job_has_the_nodes_of_each_size(capsys):
+    events = [
+        pb.Event(type="Resized", details=f"2 on n0, 1 on n1; {GROWS}", principal="ann"),
+        pb.Event(type="MemberEnded", details="worker m2: it left; and more"),
+    ]
+    row = elastic("spirals", MEMBERS, [(0, 3, GROWS)])
+    found = pb.Explanation(status=row, history=events)
+
+    assert cells(history_table(found), capsys, 0)[1:] == ["resized", "", "2 on n0, 1 on n1; by ann"]
+    assert cells(history_table(found), capsys, 1)[1:] == [
+        "worker ended", "", "worker m2: it left; and more"
+    ]  # fmt: skip
+    row.ClearField("sizes")  # of a job that is not elastic
+    found = pb.Explanation(status=row, history=events)
+    assert "it grows from 1 to 3" in printed(history_table(found), capsys)
+
+
+def test_without_an_elastic_job_the_tables_have_no_column_of_sizes(capsys):
+    for table in (
+        job_table(pb.ListResponse(jobs=[running()])),
+        now_table(pb.Explanation(status=running())),
+    ):
+        assert "devices" not in printed(table, capsys)

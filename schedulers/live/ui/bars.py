@@ -7,7 +7,9 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from presage.schedulers.live.client.elastic_text import LEAVING, usage_per_device
 from presage.schedulers.live.ui.figures import ON_NODE, display_state, percent, share, size
+from presage.schedulers.live.ui.placements import Placement, placements
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 FULL_DEVICE_MILLI = 1000
@@ -22,6 +24,8 @@ class Segment(NamedTuple):
     ----------
     job_id : str
         "" for the unlisted jobs.
+    worker : str
+        Worker of an elastic job; "" for other jobs.
     used : float
         Length of the use, from ``at``; may exceed ``width``.
     peak : float
@@ -29,6 +33,7 @@ class Segment(NamedTuple):
     """
 
     job_id: str
+    worker: str
     colour: int
     state: str
     at: float
@@ -80,11 +85,12 @@ def job_colour(job_id: str) -> int:
 
 def device_bars(node: pb.NodeStatus, jobs: Iterable[pb.JobStatus]) -> list[DeviceBar]:
     """Return the bars of a node's devices, for the jobs on it."""
-    by_device: list[list[tuple[pb.JobStatus, pb.Allocation]]] = [[] for _ in node.devices]
+    by_device: list[list[tuple[pb.JobStatus, Placement]]] = [[] for _ in node.devices]
     for row in jobs:
-        for allocation in row.allocations if row.phase in ON_NODE else ():
-            if allocation.device < len(by_device):
-                by_device[allocation.device].append((row, allocation))
+        for placement in placements(row) if row.phase in ON_NODE else ():
+            device = placement.allocation.device
+            if placement.node == node.name and device < len(by_device):
+                by_device[device].append((row, placement))
     return [
         _device(number, device, rows)
         for number, (device, rows) in enumerate(zip(node.devices, by_device, strict=True))
@@ -92,16 +98,16 @@ def device_bars(node: pb.NodeStatus, jobs: Iterable[pb.JobStatus]) -> list[Devic
 
 
 def _device(
-    number: int, device: pb.DeviceStatus, rows: Sequence[tuple[pb.JobStatus, pb.Allocation]]
+    number: int, device: pb.DeviceStatus, rows: Sequence[tuple[pb.JobStatus, Placement]]
 ) -> DeviceBar:
-    active = [(row, allocation) for row, allocation in rows if row.phase != pb.PAUSED]
-    listed_milli = sum(allocation.compute_milli for _, allocation in rows)
-    listed_bytes = sum(allocation.memory_bytes for _, allocation in rows)
+    counted = [(row, one.allocation) for row, one in rows if not one.is_leaving]
+    listed_milli = sum(allocation.compute_milli for _, allocation in counted)
+    listed_bytes = sum(allocation.memory_bytes for _, allocation in counted)
     # The free capacity accounts for all jobs, including unlisted ones.
     all_milli = FULL_DEVICE_MILLI - device.free_compute_milli
     all_bytes = device.memory_bytes - device.free_memory_bytes
     unlisted = len(set(device.job_ids) - {row.job.job_id for row, _ in rows})
-    paused_milli = listed_milli - sum(allocation.compute_milli for _, allocation in active)
+    paused_milli = sum(one.compute_milli for row, one in counted if row.phase == pb.PAUSED)
     unlisted_compute = _unlisted(unlisted, all_milli - listed_milli, share)
     unlisted_memory = _unlisted(unlisted, all_bytes - listed_bytes, size)
     return DeviceBar(
@@ -110,9 +116,9 @@ def _device(
         _segments(rows, FULL_DEVICE_MILLI, _compute, unlisted_compute),
         _segments(rows, device.memory_bytes, _memory, unlisted_memory),
         max(0, all_milli - paused_milli),
-        sum(row.usage_milli for row, _ in active),
+        sum(usage_per_device(row) for row, _ in rows if row.phase != pb.PAUSED),
         max(0, all_bytes),
-        sum(row.memory_bytes // len(row.allocations) for row, _ in rows),
+        sum(row.memory_bytes // len(placements(row)) for row, _ in rows),
         device.memory_bytes,
     )
 
@@ -124,16 +130,18 @@ class _Amounts(NamedTuple):
     text: str
 
 
-def _compute(row: pb.JobStatus, allocation: pb.Allocation) -> _Amounts:
+def _compute(row: pb.JobStatus, placement: Placement) -> _Amounts:
+    allocation, used = placement.allocation, usage_per_device(row)
     if row.phase == pb.PAUSED:
         text = f"paused, resumes with {share(allocation.compute_milli)}"
         return _Amounts(_PAUSED_WIDTH * FULL_DEVICE_MILLI / 100, 0.0, 0.0, text)
-    text = f"{share(allocation.compute_milli)} allocated, {percent(row.usage_milli)} used"
-    return _Amounts(allocation.compute_milli, row.usage_milli, 0.0, text)
+    text = f"{share(allocation.compute_milli)} allocated, {percent(used)} used"
+    return _Amounts(allocation.compute_milli, used, 0.0, text)
 
 
-def _memory(row: pb.JobStatus, allocation: pb.Allocation) -> _Amounts:
-    now, peak = (n // len(row.allocations) for n in (row.memory_bytes, row.peak_memory_bytes))
+def _memory(row: pb.JobStatus, placement: Placement) -> _Amounts:
+    allocation, devices = placement.allocation, len(placements(row))
+    now, peak = row.memory_bytes // devices, row.peak_memory_bytes // devices
     text = f"{size(allocation.memory_bytes)} allocated, {size(now)} used, peak {size(peak)}"
     return _Amounts(allocation.memory_bytes, now, peak, text)
 
@@ -147,43 +155,46 @@ def _unlisted(jobs: int, amount: int, to_text: Callable[[float], str]) -> _Amoun
 
 
 def _segments(
-    rows: Sequence[tuple[pb.JobStatus, pb.Allocation]],
+    rows: Sequence[tuple[pb.JobStatus, Placement]],
     capacity: float,
-    amounts: Callable[[pb.JobStatus, pb.Allocation], _Amounts],
+    amounts: Callable[[pb.JobStatus, Placement], _Amounts],
     unlisted: _Amounts | None,
 ) -> list[Segment]:
-    by_row = [amounts(row, allocation) for row, allocation in rows]
+    by_row = [amounts(row, placement) for row, placement in rows]
     allocated = sum(job.allocated for job in by_row) + (unlisted.allocated if unlisted else 0)
     # More than the capacity is allocated for moments, and by policies that overcommit.
     scale = 100 / max(capacity, allocated, 1)
     found, at = [], 0.0
-    for (row, _), job in zip(rows, by_row, strict=True):
-        job_id = row.job.job_id
+    for (row, placement), job in zip(rows, by_row, strict=True):
+        job_id, worker = row.job.job_id, placement.worker
         lengths = (round(scale * n, 2) for n in (job.allocated, job.used, job.peak))
         width, used, peak = lengths
-        colour, state, title = job_colour(job_id), display_state(row), f"{job_id}: {job.text}"
-        found.append(Segment(job_id, colour, state, round(at, 2), width, used, peak, title))
+        state = LEAVING if placement.is_leaving else display_state(row)
+        title = f"{f'{job_id} {worker}'.rstrip()}: {job.text}"
+        colour, begin = job_colour(job_id), round(at, 2)
+        found.append(Segment(job_id, worker, colour, state, begin, width, used, peak, title))
         at += width
     if unlisted is not None:
         width = round(scale * unlisted.allocated, 2)
-        segment = Segment("", 0, "unlisted", round(at, 2), width, 0.0, 0.0, unlisted.text)
+        segment = Segment("", "", 0, "unlisted", round(at, 2), width, 0.0, 0.0, unlisted.text)
         found.append(segment)
     return found
 
 
 def compute_gauge(row: pb.JobStatus, prediction: pb.Prediction | None) -> Gauge:
     """Return the gauge of compute on a device: used, allocated and predicted."""
-    allocated = row.allocations[0].compute_milli if row.allocations else 0
+    found, usage_milli = placements(row), usage_per_device(row)
+    allocated = found[0].allocation.compute_milli if found else 0
     has_forecast = prediction is not None and prediction.is_predicted
     mark = prediction.compute_milli / 10 if prediction is not None and has_forecast else None
-    exceeded = mark is not None and row.usage_milli / 10 > mark + 5
-    used = min(100.0, row.usage_milli / 10)
+    exceeded = mark is not None and usage_milli / 10 > mark + 5
+    used = min(100.0, usage_milli / 10)
     return Gauge(used, mark=mark, bound=allocated / 10, exceeded=exceeded)
 
 
 def memory_gauge(row: pb.JobStatus) -> Gauge:
     """Return the gauge of memory on all devices: current and peak use, allocated bound."""
-    allocated = sum(allocation.memory_bytes for allocation in row.allocations)
+    allocated = sum(one.allocation.memory_bytes for one in placements(row))
     scale = max(allocated / 0.9, row.peak_memory_bytes, row.memory_bytes, 1)
     return Gauge(
         100 * row.memory_bytes / scale,

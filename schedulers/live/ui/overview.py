@@ -28,6 +28,7 @@ from presage.schedulers.live.ui.page_rows import (
     make_row,
     natural_key,
 )
+from presage.schedulers.live.ui.placements import nodes_of
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 # Longer lists are cut, unless all of them are requested.
@@ -61,7 +62,7 @@ class Query:
         if self.state and display_state(row) != self.state:
             return False
         job = row.job
-        return self._is_in(job.job_id, job.user, job.model, row.node)
+        return self._is_in(job.job_id, job.user, job.model, *nodes_of(row))
 
     def matches_node(self, node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> bool:
         """Return whether a node matches, by its name, devices or jobs."""
@@ -133,8 +134,8 @@ def make_overview(
     by_node: dict[str, list[pb.JobStatus]] = {node.name: [] for node in found.nodes}
     in_order = sorted(found.nodes, key=lambda node: natural_key(node.name))
     for row in found.jobs:
-        if row.phase in ON_NODE:
-            by_node.setdefault(row.node, []).append(row)
+        for name in nodes_of(row) if row.phase in ON_NODE else ():
+            by_node.setdefault(name, []).append(row)
     nodes = [make_node(node, by_node[node.name]) for node in in_order]
     shown = [
         row
@@ -142,7 +143,9 @@ def make_overview(
         if query.matches_node(node, by_node[node.name])
     ]
     kinds = device_kinds(found.nodes)
-    rows = [make_row(row, kinds.get(name, ())) for name, jobs in by_node.items() for row in jobs]
+    # An elastic job is on several nodes.
+    on_node = {row.job.job_id: row for jobs in by_node.values() for row in jobs}
+    rows = [make_row(row, kinds) for row in on_node.values()]
     queue = _queue(found, query)
     matching = sorted(
         (row for row in rows if query.matches_job(row.status)),
@@ -252,6 +255,6 @@ def _exceeded(row: Row) -> Issue:
         ends = format_duration(status.elapsed_s + status.remaining_s)
         bound = format_duration(predicted.slo_s)
         return Issue(job_id, True, "slow", f"takes {ends}, at most {bound} were predicted")
-    used = share(round(status.usage_milli, -1))
+    used = share(round(row.usage_milli, -1))
     detail = f"uses {used} of its device, {share(predicted.compute_milli)} were predicted"
     return Issue(job_id, True, "busy", detail)

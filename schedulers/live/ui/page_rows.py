@@ -6,6 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from presage.schedulers.live.client.elastic_text import (
+    is_elastic,
+    nodes_text,
+    size_range,
+    size_text,
+    usage_per_device,
+)
 from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.live.ui.bars import (
     DeviceBar,
@@ -16,6 +23,7 @@ from presage.schedulers.live.ui.bars import (
     time_gauge,
 )
 from presage.schedulers.live.ui.figures import display_state, percent, prediction_for, share, size
+from presage.schedulers.live.ui.placements import Placement, placements
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
@@ -36,6 +44,8 @@ class Row(NamedTuple):
     slo: str
     prediction: pb.Prediction | None
     where: str
+    size: str  # number of devices of an elastic job; "" for another job
+    usage_milli: float  # of each device
     share: str
     allocated_bytes: int
     compute: Gauge
@@ -72,24 +82,37 @@ def make_node(node: pb.NodeStatus, jobs: Sequence[pb.JobStatus]) -> Node:
     return Node(node.name, node.reason, state, device_bars(node, jobs))
 
 
-def make_row(row: pb.JobStatus, kinds: Sequence[str]) -> Row:
-    """Return the row of a job on a node with devices of these kinds."""
-    devices = sorted({allocation.device for allocation in row.allocations})
-    kind = kinds[devices[0]] if devices and devices[0] < len(kinds) else ""
+def make_row(row: pb.JobStatus, kinds: Mapping[str, Sequence[str]]) -> Row:
+    """Return the row of a job on nodes, whose devices are of these kinds."""
+    found = placements(row)
+    allocations = [one.allocation for one in found]
+    devices = sorted({allocation.device for allocation in allocations})
+    kind = _first_kind(found, kinds)
     prediction = prediction_for(row, kind)
-    shares = sorted({allocation.compute_milli for allocation in row.allocations})
+    shares = sorted({allocation.compute_milli for allocation in allocations})
     return Row(
         row,
         display_state(row),
         slo_text(row, kind),
         prediction,
-        f"{row.node} : {_ranges(devices)}" if devices else row.node,
+        f"{row.node} : {_ranges(devices)}" if row.allocations else nodes_text(row),
+        size_text(row) if is_elastic(row.job) else "",
+        usage_per_device(row),
         " or ".join(map(percent, shares)),
-        sum(allocation.memory_bytes for allocation in row.allocations),
+        sum(allocation.memory_bytes for allocation in allocations),
         compute_gauge(row, prediction),
         memory_gauge(row),
         time_gauge(row, prediction),
     )
+
+
+def _first_kind(found: Sequence[Placement], kinds: Mapping[str, Sequence[str]]) -> str:
+    """Return the kind of a job's first device; "" if it is unknown."""
+    if not found:
+        return ""
+    on_node = kinds.get(found[0].node, ())
+    first = min(one.allocation.device for one in found if one.node == found[0].node)
+    return on_node[first] if first < len(on_node) else ""
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -106,8 +129,8 @@ def _ranges(numbers: Sequence[int]) -> str:
 def make_queued_job(row: pb.JobStatus, explanation: pb.Explanation | None) -> QueuedJob:
     """Return the row of a pending job, with its explanation if it was fetched."""
     job = row.job
-    is_gang = job.gpus > 1
-    needs = (f"{job.gpus} devices" if is_gang else "1 device") + "".join(
+    is_gang = size_range(job)[1] > 1
+    needs = (f"{size_text(row)} devices" if is_gang else "1 device") + "".join(
         f", {k}" for k in job.kinds
     )
     if explanation is None:

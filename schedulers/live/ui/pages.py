@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -18,8 +17,11 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
 from presage.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.live.client.elastic_text import size_text
+from presage.schedulers.live.client.event_text import event_name
 from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
 from presage.schedulers.live.ui import figures
+from presage.schedulers.live.ui.bars import job_colour
 from presage.schedulers.live.ui.cached_value import Snapshot
 from presage.schedulers.live.ui.overview import (
     MAX_ISSUES,
@@ -29,7 +31,9 @@ from presage.schedulers.live.ui.overview import (
 )
 from presage.schedulers.live.ui.page_access import PageAccess
 from presage.schedulers.live.ui.page_rows import device_kinds, make_row
+from presage.schedulers.live.ui.placements import log_source
 from presage.schedulers.live.ui.poller import Poller
+from presage.schedulers.live.ui.size_chart import make_size_chart
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.page_templates import page_environment
 
@@ -163,7 +167,7 @@ def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Respon
         if found.status.phase in figures.ON_NODE:
             nodes = poller.cluster().value
             kinds = device_kinds(nodes.nodes if nodes else ())
-            row = make_row(found.status, kinds.get(found.status.node, ()))
+            row = make_row(found.status, kinds)
     return render(
         "job.html.j2",
         snapshot,
@@ -172,6 +176,10 @@ def _job(poller: Poller, render: Callable[..., Response], job_id: str) -> Respon
         found=found,
         unknown=unknown,
         row=row,
+        size=size_text(found.status) if found else "",
+        colour=job_colour(job_id),
+        chart=make_size_chart(found.status, snapshot.at_unix_s) if found else None,
+        log_source=log_source(found.status) if found else "",
         state=figures.display_state(found.status) if found else "",
         command=shlex.join(found.status.job.command) if found else "",
         log=log,
@@ -208,16 +216,11 @@ def _environment() -> jinja2.Environment:
         "share": figures.share,
         "forecast_quality": figures.forecast_quality,
         "job_url": figures.job_url,
-        "words": _words,
+        "event_name": event_name,
         "quoted": shlex.quote,
     }
     environment.filters.update(filters)
     return environment
-
-
-def _words(name: str) -> str:
-    """Format NodeJoined as "node joined"."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def _host_of(header: str) -> str:

@@ -19,6 +19,7 @@ from presage.schedulers.live.controller.journal.records import (
 from presage.schedulers.live.controller.replayed_state import LiveJob, Member, Stage
 from presage.schedulers.live.protocol.submitted_job import MAX_NAME_LENGTH
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.system.text.units import counted
 
 _TASK_ID = re.compile(r"(.+)/m([1-9][0-9]*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # of a leader's job
@@ -169,7 +170,9 @@ def records_of_ends(
     fewest = job.submitted.job.fewest_gpus
     is_complete = job.is_complete or any(end.finished for end in ends)
     if job.stage is not Stage.LEAVING and not is_complete and len(left) < fewest:
-        reason = f"{_last_failure(ends)}; {len(left)} workers are left, and it needs {fewest}"
+        reason = (
+            f"{_last_failure(ends)}; {counted(len(left), 'worker')} left, and it needs {fewest}"
+        )
         records.append(Stopping(job.job_id, job.attempt, reason, False, now_s))
     return records
 

@@ -28,7 +28,7 @@ from presage.schedulers.live.controller.journal.records import (
     record_from_json,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.system.text.units import quantity
+from presage.system.text.units import counted, quantity
 
 
 def make_event(entry: Entry, *, has_details: bool) -> pb.Event:
@@ -69,7 +69,10 @@ def _(record: Resized) -> str:
 
 @event_details.register
 def _(record: MemberEnded) -> str:
-    return record.reason
+    if record.failed or record.finished:
+        return record.reason
+    # The event Resized before it has the rest of the reason.
+    return record.reason.partition("; ")[0].partition(", predicted ")[0]
 
 
 @event_details.register
@@ -96,8 +99,8 @@ def _(record: Ended) -> str:
 
 @event_details.register
 def _(record: Pruned) -> str:
-    jobs, nodes = len(record.job_ids), len(record.nodes)
-    return f"{jobs} jobs that ended first, {nodes} nodes that were lost"
+    jobs, nodes = counted(len(record.job_ids), "ended job"), counted(len(record.nodes), "lost node")
+    return f"{jobs}, {nodes}"
 
 
 @event_details.register
@@ -112,7 +115,7 @@ def _(record: LeaseChanged) -> str:
 
 @event_details.register
 def _(record: NodeJoined) -> str:
-    return f"{len(record.devices)} devices"
+    return counted(len(record.devices), "device")
 
 
 @event_details.register

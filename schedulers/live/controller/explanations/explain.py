@@ -61,10 +61,9 @@ def _pending_reason(core: Core, view: SchedulingView, job: LiveJob, now_s: float
     if any(row.verdict == FITS for row in find_candidates(core, job, now_s)):
         return _blocking_reason(view, job, now_s)
     job_class = "latency-sensitive" if job.submitted.job.latency_sensitive else "best-effort"
-    gpus = job.submitted.job.gpus
-    if job.is_elastic:
-        fewest = job.submitted.job.fewest_gpus
-        return f"fewer than {fewest} devices have enough free capacity for a {job_class} job"
+    gpus = job.submitted.job.fewest_gpus if job.is_elastic else job.submitted.job.gpus
+    if job.is_elastic and gpus > 1:
+        return f"fewer than {gpus} devices have enough free capacity for a {job_class} job"
     where = "device has" if gpus == 1 else f"node has {gpus} devices with"
     return f"no {where} enough free capacity for a {job_class} job"
 
@@ -107,7 +106,7 @@ def _summarize_elastic(core: Core, job: LiveJob, status: pb.JobStatus, now_s: fl
     silent = [node for node in job.nodes if not core.is_connected(node, now_s)]
     parts = [
         f"it {_ELASTIC_VERBS[job.stage]} {size}: {where or 'none'}, attempt {job.starts}",
-        f"it waits for {_join_names(silent)}, which do not report" if silent else "",
+        f"{_join_names(silent)} {'do' if silent[1:] else 'does'} not report" if silent else "",
         states,
         job.reason,
         job.sizes[-1][2] if job.sizes and job.members else "",

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 device", "2 devices"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def quantity(value: float, unit: str) -> str:
     """Return a number with its unit, in three significant digits.
 

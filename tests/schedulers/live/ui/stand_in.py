@@ -44,7 +44,7 @@ class StandIn(pb_grpc.ClusterServiceServicer):
         return explanation(row)
 
     def Watch(self, request, context):
-        yield from (event for event in self.events if event.entry > request.after)
+        yield from (event for event in self.events if event.entry > request.after_entry)
         while context.is_active():
             time.sleep(0.05)
 
@@ -101,6 +101,28 @@ def waiting(name, place, **fields):
     )  # fmt: skip
 
 
+def elastic(name, members, sizes=(), **fields):
+    """An elastic job of 1 to 4 devices.
+
+    Parameters
+    ----------
+    members : sequence of (node, device) or (node, device, state)
+        Its workers m1, m2, ...
+    sizes : sequence of (seconds since the submission, devices, reason)
+    """
+    row = running(name, "", (), **fields)
+    row.job.gpus, row.job.min_gpus, row.job.max_gpus = 2, 1, 4
+    row.job.latency_sensitive = False
+    for number, (node, device, *state) in enumerate(members, 1):
+        allocation = pb.Allocation(device=device, compute_milli=1000, memory_bytes=80 * GIB)
+        row.members.add(
+            name=f"m{number}", node=node, allocation=allocation, state=(*state, "member")[0]
+        )
+    for after_s, gpus, reason in sizes:
+        row.sizes.add(time_unix_s=row.submitted_unix_s + after_s, gpus=gpus, reason=reason)
+    return row
+
+
 def node(name="node-00", devices=2, **fields):
     device = pb.DeviceStatus(
         kind="h100", memory_bytes=80 * GIB, free_compute_milli=1000, free_memory_bytes=80 * GIB
@@ -113,7 +135,13 @@ def holding(there, jobs):
     found = pb.NodeStatus()
     found.CopyFrom(there)
     for row in jobs:
-        for allocation in row.allocations if row.node == there.name else ():
+        own = row.allocations if row.node == there.name else ()
+        of_workers = [
+            one.allocation
+            for one in row.members
+            if one.node == there.name and one.state != "leaving"
+        ]
+        for allocation in (*own, *of_workers):
             if allocation.device < len(found.devices):
                 device = found.devices[allocation.device]
                 device.free_compute_milli -= allocation.compute_milli

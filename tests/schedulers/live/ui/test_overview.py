@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presage.schedulers.live.controller.status_messages import redact_status
 from presage.schedulers.live.ui.bars import device_bars
 from presage.schedulers.live.ui.figures import clock, display_state, format_duration, size
 from presage.schedulers.live.ui.overview import Query, exceeds_bounds, head_of_queue, make_overview
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.ui.stand_in import (
     GIB,
+    elastic,
     explanation,
     holding,
     large,
@@ -269,3 +271,59 @@ def test_numbers_are_as_fine_as_one_looks():
     assert [size(n) for n in (0, 1, 5 << 20, 3 << 29, 80 * GIB, 3 << 40)] == [
         "0 MiB", "1 MiB", "5 MiB", "1.5 GiB", "80 GiB", "3 TiB",
     ]  # fmt: skip
+
+
+def test_an_elastic_job_is_on_each_of_its_devices_and_once_in_the_list():
+    job = elastic(
+        "spirals", [("n0", 0), ("n0", 1), ("n1", 0)], usage_milli=2400.0, peak_memory_bytes=90 * GIB
+    )
+    view = view_of(listing([job], [node("n0"), node("n1")]))
+
+    on_devices = [[one.worker for one in bar.compute] for row in view.nodes for bar in row.devices]
+    assert on_devices == [["m1"], ["m2"], ["m3"], []]
+    bar = view.nodes[0].devices[0]
+    assert (bar.allocated_milli, bar.used_milli) == (1000, 800)
+    assert bar.compute[0].title == "spirals m1: 100 % allocated, 80 % used"
+    (row,) = view.rows
+    assert (row.where, row.size, row.usage_milli) == ("n0 x2, n1", "3 of 1-4", 800)
+    assert row.allocated_bytes == 240 * GIB
+    assert bar.memory[0].title.endswith("used, peak 30 GiB")
+    assert view.totals.states["running"] == 1
+    assert (view.totals.allocated, view.totals.used) == (3, pytest.approx(2.4))
+
+
+def test_a_leaving_worker_is_drawn_and_its_device_counts_as_free():
+    job = elastic("spirals", [("n0", 0), ("n0", 1, "leaving")])
+    next_job = running("next", "n0", (1,), milli=1000, memory_bytes=80 * GIB)
+    view = view_of(listing([job], [node("n0")], unlisted=[next_job]))
+    bar = view.nodes[0].devices[1]
+
+    assert [(one.job_id, one.state) for one in bar.compute] == [
+        ("spirals", "leaving"), ("", "unlisted")
+    ]  # fmt: skip
+    assert (bar.allocated_milli, bar.allocated_bytes) == (1000, 80 * GIB)
+    assert (view.rows[0].where, view.rows[0].size) == ("n0", "1 of 1-4")
+
+
+def test_an_elastic_job_is_found_by_each_of_its_nodes_and_waits_for_its_range():
+    job = elastic("spirals", [("n0", 0), ("n1", 0)])
+    waits = elastic("later", [], phase=pb.WAITING, queue_position=1)
+    found = listing([job, waits], [node("n0"), node("n1"), node("n2")])
+
+    for name in ("n0", "n1"):
+        assert names(view_of(found, Query(name)).rows) == ["spirals"]
+    assert [one.name for one in view_of(found, Query("spirals")).nodes] == ["n0", "n1"]
+    assert names(view_of(found, Query("n2")).rows) == []
+    assert [one.needs for one in view_of(found).queue] == ["1-4 devices"]
+
+
+def test_other_users_see_where_workers_are_and_no_reasons():
+    job = elastic("spirals", [("n0", 0)], [(5, 1, "secret")], model="secret", reason="secret")
+    seen = redact_status(job)
+
+    assert "secret" not in str(seen)
+    assert [(one.name, one.node, one.state) for one in seen.members] == [("m1", "n0", "member")]
+    assert [change.gpus for change in seen.sizes] == [1]
+    view = view_of(listing([seen], [node("n0")]))
+    assert (view.rows[0].where, view.rows[0].size) == ("n0", "1 of 1-4")
+    assert "secret" not in str(view)

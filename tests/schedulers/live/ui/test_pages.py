@@ -26,7 +26,16 @@ from presage.schedulers.live.ui.poller import Poller
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.printable import is_visible
 from tests.schedulers.live.ui.conftest import served
-from tests.schedulers.live.ui.stand_in import GIB, StandIn, large, listing, running, waiting
+from tests.schedulers.live.ui.stand_in import (
+    GIB,
+    StandIn,
+    elastic,
+    large,
+    listing,
+    node,
+    running,
+    waiting,
+)
 
 EVIL = "<script>alert(1)</script>"
 MAX_BYTES = 1_000_000
@@ -332,3 +341,28 @@ def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
     trouble = page[page.index("Needs attention") : page.index("Recent events")]
     assert "/jobs/broken" in trouble
     assert "it ran out of memory" in trouble
+
+
+def test_an_elastic_job_has_its_sizes_workers_and_the_worker_of_its_log(client, stand_in):
+    grows = f"it grows from 1 to 2 for {EVIL}"
+    job = elastic("spirals", [("n0", 0), ("n1", 3, "ready")], [(5, 1, ""), (9, 2, grows)])
+    stand_in.log = b"step 1\n"
+    stand_in.found = listing([job], [node("n0"), node("n1", 4)])
+    page = until(lambda: "step 1" in (text := client.get("/jobs/spirals").text) and text)
+
+    assert "<dd>2 of 1-4</dd>" in page
+    assert EVIL not in page
+    assert page.count("it grows from 1 to 2 for &lt;script&gt;") == 2  # chart and table
+    assert "n1 : 3" in page
+    assert "attempt 1, worker m1 on n0, as of" in page
+    assert "<code>spirals/m2</code>" in page
+    assert 'id="sizes"' not in client.get("/jobs/a").text
+
+
+def test_a_worker_that_ended_is_an_event_in_words(stand_in):
+    stand_in.events = [pb.Event(entry=7, type="MemberEnded", job_id="a", details="worker m2: left")]
+    with Poller(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as poller:
+        access = PageAccess()
+        client = let_in(application(poller, stand_in.target, access), access)
+        page = until(lambda: "worker m2: left" in (text := client.get("/").text) and text)
+    assert "<b>worker ended</b>" in page

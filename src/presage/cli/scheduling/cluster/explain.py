@@ -10,7 +10,10 @@ from presage.system.text.terminal import print_table, say
 
 @command(examples="presage cluster explain resnet-1f2e3d4c")
 def explain(job: Job, connection: ConnectionOptions, as_json: Json = False) -> None:
-    """Explain why a job waits or runs where it does, with its forecasts and history."""
+    """Explain why a job waits or runs where it does, with its forecasts and history.
+
+    An elastic job also has its workers and its number of devices over time, with reasons.
+    """
     from presage.cli.output.json_output import message_content, print_json
     from presage.cli.scheduling.cluster.tables import explanation_tables
 

@@ -21,6 +21,8 @@ def logs(
 ) -> None:
     """Print the standard output and standard error of a job.
 
+    Of an elastic job it prints the output of the first worker; JOB/m2 is that of worker m2.
+
     A terminal shows control sequences other than colours in escaped form. A pipe gets the bytes
     unchanged.
     """

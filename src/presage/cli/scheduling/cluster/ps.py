@@ -31,7 +31,8 @@ def ps(
 ) -> None:
     """List jobs or nodes.
 
-    Jobs that are named are listed even if they are over.
+    Jobs that are named are listed even if they are over. An elastic job has its number of devices
+    and its range, such as 3 of 1-4, and its nodes with their numbers of workers, such as n0 x2, n1.
     """
     from presage.cli.output.json_output import message_content, print_json
     from presage.cli.scheduling.cluster.tables import job_table, node_table

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     # Share a device by forecasts, and protect the run time
     presage cluster submit --features model.onnx --iterations 5000 \\
       --latency-sensitive -- python train.py
+
+    # Train on 1 to 4 devices of any nodes
+    presage cluster submit --min-gpus 1 --max-gpus 4 -- python elastic_job.py
     """
 )
 def submit(

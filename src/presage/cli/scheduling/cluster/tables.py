@@ -5,10 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from presage.schedulers.live.client.elastic_text import (
+    is_elastic,
+    nodes_text,
+    size_text,
+    usage_per_device,
+)
+from presage.schedulers.live.client.event_text import event_name
 from presage.schedulers.live.client.slo_text import slo_text
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.text.terminal import Name, Names, Table
-from presage.system.text.units import quantity
+from presage.system.text.units import counted, quantity
 
 MOST_DETAIL = 54  # columns: with a node name of ten columns the history fits in 100 columns
 
@@ -17,21 +24,26 @@ _UNPLACED = (pb.WAITING, pb.REJECTED)
 
 
 def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
-    """Return a row per job; with ``why``, a column says why it is in its phase."""
-    table = _compact(f"{len(found.jobs)} jobs under {found.policy}")
-    names = ("job", "class", "phase", "node", "share", "done", "usage", "memory", "QoS")
-    for column in (*names, "why") if why else names:
-        right = column in ("share", "done", "usage", "memory")
+    """Return a row per job; with ``why``, a column says why it is in its phase.
+
+    A column has the number of devices if one of the jobs is elastic.
+    """
+    table = _compact(f"{counted(len(found.jobs), 'job')} under {found.policy}")
+    has_sizes = any(is_elastic(row.job) for row in found.jobs)
+    names = ("share", "done", "usage", "memory", "QoS", *(("why",) if why else ()))
+    for column in ("job", "class", "phase", "node", *(("devices",) if has_sizes else ()), *names):
+        right = column in ("devices", "share", "done", "usage", "memory")
         table.add_column(column, justify="right" if right else "left")
     for row in found.jobs:
         table.add_row(
             Name(row.job.job_id),
             "latency sensitive" if row.job.latency_sensitive else "best effort",
             phase_of(row),
-            Name(row.node if row.allocations and row.phase not in _UNPLACED else ""),
+            Name(nodes_of(row)),
+            *((size_text(row),) if has_sizes else ()),
             shares_of(row),
             done_of(row) if row.started_unix_s else "",
-            f"{row.usage_milli / 10:.0f} %" if row.usage_milli else "",
+            usage_of(row) if row.usage_milli else "",
             quantity(row.memory_bytes, "bytes") if row.memory_bytes else "",
             slo_text(row),
             *((row.reason,) if why else ()),
@@ -41,7 +53,7 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
 
 def node_table(found: pb.ListResponse) -> Table:
     """Return a row per device."""
-    table = _compact(f"{len(found.nodes)} nodes")
+    table = _compact(counted(len(found.nodes), "node"))
     for column in ("node", "device", "kind", "free compute", "free memory", "jobs", "unavailable"):
         right = column in ("device", "free compute", "free memory")
         table.add_column(column, justify="right" if right else "left")
@@ -66,7 +78,9 @@ def _compact(title: str) -> Table:
 
 def explanation_tables(found: pb.Explanation) -> Iterator[Table]:
     """Yield the tables of an explanation that have rows."""
-    for make in (now_table, forecast_table, candidate_table, history_table):
+    for make in (
+        now_table, worker_table, size_table, forecast_table, candidate_table, history_table,
+    ):  # fmt: skip
         table = make(found)
         if table.row_count:
             yield table
@@ -75,15 +89,17 @@ def explanation_tables(found: pb.Explanation) -> Iterator[Table]:
 def now_table(found: pb.Explanation) -> Table:
     """Return the share, usage and progress of a job; without rows if the job has no node."""
     table = Table(title="now")
-    names = ("share", "usage", "memory", "done", "elapsed", "remaining", "SLO", "QoS")
-    for column in names:
-        table.add_column(column, justify="left" if column == "QoS" else "right")
     row = found.status
+    size = (size_text(row),) if is_elastic(row.job) else ()
+    names = ("share", "usage", "memory", "done", "elapsed", "remaining", "SLO", "QoS")
+    for column in (*(("devices",) if size else ()), *names):
+        table.add_column(column, justify="left" if column == "QoS" else "right")
     if not shares_of(row):
         return table
     table.add_row(
+        *size,
         shares_of(row),
-        f"{row.usage_milli / 10:.0f} %",
+        usage_of(row),
         quantity(row.memory_bytes, "bytes"),
         done_of(row),
         seconds(row.elapsed_s),
@@ -91,6 +107,35 @@ def now_table(found: pb.Explanation) -> Table:
         ", ".join(f"{seconds(one.slo_s)} ({one.kind})" for one in row.predictions),
         slo_text(row),
     )
+    return table
+
+
+def worker_table(found: pb.Explanation) -> Table:
+    """Return the workers of an elastic job."""
+    table = Table(title="workers")
+    for column in ("worker", "node", "device", "share", "memory", "state"):
+        right = column in ("device", "share", "memory")
+        table.add_column(column, justify="right" if right else "left")
+    for member in found.status.members:
+        table.add_row(
+            member.name,
+            Name(member.node),
+            str(member.allocation.device),
+            f"{member.allocation.compute_milli / 10:g} %",
+            quantity(member.allocation.memory_bytes, "bytes"),
+            member.state,
+        )
+    return table
+
+
+def size_table(found: pb.Explanation) -> Table:
+    """Return the changes of the number of devices of an elastic job; long reasons are wrapped."""
+    table = Table(title="devices over time")
+    table.add_column("time")
+    table.add_column("devices", justify="right")
+    table.add_column("reason", max_width=MOST_DETAIL, overflow="fold")
+    for change in found.status.sizes:
+        table.add_row(time_of(change.time_unix_s), str(change.gpus), change.reason)
     return table
 
 
@@ -143,9 +188,21 @@ def history_table(found: pb.Explanation) -> Table:
         table.add_column(column)
     table.add_column("detail", max_width=MOST_DETAIL, overflow="fold")
     for event in found.history:
-        at = time.strftime("%m-%d %H:%M:%S", time.localtime(event.time_unix_s))
-        table.add_row(at, event.type.lower(), Name(event.node), detail_of(event))
+        is_size = bool(found.status.sizes) and event.type in ("Placed", "Resized")
+        detail = detail_of(_without_reason(event) if is_size else event)
+        at = time_of(event.time_unix_s)
+        table.add_row(at, event_name(event.type), Name(event.node), detail)
     return table
+
+
+def _without_reason(event: pb.Event) -> pb.Event:
+    """Return a change of size with its nodes only: the table of sizes has the reason."""
+    return pb.Event(details=event.details.partition("; ")[0], principal=event.principal)
+
+
+def time_of(unix_s: float) -> str:
+    """Return a time in this machine's time zone, without the year."""
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(unix_s))
 
 
 def detail_of(event: pb.Event) -> str:
@@ -159,11 +216,24 @@ def phase_of(row: pb.JobStatus) -> str:
     return f"{name}, no. {row.queue_position}" if row.queue_position else name
 
 
+def nodes_of(row: pb.JobStatus) -> str:
+    """Return the node of a job, or the nodes of its workers; "" if it has no devices."""
+    has_devices = bool(row.allocations or row.members) and row.phase not in _UNPLACED
+    return nodes_text(row) if has_devices else ""
+
+
 def shares_of(row: pb.JobStatus) -> str:
-    """Return the share of each device allocated to a job."""
+    """Return the share of each device allocated to a job; of workers, the different ones."""
     if row.phase not in (pb.PLACED, pb.RUNNING, pb.PAUSED, pb.LEAVING):
         return ""
-    return ", ".join(f"{allocation.compute_milli / 10:g} %" for allocation in row.allocations)
+    shares = [f"{one.compute_milli / 10:g} %" for one in row.allocations]
+    of_workers = {f"{one.allocation.compute_milli / 10:g} %" for one in row.members}
+    return ", ".join(shares or sorted(of_workers))
+
+
+def usage_of(row: pb.JobStatus) -> str:
+    """Return the mean usage of a job's devices."""
+    return f"{usage_per_device(row) / 10:.0f} %"
 
 
 def done_of(row: pb.JobStatus) -> str:

@@ -22,7 +22,7 @@ def ui(
         bool, typer.Option("--allow-remote", help="Listen beyond loopback, without encryption.")
     ] = False,
 ) -> None:
-    """Show nodes, allocations, forecasts and the queue in a browser.
+    """Show nodes, allocations, forecasts, sizes of elastic jobs and the queue in a browser.
 
     The command prints an address with a token, which is valid until the command ends. Browsers
     that have not opened that address are rejected. Runs until SIGTERM or Ctrl-C.

@@ -48,7 +48,8 @@ def watch(
 
 def _line(event: pb.Event) -> str:
     from presage.cli.scheduling.cluster.tables import detail_of
+    from presage.schedulers.live.client.event_text import event_name
 
     at = time.strftime("%H:%M:%S", time.localtime(event.time_unix_s))
     about = " ".join(filter(None, (event.job_id, event.node, detail_of(event))))
-    return f"{at} {event.type.lower()} {about}"
+    return f"{at} {event_name(event.type)} {about}"
