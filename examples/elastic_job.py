@@ -42,7 +42,7 @@ def main() -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         run.apply(loss)
         if step.is_last_of_epoch and step.epoch % 5 == 4 and run.rank == 0:
-            print(f"epoch {step.epoch + 1}: loss {run.loss:.4f}, {run.size} workers", flush=True)
+            print(f"epoch {step.epoch + 1}: loss {run.loss:.4f}, workers: {run.size}", flush=True)
 
 
 def spirals(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
