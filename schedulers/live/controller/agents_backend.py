@@ -48,6 +48,8 @@ class AgentsBackend(Backend):
         What was decided, to be written to the journal and applied then.
     wake_s : float
         Time of the next decision if nothing happens before; infinite without one.
+    deferred : set of str
+        Why changes of elastic jobs were rejected that may be possible later.
     """
 
     def __init__(self, book: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
@@ -55,6 +57,7 @@ class AgentsBackend(Backend):
         self._capacity, self._now_s = view.ledger.capacity, 0.0
         self.records: list[Record] = []
         self.wake_s = math.inf
+        self.deferred: set[str] = set()
 
     def observe(self, now_s: float) -> ClusterView:
         """Return the view, and keep its free capacity for the reasons of starts."""
@@ -75,7 +78,9 @@ class AgentsBackend(Backend):
             return ""
         job = self._book.jobs.get(action.job_id) if isinstance(action.job_id, str) else None
         if job is not None and job.is_elastic:
-            return self._why_not_resized(action, job)
+            why = self._why_not_resized(action, job)
+            self.deferred |= {why} - {""}
+            return why
         if isinstance(action, Resize):
             return ""
         devices = [one.device for one in action.allocations if isinstance(one, Allocation)]

@@ -384,7 +384,8 @@ class Core:
             return []
         backend = AgentsBackend(self.state, view, now_unix_s)
         decision = reconcile(backend, self.policy, self._rng, now_s)
-        self.problem = decision.rejections[0].why if decision.rejections else ""
+        faults = [one.why for one in decision.rejections if one.why not in backend.deferred]
+        self.problem = faults[0] if faults else ""
         self.wake_s = backend.wake_s
         return backend.records
 

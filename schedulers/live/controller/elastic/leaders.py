@@ -23,6 +23,7 @@ from presage.schedulers.live.controller.elastic.members import leader_job
 from presage.schedulers.live.controller.replayed_state import LiveJob, Stage
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.server.log import log
+from presage.system.files.atomic_file import replace_text
 from presage.system.text.user_code import describe_exception
 from presage.training.job_folder import JobFolder
 from presage.training.leader.job_config import JobConfig, write_config
@@ -112,9 +113,12 @@ class Leaders:
         await asyncio.to_thread(self._end_others, {one.folder_name for one in wanted})
 
     async def _follow(self, attempt: Attempt) -> None:
-        leader = self._leaders.setdefault(
-            attempt.folder_name, _Leader(self._state / attempt.folder_name, attempt, self._host)
-        )
+        name = attempt.folder_name
+        leader = self._leaders.get(name)
+        if leader is None:
+            token = self._controller.journal.token(f"leader {name}")
+            leader = _Leader(self._state / name, attempt, self._host, token)
+            self._leaders[name] = leader
         try:
             status = await asyncio.to_thread(leader.follow, attempt)
         except (ElasticError, OSError) as error:
@@ -150,6 +154,12 @@ class Leaders:
 class _Leader:
     """Leader of one attempt.
 
+    Parameters
+    ----------
+    token : str
+        Token of the attempt. It does not change if the controller moves to another machine, so that
+        workers can connect again.
+
     Attributes
     ----------
     address : ElasticWorker or None
@@ -158,8 +168,8 @@ class _Leader:
         Why it does not run; "" if it does.
     """
 
-    def __init__(self, state: Path, attempt: Attempt, host: str) -> None:
-        self._state, self._host = state, host
+    def __init__(self, state: Path, attempt: Attempt, host: str, token: str) -> None:
+        self._state, self._host, self._token = state, host, token
         self._folder = JobFolder(state, attempt.leader_job)
         self._names: tuple[str, ...] = ()  # of its last resize
         self._next_start_s = 0.0
@@ -218,7 +228,8 @@ class _Leader:
         if self._is_over or now_s < self._next_start_s:
             return
         self._next_start_s = now_s + _RETRY_S
-        self._folder.create()
+        self._folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_text(self._folder.path / "token", self._token, durable=True)
         if not self._folder.config.exists():
             config = JobConfig(
                 workers=min(max(len(attempt.names), attempt.least), attempt.most),
