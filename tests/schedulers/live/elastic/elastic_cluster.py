@@ -17,7 +17,7 @@ from presage.schedulers.live.agent.tasks.processes import pids
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.training.job_folder import JobFolder
 from presage.training.local_job import request
-from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, LiveCluster, until
+from tests.schedulers.live.cluster import ENVIRONMENT, PRESAGE, WITHIN_S, LiveCluster, until
 from tests.schedulers.live.elastic.laws import KeptJournals, Row, check_exactly_once, rows_of
 from tests.schedulers.live.job import LEDGER, processes_of
 
@@ -34,6 +34,7 @@ class ElasticCluster(LiveCluster):
         self.journals = KeptJournals(self.leaders, folder / "kept")
         self.epochs: dict[str, int] = {}
         self.policy = WIDEST
+        self._numbers: dict[str, int] = {}
 
     def controller(
         self, *more: object, by: Sequence[object] = (*PRESAGE, "controller")
@@ -54,7 +55,7 @@ class ElasticCluster(LiveCluster):
 
     def elastic(
         self, name: str, epochs: int, sizes: tuple[int, int, int], *how: str,
-        sample_s: float = 0.02, checkpoint_s: float = 60.0, **more: Any,
+        sample_s: float = 0.1, checkpoint_s: float = 60.0, **more: Any,
     ) -> pb.Job:  # fmt: skip
         """Return an elastic job; ``sizes`` are its fewest, requested and most devices."""
         self.epochs[name] = epochs
@@ -79,8 +80,16 @@ class ElasticCluster(LiveCluster):
 
     def folder_of(self, name: str) -> JobFolder | None:
         """Return the folder of the leader of a job; None if it has none now."""
-        found = [path for path in self.leaders.glob("*/*") if path.name == name]
-        return JobFolder(found[-1].parent, name) if found else None
+        number = self.number_of(name)
+        found = sorted(path for path in self.leaders.glob(f"{number}.*/*") if path.is_dir())
+        return JobFolder(found[-1].parent, found[-1].name) if found else None
+
+    def number_of(self, name: str) -> int:
+        """Return the number of a job in the order of submission."""
+        if name not in self._numbers:
+            rows = sorted(self.all().jobs, key=lambda row: row.submitted_unix_s)
+            self._numbers |= {row.job.job_id: number for number, row in enumerate(rows)}
+        return self._numbers[name]
 
     def leader_status(self, name: str) -> dict[str, Any]:
         """Return the status of the leader of a job; {} if it does not respond."""
@@ -110,7 +119,7 @@ class ElasticCluster(LiveCluster):
             is_right &= attempt in (0, status.attempt)
             return training if is_right and self.leader_status(name).get("size") == workers else {}
 
-        return until(found, what=f"{name} trains with {workers} workers")
+        return until(found, 2 * WITHIN_S, f"{name} trains with {workers} workers")
 
     def advances(self, name: str, steps: int = 3) -> int:
         """Wait until a job has committed more steps; return how many."""
@@ -146,8 +155,8 @@ class ElasticCluster(LiveCluster):
         status = self.status(name)
         assert phases[name] == pb.FINISHED, status
         self.is_gone()
-        number = [row.job.job_id for row in sorted(self.all().jobs, key=_submitted)].index(name)
-        return check_exactly_once(self.rows(name), self.journals.of(number), self.epochs[name])
+        journals = self.journals.of(self.number_of(name))
+        return check_exactly_once(self.rows(name), journals, self.epochs[name])
 
     def is_gone(self) -> None:
         """Check that no process is left, and all devices of the nodes are free."""
@@ -179,7 +188,3 @@ class ElasticCluster(LiveCluster):
         super().close()
         for pid in self.leader_pids():
             self.signal(pid, signal.SIGKILL)
-
-
-def _submitted(row: pb.JobStatus) -> float:
-    return row.submitted_unix_s

@@ -2,7 +2,7 @@
 
     python job.py STEPS EPOCHS SAMPLE_S [HOW]
 
-A step lasts SAMPLE_S seconds for each sample of a worker, so that more workers are faster; none once
+A step lasts SAMPLE_S seconds for each sample of a worker, so that more workers are faster, until
 the file STEPS.hurry exists. HOW is "fails:FILE": it ends with status 3 where the agent's state
 folder has FILE. Each line of STEPS is a JSON object: task, generation, step and its samples.
 """
@@ -28,12 +28,12 @@ class PlainOptimizer:
     """Gradient descent without state; torch's own optimizers import for seconds."""
 
     def __init__(self, parameters: Any) -> None:
-        self.param_groups = [{"params": list(parameters), "lr": 0.01}]
+        self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": 0.01}]
 
     def step(self) -> None:
         with torch.no_grad():
-            for one in self.param_groups[0]["params"]:
-                one -= 0.01 * one.grad
+            for parameter in self.param_groups[0]["params"]:
+                parameter.sub_(parameter.grad, alpha=0.01)
 
     def state_dict(self) -> dict[str, Any]:
         return {}

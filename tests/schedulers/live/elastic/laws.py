@@ -100,9 +100,7 @@ def _owners(journals: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[_Owner
                 owners = [one for one in owners if one.step < step]
                 receivers, members = map(_names, (record["receivers"], names))
                 size = len(names)
-                owners.append(
-                    _Owner(step, attempt, record["generation"], size, receivers, members)
-                )
+                owners.append(_Owner(step, attempt, record["generation"], size, receivers, members))
     return owners
 
 

@@ -40,7 +40,7 @@ def test_a_new_agent_adopts_the_workers_of_a_killed_one(tmp_path):
     elastic = ElasticCluster(tmp_path)
     try:
         elastic.up("n0", "n1")
-        elastic.submit(elastic.elastic("wide", 100, (1, 3, 3)))
+        elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))
         nodes = elastic.trains("wide", 3)
         workers = elastic.workers("wide")
 
@@ -62,7 +62,7 @@ def test_a_new_agent_adopts_the_workers_of_a_killed_one(tmp_path):
 @all_faults
 def test_the_workers_of_other_nodes_continue_when_a_node_is_lost(elastic):
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 200, (1, 4, 4), grace_s=1.0))
+    elastic.submit(elastic.elastic("wide", 30, (1, 4, 4), grace_s=1.0))
     nodes = elastic.trains("wide", 4)
     elastic.advances("wide")
 
@@ -82,7 +82,7 @@ def test_the_workers_of_other_nodes_continue_when_a_node_is_lost(elastic):
 @all_faults
 def test_a_job_below_its_minimum_is_saved_and_continues_later(elastic):
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 200, (3, 4, 4), grace_s=1.0))
+    elastic.submit(elastic.elastic("wide", 30, (3, 4, 4), grace_s=1.0))
     elastic.trains("wide", 4)
     elastic.advances("wide", 10)
 

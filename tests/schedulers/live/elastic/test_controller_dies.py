@@ -19,7 +19,7 @@ def test_a_new_controller_completes_the_change_of_a_killed_one(elastic, kind):
     dying = elastic.controller(by=(*DYING, kind, 1))
     elastic.agent("n0")
     elastic.connected("n0")
-    elastic.submit(elastic.elastic("wide", 100, (1, 3, 3)))
+    elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))
     if kind == "Resized":
         elastic.trains("wide", 2)
         leader = elastic.leader_pid("wide")
@@ -42,7 +42,7 @@ def test_a_new_controller_completes_the_change_of_a_killed_one(elastic, kind):
 @pytest.mark.parametrize("when", ["resize", pytest.param("always", marks=all_faults)])
 def test_a_killed_leader_is_started_again_and_workers_reconnect(elastic, when):
     elastic.up("n0")
-    elastic.submit(elastic.elastic("wide", 100, (1, 3, 3)))
+    elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))
     elastic.trains("wide", 2)
     workers = elastic.workers("wide")
     if when == "resize":
@@ -67,7 +67,7 @@ def test_a_killed_leader_is_started_again_and_workers_reconnect(elastic, when):
 @pytest.mark.parametrize("is_resized", [False, pytest.param(True, marks=all_faults)])
 def test_a_controller_on_another_machine_adopts_the_workers(elastic, is_resized):
     elastic.up("n0", *(() if is_resized else ("n1",)))
-    elastic.submit(elastic.elastic("wide", 100, (1, 3, 3)))
+    elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))
     count = 2 if is_resized else 3
     elastic.trains("wide", count)
     elastic.advances("wide")

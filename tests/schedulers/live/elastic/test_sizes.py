@@ -8,7 +8,7 @@ from tests.schedulers.live.cluster import all_faults
 
 def test_a_job_grows_shrinks_for_another_job_and_grows_again(elastic):
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 100, (2, 4, 4)))
+    elastic.submit(elastic.elastic("wide", 20, (2, 4, 4)))
     nodes = elastic.trains("wide", 4)
     assert sorted(nodes.values()) == ["n0", "n0", "n1", "n1"]
 
@@ -26,7 +26,7 @@ def test_a_job_grows_shrinks_for_another_job_and_grows_again(elastic):
 def test_the_elastic_policy_changes_sizes_and_explains_them(elastic):
     elastic.policy = "elastic:hold_s=1"
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 200, (1, 2, 3), sample_s=0.04))
+    elastic.submit(elastic.elastic("wide", 60, (1, 2, 3)))
     nodes = elastic.trains("wide", 3)
     assert set(nodes.values()) == {"n0", "n1"}
 

@@ -15,7 +15,7 @@ SILENCE_S = 10.0  # after which a leader removes a worker
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=all_faults)])
 def test_other_workers_continue_when_workers_are_killed(elastic, count):
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 100, (1, 4, 4)))
+    elastic.submit(elastic.elastic("wide", 20, (1, 4, 4)))
     nodes = elastic.trains("wide", 4)
     elastic.advances("wide")
     victims = [next(name for name in nodes if nodes[name] == node) for node in ("n0", "n1")][:count]
@@ -37,7 +37,7 @@ def test_other_workers_continue_when_workers_are_killed(elastic, count):
 @all_faults
 def test_a_job_grows_again_some_time_after_a_worker_was_killed(elastic):
     elastic.up("n0")
-    elastic.submit(elastic.elastic("wide", 200, (1, 2, 2)))
+    elastic.submit(elastic.elastic("wide", 30, (1, 2, 2)))
     elastic.trains("wide", 2)
     elastic.advances("wide")
     began_s = time.monotonic()
@@ -53,7 +53,7 @@ def test_a_job_grows_again_some_time_after_a_worker_was_killed(elastic):
 @all_faults
 def test_a_job_whose_workers_are_all_killed_fails_or_starts_again(elastic):
     elastic.up("n0")
-    elastic.submit(elastic.elastic("wide", 100, (1, 2, 2), checkpoint_s=0.5, retries=1))
+    elastic.submit(elastic.elastic("wide", 20, (1, 2, 2), checkpoint_s=0.5, retries=1))
     elastic.trains("wide", 2)
     until(lambda: elastic.status("wide").done > 0)
     until(lambda: list(elastic.folder.glob("checkpoints/*/elastic.ckpt")))
@@ -72,7 +72,7 @@ def test_a_job_whose_workers_are_all_killed_fails_or_starts_again(elastic):
 @all_faults
 def test_a_stopped_worker_is_removed_and_joins_again(elastic):
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 200, (1, 3, 3)))
+    elastic.submit(elastic.elastic("wide", 30, (1, 3, 3)))
     elastic.trains("wide", 3)
     elastic.advances("wide")
     pids = elastic.workers("wide")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from presage.schedulers.core.action import Action, Resize, Start
+from presage.schedulers.core.action import Action, Preempt, Resize, Start
 from presage.schedulers.core.capacity.consolidation import place_consolidated
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.forecasts import Forecasts
@@ -17,9 +17,12 @@ from presage.schedulers.policies.elastic.device_choice import choose_devices
 
 
 class Widest(Policy):
-    """Jobs of a fixed size start first, at the expense of elastic jobs, which take the rest."""
+    """Jobs of a fixed size start first, at the expense of elastic jobs, which take the rest.
 
-    needs = PolicyNeeds(scales=True)
+    A job with a priority preempts elastic jobs if their minimum leaves it no devices.
+    """
+
+    needs = PolicyNeeds(preempts=True, scales=True)
 
     def key(self, job: Job, status: JobStatus, forecasts: Forecasts) -> Key:
         return (job.submit_s,)
@@ -39,6 +42,11 @@ class Widest(Policy):
                     )
                     idle.give(sorted({*devices} - {*(kept or devices)}))
                     own[job_id] = kept or devices
+            if job.priority and place_consolidated(job, cluster, idle) is None:
+                for devices in own.values():
+                    idle.give(devices)
+                actions += [Preempt(job_id) for job_id in own]
+                own.clear()
             if (allocations := place_consolidated(job, cluster, idle)) is not None:
                 idle.take(sorted(one.device for one in allocations))
                 actions.append(Start(job.job_id, allocations))
@@ -61,6 +69,8 @@ class Widest(Policy):
 
 
 def _growth(action: Action, state: State) -> int:
+    if isinstance(action, Preempt):
+        return -1
     assert isinstance(action, Resize | Start)
     return len(action.allocations) - len(state.status(action.job_id).allocations)
 
