@@ -521,7 +521,8 @@ def _set_members(
     job.member_nodes.update((member.name, member.node) for member in members)
     job.first_member = min(members).name if members else job.first_member
     job.next_member = max(job.next_member, *(number + 1 for number in kept), 1)
-    _note_size(job, record.time_s, record.reason)
+    if not job.is_complete:  # its workers end one after another
+        _note_size(job, record.time_s, record.reason)
 
 
 def _end_members(job: LiveJob, record: Requeued | Ended) -> None:

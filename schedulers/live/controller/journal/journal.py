@@ -120,6 +120,10 @@ class Journal:
         """Whether the journal is closed."""
         return self._closed
 
+    def token(self, name: str) -> str:
+        """Return a secret of this cluster; it is the same for the same name, on any machine."""
+        return self._key.mac("token", name)
+
     @property
     def last_seq(self) -> int:
         """Number of the newest entry; 0 before the first."""

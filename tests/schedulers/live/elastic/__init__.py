@@ -1,0 +1,1 @@
+"""Tests of elastic jobs of a live cluster, with real processes."""

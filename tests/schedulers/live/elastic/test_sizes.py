@@ -1,0 +1,49 @@
+"""Tests of the sizes of elastic jobs: they grow on idle devices, and shrink for other jobs."""
+
+from __future__ import annotations
+
+from presage.schedulers.v1 import cluster_pb2 as pb
+from tests.schedulers.live.cluster import all_faults
+
+
+def test_a_job_grows_shrinks_for_another_job_and_grows_again(elastic):
+    elastic.up("n0", "n1")
+    elastic.submit(elastic.elastic("wide", 20, (2, 4, 4)))
+    nodes = elastic.trains("wide", 4)
+    assert sorted(nodes.values()) == ["n0", "n0", "n1", "n1"]
+
+    elastic.submit(elastic.job("rigid", 10, 0.05, gpus=2))
+    assert elastic.over("rigid")["rigid"] == pb.FINISHED
+    elastic.trains("wide", 4)
+
+    assert elastic.ends("wide") == 0
+    assert elastic.phases() == {"wide": pb.FINISHED, "rigid": pb.FINISHED}
+    assert elastic.status("wide").attempt == 1
+    assert elastic.sizes("wide") == [4, 2, 4, 0]
+
+
+@all_faults
+def test_the_elastic_policy_changes_sizes_and_explains_them(elastic):
+    elastic.policy = "elastic:hold_s=1"
+    elastic.up("n0", "n1")
+    elastic.submit(elastic.elastic("wide", 60, (1, 2, 3)))
+    nodes = elastic.trains("wide", 3)
+    assert set(nodes.values()) == {"n0", "n1"}
+
+    elastic.submit(elastic.job("rigid", 40, 0.1, gpus=2))
+    elastic.runs("rigid")
+    elastic.trains("wide", 2)
+    assert elastic.over("rigid")["rigid"] == pb.FINISHED
+    elastic.trains("wide", 3)
+
+    assert elastic.ends("wide") == 0
+    assert elastic.status("wide").attempt == 1
+    assert elastic.sizes("wide") == [1, 2, 3, 2, 3, 0]
+    explanation = elastic.client.explain("wide")
+    reasons = [change.reason for change in explanation.status.sizes]
+    assert reasons[0].startswith("it starts on 1 of at most 3 devices")
+    assert reasons[2].startswith("it grows from 2 to 3, since devices are idle")
+    assert reasons[3].startswith("it shrinks from 3 to 2 for rigid")
+    assert reasons[4].startswith("it grows from 2 to 3, since devices are idle")
+    history = [event.details for event in explanation.history]
+    assert all(any(reason in line for line in history) for reason in reasons[:5])
