@@ -107,7 +107,7 @@ class Simulation(Backend):
     stop_on_impossible : bool
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
     resize_costs : ResizeCosts
-        Time for which an elastic job stops when its number of devices changes.
+        Time that an elastic job loses when it starts and when its number of devices changes.
 
     Attributes
     ----------
@@ -322,10 +322,14 @@ class Simulation(Backend):
         self, run: Run, before: JobStatus, after: JobStatus, *, after_failure: bool
     ) -> None:
         """Continue an elastic job that has kept some of its devices."""
+        former_pace_s = run.pace_s
         run.hold(self._now_s)
         self._record_gang_run(run, before)
         costs = self._resize_costs
         run.restart_s += costs.after_failure_s if after_failure else costs.planned_s
+        if costs.startup_s and not {*after.allocations} <= {*before.allocations}:
+            gain = max(0.0, 1.0 - self._pace_s(run.job, after) / former_pace_s)
+            run.restart_s += costs.startup_s * gain
         if after_failure:  # else the caller sets the pace, after all changes of a decision
             run.resume(self._now_s)
             self._set_pace(run, after)
@@ -418,6 +422,8 @@ class Simulation(Backend):
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
+            if before.phase in WAITING and job.is_elastic:
+                run.restart_s += self._resize_costs.startup_s
             self._resume(run, after.allocations[0], moved=moved)
             resumed.append((run, after))
         for run, status in resumed:
