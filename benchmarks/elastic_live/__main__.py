@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 from benchmarks.elastic_live.live import run_live
+from benchmarks.elastic_live.notes import NOTES
 from benchmarks.elastic_live.page import SeedRun, page
 from benchmarks.elastic_live.simulated import run_simulated
 from benchmarks.elastic_live.trace import SEEDS, Curves, submissions
@@ -40,8 +41,10 @@ def main() -> None:
             live = run_live(jobs, curves, args.pollux, output / f"state-{seed}")
             stored.write_text(json.dumps(live, indent=1))
         live = json.loads(stored.read_text())
-        runs.append(SeedRun(seed, jobs, live, run_simulated(jobs, curves, live)))
-    lines = list(page(runs))
+        simulated = run_simulated(jobs, curves, live)
+        immediate = run_simulated(jobs, curves, live, is_growth_immediate=True)
+        runs.append(SeedRun(seed, jobs, live, simulated, immediate))
+    lines = list(page(runs, NOTES))
     print("\n".join(lines))
     if not args.seed:
         PAGE.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,3 @@
+"""Explanations of the page of benchmarks/elastic_live, written by hand."""
+
+NOTES = ""
