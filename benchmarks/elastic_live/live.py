@@ -21,15 +21,17 @@ from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 JOB = "benchmarks.elastic_live.job"
+ROOT = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 PORT, HEARTBEAT_S = 50171, 0.5
 LONGEST_RUN_S = 900.0
 
 
 def run_live(
-    jobs: Sequence[Submission], curves: Curves, pollux: Path, folder: Path
+    jobs: Sequence[Submission], curves: Curves, tables: Path, folder: Path, port: int = PORT
 ) -> dict[str, Any]:
-    """Return what became of each job, by its id."""
-    with cluster(folder, str(pollux.resolve())) as client:
+    """Return what became of each job, by its id; ``tables`` is the folder of the curves."""
+    with cluster(folder, str(tables.resolve()), port) as client:
         began_s = time.monotonic()
         for one in jobs:
             time.sleep(max(0.0, began_s + one.after_s - time.monotonic()))
@@ -39,14 +41,14 @@ def run_live(
 
 
 @contextmanager
-def cluster(folder: Path, predictor: str) -> Iterator[ClusterClient]:
+def cluster(folder: Path, predictor: str, port: int) -> Iterator[ClusterClient]:
     """Run a controller and agents; yield a client."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    address = f"127.0.0.1:{PORT}"
+    address = f"127.0.0.1:{port}"
     processes = [
         _start(
-            folder, "controller", "--journal", str(folder / "journal.db"), "--port", str(PORT),
+            folder, "controller", "--journal", str(folder / "journal.db"), "--port", str(port),
             "--policy", POLICY, "--leaders", str(folder / "leaders"), "--predictor", predictor,
         )
     ]  # fmt: skip
@@ -84,6 +86,7 @@ def _start(folder: Path, what: str, *arguments: str) -> subprocess.Popen[bytes]:
             [sys.executable, "-m", "presage", "cluster", what, *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
         )
 
 
@@ -108,8 +111,7 @@ def _message(one: Submission, curves: Curves, folder: Path) -> pb.Job:
     ]  # fmt: skip
     job = pb.Job(
         job_id=one.job_id, model=one.model, iterations=one.iterations, gpus=one.gpus,
-        folder=str(Path.cwd()),
-        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(["src", "."])},
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": PYTHONPATH},
     )  # fmt: skip
     if one.is_elastic:
         job.min_gpus, job.max_gpus = 1, one.most
