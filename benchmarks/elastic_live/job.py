@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--gpus", type=int, default=0, help="devices of a job of a fixed size")
     parser.add_argument("--steps", required=True, help="JSON: seconds of a step by DEVICES,NODES")
+    parser.add_argument("--startup-s", type=float, default=0.0, help="least age to join, in seconds")
     parser.add_argument("--record", type=Path, required=True, help="file of its generations")
     args = parser.parse_args()
     began_unix_s = time.time()
@@ -38,6 +39,7 @@ def main() -> None:
     model = NodeCounter(node_number())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     optimizer.register_step_pre_hook(model.count_nodes)
+    time.sleep(max(0.0, args.startup_s - process_age_s()))
     run = elastic.begin(model, optimizer, samples=BATCH * args.iterations, batch=BATCH)
     generation, due_s, is_new = 0, 0.0, True
     for step in run.steps(epochs=1):
@@ -81,6 +83,13 @@ class NodeCounter(torch.nn.Module):
         """Count the nodes by the summed gradient; called before the optimizer's step."""
         assert self.at_node.grad is not None
         self.nodes = int((self.at_node.grad > 0).sum())
+
+
+def process_age_s() -> float:
+    """Return the seconds since this process was started."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
 def node_number() -> int:

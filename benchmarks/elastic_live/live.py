@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.elastic_live.devices import DEVICES_OF_A_NODE, KIND, MEMORY_GIB, NODES
+from benchmarks.elastic_live.devices import DEVICES_OF_A_NODE, KIND, MEMORY_GIB, NODES, STARTUP_S
 from benchmarks.elastic_live.trace import POLICY, Curves, Submission
 from presage.errors import ServiceError
 from presage.schedulers.live.client.client import ClusterClient
@@ -28,14 +28,28 @@ LONGEST_RUN_S = 900.0
 
 
 def run_live(
-    jobs: Sequence[Submission], curves: Curves, tables: Path, folder: Path, port: int = PORT
+    jobs: Sequence[Submission],
+    curves: Curves,
+    tables: Path,
+    folder: Path,
+    *,
+    port: int = PORT,
+    startup_s: float = STARTUP_S,
 ) -> dict[str, Any]:
-    """Return what became of each job, by its id; ``tables`` is the folder of the curves."""
+    """Return what became of each job, by its id.
+
+    Parameters
+    ----------
+    tables : Path
+        Folder of the curves.
+    startup_s : float
+        Time from the start of a worker's process until it joins its job, at least.
+    """
     with cluster(folder, str(tables.resolve()), port) as client:
         began_s = time.monotonic()
         for one in jobs:
             time.sleep(max(0.0, began_s + one.after_s - time.monotonic()))
-            client.submit([_message(one, curves, folder)])
+            client.submit([_message(one, curves, folder, startup_s)])
         until(lambda: all(_ended(client)), LONGEST_RUN_S, "the jobs did not end")
         return {one.job_id: _outcome(client, one, folder) for one in jobs}
 
@@ -103,11 +117,12 @@ def until(holds: Any, within_s: float, problem: str) -> None:
     raise TimeoutError(f"{problem} within {within_s:g} s")
 
 
-def _message(one: Submission, curves: Curves, folder: Path) -> pb.Job:
+def _message(one: Submission, curves: Curves, folder: Path, startup_s: float) -> pb.Job:
     steps = {f"{gpus},{nodes}": s for (gpus, nodes), s in curves.steps_s(one).items()}
     command = [
         sys.executable, "-m", JOB, "--iterations", str(one.iterations), "--steps",
-        json.dumps(steps), "--record", str(_record(folder, one.job_id)),
+        json.dumps(steps), "--startup-s", str(startup_s), "--record",
+        str(_record(folder, one.job_id)),
     ]  # fmt: skip
     job = pb.Job(
         job_id=one.job_id, model=one.model, iterations=one.iterations, gpus=one.gpus,

@@ -16,6 +16,10 @@ from presage.schedulers.simulator.ground_truth.measured_truth import MeasuredTru
 from presage.schedulers.simulator.resize_costs import ResizeCosts
 from presage.schedulers.simulator.simulation import Simulation
 
+# The controller uses a speed that was measured for 5 s; heartbeats and requests for the status of
+# leaders come on top.
+MEASURING_S = 6.5
+
 
 def run_simulated(
     jobs: Sequence[Submission], curves: Curves, live: LiveJobs, *, is_growth_immediate: bool = False
@@ -32,7 +36,9 @@ def run_simulated(
         start is then a part of each job's run time.
     """
     startup_s, ending_s = mean_startup_s(live), mean(end_delays_s(live))
-    costs = ResizeCosts() if is_growth_immediate else ResizeCosts(startup_s=startup_s)
+    costs = ResizeCosts()
+    if not is_growth_immediate:
+        costs = ResizeCosts(startup_s=startup_s, measuring_s=MEASURING_S)
     truth = MeasuredTruth(
         {
             one.job_id: curves.run_s(one)

@@ -26,14 +26,17 @@ class ResizeCosts:
         Time that a new worker needs before its first step. A job that starts waits for it. A job
         that gets new devices continues at its former speed meanwhile, and loses what it would have
         done with them.
+    measuring_s : float
+        Training time at a size after which the policy knows the speed of the job at that size.
     """
 
     planned_s: float = 0.06
     after_failure_s: float = 0.5
     startup_s: float = 0.0
+    measuring_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("planned_s", "after_failure_s", "startup_s"):
+        for field in ("planned_s", "after_failure_s", "startup_s", "measuring_s"):
             value = getattr(self, field)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"resize cost {field}={value}, must be a finite number >= 0")
