@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ def _delays(live: LiveJobs) -> Iterator[tuple[int, int, float]]:
     for one in live.values():
         changes = decided_sizes(one)
         before = 0
-        for change, following in zip(changes, changes[1:], strict=False):
+        for change, following in pairwise(changes):
             first = next(
                 (
                     row["unix_s"]

@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--gpus", type=int, default=0, help="devices of a job of a fixed size")
     parser.add_argument("--steps", required=True, help="JSON: seconds of a step by DEVICES,NODES")
-    parser.add_argument("--startup-s", type=float, default=0.0, help="least age to join, in seconds")
+    parser.add_argument("--startup-s", type=float, default=0.0, help="least age to join")
     parser.add_argument("--record", type=Path, required=True, help="file of its generations")
     args = parser.parse_args()
     began_unix_s = time.time()

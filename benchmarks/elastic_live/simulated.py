@@ -1,4 +1,4 @@
-"""Simulations of benchmarks/elastic_live: the jobs of a live run, submitted when they were there."""
+"""Simulations of benchmarks/elastic_live: the jobs of a live run, with their arrivals."""
 
 from __future__ import annotations
 

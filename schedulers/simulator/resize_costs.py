@@ -12,9 +12,10 @@ from presage.errors import ConfigError
 class ResizeCosts:
     """Seconds without progress, for each change of the number of devices of an elastic job.
 
-    The defaults of both changes were measured with torch 2.13 on gloo, for 2 to 3 workers on one machine: survivors
-    re-formed the group in the process within 51 to 82 ms, and after the death of a worker within
-    0.5 s. ``presage simulate --resize-s`` and ``--resize-after-failure-s`` set others.
+    The defaults of both changes were measured with torch 2.13 on gloo, for 2 to 3 workers on one
+    machine: survivors re-formed the group in the process within 51 to 82 ms, and after the death of
+    a worker within 0.5 s. ``presage simulate --resize-s`` and ``--resize-after-failure-s`` set
+    others.
 
     Attributes
     ----------
