@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks.elastic_live.devices import DEVICES, DEVICES_OF_A_NODE, KIND
 from benchmarks.elastic_live.live import run_live
 from benchmarks.elastic_live.page import live_sizes, simulated_sizes
 from benchmarks.elastic_live.simulated import run_simulated
 from benchmarks.elastic_live.trace import Curves, Submission
+
 from presage.features.graph.op_graph import OpGraph
 from presage.features.graph.step_memory import MemoryEstimate
 from presage.pipelines.importers.imported import Imported, Origin
