@@ -1,6 +1,6 @@
 """Elastic jobs live and simulated, written to docs/benchmarks/elastic_live.md.
 
-Run ``python -m benchmarks.elastic_live POLLUX``; it takes about 6 minutes for each seed. POLLUX is
+Run ``python -m benchmarks.elastic_live POLLUX``; it takes about 7 minutes for each seed. POLLUX is
 the folder that ``presage import pollux`` wrote. For each seed, the jobs of a trace run on a live
 cluster of two nodes with two devices each, and in the simulator, under the same policy with the
 same forecasts. Outcomes of live runs are stored in ``--output`` and not measured again.

@@ -32,8 +32,8 @@ def run_simulated(
     Parameters
     ----------
     is_growth_immediate : bool
-        Whether a larger size takes effect at once, as by the simulator's default; the time to
-        start is then a part of each job's run time.
+        Whether a larger size takes effect and its speed is known at once, as by the simulator's
+        default; the time to start is then a part of each job's run time.
     """
     startup_s, ending_s = mean_startup_s(live), mean(end_delays_s(live))
     costs = ResizeCosts()
