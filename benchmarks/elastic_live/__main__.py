@@ -43,7 +43,8 @@ def main() -> None:
         live = json.loads(stored.read_text())
         simulated = run_simulated(jobs, curves, live)
         immediate = run_simulated(jobs, curves, live, is_growth_immediate=True)
-        runs.append(SeedRun(seed, jobs, live, simulated, immediate))
+        steps_s = {one.job_id: curves.steps_s(one) for one in jobs}
+        runs.append(SeedRun(seed, jobs, steps_s, live, simulated, immediate))
     lines = list(page(runs, NOTES))
     print("\n".join(lines))
     if not args.seed:

@@ -7,6 +7,8 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any, NamedTuple
 
+from benchmarks.elastic_live.devices import Size
+
 LiveJobs = Mapping[str, Mapping[str, Any]]  # outcomes of run_live, by job
 _BY_WORKER_END = "worker m"  # reason of a size because a worker ended: no decision
 
@@ -32,12 +34,27 @@ def decided_sizes(one: Mapping[str, Any]) -> list[Change]:
 
 def start_delays_s(live: LiveJobs) -> list[float]:
     """Return the time from each start of a job to its first step there."""
-    return [delay for before, _, delay in _delays(live) if not before]
+    return [one.delay_s for one in _delays(live) if one.former is None]
 
 
 def growth_delays_s(live: LiveJobs) -> list[float]:
     """Return the time from each decided growth to the first step of the larger size."""
-    return [delay for before, after, delay in _delays(live) if 0 < before < after]
+    return [one.delay_s for one in _growths(live)]
+
+
+def growth_losses_s(live: LiveJobs, steps_s: Mapping[str, Mapping[Size, float]]) -> list[float]:
+    """Return the seconds at the new speed that each growth loses because workers have to start.
+
+    Parameters
+    ----------
+    steps_s : mapping of str to mapping
+        Seconds of a step by size, for each job.
+    """
+    return [
+        one.delay_s * (1.0 - steps_s[one.job_id][one.size] / steps_s[one.job_id][one.former])
+        for one in _growths(live)
+        if one.former is not None
+    ]
 
 
 def end_delays_s(live: LiveJobs) -> list[float]:
@@ -50,21 +67,44 @@ def mean_startup_s(live: LiveJobs) -> float:
     return mean([*start_delays_s(live), *growth_delays_s(live)])
 
 
-def _delays(live: LiveJobs) -> Iterator[tuple[int, int, float]]:
-    """Yield both sizes and the delay of each change that became effective before the next one."""
-    for one in live.values():
-        changes = decided_sizes(one)
-        before = 0
-        for change, following in pairwise(changes):
-            first = next(
-                (
-                    row["unix_s"]
-                    for row in one["generations"]
-                    if change.unix_s < row["unix_s"] < following.unix_s
-                    and row["size"][0] == change.gpus
-                ),
-                None,
-            )
+class _Delay(NamedTuple):
+    """Time from the decision of a size to its first step; ``former`` is None for a start."""
+
+    job_id: str
+    former: Size | None
+    size: Size
+    delay_s: float
+
+
+def _growths(live: LiveJobs) -> list[_Delay]:
+    return [one for one in _delays(live) if one.former is not None and one.former[0] < one.size[0]]
+
+
+def _delays(live: LiveJobs) -> Iterator[_Delay]:
+    """Yield the delay of each size that became effective before the next one was decided.
+
+    Sizes that were decided while the job started are left out.
+    """
+    for job_id, one in live.items():
+        former: Size | None = None
+        is_start = True
+        for change, following in pairwise(decided_sizes(one)):
+            first = _first_step(one, change, following)
             if first is not None:
-                yield before, change.gpus, first - change.unix_s
-            before = change.gpus
+                size = (first["size"][0], first["size"][1])
+                if is_start or former is not None:
+                    yield _Delay(job_id, former, size, first["unix_s"] - change.unix_s)
+                former = size
+            is_start = not change.gpus
+            former = None if is_start else former
+
+
+def _first_step(
+    one: Mapping[str, Any], change: Change, following: Change
+) -> Mapping[str, Any] | None:
+    """Return the record of the first step with a size; None if there was none."""
+    for row in one["generations"]:
+        is_between = change.unix_s < row["unix_s"] < following.unix_s
+        if is_between and change.gpus and row["size"][0] == change.gpus:
+            return row
+    return None

@@ -11,9 +11,10 @@ from benchmarks.elastic_live.delays import (
     decided_sizes,
     end_delays_s,
     growth_delays_s,
+    growth_losses_s,
     start_delays_s,
 )
-from benchmarks.elastic_live.devices import STARTUP_S
+from benchmarks.elastic_live.devices import STARTUP_S, Size
 from benchmarks.elastic_live.trace import (
     ELASTIC,
     EVERY_S,
@@ -57,10 +58,19 @@ job completion times (JCT) agree within {required:g} %?
 
 
 class SeedRun(NamedTuple):
-    """Outcomes of a trace; ``immediate`` is simulated with the default costs of a resize."""
+    """Outcomes of a trace.
+
+    Attributes
+    ----------
+    steps_s : mapping of str to mapping
+        Seconds of a step by size, for each job.
+    immediate : mapping
+        Simulated with the default costs of a resize.
+    """
 
     seed: int
     jobs: Sequence[Submission]
+    steps_s: Mapping[str, Mapping[Size, float]]
     live: LiveJobs
     simulated: Simulated
     immediate: Simulated
@@ -149,16 +159,18 @@ def _percent(ratio: float) -> str:
 def _delay_table(runs: Sequence[SeedRun]) -> Iterator[str]:
     yield "## What does the start of workers cost?\n"
     yield (
-        "| seed | start to first step | growth to first step | last step to end "
+        "| seed | start to first step | growth to first step | lost by a growth | last step to end "
         "| mean JCT by the simulator's defaults | same sizes |"
     )
-    yield "|---|---|---|---|---:|---:|"
+    yield "|---|---|---|---|---|---:|---:|"
     for run in runs:
         live = mean(live_jct_s(one) for one in run.live.values())
         immediate = mean(one["jct_s"] for one in run.immediate.values())
         yield (
             f"| {run.seed} | {_range(start_delays_s(run.live))} "
-            f"| {_range(growth_delays_s(run.live))} | {_range(end_delays_s(run.live))} "
+            f"| {_range(growth_delays_s(run.live))} "
+            f"| {_range(growth_losses_s(run.live, run.steps_s))} "
+            f"| {_range(end_delays_s(run.live))} "
             f"| {immediate:.1f} s ({_percent(immediate / live)}) "
             f"| {_same(run, run.immediate)} of {len(run.jobs)} |"
         )
