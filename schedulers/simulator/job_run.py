@@ -30,6 +30,8 @@ class Run:
         Order of arrival on its devices: earlier jobs keep their memory. 0 before the first start.
     overflows_at : float
         Time at which the job runs out of memory; infinite if it does not.
+    ready_s : float
+        Time at which the workers on the new devices of an elastic job train.
     timing : int
         Number of times that the end was computed. Ends from earlier timings are outdated.
     """
@@ -44,6 +46,7 @@ class Run:
     restart_s: float = 0.0
     arrival: int = 0
     overflows_at: float = math.inf
+    ready_s: float = 0.0
     timing: int = 0
 
     def advance(self, now_s: float) -> None:

@@ -107,7 +107,7 @@ class Simulation(Backend):
     stop_on_impossible : bool
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
     resize_costs : ResizeCosts
-        Time for which an elastic job stops when its number of devices changes.
+        Time that an elastic job loses when it starts and when its number of devices changes.
 
     Attributes
     ----------
@@ -160,6 +160,7 @@ class Simulation(Backend):
         self._slo_s: dict[str, float] = {}  # by started latency-sensitive job
         self._heap: list[tuple[float, int, str]] = []  # end of a run, its timing, its job
         self._wakes: list[float] = []
+        self._measured: list[tuple[float, int, str]] = []  # as _heap: when a speed is known
         self._arrived = 0
         self._decisions = 0
         self._now_s = 0.0
@@ -221,6 +222,8 @@ class Simulation(Backend):
             heapq.heappop(self._wakes)
         for change in self.ledger.expire(now_s):
             self.log.entries.append((now_s, "expire", change.job.job_id, None))
+        while self._measured and self._measured[0][0] <= now_s:
+            self._report_measured(*heapq.heappop(self._measured)[1:])
         self._decide()
         return is_external
 
@@ -322,10 +325,15 @@ class Simulation(Backend):
         self, run: Run, before: JobStatus, after: JobStatus, *, after_failure: bool
     ) -> None:
         """Continue an elastic job that has kept some of its devices."""
+        former_pace_s = run.pace_s
         run.hold(self._now_s)
         self._record_gang_run(run, before)
         costs = self._resize_costs
         run.restart_s += costs.after_failure_s if after_failure else costs.planned_s
+        if costs.startup_s and not {*after.allocations} <= {*before.allocations}:
+            gain = max(0.0, 1.0 - self._pace_s(run.job, after) / former_pace_s)
+            run.restart_s += costs.startup_s * gain
+            run.ready_s = self._now_s + costs.startup_s
         if after_failure:  # else the caller sets the pace, after all changes of a decision
             run.resume(self._now_s)
             self._set_pace(run, after)
@@ -418,6 +426,8 @@ class Simulation(Backend):
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
+            if before.phase in WAITING and job.is_elastic:
+                run.restart_s += self._resize_costs.startup_s
             self._resume(run, after.allocations[0], moved=moved)
             resumed.append((run, after))
         for run, status in resumed:
@@ -475,9 +485,22 @@ class Simulation(Backend):
         heapq.heappush(self._heap, (min(end_s, run.overflows_at), run.timing, run.job.job_id))
         self._report(run, status)
         if run.job.is_elastic and run.pace_s > 0:
-            gpus, node_of = len(status.allocations), self._cluster.node_of
-            nodes = len({node_of[allocation.device] for allocation in status.allocations})
-            self._progress.report_size(run.job.job_id, gpus, nodes, run.pace_s)
+            measuring_s = self._resize_costs.measuring_s
+            if not measuring_s:
+                self._report_measured(run.timing, run.job.job_id)
+            else:
+                known_s = max(run.since_s, run.ready_s) + measuring_s
+                heapq.heappush(self._measured, (known_s, run.timing, run.job.job_id))
+                heapq.heappush(self._wakes, known_s)
+
+    def _report_measured(self, timing: int, job_id: str) -> None:
+        """Report the speed of an elastic job at its size, unless its timing has changed since."""
+        run = self._runs.get(job_id)
+        if run is None or run.timing != timing:
+            return
+        status, node_of = self.ledger.status(job_id), self._cluster.node_of
+        nodes = len({node_of[allocation.device] for allocation in status.allocations})
+        self._progress.report_size(job_id, len(status.allocations), nodes, run.pace_s)
 
     def _report(self, run: Run, status: JobStatus | None = None) -> None:
         if run.job.latency_sensitive:

@@ -460,13 +460,13 @@ class Core:
         self.elastic.note_report(job, report)
         if self._view is not None:
             paces_s = self.elastic.paces_s(job.job_id)
-            self._view.record_elastic_progress(job.job_id, report, paces_s)
+            self._view.record_elastic_progress(job, report, paces_s)
 
     def _enter_elastic_progress(self, view: SchedulingView) -> None:
         for job in self.state.jobs.values():
             report = self.elastic.report_of(job) if job.members else None
             if report is not None:
-                view.record_elastic_progress(job.job_id, report, self.elastic.paces_s(job.job_id))
+                view.record_elastic_progress(job, report, self.elastic.paces_s(job.job_id))
 
     def task_at(self, node: str, task: str) -> pb.Task | None:
         """Return the last report of a node about a task of a current attempt."""

@@ -163,8 +163,12 @@ class SchedulingView:
                     self.sync_elastic(job, record.time_s)
 
     def enqueue(self, live: LiveJob) -> None:
-        """Note a job that waits; :meth:`enter_new_jobs` enters it with all others."""
+        """Note a job that waits; :meth:`enter_new_jobs` enters it with all others.
+
+        It does not go on meanwhile, and will continue from its last checkpoint.
+        """
         self.forget(live.job_id)
+        self.progress.report(live.job_id, live.saved, live.since_s, 0.0, live.saved)
         self._new[live.job_id] = live
 
     def enter_new_jobs(self) -> None:
@@ -257,13 +261,17 @@ class SchedulingView:
         return device < len(self._devices.get(node, ()))
 
     def record_elastic_progress(
-        self, job_id: str, report: LeaderReport, paces_s: Mapping[tuple[int, int], float]
+        self, live: LiveJob, report: LeaderReport, paces_s: Mapping[tuple[int, int], float]
     ) -> None:
-        """Enter the progress of an elastic job, and its measured run times by size."""
+        """Enter the progress of an elastic job, and its measured run times by size.
+
+        Its leader knows the progress of a checkpoint only once the workers have read it.
+        """
         per_s = report.per_s if report.measured_s >= MIN_MEASURED_S else 0.0
-        self.progress.report(job_id, report.done, report.time_s, per_s, report.saved)
+        done, saved = max(report.done, live.saved), max(report.saved, live.saved)
+        self.progress.report(live.job_id, done, report.time_s, per_s, saved)
         for (gpus, nodes), pace_s in paces_s.items():
-            self.progress.report_size(job_id, gpus, nodes, pace_s)
+            self.progress.report_size(live.job_id, gpus, nodes, pace_s)
 
     def forget(self, job_id: str) -> None:
         """Remove a job about which there is nothing to decide now."""

@@ -366,6 +366,35 @@ def test_an_elastic_job_pays_for_other_devices_and_not_for_other_shares():
     assert done.results[0].status.starts == 1
 
 
+def test_new_workers_need_a_time_before_an_elastic_job_starts_and_is_larger():
+    changes = {20.0: (Allocation(0, 1000, GIB), Allocation(1, 1000, GIB))}
+    one, costs = job("a", gpus=2, min_gpus=1), ResizeCosts(planned_s=3.0, startup_s=8.0)
+    done = simulated(cluster(2), Changes(changes), [one], {"a": 50.0}, resize_costs=costs)
+
+    # 12 s of 100 s are done after 20 s, then 8 s at the former speed, as much as 4 s at the new.
+    assert done.results[0].end_s == pytest.approx(20.0 + 3.0 + 8.0 + (88.0 - 8.0) / 2)
+
+
+def test_a_policy_knows_the_speed_of_a_size_once_it_was_measured():
+    known = {}
+
+    class Observer(Changes):
+        def decide(self, state, forecasts, rng):
+            known[state.now_s] = sorted(state.paces_s("a"))
+            return super().decide(state, forecasts, rng)
+
+    changes = {20.0: (Allocation(0, 1000, GIB), Allocation(1, 1000, GIB))}
+    one, costs = job("a", gpus=2, min_gpus=1), ResizeCosts(startup_s=8.0, measuring_s=5.0)
+    simulated(cluster(2), Observer(changes), [one], {"a": 50.0}, resize_costs=costs)
+
+    # Workers train from 8 s on, and from 28 s on those of the second size.
+    assert known[13.0] == [(1, 1)]
+    assert known[20.0] == [(1, 1)]
+    assert known[33.0] == [(1, 1), (2, 1)]
+    assert min(known) == 0.0
+    assert known[0.0] == []
+
+
 @pytest.mark.parametrize(
     ("least", "end_s"),
     # On one device 50 s of work are left after 25 s, and half a second is lost; a job that needs

@@ -1,0 +1,1 @@
+"""Elastic jobs on a live cluster against the same jobs in the simulator."""
