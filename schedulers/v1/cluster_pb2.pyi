@@ -484,20 +484,18 @@ class TaskCommand(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., attempt: _Optional[int] = ..., allocations: _Optional[_Iterable[_Union[Allocation, _Mapping]]] = ..., predictions: _Optional[_Iterable[_Union[Prediction, _Mapping]]] = ..., elapsed_s: _Optional[float] = ..., done: _Optional[float] = ..., end_reason: _Optional[str] = ..., discard: _Optional[bool] = ..., exclusive: _Optional[bool] = ..., submission_id: _Optional[str] = ..., run_as: _Optional[str] = ..., worker: _Optional[_Union[ElasticWorker, _Mapping]] = ...) -> None: ...
 
 class ElasticWorker(_message.Message):
-    __slots__ = ("job_id", "name", "leader_job", "host", "port", "token")
+    __slots__ = ("job_id", "name", "leader_job", "port", "token")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEADER_JOB_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
     leader_job: str
-    host: str
     port: int
     token: str
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_job: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_job: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class NodeCommands(_message.Message):
     __slots__ = ("report_number", "version", "unchanged", "tasks", "forget", "sharing", "lease_s", "log_requests", "cluster_id", "has_more")

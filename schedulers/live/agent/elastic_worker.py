@@ -60,14 +60,15 @@ class LeaderFiles:
             The files cannot be written.
         """
         folder = task.folder.path / FOLDER / worker.leader_job
-        address = worker.host or controller_host, worker.port, worker.token
+        address = controller_host, worker.port, worker.token
         if self._written.get(folder) == address:
             return
-        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for path in (folder.parent, folder):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o711)  # whatever the umask is: the account of the job has to reach it
         if worker.port:
-            host, port, token = address
-            _replace(folder / "token", token, task.spec.account)
-            row = {"host": host, "port": port, "pid": 0}
+            _replace(folder / "token", worker.token, task.spec.account)
+            row = {"host": controller_host, "port": worker.port, "pid": 0}
             _replace(folder / "leader.json", json.dumps(row), task.spec.account)
         self._written[folder] = address
 

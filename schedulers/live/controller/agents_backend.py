@@ -50,8 +50,8 @@ class AgentsBackend(Backend):
         Time of the next decision if nothing happens before; infinite without one.
     """
 
-    def __init__(self, book: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
-        self._book, self._view, self._now_unix_s = book, view, now_unix_s
+    def __init__(self, state: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
+        self._state, self._view, self._now_unix_s = state, view, now_unix_s
         self._capacity = view.ledger.capacity
         self.records: list[Record] = []
         self.wake_s = math.inf
@@ -73,7 +73,7 @@ class AgentsBackend(Backend):
             return f"a live cluster cannot carry out {type(action).__name__}"
         if not isinstance(action, Start | Resize) or not isinstance(action.allocations, tuple):
             return ""
-        job = self._book.jobs.get(action.job_id) if isinstance(action.job_id, str) else None
+        job = self._state.jobs.get(action.job_id) if isinstance(action.job_id, str) else None
         if isinstance(action, Resize) or (job is not None and job.is_elastic):
             return ""
         devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
@@ -91,14 +91,14 @@ class AgentsBackend(Backend):
             match action:
                 case Start() if action.job_id not in leaving:
                     self.records.append(self._placed(action, reasons[action.job_id], now_s))
-                case Resize() if self._book.jobs[action.job_id].members:
+                case Resize() if self._state.jobs[action.job_id].members:
                     self._resize(action, reasons.get(action.job_id, ""), now_s)
-                case Preempt() if self._book.jobs[action.job_id].stage in AT_NODE:
-                    job = self._book.jobs[action.job_id]
+                case Preempt() if self._state.jobs[action.job_id].stage in AT_NODE:
+                    job = self._state.jobs[action.job_id]
                     why = "a job with priority over it needs its devices"
                     self.records.append(Stopping(job.job_id, job.attempt, why, False, now_s))
                 case Reject():
-                    job = self._book.jobs[action.job_id]
+                    job = self._state.jobs[action.job_id]
                     result = (Stage.REJECTED, action.why, 0.0, now_s, self._now_unix_s)
                     self.records.append(Ended(job.job_id, job.attempt, *result))
                 case Wake():
@@ -115,7 +115,7 @@ class AgentsBackend(Backend):
         )
 
     def _placed(self, start: Start, why: str, now_s: float) -> Placed:
-        view, live = self._view, self._book.jobs[start.job_id]
+        view, live = self._view, self._state.jobs[start.job_id]
         job = live.submitted.job
         node = view.node_of(start.allocations[0].device)
         predictions = [to_json(one) for one in view.predictions(job)]
@@ -144,7 +144,7 @@ class AgentsBackend(Backend):
 
     def _resize(self, action: Resize, why: str, now_s: float) -> None:
         """Change the workers of an elastic job, unless it has them already."""
-        view, job = self._view, self._book.jobs[action.job_id]
+        view, job = self._view, self._state.jobs[action.job_id]
         places = [
             (view.node_of(one.device), view.node_allocation(one)) for one in action.allocations
         ]

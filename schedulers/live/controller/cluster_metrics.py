@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from presage.schedulers.live.controller.controller_core import Core
+from presage.schedulers.live.controller.elastic.members import job_of_task
 from presage.schedulers.live.controller.journal.records import Record
 from presage.schedulers.live.controller.replayed_state import Stage
 
@@ -53,13 +54,13 @@ class ClusterMetrics:
         self._updated_s = now_s
         for stage in Stage:
             self._jobs.labels(stage.value).set(core.state.stages[stage])
-        violated = [
-            task.slo_violated
-            for node, jobs in core.state.at_node.items()
-            for job_id in jobs
-            if (task := core.nodes[node].tasks.get(job_id)) is not None
-        ]
-        self._slo_violated.set(sum(violated))
+        violated = {
+            (job_of_task(task.job_id)[0], task.attempt)
+            for node in core.state.at_node
+            for task in core.nodes[node].tasks.values()
+            if task.slo_violated
+        }
+        self._slo_violated.set(len(violated))
         up = sum(not core.unavailable_reason(name, now_s) for name in core.state.nodes)
         self._nodes.labels("true").set(up)
         self._nodes.labels("false").set(len(core.state.nodes) - up)

@@ -457,7 +457,10 @@ class Core:
 
     def note_leader(self, job: LiveJob, report: LeaderReport) -> None:
         """Store the report of the leader of an elastic job."""
-        self.elastic.note_report(job, report)
+        first = job.members[0] if job.members else None
+        node = self.state.nodes.get(first.node) if first is not None else None
+        kind = node.kinds[first.device][0] if node is not None and first is not None else ""
+        self.elastic.note_report(job, report, kind)
         if self._view is not None:
             paces_s = self.elastic.paces_s(job.job_id)
             self._view.record_elastic_progress(job, report, paces_s)

@@ -46,7 +46,8 @@ class Stage(StrEnum):
     REJECTED = "rejected"
 
 
-MAX_SIZES = 200  # changes of size that are kept of an elastic job
+MAX_SIZES = 200  # changes of size, and workers, that are kept of an elastic job
+FAILURE_MEMORY_S = 3600.0  # after which a failure of a worker does not count any more
 
 
 class Member(NamedTuple):
@@ -120,7 +121,11 @@ class LiveJob:
     attained_s : float
         Device-seconds of an elastic job before ``resized_s``.
     member_failures : int
-        Number of workers of this attempt that failed.
+        Number of workers of this attempt that failed, none an hour after the one before.
+    member_failed_s : float
+        When the last of them failed.
+    late_failure : str
+        How a worker failed after the last step; "" if none did.
     is_complete : bool
         Whether a worker of this attempt completed the job.
     running_since_s : float
@@ -183,6 +188,8 @@ class LiveJob:
     resized_s: float = 0.0
     attained_s: float = 0.0
     member_failures: int = 0
+    member_failed_s: float = 0.0
+    late_failure: str = ""
     is_complete: bool = False
     running_since_s: float = 0.0
     # Caches of parsed values; not part of a snapshot.
@@ -393,13 +400,14 @@ class ReplayedState:
                     job.elapsed_s = record.time_s - job.first_start_s
                 if record.members:
                     job.next_member, job.member_failures, job.is_complete = 1, 0, False
-                    job.running_since_s, job.member_nodes = 0.0, {}
+                    job.running_since_s, job.member_nodes, job.late_failure = 0.0, {}, ""
                     _set_members(job, record.members, record)
                 self._set_stage(job, Stage.PLACED, record.time_s)
             case Resized():
                 _set_members(job, record.members, record)
             case MemberEnded():
-                job.member_failures += record.failed
+                if record.failed:
+                    _note_failure(job, record)
                 job.is_complete |= record.finished
                 job.leaving = [one for one in job.leaving if one.number != record.number]
                 left = [one for one in job.members if one.number != record.number]
@@ -519,6 +527,8 @@ def _set_members(
     job.attained_s += len(job.members) * (record.time_s - job.resized_s)
     job.members, job.resized_s = members, record.time_s
     job.member_nodes.update((member.name, member.node) for member in members)
+    for name in list(job.member_nodes)[:-MAX_SIZES]:
+        del job.member_nodes[name]
     job.first_member = min(members).name if members else job.first_member
     job.next_member = max(job.next_member, *(number + 1 for number in kept), 1)
     if not job.is_complete:  # its workers end one after another
@@ -531,6 +541,15 @@ def _end_members(job: LiveJob, record: Requeued | Ended) -> None:
         job.members = []
         _note_size(job, record.time_s, record.reason)
     job.members, job.leaving, job.resized_s = [], [], record.time_s
+
+
+def _note_failure(job: LiveJob, record: MemberEnded) -> None:
+    if record.time_s - job.member_failed_s > FAILURE_MEMORY_S:
+        job.member_failures = 0
+    job.member_failures += 1
+    job.member_failed_s = record.time_s
+    if record.is_late:
+        job.late_failure = record.reason
 
 
 def _note_size(job: LiveJob, time_s: float, reason: str) -> None:

@@ -22,7 +22,7 @@ from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
-from presage.schedulers.live.controller.elastic.growth import SizeLimit, growth_delay_s
+from presage.schedulers.live.controller.elastic.growth import SizeLimit, may_grow_s
 from presage.schedulers.live.controller.elastic.leader_report import MIN_MEASURED_S, LeaderReport
 from presage.schedulers.live.controller.journal.records import (
     Ended,
@@ -252,7 +252,7 @@ class SchedulingView:
         is_entire = all(self._has_device(one.node, one.device) for one in live.members)
         if live.is_complete or not is_entire:
             return SizeLimit(size, size)
-        until_s = live.resized_s + growth_delay_s(live)
+        until_s = may_grow_s(live)
         if now_s < until_s:
             return SizeLimit(min(size, live.submitted.job.fewest_gpus), size, until_s)
         return None

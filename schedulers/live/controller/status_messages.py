@@ -89,6 +89,7 @@ def _add_members(
             status.usage_milli += task.usage_milli
             status.memory_bytes += task.memory_bytes
             status.peak_memory_bytes += task.peak_memory_bytes
+            status.slo_violated |= task.slo_violated
     for time_s, gpus, reason in job.sizes if full else ():
         time_unix_s = job.submitted_unix_s + time_s - job.submit_s
         status.sizes.add(time_unix_s=time_unix_s, gpus=gpus, reason=reason)

@@ -12,11 +12,20 @@ from presage.schedulers.policies.elastic.sizes import Demand
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Running or waiting job; ``own`` are the devices that it has."""
+    """Running or waiting job.
+
+    Attributes
+    ----------
+    own : list of int
+        Devices that it has.
+    kinds : tuple of tuple of str
+        Sets of kinds of which it may get devices, the preferred one first.
+    """
 
     job: Job
     status: JobStatus
     own: list[int]
+    kinds: tuple[tuple[str, ...], ...]
     speed: JobSpeed
     demand: Demand
 

@@ -98,7 +98,8 @@ class Elastic(Policy):
     ) -> Contender:
         own = [allocation.device for allocation in status.allocations]
         cluster = state.cluster
-        kind = cluster.kind_of(own[0]) if own else _fastest_kind(job, forecasts, state)
+        kinds = _kinds(job, own, forecasts, state)
+        kind = cluster.kind_of(own[0]) if own else kinds[0][0]
         measured_s = state.paces_s(job.job_id)
         speed = self._speed(job, kind, forecasts, measured_s)
         key = (job.job_id, job.request, kind, tuple(measured_s.items()), len(own))
@@ -113,7 +114,7 @@ class Elastic(Policy):
                 job, sizes, lambda gpus: speed.run_s((gpus, fewest_nodes(gpus, largest)))
             )
         demand = self._demand(job, found, 1.0 - state.progress(job.job_id))
-        return Contender(job, status, own, speed, demand)
+        return Contender(job, status, own, kinds, speed, demand)
 
     def _speed(
         self, job: Job, kind: str, forecasts: Forecasts, measured_s: Mapping[Size, float]
@@ -139,9 +140,20 @@ class Elastic(Policy):
         return Demand((not job.latency_sensitive, -job.priority), left, found, job.gpus)
 
 
-def _fastest_kind(job: Job, forecasts: Forecasts, state: State) -> str:
-    kinds = [kind for kind in state.cluster.kinds if not job.kinds or kind in job.kinds]
-    return min(kinds, key=lambda kind: forecasts.prediction(job, kind).runtime_s)
+def _kinds(
+    job: Job, own: Sequence[int], forecasts: Forecasts, state: State
+) -> tuple[tuple[str, ...], ...]:
+    """Return the sets of kinds of which a job may get devices, the fastest first.
+
+    A set is one kind, unless the job runs on several, or needs more devices than there are of any.
+    """
+    cluster = state.cluster
+    if own:
+        return (tuple(sorted({cluster.kind_of(device) for device in own})),)
+    kinds = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
+    kinds.sort(key=lambda kind: forecasts.prediction(job, kind).runtime_s)
+    large = [kind for kind in kinds if cluster.kinds[kind] >= job.fewest_gpus]
+    return tuple((kind,) for kind in large) or (tuple(kinds),)
 
 
 def _sizes(job: Job, speed: JobSpeed, own: Sequence[int], state: State) -> Sequence[int]:
@@ -150,4 +162,5 @@ def _sizes(job: Job, speed: JobSpeed, own: Sequence[int], state: State) -> Seque
         return [len(own) or gang_size(job, state.cluster)]
     most = min(job.most_gpus, state.cluster.nodes_of(job.kinds).devices)
     limit = job.gpus if not speed.is_known else MOST_GROWTH * speed.largest_measured
+    limit = max(limit, len(own))  # measured before a restart of the scheduler
     return range(job.fewest_gpus, max(job.fewest_gpus, min(most, limit)) + 1)

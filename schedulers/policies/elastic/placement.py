@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from presage.schedulers.core.action import Action, Preempt, Resize, Start, Wake
 from presage.schedulers.core.allocation import Allocation
@@ -86,7 +87,7 @@ class Placement:
         kept = choose_devices(target, one.own, nothing_idle, self._cluster, 0) or one.own
         self._idle.give(sorted({*one.own} - {*kept}))
         self._released.append(Resize(one.job.job_id, self._allocations(kept)))
-        return Contender(one.job, one.status, kept, one.speed, one.demand)
+        return replace(one, own=kept)
 
     def _start(self, one: Contender, target: int, running: dict[str, Contender]) -> None:
         if not target:
@@ -165,8 +166,17 @@ class Placement:
         self._placed.append((one, resize, len({*devices} - {*one.own})))
 
     def _best(self, one: Contender, target: int) -> list[int] | None:
-        """Return the fastest of the placements that are possible now, with at most ``target``."""
-        allowed = self._cluster.nodes_of(one.job.kinds).bits
+        """Return the fastest of the placements that are possible now, with at most ``target``.
+
+        They are of the first kind of which there are enough.
+        """
+        for kinds in one.kinds:
+            devices = self._best_of(one, target, self._cluster.nodes_of(kinds).bits)
+            if devices is not None:
+                return devices
+        return None
+
+    def _best_of(self, one: Contender, target: int, allowed: int) -> list[int] | None:
         best: tuple[float, int] = (math.inf, 0)
         found: list[int] | None = None
         for gpus in range(target, one.job.fewest_gpus - 1, -1):

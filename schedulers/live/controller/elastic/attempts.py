@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from presage.schedulers.live.controller.controller_core import Core
 from presage.schedulers.live.controller.elastic.members import leader_job
 from presage.schedulers.live.controller.replayed_state import LiveJob, Stage
+
+FOLDER_NAME = re.compile(r"[0-9]+\.[0-9]+")
 
 
 class Attempt(NamedTuple):
@@ -35,7 +38,7 @@ class Attempt(NamedTuple):
 
     @property
     def folder_name(self) -> str:
-        """Name of the folder of the leader's files."""
+        """Name of the folder of the leader's files; it matches ``FOLDER_NAME``."""
         return f"{self.number}.{self.attempt}"
 
 

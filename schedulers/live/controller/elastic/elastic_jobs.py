@@ -35,6 +35,7 @@ class ElasticJobs:
         self._addresses: dict[str, tuple[int, pb.ElasticWorker]] = {}
         self._reports: dict[str, LeaderReport] = {}
         self._paces: dict[str, dict[tuple[int, int], float]] = {}
+        self._kinds: dict[str, str] = {}  # on which they were measured
 
     # Leaders --------------------------------------------------------------------------------
 
@@ -45,8 +46,14 @@ class ElasticJobs:
         self._addresses[job.job_id] = entry
         return is_new
 
-    def note_report(self, job: LiveJob, report: LeaderReport) -> None:
-        """Store a report, and the speed that it contains if all workers of the job train."""
+    def note_report(self, job: LiveJob, report: LeaderReport, kind: str) -> None:
+        """Store a report, and the speed that it contains if all workers of the job train.
+
+        Parameters
+        ----------
+        kind : str
+            Kind of the devices of the job; speeds on another kind are dropped.
+        """
         if report.attempt != job.attempt or job.stage not in AT_NODE:
             return
         self._reports[job.job_id] = report
@@ -55,6 +62,9 @@ class ElasticJobs:
             at = [one for one in job.members if one.name in training]
             if len(at) == report.size == len(job.members):
                 size = report.size, len({member.node for member in at})
+                if self._kinds.setdefault(job.job_id, kind) != kind:
+                    self._kinds[job.job_id] = kind
+                    self._paces.pop(job.job_id, None)
                 self._paces.setdefault(job.job_id, {})[size] = 1.0 / report.per_s
 
     def report_of(self, job: LiveJob) -> LeaderReport | None:
@@ -71,6 +81,7 @@ class ElasticJobs:
         self._addresses.pop(job_id, None)
         self._reports.pop(job_id, None)
         self._paces.pop(job_id, None)
+        self._kinds.pop(job_id, None)
 
     def saved_fraction(self, job: LiveJob) -> float:
         """Return the fraction of a job in its last checkpoint, as far as it is known."""
@@ -107,14 +118,16 @@ class ElasticJobs:
         if job.stage is Stage.PLACED and ran_s > 0:
             records.append(Started(job.job_id, job.attempt, now_s - ran_s, now_unix_s - ran_s))
         ends = list(ended_members(job, report.node, tasks, received))
-        return records + records_of_ends(job, ends, saved, now_s, now_unix_s)
+        total_s = now_s - job.running_since_s if job.running_since_s else ran_s
+        return records + records_of_ends(job, ends, saved, total_s, now_s, now_unix_s)
 
     def records_of_loss(
         self, job: LiveJob, node: str, reason: str, now_s: float, now_unix_s: float
     ) -> list[Record]:
         """Return the records that follow from the loss of a node."""
         ends = [MemberEnd(member, reason) for member in members_at(job, node)]
-        return records_of_ends(job, ends, self.saved_fraction(job), now_s, now_unix_s)
+        ran_s = now_s - job.running_since_s if job.running_since_s else 0.0
+        return records_of_ends(job, ends, self.saved_fraction(job), ran_s, now_s, now_unix_s)
 
     def commands(self, job: LiveJob, node: str, cluster_id: str) -> Iterator[pb.TaskCommand]:
         """Yield the commands of a node for its workers of a job."""

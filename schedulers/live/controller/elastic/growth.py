@@ -31,11 +31,12 @@ class SizeLimit(NamedTuple):
         return replace(job, gpus=gpus, min_gpus=min(self.least, gpus), max_gpus=self.most)
 
 
-def growth_delay_s(job: LiveJob) -> float:
-    """Return the seconds after its last change for which a job must not grow: workers failed.
+def may_grow_s(job: LiveJob) -> float:
+    """Return the time from which a job may grow: a while after the last failure of a worker.
 
     A node on which workers cannot run would else restart them without end.
     """
     if not job.member_failures:
         return 0.0
-    return min(_FIRST_DELAY_S * 2.0 ** (job.member_failures - 1), _MOST_DELAY_S)
+    delay_s = min(_FIRST_DELAY_S * 2.0 ** (job.member_failures - 1), _MOST_DELAY_S)
+    return job.member_failed_s + delay_s

@@ -39,6 +39,8 @@ class LeaderProcess:
         Where it was last seen.
     problem : str
         Why it does not run; "" if it does.
+    rejection : str
+        Why it rejected the last resize; "" if it did not.
     """
 
     def __init__(self, state: Path, attempt: Attempt, host: str, token: str) -> None:
@@ -49,7 +51,7 @@ class LeaderProcess:
         self._is_over = False
         self._process: subprocess.Popen[bytes] | None = None
         self.address: pb.ElasticWorker | None = None
-        self.problem = ""
+        self.problem = self.rejection = ""
 
     def follow(self, attempt: Attempt) -> dict[str, Any] | None:
         """Return the status of the leader, after it was started or informed if it has to be.
@@ -119,9 +121,12 @@ class LeaderProcess:
         if not attempt.least <= len(attempt.names) <= attempt.most:
             return
         message = {"op": "resize", "workers": len(attempt.names), "names": list(attempt.names)}
-        with suppress(ElasticError):  # tried again
+        try:
             request(self._folder, message)
-            self._names = attempt.names
+        except ElasticError as error:  # tried again
+            self.rejection = str(error)
+        else:
+            self._names, self.rejection = attempt.names, ""
 
 
 def stop_leader(folder: JobFolder) -> None:
@@ -130,8 +135,10 @@ def stop_leader(folder: JobFolder) -> None:
         request(folder, {"op": "stop"})
 
 
-def leader_report(attempt: int, status: dict[str, Any], now_s: float) -> LeaderReport:
-    """Return the report in the status of a leader."""
+def leader_report(
+    attempt: int, status: dict[str, Any], rejection: str, now_s: float
+) -> LeaderReport:
+    """Return the report in the status of a leader, and why it rejected the last resize."""
     pace = status["pace"] or {"per_s": 0.0, "seconds": 0.0}
     return LeaderReport(
         attempt,
@@ -142,4 +149,5 @@ def leader_report(attempt: int, status: dict[str, Any], now_s: float) -> LeaderR
         pace["seconds"],
         {worker["name"]: worker["state"] for worker in status["workers"]},
         now_s,
+        status["reason"] or rejection,
     )

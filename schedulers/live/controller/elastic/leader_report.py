@@ -27,6 +27,8 @@ class LeaderReport(NamedTuple):
         State of each worker by its name.
     time_s : float
         Time of the report.
+    problem : str
+        Why the leader cannot carry out what is required at the moment; "" if it can.
     """
 
     attempt: int
@@ -37,3 +39,4 @@ class LeaderReport(NamedTuple):
     measured_s: float
     states: Mapping[str, str]
     time_s: float
+    problem: str = ""

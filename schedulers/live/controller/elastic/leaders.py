@@ -10,12 +10,14 @@ import asyncio
 import logging
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from presage.errors import ElasticError
 from presage.schedulers.live.controller.controller import Controller
 from presage.schedulers.live.controller.controller_core import Core
-from presage.schedulers.live.controller.elastic.attempts import Attempt, attempts
+from presage.schedulers.live.controller.elastic.attempts import FOLDER_NAME, Attempt, attempts
 from presage.schedulers.live.controller.elastic.leader_process import (
     LeaderProcess,
     leader_report,
@@ -33,15 +35,17 @@ class Leaders:
 
     Parameters
     ----------
-    state : Path
-        Folder for the files of leaders.
+    folder : Path
+        Folder for the files of leaders; each cluster has a folder of its own in it.
     host : str
         Address on which leaders listen.
     """
 
-    def __init__(self, controller: Controller, state: Path, host: str) -> None:
-        self._controller, self._state, self._host = controller, state, host
+    def __init__(self, controller: Controller, folder: Path, host: str) -> None:
+        self._controller, self._host = controller, host
+        self._state = folder / controller.core.state.cluster_id
         self._leaders: dict[str, LeaderProcess] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Start, inform and end leaders as jobs require it, until cancelled."""
@@ -55,10 +59,16 @@ class Leaders:
                 await asyncio.wait_for(self._controller.wait_for_entry_after(seq), STATUS_S)
 
     async def _step(self) -> None:
-        required = await self._controller.read(lambda core, _: attempts(core))
-        for attempt in required:
-            await self._follow(attempt)
-        await asyncio.to_thread(self._end_others, {one.folder_name for one in required})
+        """Follow each leader in a task of its own, since one that hangs must not delay others."""
+        required = {one.folder_name: one for one in await self._controller.read(_attempts)}
+        self._following = {name: task for name, task in self._following.items() if not task.done()}
+        for name, attempt in required.items():
+            if name not in self._following:
+                self._following[name] = asyncio.create_task(self._follow(attempt))
+        ended = self._leaders.keys() - required.keys() - self._following.keys()
+        leaders = [self._leaders.pop(name) for name in ended]
+        kept = {*required, *self._leaders}
+        await asyncio.to_thread(self._end, leaders, kept)
 
     async def _follow(self, attempt: Attempt) -> None:
         name = attempt.folder_name
@@ -69,31 +79,48 @@ class Leaders:
             self._leaders[name] = leader
         try:
             status = await asyncio.to_thread(leader.follow, attempt)
-        except (ElasticError, OSError) as error:
-            if str(error) != leader.problem:
-                log(logging.ERROR, "no leader", job=attempt.job_id, error=str(error))
-            leader.problem = str(error)
+        except Exception as error:
+            is_expected = isinstance(error, ElasticError | OSError)
+            problem = str(error) if is_expected else describe_exception(error)
+            if problem != leader.problem:
+                log(logging.ERROR, "leader not followed", job=attempt.job_id, error=problem)
+            leader.problem = problem
             return
+        if leader.problem:
+            log(logging.INFO, "leader is followed again", job=attempt.job_id)
         leader.problem = ""
-
-        def note(core: Core, now_s: float) -> list[str]:
-            job = core.state.jobs.get(attempt.job_id)
-            if job is None or job.attempt != attempt.attempt:
-                return []
-            if status is not None:
-                core.note_leader(job, leader_report(attempt.attempt, status, now_s))
-            is_new = leader.address is not None and core.elastic.set_address(job, leader.address)
-            return job.nodes if is_new else []
-
-        for node in await self._controller.read(note):
+        nodes = await self._controller.read(partial(_note_status, attempt, leader, status))
+        for node in nodes:
             self._controller.commands_event(node).set()
 
-    def _end_others(self, required: set[str]) -> None:
-        """End the leaders of attempts that have ended, and remove their files."""
-        for name in self._leaders.keys() - required:
-            self._leaders.pop(name).end()
-        for folder in self._state.glob("*/"):
-            if folder.name not in required:  # of an earlier controller
-                for job in folder.glob("*/"):
-                    stop_leader(JobFolder(folder, job.name))
+    def _end(self, leaders: list[LeaderProcess], kept: set[str]) -> None:
+        """End leaders of attempts that have ended, also those of an earlier controller."""
+        for leader in leaders:
+            leader.end()
+        for config in self._state.glob("*/*/job.json"):
+            folder = config.parents[1]
+            if folder.name not in kept and FOLDER_NAME.fullmatch(folder.name):
+                stop_leader(JobFolder(folder, config.parent.name))
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _attempts(core: Core, _now_s: float) -> list[Attempt]:
+    return attempts(core)
+
+
+def _note_status(
+    attempt: Attempt,
+    leader: LeaderProcess,
+    status: dict[str, Any] | None,
+    core: Core,
+    now_s: float,
+) -> list[str]:
+    """Enter the status of a leader; return the nodes whose commands have its address newly."""
+    job = core.state.jobs.get(attempt.job_id)
+    if job is None or job.attempt != attempt.attempt:
+        return []
+    if status is not None:
+        report = leader_report(attempt.attempt, status, leader.rejection, now_s)
+        core.note_leader(job, report)
+    is_new = leader.address is not None and core.elastic.set_address(job, leader.address)
+    return job.nodes if is_new else []

@@ -33,14 +33,15 @@ class MemberEnd(NamedTuple):
 
     Attributes
     ----------
-    finished, failed : bool
-        Whether it completed the job, or failed.
+    finished, failed, is_late : bool
+        Whether it completed the job, or failed, and that after the last step.
     """
 
     member: Member
     reason: str
     finished: bool = False
     failed: bool = False
+    is_late: bool = False
 
 
 def check_job(job: Job) -> None:
@@ -137,11 +138,18 @@ def _end(job: LiveJob, member: Member, task: pb.Task) -> MemberEnd:
     if is_leaving or result.requested:
         return MemberEnd(member, job.reason or task.reason or "it left")
     reason = "it ran out of memory" if result.out_of_memory else result.description
-    return MemberEnd(member, reason, failed=not result.lost)
+    has_failed = not result.lost
+    is_late = has_failed and task.done >= 1  # for example it could not write the final model
+    return MemberEnd(member, reason, failed=has_failed, is_late=is_late)
 
 
 def records_of_ends(
-    job: LiveJob, ends: Sequence[MemberEnd], saved: float, now_s: float, now_unix_s: float
+    job: LiveJob,
+    ends: Sequence[MemberEnd],
+    saved: float,
+    ran_s: float,
+    now_s: float,
+    now_unix_s: float,
 ) -> list[Record]:
     """Return the records that follow from the end of some workers of a job.
 
@@ -152,6 +160,8 @@ def records_of_ends(
     ----------
     saved : float
         Fraction of the job in its last checkpoint.
+    ran_s : float
+        Time for which this attempt ran, in seconds.
     """
     if not ends:
         return []
@@ -159,11 +169,11 @@ def records_of_ends(
     left = [member for member in job.members if member.number not in over]
     leaving = [member for member in job.leaving if member.number not in over]
     if not left and not leaving:
-        return [_last_record(job, ends, saved, now_s, now_unix_s)]
+        return [_last_record(job, ends, saved, ran_s, (now_s, now_unix_s))]
     records: list[Record] = [
         MemberEnded(
-            job.job_id, job.attempt, end.member.number, f"worker {end.member.name}: {end.reason}",
-            end.finished, end.failed, now_s,
+            job.job_id, job.attempt, end.member.number, _name_end(end),
+            end.finished, end.failed, end.is_late, now_s,
         )
         for end in ends
     ]  # fmt: skip
@@ -178,26 +188,31 @@ def records_of_ends(
 
 
 def _last_record(
-    job: LiveJob, ends: Sequence[MemberEnd], saved: float, now_s: float, now_unix_s: float
+    job: LiveJob, ends: Sequence[MemberEnd], saved: float, ran_s: float, times: tuple[float, float]
 ) -> Record:
-    ran_s = now_s - job.running_since_s if job.running_since_s else 0.0
+    now_s, now_unix_s = times
+    late = next((_name_end(end) for end in ends if end.is_late), job.late_failure)
 
     def ended(stage: Stage, reason: str) -> Ended:
         return Ended(job.job_id, job.attempt, stage, reason, ran_s, now_s, now_unix_s)
 
-    if job.is_complete or any(end.finished for end in ends):
+    if (job.is_complete or any(end.finished for end in ends)) and not late:
         return ended(Stage.FINISHED, "")
     if job.cancel:
         return ended(Stage.CANCELLED, job.reason)
-    has_failed = job.stage is not Stage.LEAVING and any(end.failed for end in ends)
-    reason = job.reason if job.stage is Stage.LEAVING else _last_failure(ends)
+    is_ending = job.stage is Stage.LEAVING
+    has_failed = bool(late) or (not is_ending and any(end.failed for end in ends))
+    reason = late or (job.reason if is_ending else _last_failure(ends))
     if has_failed and job.failures >= job.submitted.retries:
         return ended(Stage.FAILED, reason)
     return Requeued(job.job_id, job.attempt, reason, saved, ran_s, False, has_failed, now_s)
 
 
 def _last_failure(ends: Sequence[MemberEnd]) -> str:
-    end = next((end for end in reversed(ends) if end.failed), ends[-1])
+    return _name_end(next((end for end in reversed(ends) if end.failed), ends[-1]))
+
+
+def _name_end(end: MemberEnd) -> str:
     return f"worker {end.member.name}: {end.reason}"
 
 

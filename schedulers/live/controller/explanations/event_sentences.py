@@ -69,10 +69,7 @@ def _(record: Resized) -> str:
 
 @event_details.register
 def _(record: MemberEnded) -> str:
-    if record.failed or record.finished:
-        return record.reason
-    # The event Resized before it has the rest of the reason.
-    return record.reason.partition("; ")[0].partition(", predicted ")[0]
+    return record.reason
 
 
 @event_details.register

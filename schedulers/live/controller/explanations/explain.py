@@ -111,8 +111,14 @@ def _summarize_elastic(core: Core, job: LiveJob, status: pb.JobStatus, now_s: fl
         job.reason,
         job.sizes[-1][2] if job.sizes and job.members else "",
         _measured_speeds(core, job),
+        _leader_problem(core, job),
     ]
     return "; ".join(part for part in parts if part)
+
+
+def _leader_problem(core: Core, job: LiveJob) -> str:
+    report = core.elastic.report_of(job)
+    return f"its leader: {report.problem}" if report is not None and report.problem else ""
 
 
 def _measured_speeds(core: Core, job: LiveJob) -> str:

@@ -100,8 +100,8 @@ class MemberEnded:
         Number of the worker.
     reason : str
         How it ended.
-    finished, failed : bool
-        Whether it completed the job, or failed.
+    finished, failed, is_late : bool
+        Whether it completed the job, or failed, and that after the last step.
     """
 
     job_id: str
@@ -110,6 +110,7 @@ class MemberEnded:
     reason: str
     finished: bool
     failed: bool
+    is_late: bool
     time_s: float
 
 

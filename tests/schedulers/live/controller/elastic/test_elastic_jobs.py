@@ -8,6 +8,7 @@ from presage.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.speedup import Speedup
 from presage.schedulers.live.controller.controller_core import END_S
+from presage.schedulers.live.controller.elastic.growth import may_grow_s
 from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
 from presage.schedulers.live.controller.elastic.members import task_of_log
 from presage.schedulers.live.controller.explanations.explain import summarize_job
@@ -17,6 +18,7 @@ from presage.schedulers.policies.elastic.elastic_policy import Elastic
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.controller.test_core import (
     GRACE_S,
+    K80,
     LEASE_S,
     V100,
     FakeForecaster,
@@ -272,3 +274,49 @@ def test_logs_are_those_of_the_first_worker_or_of_the_named_one():
 def test_invalid_jobs_are_rejected(name, sizes, message):
     with pytest.raises(InvalidJobError, match=message):
         make_world().submit(name, **sizes)
+
+
+def test_a_job_whose_worker_fails_after_the_last_step_has_failed():
+    world = make_world()
+    job = started(world, gpus=2, min_gpus=1, max_gpus=2)
+    failed = ended("job/m1", description="ended with status 1")
+    failed.done = 1.0  # it could not write the final model
+    world.report("a", [V100] * 2, [failed, task("job/m2")], 0, "agent of a")
+    world.report("a", [V100] * 2, [ended("job/m2", finished=True)], 0, "agent of a")
+
+    assert (job.stage, job.reason) == (Stage.FAILED, "worker m1: ended with status 1")
+
+
+def test_old_failures_of_workers_do_not_count():
+    world = make_world()
+    job = started(world, gpus=4, min_gpus=1, max_gpus=4)
+
+    def fail(node, number, now_s):
+        world.now_s = now_s
+        died = ended(f"job/m{number}", description="killed by SIGKILL")
+        others = [task(f"job/m{number + 1}")] if number in (1, 3) else []
+        world.report(node, [V100] * 2, [died, *others], 0, f"agent of {node}")
+        return may_grow_s(job) - now_s
+
+    assert fail("a", 1, 10.0) == 10.0
+    assert fail("a", 2, 20.0) == 20.0
+    assert fail("b", 3, 5000.0) == 10.0
+
+
+def test_a_job_gets_devices_of_one_kind_also_after_a_restart_of_the_controller():
+    world = ElasticWorld(Elastic(hold_s=0.0))
+    world.report("a", [K80, V100, V100])
+    job = started_on(world, "job", gpus=1, min_gpus=1, max_gpus=3)
+
+    assert places(job) == [("a", 1), ("a", 2)]  # a v100 takes half of the time
+    world.core = world.begin()
+    world.report("a", [K80, V100, V100], [task("job/m1"), task("job/m2")])
+    assert world.decide() == []  # its speeds are not known any more, and it keeps its size
+
+
+def started_on(world, name, **sizes):
+    world.submit(name, model="300", **sizes)
+    world.decide()
+    job = world.core.state.jobs[name]
+    world.report("a", [K80, V100, V100], [task(f"{name}/{one.name}") for one in job.members])
+    return job
