@@ -399,20 +399,12 @@ class ReplayedState:
                 if job.first_start_s is not None:
                     job.elapsed_s = record.time_s - job.first_start_s
                 if record.members:
-                    job.next_member, job.member_failures, job.is_complete = 1, 0, False
-                    job.running_since_s, job.member_nodes, job.late_failure = 0.0, {}, ""
-                    _set_members(job, record.members, record)
+                    _begin_attempt(job, record)
                 self._set_stage(job, Stage.PLACED, record.time_s)
             case Resized():
                 _set_members(job, record.members, record)
             case MemberEnded():
-                if record.failed:
-                    _note_failure(job, record)
-                job.is_complete |= record.finished
-                job.leaving = [one for one in job.leaving if one.number != record.number]
-                left = [one for one in job.members if one.number != record.number]
-                if len(left) < len(job.members):
-                    _set_members(job, left, record)
+                _remove_member(job, record)
             case Started():
                 if job.first_start_s is None:
                     job.first_start_s, job.started_unix_s = record.time_s, record.time_unix_s
@@ -516,6 +508,13 @@ class ReplayedState:
         return state
 
 
+def _begin_attempt(job: LiveJob, record: Placed) -> None:
+    """Give an elastic job its first workers."""
+    job.next_member, job.member_failures, job.is_complete = 1, 0, False
+    job.running_since_s, job.member_nodes, job.late_failure = 0.0, {}, ""
+    _set_members(job, record.members, record)
+
+
 def _set_members(
     job: LiveJob, rows: Iterable[Sequence[Any]], record: Placed | Resized | MemberEnded
 ) -> None:
@@ -541,6 +540,17 @@ def _end_members(job: LiveJob, record: Requeued | Ended) -> None:
         job.members = []
         _note_size(job, record.time_s, record.reason)
     job.members, job.leaving, job.resized_s = [], [], record.time_s
+
+
+def _remove_member(job: LiveJob, record: MemberEnded) -> None:
+    """Remove a worker of an elastic job that has ended."""
+    if record.failed:
+        _note_failure(job, record)
+    job.is_complete |= record.finished
+    job.leaving = [one for one in job.leaving if one.number != record.number]
+    left = [one for one in job.members if one.number != record.number]
+    if len(left) < len(job.members):
+        _set_members(job, left, record)
 
 
 def _note_failure(job: LiveJob, record: MemberEnded) -> None:

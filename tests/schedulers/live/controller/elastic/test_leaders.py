@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 from presage.schedulers.live.controller.elastic.attempts import Attempt
 from presage.schedulers.live.controller.elastic.leader_process import LeaderProcess
@@ -13,7 +14,7 @@ from presage.training.leader.job_config import read_config
 
 def make_leaders(folder):
     state = SimpleNamespace(cluster_id="c1")
-    controller = SimpleNamespace(core=SimpleNamespace(state=state))
+    controller: Any = SimpleNamespace(core=SimpleNamespace(state=state))
     return Leaders(controller, folder, "127.0.0.1")
 
 
@@ -48,11 +49,13 @@ def test_a_leader_is_started_informed_and_ended(tmp_path):
         assert status is not None
         assert (status["state"], status["desired"]) == ("starting", 2)
         assert status["names"] == ["m1", "m2"] or leader.follow(make_attempt())
+        assert leader.address is not None
         assert (leader.address.leader_job, leader.address.token) == ("job", "secret")
         assert leader.address.port > 0
 
         leader.follow(make_attempt(names=("m1", "m2", "m5")))
         status = leader.follow(make_attempt(names=("m1", "m2", "m5")))
+        assert status is not None
         assert (status["desired"], status["names"]) == (3, ["m1", "m2", "m5"])
         assert not leader.rejection
         config = read_config(tmp_path / "job" / "job.json")
