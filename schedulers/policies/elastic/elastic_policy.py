@@ -152,6 +152,8 @@ def _kinds(
         return (tuple(sorted({cluster.kind_of(device) for device in own})),)
     kinds = [kind for kind in cluster.kinds if not job.kinds or kind in job.kinds]
     kinds.sort(key=lambda kind: forecasts.prediction(job, kind).runtime_s)
+    small = forecasts.too_small(job)
+    kinds = [kind for kind in kinds if kind not in small] or kinds
     large = [kind for kind in kinds if cluster.kinds[kind] >= job.fewest_gpus]
     return tuple((kind,) for kind in large) or (tuple(kinds),)
 

@@ -1,4 +1,8 @@
-"""Share of a device's memory for a job, by how full the device is (requirement S4)."""
+"""Share of a device's memory for a job, by how full the device is (requirement S4).
+
+No policy uses it yet: under ``elastic`` a job has its devices to itself, so its share is all of
+their memory, and under ``sharing`` and ``packing`` a job gets its predicted bound.
+"""
 
 from __future__ import annotations
 
