@@ -51,7 +51,7 @@ job completion times (JCT) agree within {required:g} %?
   optimizers takes 2.6 s of a core, and up to three times as long on this machine, which has two
   cores and ran other work at the same time.
 - **Simulated**: the jobs arrive when they were submitted to the live cluster. The time that workers
-  need to start and jobs to end is the mean of the live run. It is the simulator's `startup_s`: a
+  need to start and jobs to end is the median of the live run. It is the simulator's `startup_s`: a
   job that starts waits for it, and one that grows continues at its former size meanwhile.
 - The traces were drawn before any run, and all of them are reported.
 """
