@@ -48,8 +48,8 @@ job completion times (JCT) agree within {required:g} %?
   a drawn order. Each requests 1 or 2 devices, on which it runs for {shortest:g} to {longest:g} s.
   They arrive every {every:g} s in the mean. The policy is `{policy}` on both sides.
 - **Startup**: a worker joins {startup:g} s after its process began. Importing PyTorch and its
-  optimizers takes 2.6 s of a core, and up to three times as long on this machine, which has two
-  cores and ran other work at the same time.
+  optimizers takes 2.6 s of a core, and several times as long on this machine, which has two cores
+  and ran other work at the same time. Agents ran without control groups.
 - **Simulated**: the jobs arrive when they were submitted to the live cluster. The time that workers
   need to start and jobs to end is the median of the live run. It is the simulator's `startup_s`: a
   job that starts waits for it, and one that grows continues at its former size meanwhile.
