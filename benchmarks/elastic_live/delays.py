@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from statistics import mean
+from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.elastic_live.devices import Size
@@ -62,9 +62,9 @@ def end_delays_s(live: LiveJobs) -> list[float]:
     return [one["ended_unix_s"] - one["generations"][-1]["unix_s"] for one in live.values()]
 
 
-def mean_startup_s(live: LiveJobs) -> float:
-    """Return the mean time that new workers need before their first step."""
-    return mean([*start_delays_s(live), *growth_delays_s(live)])
+def median_startup_s(live: LiveJobs) -> float:
+    """Return the median time that new workers need before their first step."""
+    return median([*start_delays_s(live), *growth_delays_s(live)])
 
 
 class _Delay(NamedTuple):

@@ -48,10 +48,10 @@ job completion times (JCT) agree within {required:g} %?
   a drawn order. Each requests 1 or 2 devices, on which it runs for {shortest:g} to {longest:g} s.
   They arrive every {every:g} s in the mean. The policy is `{policy}` on both sides.
 - **Startup**: a worker joins {startup:g} s after its process began. Importing PyTorch and its
-  optimizers takes 2.6 s of a core, and up to three times as long on this machine, which has two
-  cores and ran other work at the same time.
+  optimizers takes 2.6 s of a core, and several times as long on this machine, which has two cores
+  and ran other work at the same time. Agents ran without control groups.
 - **Simulated**: the jobs arrive when they were submitted to the live cluster. The time that workers
-  need to start and jobs to end is the mean of the live run. It is the simulator's `startup_s`: a
+  need to start and jobs to end is the median of the live run. It is the simulator's `startup_s`: a
   job that starts waits for it, and one that grows continues at its former size meanwhile.
 - The traces were drawn before any run, and all of them are reported.
 """
@@ -120,10 +120,14 @@ def _summary(runs: Sequence[SeedRun]) -> Iterator[str]:
     yield ""
     yield (
         f"All {len(each)} jobs: mean JCT {live:.1f} s live, {simulated:.1f} s simulated "
-        f"({_percent(simulated / live)}). A job's JCT differs by {mean(each) * 100:.1f} % in the "
-        f"mean. {sum(error <= REQUIRED_PERCENT / 100 for error in each)} jobs are within "
-        f"{REQUIRED_PERCENT:g} %, and {same} have the same sequence of sizes.\n"
+        f"({_percent(simulated / live)})."
     )
+    yield (
+        f"A job's JCT differs by {mean(each) * 100:.1f} % in the mean. "
+        f"{sum(error <= REQUIRED_PERCENT / 100 for error in each)} jobs are within "
+        f"{REQUIRED_PERCENT:g} %."
+    )
+    yield f"{same} jobs have the same sequence of sizes.\n"
 
 
 def _summary_row(run: SeedRun) -> str:

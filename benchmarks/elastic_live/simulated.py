@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean
+from statistics import median
 from typing import Any
 
-from benchmarks.elastic_live.delays import LiveJobs, end_delays_s, mean_startup_s
+from benchmarks.elastic_live.delays import LiveJobs, end_delays_s, median_startup_s
 from benchmarks.elastic_live.devices import KIND
 from benchmarks.elastic_live.trace import POLICY, Curves, Submission, cluster
 from presage.schedulers.core.job import Checkpointing, Job
@@ -27,7 +27,7 @@ def run_simulated(
     """Return the completion time and the sizes of each job in the simulator.
 
     Jobs arrive when they were really submitted. Forecasts and ground truth are the curves. Workers
-    need the mean time of the live run to start, and jobs that to end.
+    need the median time of the live run to start, and jobs that to end.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def run_simulated(
         Whether a larger size takes effect and its speed is known at once, as by the simulator's
         default; the time to start is then a part of each job's run time.
     """
-    startup_s, ending_s = mean_startup_s(live), mean(end_delays_s(live))
+    startup_s, ending_s = median_startup_s(live), median(end_delays_s(live))
     costs = ResizeCosts()
     if not is_growth_immediate:
         costs = ResizeCosts(startup_s=startup_s, measuring_s=MEASURING_S)

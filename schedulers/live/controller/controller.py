@@ -325,8 +325,10 @@ class Controller:
         self._woken.set()
         for record in records:
             job = self.core.state.jobs.get(getattr(record, "job_id", ""))
-            node = getattr(record, "node", "") or (job.node if job is not None else "")
-            if node:
+            nodes = {getattr(record, "node", "")}
+            if job is not None:
+                nodes |= {job.node, *job.nodes}
+            for node in nodes - {""}:
                 self.commands_event(node).set()
 
 

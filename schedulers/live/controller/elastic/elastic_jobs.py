@@ -36,6 +36,7 @@ class ElasticJobs:
         self._reports: dict[str, LeaderReport] = {}
         self._paces: dict[str, dict[tuple[int, int], float]] = {}
         self._kinds: dict[str, str] = {}  # on which they were measured
+        self._trained: dict[tuple[str, int], set[str]] = {}  # workers, by job and attempt
 
     # Leaders --------------------------------------------------------------------------------
 
@@ -57,6 +58,8 @@ class ElasticJobs:
         if report.attempt != job.attempt or job.stage not in AT_NODE:
             return
         self._reports[job.job_id] = report
+        joined = {name for name, state in report.states.items() if state in ("member", "leaving")}
+        self._trained.setdefault((job.job_id, job.attempt), set()).update(joined)
         if report.per_s > 0 and report.measured_s >= MIN_MEASURED_S:
             training = {name for name, state in report.states.items() if state == "member"}
             at = [one for one in job.members if one.name in training]
@@ -82,6 +85,8 @@ class ElasticJobs:
         self._reports.pop(job_id, None)
         self._paces.pop(job_id, None)
         self._kinds.pop(job_id, None)
+        for key in [key for key in self._trained if key[0] == job_id]:
+            del self._trained[key]
 
     def saved_fraction(self, job: LiveJob) -> float:
         """Return the fraction of a job in its last checkpoint, as far as it is known."""
@@ -144,7 +149,15 @@ class ElasticJobs:
             command.worker.leader_job = leader_job(job)
             if member in job.leaving and not command.end_reason:
                 command.end_reason = "its job continues without it"
+            if job.is_complete and not command.end_reason and self._has_not_joined(job, member):
+                command.end_reason = "its job is complete"
             yield command
+
+    def _has_not_joined(self, job: LiveJob, member: Member) -> bool:
+        """Return whether a worker is known not to have trained: it would wait for a leader."""
+        trained = self._trained.get((job.job_id, job.attempt), set())
+        task = self._task_at(member.node, task_id(job, member))
+        return bool(trained) and member.name not in trained and (task is None or task.done < 1)
 
     def member_states(self, job: LiveJob) -> Iterator[tuple[Member, str]]:
         """Yield the workers of a job, each with its state."""

@@ -1,4 +1,4 @@
-"""Progress of a preempted job, as policies see it: that of its checkpoint until it trains again."""
+"""Preempted and complete jobs: their progress for the policy, and commands for their workers."""
 
 from __future__ import annotations
 
@@ -55,3 +55,20 @@ def test_an_elastic_job_has_the_progress_of_its_checkpoint_before_its_workers_re
     world.core.note_leader(world.core.job("one"), starting)
     assert world.stage("one") is Stage.PLACED
     assert progress(world, "one") == 0.4
+
+
+def test_a_worker_that_has_not_joined_is_ended_when_its_job_is_complete():
+    world = World(Elastic())
+    world.report("a", [V100, V100])
+    world.submit("one", model="1000", gpus=2, min_gpus=1)
+    world.decide()
+    states = {"m1": "member", "m2": "joining"}
+    report = LeaderReport(1, 0.9, 0.0, 1, 0.0, 0.0, states, world.now_s)
+    world.core.note_leader(world.core.job("one"), report)
+    tasks = [ended("one/m1", finished=True), task("one/m2")]
+    world.report("a", [V100, V100], tasks=tasks)
+
+    (command,) = world.core.commands("a").tasks
+    assert (command.job.job_id, command.end_reason) == ("one/m2", "its job is complete")
+    world.report("a", [V100, V100], tasks=[ended("one/m2", requested=True)])
+    assert world.stage("one") is Stage.FINISHED
