@@ -6,6 +6,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import all_faults, until
 
 
+@all_faults
 def test_a_cancelled_job_leaves_no_process_and_frees_its_devices(elastic):
     elastic.up("n0", "n1")
     elastic.submit(elastic.elastic("wide", 100, (1, 3, 3)))
