@@ -131,7 +131,14 @@ class ElasticJobs:
             command.worker.leader_job = leader_job(job)
             if member in job.leaving and not command.end_reason:
                 command.end_reason = job.sizes[-1][2] or "its job is resized"
+            if job.is_complete and not command.end_reason and self._is_unknown(job, member):
+                command.end_reason = "its job is complete"  # it would wait for the leader
             yield command
+
+    def _is_unknown(self, job: LiveJob, member: Member) -> bool:
+        """Return whether the leader of a job has reported, and has not seen one of its workers."""
+        leader = self.report_of(job)
+        return leader is not None and member.name not in leader.states
 
     def member_states(self, job: LiveJob) -> Iterator[tuple[Member, str]]:
         """Yield the workers of a job, each with its state."""
