@@ -530,7 +530,8 @@ def _set_members(
         del job.member_nodes[name]
     job.first_member = min(members).name if members else job.first_member
     job.next_member = max(job.next_member, *(number + 1 for number in kept), 1)
-    if not job.is_complete:  # its workers end one after another
+    # At the end of an attempt, its workers end one after another.
+    if not job.is_complete and job.stage is not Stage.LEAVING:
         _note_size(job, record.time_s, record.reason)
 
 

@@ -14,7 +14,8 @@ from tests.schedulers.live.cluster import all_faults, until
 DYING = (sys.executable, Path(__file__).with_name("dying_controller.py"))
 
 
-@pytest.mark.parametrize("kind", ["Resized", pytest.param("Placed", marks=all_faults)])
+@all_faults
+@pytest.mark.parametrize("kind", ["Resized", "Placed"])
 def test_a_new_controller_completes_the_change_of_a_killed_one(elastic, kind):
     dying = elastic.controller(by=(*DYING, kind, 1))
     elastic.agent("n0")
@@ -39,7 +40,8 @@ def test_a_new_controller_completes_the_change_of_a_killed_one(elastic, kind):
     assert elastic.status("wide").attempt == 1
 
 
-@pytest.mark.parametrize("when", ["resize", pytest.param("always", marks=all_faults)])
+@all_faults
+@pytest.mark.parametrize("when", ["resize", "always"])
 def test_a_killed_leader_is_started_again_and_workers_reconnect(elastic, when):
     elastic.up("n0")
     elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))

@@ -6,6 +6,7 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import all_faults, until
 
 
+@all_faults
 def test_a_cancelled_job_leaves_no_process_and_frees_its_devices(elastic):
     elastic.up("n0", "n1")
     elastic.submit(elastic.elastic("wide", 100, (1, 3, 3)))
@@ -83,3 +84,16 @@ def test_a_job_that_is_cancelled_while_it_grows_leaves_no_process(elastic):
 
     assert elastic.over("wide") == {"wide": pb.CANCELLED}
     elastic.is_gone()
+
+
+@all_faults
+def test_a_job_that_finishes_while_a_worker_starts_ends_at_once(elastic):
+    elastic.up("n0")
+    elastic.submit(elastic.elastic("wide", 20, (1, 3, 3)))
+    elastic.trains("wide", 2)
+    elastic.agent("n1")
+    until(lambda: len(elastic.status("wide").members) == 3, what="m3 starts")
+    elastic.hurry()
+    until(lambda: elastic.status("wide").phase == pb.FINISHED, 50, "without waiting for m3")
+
+    assert elastic.ends("wide") == 0

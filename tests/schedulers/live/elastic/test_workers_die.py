@@ -15,8 +15,8 @@ SILENCE_S = 10.0  # after which a leader removes a worker
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=all_faults)])
 def test_other_workers_continue_when_workers_are_killed(elastic, count):
     elastic.up("n0", "n1")
-    elastic.submit(elastic.elastic("wide", 20, (1, 4, 4)))
-    nodes = elastic.trains("wide", 4)
+    elastic.submit(elastic.elastic("wide", 20, (1, count + 2, count + 2)))
+    nodes = elastic.trains("wide", count + 2)
     elastic.advances("wide")
     victims = [next(name for name in nodes if nodes[name] == node) for node in ("n0", "n1")][:count]
     pids = elastic.workers("wide")
@@ -24,7 +24,7 @@ def test_other_workers_continue_when_workers_are_killed(elastic, count):
     for name in victims:
         elastic.signal(pids[name], signal.SIGKILL)
 
-    left = elastic.trains("wide", 4 - count)
+    left = elastic.trains("wide", 2)
     assert left.keys() == nodes.keys() - victims
     elastic.advances("wide")
     assert "worker" in elastic.client.explain("wide").status.sizes[-1].reason
