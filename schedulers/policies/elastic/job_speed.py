@@ -15,6 +15,7 @@ from presage.schedulers.core.speedup import Speedup
 
 Size = tuple[int, int]  # devices, nodes
 _LEAST_S = 1e-6
+UNKNOWN_RUN_S = 3600.0  # of a job as requested of which nothing is predicted or measured
 _UNKNOWN_SHARE = 0.5  # of a step on several devices, for forecasters that do not predict it
 
 
@@ -29,6 +30,11 @@ class JobSpeed:
     ----------
     measured_s : mapping of (devices, nodes) to float
         Run time of the whole job at its measured speed.
+
+    Attributes
+    ----------
+    is_known : bool
+        Whether a run time was predicted or measured.
     """
 
     def __init__(
@@ -40,13 +46,11 @@ class JobSpeed:
         if not math.isfinite(self._requested_s) and measured_s:
             size, run_s = next(iter(measured_s.items()))
             self._requested_s = run_s * forecasts.speedup(job, kind, *size).median
+        self.is_known = math.isfinite(self._requested_s)
+        if not self.is_known:  # else it would wait until no other job gains from its devices
+            self._requested_s = UNKNOWN_RUN_S
         self._known: dict[Size, float] = dict(measured_s)
         self._fit: ScalingFit | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a run time was predicted or measured."""
-        return math.isfinite(self._requested_s)
 
     @property
     def largest_measured(self) -> int:
@@ -66,14 +70,14 @@ class JobSpeed:
         self._known.update(zip(new, steps_s, strict=True))
 
     def run_s(self, size: Size) -> float:
-        """Return the run time of the whole job in seconds; infinite if unknown."""
+        """Return the run time of the whole job in seconds."""
         if size not in self._known:
             self.predict([size])
         return self._known[size]
 
     def _has_fit(self) -> bool:
         usable = any(run_s > _LEAST_S for run_s in self._measured_s.values())
-        return usable and _LEAST_S < self._requested_s < math.inf
+        return usable and self._requested_s > _LEAST_S
 
     def _fitted(self) -> ScalingFit:
         if self._fit is None:

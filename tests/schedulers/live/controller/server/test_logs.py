@@ -16,7 +16,9 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 
 
 def job(stage=Stage.RUNNING, attempt=1, starts=1):
-    return SimpleNamespace(job_id="job", node="a", stage=stage, attempt=attempt, starts=starts)
+    return SimpleNamespace(
+        job_id="job", node="a", stage=stage, attempt=attempt, starts=starts, member_nodes={}
+    )
 
 
 class Controller:
@@ -27,7 +29,7 @@ class Controller:
 
     async def read(self, at):
         one = self._jobs.pop(0) if len(self._jobs) > 1 else self._jobs[0]
-        return at(SimpleNamespace(job=lambda job_id: one), 0.0)
+        return at(SimpleNamespace(job_of_log=lambda job_id: one), 0.0)
 
     def commands_event(self, node):
         return asyncio.Event()
