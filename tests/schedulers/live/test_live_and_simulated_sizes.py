@@ -48,8 +48,8 @@ def tables(tmp_path: Path) -> Path:
 def test_an_elastic_job_shrinks_for_another_live_and_simulated(tables, tmp_path):
     curves = Curves(tables)
     jobs = [
-        Submission("wide", 0.0, MODEL, 90, 2, is_elastic=True),
-        Submission("rigid", 6.0, MODEL, 60, 1, is_elastic=False),
+        Submission("wide", 0.0, MODEL, 50, 2, is_elastic=True),
+        Submission("rigid", 6.0, MODEL, 150, 1, is_elastic=False),
     ]
     live = run_live(jobs, curves, tables, tmp_path / "live", port=free_port(), startup_s=0.0)
     simulated = run_simulated(jobs, curves, live)
