@@ -16,6 +16,7 @@ from presage.features.graph.step_memory import MemoryEstimate
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.schedulers.core.speedup import fewest_nodes
 from tests.features.examples import node
+from tests.schedulers.live.cluster import all_faults
 from tests.serving.support.processes import free_port
 
 BATCH = 16
@@ -45,6 +46,7 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path / "tables"
 
 
+@all_faults
 def test_an_elastic_job_shrinks_for_another_live_and_simulated(tables, tmp_path):
     curves = Curves(tables)
     jobs = [
