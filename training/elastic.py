@@ -12,7 +12,8 @@ Started by ``presage elastic run``, each process is one worker of the job; witho
 runs as a job of one worker. The loss is the mean over ``step.indices``. ``apply`` sums gradients
 over workers and calls ``optimizer.step()``; gradients are removed afterwards.
 
-A worker that leaves before the end, because of a resize, SIGTERM or SIGUSR1, exits in the loop.
+A worker that leaves before the end, because of a resize, SIGTERM or SIGUSR1, exits in the loop with
+status 75.
 Code after the loop runs only on workers that were there at the end.
 """
 
@@ -26,7 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 from presage.errors import ElasticError
 from presage.training.data_set_grouping import DataSet, check_batch
-from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE, JobFolder
+from presage.training.job_folder import (
+    JOB_VARIABLE,
+    LEFT,
+    STATE_VARIABLE,
+    WORKER_VARIABLE,
+    JobFolder,
+)
 from presage.training.memory_share import limit_memory
 from presage.training.report import Report
 from presage.training.worker.checkpoint import Checkpoint
@@ -72,7 +79,8 @@ def begin(
     deterministic : bool
         Whether the parameters are bitwise equal whatever the number of workers is. Each step is
         computed as ``virtual_shards`` parts, whose gradients are added in a fixed order; this costs
-        as many times the communication and, on few workers, smaller batches.
+        as many times the communication and, on few workers, smaller batches. At most
+        ``virtual_shards`` workers train; others stay ready.
     on_resize : callable, optional
         Receives the number of workers of each generation and returns its :class:`SizeSettings`. It
         must depend on that number only.
@@ -115,7 +123,7 @@ def begin(
     try:
         session.start(Report(0, "joining", state.cursor, has_checkpoint))
     except SessionOverError:
-        raise SystemExit(0) from None
+        raise SystemExit(LEFT) from None
     limit_memory(session.memory_bytes)
     return run
 

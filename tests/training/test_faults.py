@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from presage.training.job_folder import FAILED
 from tests.training.support.job import running
 from tests.training.support.laws import check_equals_uninterrupted, check_exactly_once, sizes
 
@@ -159,7 +160,7 @@ def test_a_job_whose_workers_all_die_fails_with_a_reason(tmp_path):
         job.wait_at("g1")
         job.kill("a")
 
-        assert job.leader.wait(60) == 1
+        assert job.leader.wait(60) == FAILED == 4
         assert "no worker with the job's parameters is left" in job.log()
 
 

@@ -294,7 +294,7 @@ def test_a_worker_with_another_model_or_data_set_is_rejected(tmp_path, changes, 
 
 
 def test_a_batch_smaller_than_the_number_of_workers_is_rejected(tmp_path):
-    leader = make_leader(tmp_path, workers=9)
+    leader = make_leader(tmp_path, workers=9, min_workers=9)
     with pytest.raises(ElasticError, match="batch=8 is less than 9 workers"):
         join(leader, "a")
 
@@ -302,6 +302,69 @@ def test_a_batch_smaller_than_the_number_of_workers_is_rejected(tmp_path):
     join(small, "a")
     with pytest.raises(ElasticError, match="batch=8 is less than 10 workers"):
         small.resize(10)
+
+
+def test_more_workers_than_virtual_shards_are_rejected(tmp_path):
+    least = make_leader(tmp_path, workers=5, min_workers=5)
+    with pytest.raises(ElasticError, match="virtual_shards=4 is less than 5 workers"):
+        join(least, "a", virtual_shards=4)
+
+    (tmp_path / "two").mkdir()
+    leader = make_leader(tmp_path / "two", workers=2)
+    join(leader, "a", "b", virtual_shards=4)
+    with pytest.raises(ElasticError, match="virtual_shards=4 is less than 5 workers") as error:
+        leader.resize(5)
+    assert "\n" not in str(error.value)
+    assert (leader.membership.desired, leader.resize_requests) == (2, 0)
+
+
+@pytest.mark.parametrize(("changes", "most"), [({"virtual_shards": 3}, 3), ({"batch": 4}, 4)])
+def test_a_job_of_more_workers_than_it_can_use_trains_with_those_it_can(tmp_path, changes, most):
+    leader = make_leader(tmp_path, workers=6)
+    leader.resize(6, list("abcdef"))  # before the leader knows what the job trains
+    join(leader, *"abcdef", **changes)
+
+    assert leader.membership.generation.size == most
+    states = [str(one.state) for one in leader.membership.workers.values()]
+    assert states.count("ready") == 6 - most
+    running(leader, *"abcdef"[:most])
+    leader.lose("a", "ended")
+    number = leader.membership.generation.number
+    for name in "bcdef"[: most - 1]:
+        leader.enter_report(name, paused(number, 4))
+    assert leader.membership.generation.size == most  # one that was ready takes its place
+
+    again = make_leader(tmp_path, workers=6)
+    assert again.membership.capacity == most
+    assert again.membership.next_move() is None
+
+
+def successor(path, **settings):
+    return make_leader(path, workers=1, is_successor=True, **settings)
+
+
+def test_a_successor_waits_for_members_of_an_earlier_generation(tmp_path):
+    leader = successor(tmp_path)
+    (c,) = join(leader, "c")
+    leader.tick(0.0)
+    assert leader.current == 0
+    report = Report(7, "running", Cursor(6, 0, 48), has_state=True)
+    (a,) = join(leader, "a", report=report, generation=GENERATION)
+
+    assert leader.current == 7
+    assert c.operations() == a.operations() == ["welcome"]
+
+
+def test_a_successor_starts_from_scratch_if_only_newcomers_connect(tmp_path):
+    leader = successor(tmp_path, start_timeout_s=0.01)
+    join(leader, "c")
+    leader.tick(0.0)
+    assert leader.current == 0
+    leader._first_ready_s -= 1.0
+    leader.tick(0.0)
+
+    assert leader.current == 1
+    assert successor(tmp_path).current == 1  # its journal has the generation
 
 
 @pytest.fixture
