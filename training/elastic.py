@@ -36,9 +36,10 @@ from presage.training.job_folder import (
 )
 from presage.training.memory_share import limit_memory
 from presage.training.report import Report
+from presage.training.worker.announcements import SessionOverError
 from presage.training.worker.checkpoint import Checkpoint
 from presage.training.worker.run import OnResize, Run, SizeSettings, Step
-from presage.training.worker.session import Session, SessionOverError
+from presage.training.worker.session import Session
 from presage.training.worker.single_worker import SingleWorkerSession
 from presage.training.worker.training_state import TrainingState
 

@@ -19,7 +19,8 @@ from presage.training.leader.worker import Worker
 from presage.training.local_job import prepare, request, start_leader
 from presage.training.report import Report
 from presage.training.wire import MAX_BYTES, connect, receive, send
-from presage.training.worker.session import Session, SessionOverError
+from presage.training.worker.announcements import SessionOverError
+from presage.training.worker.session import Session
 
 SPECIFICATION = {
     "model": "m", "optimizer": "SGD", "samples": 100, "data_set": "", "batch": 8, "seed": 0,

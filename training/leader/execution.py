@@ -47,6 +47,8 @@ class Execution:
         "", "done", "failed" or "suspended".
     problem : str
         Why the leader cannot continue at the moment, for example a full disk.
+    is_superseded : bool
+        Whether a worker follows another leader of the job, so that this one decides nothing.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Execution:
         self.outcome, self.reason, self.problem = record.outcome, record.reason, ""
         self.specification, self.committed = record.specification, record.committed
         self.membership = Membership(config, record.size or config.workers, record.names)
-        self.resize_requests = 0
+        self.resize_requests, self.is_superseded = 0, False
         self.events: deque[str] = deque(maxlen=MAX_EVENTS)
         self.progress = JobProgress()
         self._log = log
@@ -87,7 +89,7 @@ class Execution:
         """Carry out moves until there is none; with a full disk they are tried again later."""
         try:
             self._record_formed()
-            while not self.outcome and (move := self.membership.next_move()) is not None:
+            while not self._is_over() and (move := self.membership.next_move()) is not None:
                 if isinstance(move, Form):
                     current = self.membership.generation
                     if pair := self._retries.take_cut_off(current):
@@ -100,6 +102,9 @@ class Execution:
             self.note_problem(error)
         else:
             self.problem = ""
+
+    def _is_over(self) -> bool:
+        return bool(self.outcome) or self.is_superseded
 
     def note_problem(self, error: OSError) -> None:
         """Note that the journal cannot be written."""

@@ -14,11 +14,12 @@ from presage.training.job_folder import LEFT
 from presage.training.report import Report
 from presage.training.synchronous_accumulation import Flags, Ring, RingClosedError
 from presage.training.wire import ConnectionLostError
+from presage.training.worker.announcements import SessionOverError
 from presage.training.worker.checkpoint import Checkpoint
 from presage.training.worker.gradient_buffer import GradientBuffer
 from presage.training.worker.progress_reports import ProgressReports
 from presage.training.worker.random_numbers import seed_step
-from presage.training.worker.session import Session, SessionOverError
+from presage.training.worker.session import Session
 from presage.training.worker.single_worker import SingleWorkerSession
 from presage.training.worker.training_state import TrainingState
 
