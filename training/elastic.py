@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["OnResize", "Run", "SizeSettings", "Step", "begin"]
 
 VIRTUAL_SHARDS = 8
+MAX_DIGEST = 256  # characters of the digest of a data set
 
 
 def begin(
@@ -86,7 +87,7 @@ def begin(
         Receives the number of workers of each generation and returns its :class:`SizeSettings`. It
         must depend on that number only.
     data_set_digest : str
-        Digest of the data set, which must be the same for all workers.
+        Digest of the data set, which must be the same for all workers; at most 256 characters.
     checkpoint : Path, optional
         File to continue from if it exists, written every ``checkpoint_interval_s`` seconds, and
         when fewer workers than the job's minimum are left. By default ``elastic.ckpt`` in the
@@ -106,6 +107,10 @@ def begin(
     shards = virtual_shards if deterministic else 0
     if batch < shards:
         raise ElasticError(f"batch={batch} is less than virtual_shards={shards}")
+    if len(data_set_digest) > MAX_DIGEST:
+        raise ElasticError(
+            f"data_set_digest has {len(data_set_digest)} characters; at most {MAX_DIGEST} fit"
+        )
     specification = {
         "model": state.model_digest,
         "optimizer": type(optimizer).__name__,

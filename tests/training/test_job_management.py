@@ -1,4 +1,4 @@
-"""The leader: journal before announcement, restarts, wrong tokens and full disks; without torch."""
+"""The leader: journal before announcement, restarts, successors and full disks; without torch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ from presage.errors import ElasticError
 from presage.training import job_management
 from presage.training.data_set_grouping import Cursor
 from presage.training.generation import Generation, Member
-from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_config import JobConfig
 from presage.training.leader.journal import Journal
 from presage.training.leader.membership import Membership
 from presage.training.leader.worker import Worker
-from presage.training.local_job import prepare, request, start_leader
 from presage.training.report import Report
-from presage.training.wire import MAX_BYTES, connect, receive, send
-from presage.training.worker.announcements import SessionOverError
-from presage.training.worker.session import Session
 
 SPECIFICATION = {
     "model": "m", "optimizer": "SGD", "samples": 100, "data_set": "", "batch": 8, "seed": 0,
@@ -366,104 +361,6 @@ def test_a_successor_starts_from_scratch_if_only_newcomers_connect(tmp_path):
 
     assert leader.current == 1
     assert successor(tmp_path).current == 1  # its journal has the generation
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A job of two workers whose leader runs."""
-    folder = JobFolder(tmp_path, "job")
-    prepare(folder, JobConfig(2, silence_s=60.0))
-    leader = start_leader(folder, tmp_path)
-    yield folder
-    leader.kill()
-    leader.wait()
-
-
-def test_s1_each_job_has_a_leader_process_of_its_own_that_is_found_by_name(folder, tmp_path):
-    other = JobFolder(tmp_path, "another")
-    prepare(other, JobConfig(1))
-    leader = start_leader(other, tmp_path)
-    try:
-        assert other.leader().pid != folder.leader().pid
-        assert other.token() != folder.token()
-        assert request(other, {"op": "status"})["job"] == "another"
-        assert request(folder, {"op": "status"})["job"] == "job"
-    finally:
-        leader.kill()
-        leader.wait()
-    with pytest.raises(ElasticError, match="no leader of job 'third' in"):
-        JobFolder(tmp_path, "third").leader()
-
-
-def test_a_second_leader_and_a_second_run_of_a_job_are_rejected(folder, tmp_path):
-    with pytest.raises(ElasticError, match="job 'job' has a leader already"):
-        start_leader(folder, tmp_path)
-    session = Session(folder, "a", SPECIFICATION)
-    session.start(Report(0, "ready"))
-    with pytest.raises(ElasticError, match="runs already"):
-        prepare(folder, JobConfig(1))
-    session.close()
-
-
-def ask(folder, message):
-    address = folder.leader()
-    with connect(address.host, address.port) as connection:
-        send(connection, message)
-        return receive(connection)
-
-
-def test_wrong_tokens_and_unknown_requests_get_an_error_of_one_line(folder):
-    token = folder.token()
-
-    assert ask(folder, {"op": "status", "token": "x"})["message"] == "wrong token for job 'job'"
-    assert ask(folder, {"op": "status"})["message"] == "wrong token for job 'job'"
-    assert "unknown request 'x'" in ask(folder, {"op": "x", "token": token})["message"]
-    answer = ask(folder, {"op": "worker", "token": token})
-    assert answer["message"] == "first message of a worker is not valid"
-    assert "outside the job's bounds" in ask(
-        folder, {"op": "resize", "workers": 65, "token": token}
-    )["message"]  # fmt: skip
-
-
-def test_a_message_that_is_too_long_is_rejected_before_it_is_read(folder):
-    address = folder.leader()
-    with connect(address.host, address.port) as connection:
-        connection.sendall((MAX_BYTES + 1).to_bytes(4, "big"))
-        assert "the limit is" in receive(connection)["message"]
-
-
-def test_a_peer_with_a_stale_generation_or_a_wrong_token_is_rejected(folder):
-    one, other = (Session(folder, name, SPECIFICATION) for name in "ab")
-    one.start(Report(0, "ready"))
-    other.start(Report(0, "ready"))
-    generation = one.wait(0)
-    assert generation is not None
-    member = generation.members[0]
-    for hello, message in (
-        ({"token": "x", "kind": "ring", "generation": 1, "sender": "z"}, "wrong token"),
-        (
-            {"token": folder.token(), "kind": "ring", "generation": 0, "sender": "z"},
-            "generation 0 is over; the current one is 1",
-        ),
-    ):
-        with connect(member.host, member.port) as connection:
-            send(connection, hello)
-            assert receive(connection)["message"] == message
-    one.close()
-    other.close()
-
-
-def test_workers_are_done_when_all_are_at_the_end(folder):
-    sessions = [Session(folder, name, SPECIFICATION) for name in "ab"]
-    for session in sessions:
-        session.start(Report(0, "ready"))
-    for session in sessions:
-        assert session.wait(0) is not None
-        session.report(Report(1, "paused", Cursor(9, 1, 0), has_state=True, is_finished=True))
-    for session in sessions:
-        with pytest.raises(SessionOverError, match="done"):
-            session.wait(1)
-        session.close()
 
 
 def test_s9_the_four_modules_are_four_files():
