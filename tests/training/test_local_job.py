@@ -30,7 +30,8 @@ def run(tmp_path, monkeypatch):
     previous = signal.getsignal(signal.SIGTERM)
 
     def run_with(*statuses, worker="import time; time.sleep(60)"):
-        left, said = list(statuses), []
+        left = list(statuses)
+        said: list[str] = []
 
         def start_leader(folder, _state):
             (folder.path / "leader.log").touch()
