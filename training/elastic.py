@@ -12,7 +12,8 @@ Started by ``presage elastic run``, each process is one worker of the job; witho
 runs as a job of one worker. The loss is the mean over ``step.indices``. ``apply`` sums gradients
 over workers and calls ``optimizer.step()``; gradients are removed afterwards.
 
-A worker that leaves before the end, because of a resize, SIGTERM or SIGUSR1, exits in the loop.
+A worker that leaves before the end, because of a resize, SIGTERM or SIGUSR1, exits in the loop with
+status 75.
 Code after the loop runs only on workers that were there at the end.
 """
 
@@ -26,12 +27,19 @@ from typing import TYPE_CHECKING, Any
 
 from presage.errors import ElasticError
 from presage.training.data_set_grouping import DataSet, check_batch
-from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE, JobFolder
+from presage.training.job_folder import (
+    JOB_VARIABLE,
+    LEFT,
+    STATE_VARIABLE,
+    WORKER_VARIABLE,
+    JobFolder,
+)
 from presage.training.memory_share import limit_memory
 from presage.training.report import Report
+from presage.training.worker.announcements import SessionOverError
 from presage.training.worker.checkpoint import Checkpoint
 from presage.training.worker.run import OnResize, Run, SizeSettings, Step
-from presage.training.worker.session import Session, SessionOverError
+from presage.training.worker.session import Session
 from presage.training.worker.single_worker import SingleWorkerSession
 from presage.training.worker.training_state import TrainingState
 
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["OnResize", "Run", "SizeSettings", "Step", "begin"]
 
 VIRTUAL_SHARDS = 8
+MAX_DIGEST = 256  # characters of the digest of a data set
 
 
 def begin(
@@ -72,12 +81,13 @@ def begin(
     deterministic : bool
         Whether the parameters are bitwise equal whatever the number of workers is. Each step is
         computed as ``virtual_shards`` parts, whose gradients are added in a fixed order; this costs
-        as many times the communication and, on few workers, smaller batches.
+        as many times the communication and, on few workers, smaller batches. At most
+        ``virtual_shards`` workers train; others stay ready.
     on_resize : callable, optional
         Receives the number of workers of each generation and returns its :class:`SizeSettings`. It
         must depend on that number only.
     data_set_digest : str
-        Digest of the data set, which must be the same for all workers.
+        Digest of the data set, which must be the same for all workers; at most 256 characters.
     checkpoint : Path, optional
         File to continue from if it exists, written every ``checkpoint_interval_s`` seconds, and
         when fewer workers than the job's minimum are left. By default ``elastic.ckpt`` in the
@@ -97,6 +107,10 @@ def begin(
     shards = virtual_shards if deterministic else 0
     if batch < shards:
         raise ElasticError(f"batch={batch} is less than virtual_shards={shards}")
+    if len(data_set_digest) > MAX_DIGEST:
+        raise ElasticError(
+            f"data_set_digest has {len(data_set_digest)} characters; at most {MAX_DIGEST} fit"
+        )
     specification = {
         "model": state.model_digest,
         "optimizer": type(optimizer).__name__,
@@ -115,7 +129,7 @@ def begin(
     try:
         session.start(Report(0, "joining", state.cursor, has_checkpoint))
     except SessionOverError:
-        raise SystemExit(0) from None
+        raise SystemExit(LEFT) from None
     limit_memory(session.memory_bytes)
     return run
 

@@ -50,12 +50,12 @@ def _transfer_state(generation: Generation, session: Session, state: TrainingSta
         for receiver in generation.receivers:
             with (
                 _take(session, STATE, number, receiver) as connection,
-                session.closed_at_end(connection, number),
+                session.open_connections.closed_at_end(connection, number),
             ):
                 _send_state(connection, content)
     elif session.worker_id in generation.receivers:
         connection = connect_to_member(source, session.token, STATE, number, session.worker_id)
-        with connection, session.closed_at_end(connection, number):
+        with connection, session.open_connections.closed_at_end(connection, number):
             received = _receive_state(connection, state.most_bytes)
         state.restore(received)
 

@@ -20,8 +20,11 @@ from presage.system.files.user_file import read_regular
 
 JOB_VARIABLE, STATE_VARIABLE = "PRESAGE_ELASTIC_JOB", "PRESAGE_ELASTIC_STATE"
 WORKER_VARIABLE = "PRESAGE_ELASTIC_WORKER"
-UNFINISHED = 3  # exit status of a leader that ended before its job did
-SUSPENDED = os.EX_TEMPFAIL  # exit status, 75, of a leader whose workers have all left
+# Exit statuses of a leader; 0 if its job is done, 1 if the leader itself failed.
+UNFINISHED = 3  # it ended before its job did
+FAILED = 4  # its job failed
+SUSPENDED = os.EX_TEMPFAIL  # 75: all workers have left its job
+LEFT = os.EX_TEMPFAIL  # exit status, 75, of a worker that left before the end of its job
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAX_BYTES = 1 << 12
 

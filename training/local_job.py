@@ -16,6 +16,7 @@ from typing import Any
 from presage.errors import ElasticError
 from presage.training.job_folder import (
     JOB_VARIABLE,
+    LEFT,
     STATE_VARIABLE,
     SUSPENDED,
     WORKER_VARIABLE,
@@ -23,6 +24,7 @@ from presage.training.job_folder import (
 )
 from presage.training.leader.job_config import JobConfig, write_config
 from presage.training.leader.journal import Journal
+from presage.training.leader_restarts import LeaderRestarts
 from presage.training.wire import Message, connect, receive, send
 
 _POLL_S = 0.1
@@ -120,12 +122,16 @@ class LocalJob:
         self._started = 0
         self._log_bytes = 0
         self._resize_requests = 0
+        self._restarts = LeaderRestarts()
+        self._leader: subprocess.Popen[bytes]
+        self._leader_start_s = 0.0
 
     def run(self) -> int:
         """Run the job until it ends; return 0 if it is done, 1 if it failed, 75 if suspended.
 
-        A leader that is killed is started again; a worker is not. SIGTERM lets all workers leave,
-        so that a job with a checkpoint can be continued.
+        A leader that is killed is started again, and one that crashes at most 3 times in a row; a
+        worker is not. SIGTERM lets all workers leave, so that a job with a checkpoint can be
+        continued.
 
         Raises
         ------
@@ -134,28 +140,47 @@ class LocalJob:
         """
         prepare(self.folder, self._config)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        leader = start_leader(self.folder, self._state)
+        self._start_leader()
         try:
             self._start_workers(self._config.workers)
             end_s = math.inf
-            while (leader.poll() is None or leader.returncode < 0) and time.monotonic() < end_s:
-                if leader.returncode is not None:  # killed: its journal has all that it knew
-                    self._say("the leader was killed; starting it again")
-                    leader = start_leader(self.folder, self._state)
+            while time.monotonic() < end_s and (self._leader.poll() is None or self._restart()):
                 time.sleep(_POLL_S)
                 self._follow()
                 if not self._workers and end_s == math.inf:
                     end_s = time.monotonic() + _END_S
         finally:
-            self._stop(leader)
-        return leader.returncode if leader.returncode in (0, SUSPENDED) else 1
+            self._stop(self._leader)
+        return self._leader.returncode if self._leader.returncode in (0, SUSPENDED) else 1
+
+    def _start_leader(self) -> None:
+        self._leader = start_leader(self.folder, self._state)
+        self._leader_start_s = time.monotonic()
+        self._resize_requests = 0  # a leader counts those since its start
+
+    def _restart(self) -> bool:
+        """Start the leader again if it was killed or crashed; return whether it runs.
+
+        Its journal has all that it knew.
+        """
+        status = self._leader.returncode
+        while why := self._restarts.reason(status, time.monotonic() - self._leader_start_s):
+            self._follow_log()
+            self._say(f"the leader {why}; starting it again")
+            try:
+                self._start_leader()
+            except ElasticError:  # its log says why
+                status = 1
+            else:
+                return True
+        return False
 
     def _follow(self) -> None:
         """Say what happened, and start workers for a resize request."""
         for name, process in list(self._workers.items()):
             if (status := process.poll()) is not None:
                 del self._workers[name]
-                if status:
+                if status not in (0, LEFT):
                     self._say(f"worker {name} ended with status {status}")
         self._follow_log()
         try:

@@ -1,4 +1,7 @@
-"""Memory share of a worker on its GPU, which a scheduler decides (see its policies)."""
+"""Memory share of a worker on its GPU: ``memory_bytes`` in the configuration of its job's leader.
+
+On a cluster the agent sets ``PRESAGE_MEMORY_BYTES`` instead, which :mod:`presage.progress` applies.
+"""
 
 from __future__ import annotations
 

@@ -11,12 +11,16 @@ import hmac
 import json
 import socket
 import struct
+import time
 from typing import Any
 
 from presage.errors import ElasticError
 
 Message = dict[str, Any]
 MAX_BYTES = 1 << 20
+# First messages, before the token is known. The longest one is that of a worker of a generation of
+# 64 members, of about 32 KiB.
+MAX_HELLO_BYTES = 1 << 16
 _LENGTH = struct.Struct(">I")
 _CONNECT_S = 10.0
 
@@ -82,12 +86,27 @@ def receive(connection: socket.socket) -> Message:
     return _decode(bytes(receive_exactly(connection, _checked(length))))
 
 
-def receive_exactly(connection: socket.socket, count: int) -> bytearray:
-    """Receive a number of bytes; raise ConnectionLostError if the connection closes before."""
+def receive_hello(connection: socket.socket, timeout_s: float) -> Message:
+    """Wait at most a time for the first message of a connection; raises as :func:`receive`."""
+    end_s = time.monotonic() + timeout_s
+    (length,) = _LENGTH.unpack(receive_exactly(connection, _LENGTH.size, end_s))
+    return _decode(bytes(receive_exactly(connection, _checked(length, MAX_HELLO_BYTES), end_s)))
+
+
+def receive_exactly(connection: socket.socket, count: int, end_s: float | None = None) -> bytearray:
+    """Receive a number of bytes; raise ConnectionLostError if the connection closes before.
+
+    Parameters
+    ----------
+    end_s : float, optional
+        Time of the monotonic clock until which they must be received.
+    """
     content = bytearray(count)
     view, done = memoryview(content), 0
     while done < count:
         try:
+            if end_s is not None:
+                connection.settimeout(max(0.001, end_s - time.monotonic()))
             received = connection.recv_into(view[done:])
         except OSError as error:
             raise ConnectionLostError(f"connection lost: {error}") from None
@@ -97,11 +116,11 @@ def receive_exactly(connection: socket.socket, count: int) -> bytearray:
     return content
 
 
-async def read(reader: asyncio.StreamReader) -> Message:
-    """Wait for a message; raises as :func:`receive`."""
+async def read(reader: asyncio.StreamReader, most_bytes: int = MAX_BYTES) -> Message:
+    """Wait for a message of at most ``most_bytes``; raises as :func:`receive`."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        return _decode(await reader.readexactly(_checked(length)))
+        return _decode(await reader.readexactly(_checked(length, most_bytes)))
     except (asyncio.IncompleteReadError, OSError):
         raise ConnectionLostError("the other process closed the connection") from None
 
@@ -116,9 +135,9 @@ def error_message(text: str) -> Message:
     return {"op": "error", "message": text}
 
 
-def _checked(length: int) -> int:
-    if length > MAX_BYTES:
-        raise ElasticError(f"message of {length} bytes; the limit is {MAX_BYTES}")
+def _checked(length: int, most_bytes: int = MAX_BYTES) -> int:
+    if length > most_bytes:
+        raise ElasticError(f"message of {length} bytes; the limit is {most_bytes}")
     return length
 
 

@@ -107,6 +107,7 @@ def test_a_step_that_is_skipped_or_applied_twice_is_an_error():
     [
         ({"samples": 0}, "the data set is empty"),
         ({"batch": 0}, "batch=0 is less than 1 workers"),
+        ({"data_set_digest": "x" * 257}, "data_set_digest has 257 characters; at most 256 fit"),
         ({"batch": 4, "deterministic": True}, "batch=4 is less than virtual_shards=8"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from presage.errors import ElasticError
+from presage.training import elastic
 from tests.training.support.job import running
 from tests.training.support.laws import (
     check_equals_uninterrupted,
@@ -111,3 +113,37 @@ def test_s7_a_death_during_the_transfer_of_the_state_loses_nothing(tmp_path, pla
         assert sizes(job) == [2, 3, 2]
         check_exactly_once(job)
         check_equals_uninterrupted(job)
+
+
+def test_a_deterministic_job_of_more_workers_than_virtual_shards_leaves_one_ready(tmp_path):
+    options = {"deterministic": True, "virtual_shards": 2, "gates": {"4": "g1", "9": "g2"}}
+    with running(tmp_path, workers=3) as job:
+        for count, name in enumerate("abc", 1):
+            job.start(name, **options)
+            job.wait_connected(count)
+        job.wait_at("g1")
+        assert "the job trains with at most 2 workers" in job.log()
+        assert job.status()["capacity"] == 2
+        with pytest.raises(ElasticError, match="virtual_shards=2 is less than 9 workers"):
+            job.resize(9)
+        job.wait_ready(1)
+        job.kill("a")
+        job.open("g1")
+        job.open("g2")
+        job.finish()
+
+        assert sizes(job) == [2, 2]  # the third worker takes the place of the first
+        assert job.workers["c"].exitcode == 0
+
+
+def test_a_batch_of_on_resize_below_the_size_leaves_workers_without_samples(tmp_path):
+    with running(tmp_path, workers=3) as job:
+        job.start("a", "b", "c", resize="few", epochs=1)
+        results = job.finish()
+
+        said = "on_resize returned batch=2 for 3 workers: 1 of them have no sample"
+        assert said in job.log()
+        assert {one["step"] for one in results.values()} == {48}
+        assert results["a"]["parameters"] == results["c"]["parameters"]
+    with pytest.raises(ElasticError, match="batch=0 is less than 1 workers"):
+        elastic.SizeSettings(batch=0)

@@ -1,4 +1,4 @@
-"""The leader: journal before announcement, restarts, wrong tokens and full disks; without torch."""
+"""The leader: journal before announcement, restarts, successors and full disks; without torch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from presage.errors import ElasticError
 from presage.training import job_management
 from presage.training.data_set_grouping import Cursor
 from presage.training.generation import Generation, Member
-from presage.training.job_folder import JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_config import JobConfig
 from presage.training.leader.journal import Journal
 from presage.training.leader.membership import Membership
 from presage.training.leader.worker import Worker
-from presage.training.local_job import prepare, request, start_leader
 from presage.training.report import Report
-from presage.training.wire import MAX_BYTES, connect, receive, send
-from presage.training.worker.session import Session, SessionOverError
 
 SPECIFICATION = {
     "model": "m", "optimizer": "SGD", "samples": 100, "data_set": "", "batch": 8, "seed": 0,
@@ -294,7 +290,7 @@ def test_a_worker_with_another_model_or_data_set_is_rejected(tmp_path, changes, 
 
 
 def test_a_batch_smaller_than_the_number_of_workers_is_rejected(tmp_path):
-    leader = make_leader(tmp_path, workers=9)
+    leader = make_leader(tmp_path, workers=9, min_workers=9)
     with pytest.raises(ElasticError, match="batch=8 is less than 9 workers"):
         join(leader, "a")
 
@@ -304,102 +300,67 @@ def test_a_batch_smaller_than_the_number_of_workers_is_rejected(tmp_path):
         small.resize(10)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A job of two workers whose leader runs."""
-    folder = JobFolder(tmp_path, "job")
-    prepare(folder, JobConfig(2, silence_s=60.0))
-    leader = start_leader(folder, tmp_path)
-    yield folder
-    leader.kill()
-    leader.wait()
+def test_more_workers_than_virtual_shards_are_rejected(tmp_path):
+    least = make_leader(tmp_path, workers=5, min_workers=5)
+    with pytest.raises(ElasticError, match="virtual_shards=4 is less than 5 workers"):
+        join(least, "a", virtual_shards=4)
+
+    (tmp_path / "two").mkdir()
+    leader = make_leader(tmp_path / "two", workers=2)
+    join(leader, "a", "b", virtual_shards=4)
+    with pytest.raises(ElasticError, match="virtual_shards=4 is less than 5 workers") as error:
+        leader.resize(5)
+    assert "\n" not in str(error.value)
+    assert (leader.membership.desired, leader.resize_requests) == (2, 0)
 
 
-def test_s1_each_job_has_a_leader_process_of_its_own_that_is_found_by_name(folder, tmp_path):
-    other = JobFolder(tmp_path, "another")
-    prepare(other, JobConfig(1))
-    leader = start_leader(other, tmp_path)
-    try:
-        assert other.leader().pid != folder.leader().pid
-        assert other.token() != folder.token()
-        assert request(other, {"op": "status"})["job"] == "another"
-        assert request(folder, {"op": "status"})["job"] == "job"
-    finally:
-        leader.kill()
-        leader.wait()
-    with pytest.raises(ElasticError, match="no leader of job 'third' in"):
-        JobFolder(tmp_path, "third").leader()
+@pytest.mark.parametrize(("changes", "most"), [({"virtual_shards": 3}, 3), ({"batch": 4}, 4)])
+def test_a_job_of_more_workers_than_it_can_use_trains_with_those_it_can(tmp_path, changes, most):
+    leader = make_leader(tmp_path, workers=6)
+    leader.resize(6, list("abcdef"))  # before the leader knows what the job trains
+    join(leader, *"abcdef", **changes)
+
+    assert leader.membership.generation.size == most
+    states = [str(one.state) for one in leader.membership.workers.values()]
+    assert states.count("ready") == 6 - most
+    running(leader, *"abcdef"[:most])
+    leader.lose("a", "ended")
+    number = leader.membership.generation.number
+    for name in "bcdef"[: most - 1]:
+        leader.enter_report(name, paused(number, 4))
+    assert leader.membership.generation.size == most  # one that was ready takes its place
+
+    again = make_leader(tmp_path, workers=6)
+    assert again.membership.capacity == most
+    assert again.membership.next_move() is None
 
 
-def test_a_second_leader_and_a_second_run_of_a_job_are_rejected(folder, tmp_path):
-    with pytest.raises(ElasticError, match="job 'job' has a leader already"):
-        start_leader(folder, tmp_path)
-    session = Session(folder, "a", SPECIFICATION)
-    session.start(Report(0, "ready"))
-    with pytest.raises(ElasticError, match="runs already"):
-        prepare(folder, JobConfig(1))
-    session.close()
+def successor(path, **settings):
+    return make_leader(path, workers=1, is_successor=True, **settings)
 
 
-def ask(folder, message):
-    address = folder.leader()
-    with connect(address.host, address.port) as connection:
-        send(connection, message)
-        return receive(connection)
+def test_a_successor_waits_for_members_of_an_earlier_generation(tmp_path):
+    leader = successor(tmp_path)
+    (c,) = join(leader, "c")
+    leader.tick(0.0)
+    assert leader.current == 0
+    report = Report(7, "running", Cursor(6, 0, 48), has_state=True)
+    (a,) = join(leader, "a", report=report, generation=GENERATION)
+
+    assert leader.current == 7
+    assert c.operations() == a.operations() == ["welcome"]
 
 
-def test_wrong_tokens_and_unknown_requests_get_an_error_of_one_line(folder):
-    token = folder.token()
+def test_a_successor_starts_from_scratch_if_only_newcomers_connect(tmp_path):
+    leader = successor(tmp_path, start_timeout_s=0.01)
+    join(leader, "c")
+    leader.tick(0.0)
+    assert leader.current == 0
+    leader._first_ready_s -= 1.0
+    leader.tick(0.0)
 
-    assert ask(folder, {"op": "status", "token": "x"})["message"] == "wrong token for job 'job'"
-    assert ask(folder, {"op": "status"})["message"] == "wrong token for job 'job'"
-    assert "unknown request 'x'" in ask(folder, {"op": "x", "token": token})["message"]
-    answer = ask(folder, {"op": "worker", "token": token})
-    assert answer["message"] == "first message of a worker is not valid"
-    assert "outside the job's bounds" in ask(
-        folder, {"op": "resize", "workers": 65, "token": token}
-    )["message"]  # fmt: skip
-
-
-def test_a_message_that_is_too_long_is_rejected_before_it_is_read(folder):
-    address = folder.leader()
-    with connect(address.host, address.port) as connection:
-        connection.sendall((MAX_BYTES + 1).to_bytes(4, "big"))
-        assert "the limit is" in receive(connection)["message"]
-
-
-def test_a_peer_with_a_stale_generation_or_a_wrong_token_is_rejected(folder):
-    one, other = (Session(folder, name, SPECIFICATION) for name in "ab")
-    one.start(Report(0, "ready"))
-    other.start(Report(0, "ready"))
-    generation = one.wait(0)
-    assert generation is not None
-    member = generation.members[0]
-    for hello, message in (
-        ({"token": "x", "kind": "ring", "generation": 1, "sender": "z"}, "wrong token"),
-        (
-            {"token": folder.token(), "kind": "ring", "generation": 0, "sender": "z"},
-            "generation 0 is over; the current one is 1",
-        ),
-    ):
-        with connect(member.host, member.port) as connection:
-            send(connection, hello)
-            assert receive(connection)["message"] == message
-    one.close()
-    other.close()
-
-
-def test_workers_are_done_when_all_are_at_the_end(folder):
-    sessions = [Session(folder, name, SPECIFICATION) for name in "ab"]
-    for session in sessions:
-        session.start(Report(0, "ready"))
-    for session in sessions:
-        assert session.wait(0) is not None
-        session.report(Report(1, "paused", Cursor(9, 1, 0), has_state=True, is_finished=True))
-    for session in sessions:
-        with pytest.raises(SessionOverError, match="done"):
-            session.wait(1)
-        session.close()
+    assert leader.current == 1
+    assert successor(tmp_path).current == 1  # its journal has the generation
 
 
 def test_s9_the_four_modules_are_four_files():

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from presage.training.job_folder import SUSPENDED
+from presage.training.job_folder import LEFT, SUSPENDED
 from presage.training.leader.job_config import JobConfig
 from presage.training.local_job import prepare, start_leader
 from tests.training.support.job import running
@@ -39,7 +39,8 @@ def test_s8_a_worker_leaves_at_a_step_boundary_when_it_gets_a_signal(tmp_path, n
         results = job.finish()
 
         assert sizes(job) == [3, 2]
-        assert job.workers["a"].exitcode == 0
+        assert job.workers["a"].exitcode == LEFT == 75
+        assert job.workers["b"].exitcode == 0
         assert results["a"]["has_left"]
         assert not results["b"]["has_left"]
         assert results["a"]["step"] < results["b"]["step"]

@@ -1,8 +1,9 @@
 """Leader process of one elastic job: ``python -m presage.training.leader --job NAME --state DIR``.
 
 It reads ``DIR/NAME/job.json``, and continues from ``DIR/NAME/journal.jsonl`` if that exists. The
-exit status is 0 if the job is done, 1 if it failed, 75 if it is suspended because all its workers
-left, and 3 if it has not ended: the leader was stopped, or had no worker for a long time.
+exit status is 0 if the job is done, 4 if it failed, 75 if it is suspended because all its workers
+left, and 3 if it has not ended: the leader was stopped, or had no worker for a long time. It is 1
+if the leader could not start or crashed; started again, it continues from its journal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from presage.errors import ElasticError, PresageError, one_line
 from presage.system.text.printable import error_line
-from presage.training.job_folder import SUSPENDED, UNFINISHED, JobFolder
+from presage.training.job_folder import FAILED, SUSPENDED, UNFINISHED, JobFolder
 from presage.training.job_management import Leader
 from presage.training.leader.job_config import read_config
 from presage.training.leader.journal import Journal
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return {"done": 0, "failed": 1, "suspended": SUSPENDED}.get(leader.outcome, UNFINISHED)
+    return {"done": 0, "failed": FAILED, "suspended": SUSPENDED}.get(leader.outcome, UNFINISHED)
 
 
 def _log(line: str) -> None:

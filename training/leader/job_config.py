@@ -35,6 +35,9 @@ class JobConfig:
         Memory of each worker on its GPU; 0 for no limit.
     idle_exit_s : float
         Time without a worker after which the leader ends; started again, it continues. 0: never.
+    is_successor : bool
+        Whether the job may have workers of an earlier leader, whose journal this one lacks. Without
+        a journal it then waits ``start_timeout_s`` for them before it starts a first generation.
     """
 
     workers: int = 1
@@ -45,6 +48,7 @@ class JobConfig:
     start_timeout_s: float = 60.0
     memory_bytes: int = 0
     idle_exit_s: float = 0.0
+    is_successor: bool = False
 
     def __post_init__(self) -> None:
         low, high = self.min_workers, self.max_workers

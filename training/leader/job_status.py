@@ -19,7 +19,8 @@ def job_status(leader: Leader) -> dict[str, Any]:
         and that are in the last checkpoint; and ``pace``, None until it is measured over at least 2
         seconds of the current generation: ``workers``, the number of workers; ``per_s``, the
         fraction of all epochs that they commit in a second; ``seconds``, the duration of the
-        measurement.
+        measurement. ``capacity`` is the largest number of workers that train at once, by the batch
+        and the virtual shards of the job.
     """
     membership, progress = leader.membership, leader.progress
     members = membership.members()
@@ -38,6 +39,7 @@ def job_status(leader: Leader) -> dict[str, Any]:
         "names": None if membership.names is None else sorted(membership.names),
         "min": leader.config.min_workers,
         "max": leader.config.max_workers,
+        "capacity": membership.capacity,
         "committed": leader.committed.to_message(),
         "progress": max([leader.committed, *reached]).to_message(),
         "done": max((progress.of(m.worker_id).done for m in members), default=0.0),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from presage.errors import ElasticError
 from presage.training.data_set_grouping import Cursor
 from presage.training.generation import BREAKPOINT, TRAIN, Generation
-from presage.training.leader.job_config import JobConfig
+from presage.training.leader.job_config import MAX_WORKERS, JobConfig
 from presage.training.leader.moves import (
     End,
     Fail,
@@ -38,13 +38,17 @@ class Membership:
         Requested number of workers.
     names : frozenset of str, optional
         Names of the workers that may take part; None for all.
+    capacity : int
+        Largest size of a generation. Surplus workers stay ready.
     is_start_overdue : bool
-        Whether a job that has not started may start with ``min_workers``.
+        Whether a job that has not started may start with ``min_workers``, without a generation
+        of an earlier leader.
     """
 
     config: JobConfig
     desired: int
     names: frozenset[str] | None = None
+    capacity: int = MAX_WORKERS
     workers: dict[str, Worker] = field(default_factory=dict)
     generation: Generation | None = None
     is_start_overdue: bool = False
@@ -119,6 +123,11 @@ class Membership:
         self.desired, self.names = workers, None if names is None else frozenset(names)
         self._choose_leaving()
 
+    @property
+    def target(self) -> int:
+        """Size of the next generation if enough workers are ready."""
+        return min(self.desired, self.capacity)
+
     def members(self) -> list[Worker]:
         """Return the connected members of the current generation, by rank."""
         if self.generation is None:
@@ -191,10 +200,12 @@ class Membership:
 
     def _first(self) -> Form | None:
         ready = self._ready()
-        needed = self.config.min_workers if self.is_start_overdue else self.desired
+        if self.config.is_successor and not self.is_start_overdue:
+            return None  # members of an earlier generation may connect
+        needed = self.config.min_workers if self.is_start_overdue else self.target
         if len(ready) < needed:
             return None
-        chosen = ready[: self.desired]
+        chosen = ready[: self.target]
         source = max(chosen, key=lambda one: one.report.cursor)  # the first of equals
         return self._form(chosen, source, (), 1)
 
@@ -206,7 +217,7 @@ class Membership:
             self._is_ended = True
             return End()
         is_leaving = any(one.is_leaving for one in members)
-        is_growing = len(members) < self.desired and bool(self._ready())
+        is_growing = len(members) < self.target and bool(self._ready())
         if (is_leaving or is_growing) and not (self._is_pausing or self._is_ended):
             self._is_pausing = True
             return Pause()
@@ -215,13 +226,13 @@ class Membership:
     def _next_generation(self, members: list[Worker], furthest: Worker) -> Move | None:
         assert self.generation is not None
         staying = [one for one in members if not one.is_leaving]
-        chosen = staying + self._ready()[: max(0, self.desired - len(staying))]
+        chosen = staying + self._ready()[: max(0, self.target - len(staying))]
         if len(chosen) < self.config.min_workers:
             return self._wait_for_workers(members, staying, furthest)
         cursor = furthest.report.cursor
         if furthest not in chosen and all(one.needs_state(cursor) for one in chosen):
             # It is the only source; it leaves at the next step.
-            chosen = [*chosen[: max(1, len(staying), self.desired - 1)], furthest]
+            chosen = [*chosen[: max(1, len(staying), self.target - 1)], furthest]
         sources = [one for one in members if one in chosen and one.report.has_state] or [furthest]
         source = max(sources, key=lambda one: one.report.cursor)
         released = tuple(one.worker_id for one in members if one not in chosen)
@@ -262,7 +273,7 @@ class Membership:
         rest.sort(key=lambda one: (self._is_listed(one), not one.is_leaving))
         unlisted = sum(not self._is_listed(one) for one in rest)
         dispensable = len(rest) + len(self._ready()) - self.config.min_workers
-        count = max(0, len(rest) - self.desired, min(unlisted, dispensable))
+        count = max(0, len(rest) - self.target, min(unlisted, dispensable))
         for one in members:
             is_leaving = one.is_departing or one in rest[:count]
             one.state = WorkerState.LEAVING if is_leaving else WorkerState.MEMBER

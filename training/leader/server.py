@@ -16,6 +16,7 @@ from presage.training.leader.job_status import job_status
 from presage.training.leader.worker import Worker
 from presage.training.report import Progress, Report
 from presage.training.wire import (
+    MAX_HELLO_BYTES,
     ConnectionLostError,
     Message,
     encode,
@@ -26,6 +27,7 @@ from presage.training.wire import (
 
 _TICK_S = 0.2
 _HELLO_S = 10.0  # time for the first message of a connection
+_MOST_UNKNOWN = 128  # connections without a token at the same time
 _GOODBYE_S = 10.0  # time for workers to close their connections after the end of the job
 
 
@@ -52,6 +54,7 @@ class LeaderServer:
         self._leader, self._folder = leader, folder
         self._token = folder.token()
         self._open = 0  # connections of workers
+        self._unknown = 0  # connections that have not sent the token
         self._idle_since_s = time.monotonic()
         self._is_stopped = False
 
@@ -70,21 +73,24 @@ class LeaderServer:
             if self._leader.outcome and end_s is None:
                 end_s = time.monotonic() + _GOODBYE_S
         server.close()
-        self._folder.withdraw()
+        if not self._leader.is_superseded:
+            self._folder.withdraw()
 
     def _must_end(self) -> bool:
         """Whether to end before the job does: on request, or after a time without workers."""
         now_s, idle_exit_s = time.monotonic(), self._leader.config.idle_exit_s
         if self._open:
             self._idle_since_s = now_s
-        return self._is_stopped or 0 < idle_exit_s < now_s - self._idle_since_s
+        is_ended = self._is_stopped or self._leader.is_superseded
+        return is_ended or 0 < idle_exit_s < now_s - self._idle_since_s
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            message = await asyncio.wait_for(read(reader), _HELLO_S)
+            message = await self._hello(reader)
             if not has_token(message, self._token):
-                raise ElasticError(f"wrong token for job {self._leader.job!r}")
-            if message.get("op") == "worker":
+                text = f"wrong token for job {self._leader.job!r}"
+                writer.write(encode({**error_message(text), "is_token_wrong": True}))
+            elif message.get("op") == "worker":
                 await self._serve_worker(message, reader, writer)
             else:
                 writer.write(encode(self._answer(message)))
@@ -97,6 +103,16 @@ class LeaderServer:
             with suppress(OSError):
                 await writer.drain()
             writer.close()
+
+    async def _hello(self, reader: asyncio.StreamReader) -> Message:
+        """Return the first message of a connection, unless too many have not sent theirs."""
+        if self._unknown >= _MOST_UNKNOWN:
+            raise ConnectionLostError("too many connections without a token")
+        self._unknown += 1
+        try:
+            return await asyncio.wait_for(read(reader, MAX_HELLO_BYTES), _HELLO_S)
+        finally:
+            self._unknown -= 1
 
     async def _serve_worker(
         self, hello: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -145,6 +161,9 @@ class LeaderServer:
             case "saved":
                 cursor = Cursor.from_message(message["cursor"])
                 self._leader.enter_saved(worker_id, cursor, one_line(message["problem"]))
+            case "moved":
+                self._leader.note(f"worker {worker_id} changes to another leader; this one ends")
+                self._leader.is_superseded = True
             case "event":
                 self._leader.note(one_line(message.get("text", "")))
             case other:

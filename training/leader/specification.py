@@ -6,7 +6,7 @@ from typing import Any
 
 from presage.errors import ElasticError
 from presage.training.data_set_grouping import check_batch
-from presage.training.leader.job_config import JobConfig
+from presage.training.leader.job_config import MAX_WORKERS, JobConfig
 
 # Parts of a specification, in the order in which they are compared.
 SPECIFICATION = {
@@ -34,7 +34,7 @@ def check_specification(
     if missing:
         raise ElasticError(f"worker {worker_id!r} did not report its {missing[0]}")
     if job is None:
-        check_batch(int(specification["batch"]), config.workers)
+        check_capacity(specification, config.min_workers)
         return
     for name, difference in SPECIFICATION.items():
         if specification[name] != job[name]:
@@ -42,3 +42,20 @@ def check_specification(
                 f"worker {worker_id!r} has another {name} than the job: {difference} "
                 f"({specification[name]!r}, the job has {job[name]!r})"
             )
+
+
+def capacity(specification: dict[str, Any]) -> int:
+    """Return the largest number of workers of a job: its batch, or fewer virtual shards."""
+    shards = int(specification["virtual_shards"])
+    return min(int(specification["batch"]), shards or MAX_WORKERS, MAX_WORKERS)
+
+
+def check_capacity(specification: dict[str, Any], workers: int) -> None:
+    """Raise ElasticError if a number of workers is more than the capacity of a job."""
+    check_batch(int(specification["batch"]), workers)
+    shards = int(specification["virtual_shards"])
+    if 0 < shards < workers:
+        raise ElasticError(
+            f"virtual_shards={shards} is less than {workers} workers; enlarge virtual_shards or "
+            "lower the number of workers"
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
-from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -15,19 +16,30 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 class Departure:
     """Handlers of SIGTERM and SIGUSR1 that let a worker leave its job.
 
-    A second SIGTERM ends the process at once, with exit status 143.
+    A second SIGTERM ends the process at once, with exit status 143. The object is ready for
+    ``select`` when a signal has arrived, until :meth:`clear`.
 
-    Parameters
+    Attributes
     ----------
-    leave : callable
-        Called by the handler, in the main thread; it must not take a lock.
+    is_requested : bool
+        Whether a signal requested this worker to leave.
     """
 
-    def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave = leave
+    def __init__(self) -> None:
+        self.is_requested = False
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
         self._previous: dict[int, Any] = {}
         self._is_terminating = False
         self._process = 0
+
+    def fileno(self) -> int:
+        """Return the number of the file that is readable after a signal."""
+        return self._wake.fileno()
+
+    def clear(self) -> None:
+        """Read what the handlers wrote, once :meth:`fileno` is readable."""
+        self._wake.recv(64)
 
     def install(self) -> None:
         """Set the handlers; in another thread than the main one this does nothing."""
@@ -57,4 +69,6 @@ class Departure:
         if number == signal.SIGTERM and self._is_terminating:
             os._exit(128 + signal.SIGTERM)
         self._is_terminating |= number == signal.SIGTERM
-        self._leave()
+        self.is_requested = True  # takes no lock: the main thread may hold it
+        with suppress(OSError):
+            self._waker.send(b"x")

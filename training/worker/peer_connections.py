@@ -9,17 +9,20 @@ from contextlib import suppress
 
 from presage.errors import ElasticError
 from presage.training.generation import Member
-from presage.training.wire import ConnectionLostError, error_message, has_token, receive, send
+from presage.training.wire import ConnectionLostError, error_message, has_token, receive_hello, send
 
 RING, STATE = "ring", "state"
 _TIMEOUT_S = 10.0
 _TAKE_S = 30.0  # time for the connection of a worker that enters the same generation
+_MOST_UNKNOWN = 128  # connections without a token at the same time
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _Key = tuple[str, int, str]  # kind, generation, sender
 
 
 class Listener:
     """Listening socket of a worker; connections wait here until the worker takes them.
+
+    At most 128 connections have not sent the token. Further ones are closed.
 
     Parameters
     ----------
@@ -28,7 +31,9 @@ class Listener:
     """
 
     def __init__(self, host: str, token: str, changed: threading.Condition) -> None:
-        self._token, self._changed = token, changed
+        self.host, self._changed = host, changed
+        self._tokens = (token, token)  # of the leader and of its predecessor
+        self._unknown = threading.Semaphore(_MOST_UNKNOWN)
         self._waiting: dict[_Key, socket.socket] = {}
         self._oldest = 0
         self._socket = socket.create_server((host, 0), backlog=128)
@@ -54,6 +59,11 @@ class Listener:
                 raise ConnectionLostError(f"generation {generation} ended")
         raise ConnectionLostError(f"worker {sender} does not connect", sender)
 
+    def accept_token(self, token: str) -> None:
+        """Accept the token of a new leader; members that it has not reached have the former one."""
+        if token != self._tokens[0]:
+            self._tokens = (token, self._tokens[0])
+
     def reject_before(self, generation: int) -> None:
         """Close and reject connections for generations before this one."""
         with self._changed:
@@ -77,11 +87,13 @@ class Listener:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
+            if not self._unknown.acquire(blocking=False):
+                connection.close()
+                continue
             threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
 
     def _greet(self, connection: socket.socket) -> None:
         try:
-            connection.settimeout(_TIMEOUT_S)
             _notice_partition(connection)
             self._enter(connection)
         except ConnectionLostError:
@@ -90,10 +102,13 @@ class Listener:
             with suppress(ConnectionLostError):
                 send(connection, error_message(str(error)))
             connection.close()
+        finally:
+            self._unknown.release()
 
     def _enter(self, connection: socket.socket) -> None:
-        hello = receive(connection)
-        if not has_token(hello, self._token):
+        hello = receive_hello(connection, _TIMEOUT_S)
+        connection.settimeout(_TIMEOUT_S)
+        if not any(has_token(hello, token) for token in self._tokens):
             raise ElasticError("wrong token")
         key = (str(hello["kind"]), int(hello["generation"]), str(hello["sender"]))
         with self._changed:

@@ -10,14 +10,16 @@ from presage.errors import ElasticError
 from presage.training.data_set_grouping import Cursor, DataSet, Indices, check_batch, shard_bounds
 from presage.training.generation import TRAIN, Generation
 from presage.training.gpu_expansion import enter_generation
+from presage.training.job_folder import LEFT
 from presage.training.report import Report
 from presage.training.synchronous_accumulation import Flags, Ring, RingClosedError
 from presage.training.wire import ConnectionLostError
+from presage.training.worker.announcements import SessionOverError
 from presage.training.worker.checkpoint import Checkpoint
 from presage.training.worker.gradient_buffer import GradientBuffer
 from presage.training.worker.progress_reports import ProgressReports
 from presage.training.worker.random_numbers import seed_step
-from presage.training.worker.session import Session, SessionOverError
+from presage.training.worker.session import Session
 from presage.training.worker.single_worker import SingleWorkerSession
 from presage.training.worker.training_state import TrainingState
 
@@ -32,13 +34,23 @@ class SizeSettings:
     Attributes
     ----------
     batch : int or None
-        Number of samples of a step over all workers; None for the batch of the job.
+        Number of samples of a step over all workers; None for the batch of the job. If it is less
+        than the number of workers, the surplus workers have no sample and add zeros to the sum.
     learning_rate_factor : float
         Factor of the learning rates that optimizer and scheduler have.
+
+    Raises
+    ------
+    ElasticError
+        The batch is less than 1.
     """
 
     batch: int | None = None
     learning_rate_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.batch is not None:
+            check_batch(self.batch, 1)
 
 
 OnResize = Callable[[int], SizeSettings]
@@ -128,7 +140,8 @@ class Run:
         ------
         SystemExit
             This worker leaves the job before its end, because of a resize, SIGTERM or SIGUSR1. Its
-            connections are closed. Code after the loop runs only if the job is done.
+            connections are closed, and its exit status is 75. Code after the loop runs only if the
+            job is done.
         ElasticError
             A step was not applied, or the job failed.
         """
@@ -142,7 +155,7 @@ class Run:
                     yield from self._step()
         except SessionOverError as over:
             if over.is_leaving:
-                raise SystemExit(0) from None
+                raise SystemExit(LEFT) from None
             return
         finally:
             self._close_ring()
@@ -221,11 +234,10 @@ class Run:
         if self._on_resize is not None:
             self._settings = self._on_resize(self.size)
         self._batch = self._settings.batch or self._job_batch
-        check_batch(self._batch, self.size)
-        if 0 < self._virtual_shards < self.size:
-            raise ElasticError(
-                f"a deterministic job of {self._virtual_shards} virtual shards has at most as many "
-                f"workers, not {self.size}; enlarge virtual_shards"
+        if self._batch < self.size and self.rank == 0:
+            self._session.note(
+                f"on_resize returned batch={self._batch} for {self.size} workers: "
+                f"{self.size - self._batch} of them have no sample"
             )
 
     def _step(self) -> Iterator[Step]:

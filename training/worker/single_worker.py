@@ -6,7 +6,7 @@ from presage.training.data_set_grouping import Cursor
 from presage.training.generation import TRAIN, Generation, Member
 from presage.training.report import Report
 from presage.training.synchronous_accumulation import Ring
-from presage.training.worker.session import SessionOverError
+from presage.training.worker.announcements import SessionOverError
 
 
 class SingleWorkerSession:

@@ -20,6 +20,10 @@ from presage.schedulers.live.agent.tasks.task_process import Task, TaskState, ta
 from presage.schedulers.live.job_progress import Report
 from presage.schedulers.v1 import cluster_pb2 as pb
 
+# Environment variable of workers of elastic jobs, and exit status of one that left its job; as in
+# presage.training.job_folder.
+_WORKER_VARIABLE, _LEFT = "PRESAGE_ELASTIC_WORKER", 75
+
 # Ends that are no fault of the job.
 _LOST = {
     LEASE_OVER: "its node's lease was over",
@@ -51,17 +55,26 @@ def observe(task: Task, meter: Meter, previous: Observation | None) -> Observati
     ran_s = _ran_s(folder, ended.ended_boottime_s)
     if task.spec.cuda is None:  # the peak of a GPU task would be that of the host's memory
         peak = max(peak, ended.peak_memory_bytes)
-    return Observation(ran_s, done, saved, None, 0, peak, make_exit(ended, report))
+    is_elastic = _WORKER_VARIABLE in task.spec.environment
+    return Observation(ran_s, done, saved, None, 0, peak, make_exit(ended, report, is_elastic))
 
 
-def make_exit(ended: TaskExit, report: Report | None) -> pb.Exit:
+def make_exit(ended: TaskExit, report: Report | None, is_elastic: bool = False) -> pb.Exit:
     """Return the exit of a task, as it is reported to the controller.
 
     A task that completed its iterations while it was being ended has finished.
+
+    Parameters
+    ----------
+    is_elastic : bool
+        Whether the task is a worker of an elastic job. It may leave the job on request of its
+        leader or on a signal, with exit status 75, although the agent did not request that.
     """
     complete = report is not None and report.done >= report.iterations
     finished = ended.code == 0 and (not ended.reason or complete)
     how = _how(ended)
+    if is_elastic and not ended.reason and ended.code == _LEFT:
+        return pb.Exit(requested=True, description="it left its elastic job")
     if finished:
         return pb.Exit(finished=True, description=how)
     # By the limit of its control group, or by its own report; not if it was already being ended.

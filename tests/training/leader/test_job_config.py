@@ -10,7 +10,7 @@ from presage.training.leader.job_config import JobConfig, read_config, write_con
 
 
 def test_s2_the_number_of_workers_is_read_from_the_configuration_file(tmp_path):
-    config = JobConfig(workers=3, min_workers=2, max_workers=6, silence_s=5.0)
+    config = JobConfig(workers=3, min_workers=2, max_workers=6, silence_s=5.0, is_successor=True)
     write_config(tmp_path / "job.json", config)
 
     assert read_config(tmp_path / "job.json") == config
@@ -36,6 +36,7 @@ def test_impossible_sizes_are_rejected(settings, message):
     [
         ('{"worker": 1}', "unknown key 'worker'; known are workers"),
         ('{"workers": "2"}', "workers must be of type int"),
+        ('{"is_successor": 1}', "is_successor must be of type bool"),
         ("[]", "not a JSON object"),
         ("{", "cannot be read"),
     ],

@@ -83,6 +83,21 @@ def test_a_job_starts_with_the_minimum_when_its_start_is_overdue():
     assert ids(form(members).generation) == ["a"]
 
 
+def test_no_generation_is_larger_than_the_capacity_and_the_others_stay_ready():
+    members = membership(4)
+    members.capacity = 2
+    connect(members, "a", "b", "c", "d")
+
+    assert ids(form(members).generation) == ["a", "b"]
+    run(members)
+    assert members.next_move() is None
+    members.leave("a")
+    assert members.next_move() == Pause()
+    pause(members, "a", "b", step=4)
+    assert ids(form(members).generation) == ["b", "c"]
+    assert members.workers["d"].state is WorkerState.READY
+
+
 def test_s7_a_newcomer_joins_only_when_it_is_ready_and_all_have_paused():
     members = started(2)
     members.resize(3)
@@ -344,6 +359,7 @@ def test_sizes_outside_the_bounds_and_duplicates_are_rejected():
 def test_s8_whatever_happens_members_have_the_state_and_committed_steps_stay(data):
     """Deaths, joins, sizes and lost steps at random: laws of every generation."""
     members = started(3)
+    members.capacity = data.draw(st.integers(3, 8))
     committed = dict.fromkeys("abc", 0)  # steps in the parameters of each worker
     names = iter(range(1000))
     for _ in range(data.draw(st.integers(1, 25))):
@@ -369,6 +385,7 @@ def test_s8_whatever_happens_members_have_the_state_and_committed_steps_stay(dat
             move = members.next_move()
         if isinstance(move, Form):
             source = move.generation.source.worker_id
+            assert move.generation.size <= members.capacity
             assert committed[source] == move.generation.cursor.step >= before
             assert committed[source] == max(committed[w.worker_id] for w in members.members())
             for member in move.generation.members:

@@ -9,12 +9,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from presage.errors import ElasticError
+from presage.system.files.atomic_file import replace_text
 from presage.training.job_folder import JobFolder
-from presage.training.leader.job_config import JobConfig
+from presage.training.leader.job_config import JobConfig, read_config, write_config
 from presage.training.local_job import prepare, request, start_leader
 from tests.training.support.worker_process import run_worker
 
@@ -30,6 +32,7 @@ class Job:
 
     def __init__(self, state: Path, name: str = "job", **settings: Any) -> None:
         self.state, self.folder = state, JobFolder(state, name)
+        self.leader_folder = self.folder
         settings = {"silence_s": 60.0} | settings
         prepare(self.folder, JobConfig(**settings))
         self.leader = start_leader(self.folder, state)
@@ -51,6 +54,21 @@ class Job:
 
     def restart_leader(self) -> None:
         self.leader = start_leader(self.folder, self.state)
+
+    def start_successor(self) -> None:
+        """Start a leader with another token in another folder, as does another controller.
+
+        Its address and token are copied to the folder in which workers look, as agents do.
+        """
+        state = self.state / "successor"
+        self.leader_folder = JobFolder(state, self.folder.job)
+        config = replace(read_config(self.folder.config), is_successor=True)
+        self.leader_folder.create()
+        write_config(self.leader_folder.config, config)
+        self.leader = start_leader(self.leader_folder, state)
+        for name in ("token", "leader.json"):
+            content = (self.leader_folder.path / name).read_text()
+            replace_text(self.folder.path / name, content, durable=False)
 
     def resize(self, workers: int, names: list[str] | None = None) -> None:
         request(self.folder, {"op": "resize", "workers": workers, "names": names})
@@ -107,7 +125,7 @@ class Job:
         return self.join()
 
     def log(self) -> str:
-        return (self.folder.path / "leader.log").read_text()
+        return (self.leader_folder.path / "leader.log").read_text()
 
     def results(self) -> dict[str, dict[str, Any]]:
         paths = self.state.glob("*.json")
@@ -120,7 +138,7 @@ class Job:
         return [json.loads(line) for line in lines]
 
     def records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.folder.journal.read_text().splitlines()]
+        return [json.loads(line) for line in self.leader_folder.journal.read_text().splitlines()]
 
     def close(self) -> None:
         for process in self.workers.values():

@@ -20,7 +20,7 @@ import torch._dynamo  # the first optimizer imports it, which takes seconds
 
 from presage.training import elastic, gpu_expansion
 from presage.training.generation import Member
-from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE
+from presage.training.job_folder import JOB_VARIABLE, LEFT, STATE_VARIABLE, WORKER_VARIABLE
 from presage.training.synchronous_accumulation import Ring
 from presage.training.worker import checkpoint, peer_connections
 from presage.training.worker.run import Run
@@ -58,7 +58,7 @@ def run_worker(state: str, job: str, name: str, options: dict[str, Any]) -> None
         result = {"error": f"{type(error).__name__}: {error}"}
     Path(state, f"{name}.part").write_text(json.dumps(result))
     Path(state, f"{name}.part").rename(Path(state, f"{name}.json"))
-    sys.exit("error" in result)
+    sys.exit(LEFT if result.get("has_left") else "error" in result)
 
 
 def train(options: dict[str, Any], log) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.7)
     run = elastic.begin(
         model, optimizer, samples=samples, batch=options.get("batch", 12), scheduler=scheduler,
-        seed=7, deterministic=options.get("deterministic", False), virtual_shards=6,
+        seed=7, deterministic=options.get("deterministic", False),
+        virtual_shards=options.get("virtual_shards", 6),
         data_set_digest=options.get("digest", ""),
         on_resize=ON_RESIZE.get(options.get("resize", "")),
         checkpoint=Path(options["checkpoint"]) if "checkpoint" in options else None,
@@ -83,7 +84,7 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
         has_left = False
         loop(run, model, optimizer, x, y, options, log)
     except SystemExit as end:
-        assert end.code == 0
+        assert end.code == LEFT
         has_left = True
     flat = torch.cat([one.detach().flatten().double() for one in model.state_dict().values()])
     return {
@@ -130,7 +131,8 @@ def _wait_for(state: str, gate: str) -> None:
 
 
 ON_RESIZE = {
-    "scale": lambda size: elastic.SizeSettings(batch=12 * size, learning_rate_factor=size / 2)
+    "scale": lambda size: elastic.SizeSettings(batch=12 * size, learning_rate_factor=size / 2),
+    "few": lambda size: elastic.SizeSettings(batch=2 if size > 2 else 12),
 }
 
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from presage.schedulers.live.agent import observation
 from presage.schedulers.live.agent.connection.lease import boottime_s, write_lease
 from presage.schedulers.live.agent.isolation.task_usage import make_meter
 from presage.schedulers.live.agent.observation import make_exit, observe
@@ -26,6 +27,7 @@ from presage.schedulers.live.agent.tasks.task_process import (
     task_state,
 )
 from presage.schedulers.v1 import cluster_pb2 as pb
+from presage.training.job_folder import LEFT, WORKER_VARIABLE
 from tests.schedulers.live.agent.node import (
     COUNTS,
     SLEEPS,
@@ -196,6 +198,20 @@ def test_a_job_that_a_gpu_had_no_memory_for_has_run_out_of_it(node):
 
     how = make_exit(ended(folder), folder.progress())
     assert how == pb.Exit(out_of_memory=True, description="ended with status 1")
+
+
+def test_a_worker_that_leaves_its_elastic_job_was_requested_to_and_has_not_failed(node):
+    assert (observation._WORKER_VARIABLE, observation._LEFT) == (WORKER_VARIABLE, LEFT)
+    code = f"raise SystemExit({LEFT})"
+    left = pb.Exit(requested=True, description="it left its elastic job")
+    failed = pb.Exit(description="ended with status 75")
+    for environment, expected in (({WORKER_VARIABLE: "m1"}, left), ({}, failed)):
+        folder = node.start(code, environment=environment, attempt=len(environment))
+        ended(folder)
+        task = Task(folder, folder.spec())
+        seen = observe(task, make_meter(task), None)
+        assert seen is not None
+        assert seen.exit == expected
 
 
 def test_a_gang_on_one_node_sees_all_its_gpus(node):
