@@ -87,6 +87,7 @@ class SchedulingView:
         self._new: dict[str, LiveJob] = {}
         self._elastic: set[str] = set()  # running jobs that are at several nodes
         self._limits: dict[str, SizeLimit] = {}
+        self._capacities: dict[str, int] = {}  # most workers of elastic jobs, by their leaders
         self.unplaced: set[str] = set()
         self.unschedulable: dict[str, str] = {}
         sizes = [len(devices) for devices in self.nodes.values()]
@@ -252,9 +253,12 @@ class SchedulingView:
         is_entire = all(self._has_device(one.node, one.device) for one in live.members)
         if live.is_complete or not is_entire:
             return SizeLimit(size, size)
-        until_s = may_grow_s(live)
+        fewest, until_s = live.submitted.job.fewest_gpus, may_grow_s(live)
         if now_s < until_s:
-            return SizeLimit(min(size, live.submitted.job.fewest_gpus), size, until_s)
+            return SizeLimit(min(size, fewest), size, until_s)
+        capacity = self._capacities.get(live.job_id, live.submitted.job.most_gpus)
+        if capacity < live.submitted.job.most_gpus:
+            return SizeLimit(min(capacity, fewest), capacity)
         return None
 
     def _has_device(self, node: str, device: int) -> bool:
@@ -267,6 +271,9 @@ class SchedulingView:
 
         Its leader knows the progress of a checkpoint only once the workers have read it.
         """
+        if report.capacity != self._capacities.get(live.job_id):
+            self._capacities[live.job_id] = report.capacity
+            self.sync_elastic(live, report.time_s)
         per_s = report.per_s if report.measured_s >= MIN_MEASURED_S else 0.0
         done, saved = max(report.done, live.saved), max(report.saved, live.saved)
         self.progress.report(live.job_id, done, report.time_s, per_s, saved)
@@ -286,6 +293,7 @@ class SchedulingView:
     def finish(self, job: LiveJob) -> None:
         """Remove a job that has ended."""
         self.forget(job.job_id)
+        self._capacities.pop(job.job_id, None)
         self.progress.forget(job.job_id)
         self.usage.forget(job.job_id)
         self.forecasts.forget(job.submitted.job)  # a later job may have its name

@@ -25,6 +25,8 @@ class Attempt(NamedTuple):
         Workers that are to take part.
     is_ending : bool
         Whether all workers are to leave.
+    has_run : bool
+        Whether it began to run: it may have workers of an earlier leader.
     """
 
     job_id: str
@@ -35,6 +37,7 @@ class Attempt(NamedTuple):
     most: int
     names: tuple[str, ...]
     is_ending: bool
+    has_run: bool = False
 
     @property
     def folder_name(self) -> str:
@@ -53,4 +56,5 @@ def _attempt(job: LiveJob) -> Attempt:
     return Attempt(
         job.job_id, leader_job(job), job.number, job.attempt, spec.fewest_gpus, spec.most_gpus,
         tuple(member.name for member in job.members), job.stage is Stage.LEAVING,
+        job.running_since_s > 0,
     )  # fmt: skip

@@ -16,7 +16,7 @@ class SizeLimit(NamedTuple):
     """Range of the number of devices of an elastic job until a time.
 
     A job that is complete, or has a worker on a node that is not available, keeps its size. One
-    whose workers failed does not grow for a time.
+    whose workers failed does not grow for a time, and no job grows beyond what its batch allows.
     """
 
     least: int

@@ -14,14 +14,14 @@ from presage.schedulers.live.controller.elastic.attempts import Attempt
 from presage.schedulers.live.controller.elastic.leader_report import LeaderReport
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.files.atomic_file import replace_text
-from presage.training.job_folder import JobFolder
+from presage.training.job_folder import FAILED, SUSPENDED, JobFolder
 from presage.training.leader.job_config import JobConfig, write_config
 from presage.training.local_job import request, start_leader
 
 IDLE_EXIT_S = 120.0  # a leader ends after so long without a worker; it can be started again
 _RETRY_S = 2.0  # between attempts to start a leader
 _OVER = frozenset({"done", "failed", "suspended"})
-_OVER_STATUSES = frozenset({0, 1, 75})  # exit statuses of leaders of such jobs
+_OVER_STATUSES = frozenset({0, FAILED, SUSPENDED})  # exit statuses of leaders of such jobs
 
 
 class LeaderProcess:
@@ -75,7 +75,7 @@ class LeaderProcess:
             leader_job=self._folder.job, port=found.port, token=found.token
         )
         if attempt.names != self._names and not attempt.is_ending and not self._is_over:
-            self._resize(attempt)
+            self._resize(attempt, status["capacity"])
         return status
 
     def end(self) -> None:
@@ -112,15 +112,17 @@ class LeaderProcess:
                 max_workers=attempt.most,
                 host=self._host,
                 idle_exit_s=IDLE_EXIT_S,
+                is_successor=attempt.has_run,
             )
             write_config(self._folder.config, config)
         self._process = start_leader(self._folder, self._state)
         self._names = ()  # it may not know the last ones
 
-    def _resize(self, attempt: Attempt) -> None:
+    def _resize(self, attempt: Attempt, capacity: int) -> None:
         if not attempt.least <= len(attempt.names) <= attempt.most:
             return
-        message = {"op": "resize", "workers": len(attempt.names), "names": list(attempt.names)}
+        workers = min(len(attempt.names), capacity)
+        message = {"op": "resize", "workers": workers, "names": list(attempt.names)}
         try:
             request(self._folder, message)
         except ElasticError as error:  # tried again
@@ -150,4 +152,5 @@ def leader_report(
         {worker["name"]: worker["state"] for worker in status["workers"]},
         now_s,
         status["reason"] or rejection,
+        status["capacity"],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+MAX_WORKERS = 64  # of an elastic job
 MIN_MEASURED_S = 5.0  # a speed that was measured over less time is not used
 
 
@@ -29,6 +30,8 @@ class LeaderReport(NamedTuple):
         Time of the report.
     problem : str
         Why the leader cannot carry out what is required at the moment; "" if it can.
+    capacity : int
+        Largest number of workers that train at once, by the batch of the job.
     """
 
     attempt: int
@@ -40,3 +43,4 @@ class LeaderReport(NamedTuple):
     states: Mapping[str, str]
     time_s: float
     problem: str = ""
+    capacity: int = MAX_WORKERS

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from presage.errors import InvalidJobError, UnknownJobError
 from presage.schedulers.core.job import Job
+from presage.schedulers.live.controller.elastic.leader_report import MAX_WORKERS
 from presage.schedulers.live.controller.journal.records import (
     Ended,
     MemberEnded,
@@ -23,7 +24,6 @@ from presage.system.text.units import counted
 
 _TASK_ID = re.compile(r"(.+)/m([1-9][0-9]*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # of a leader's job
-MAX_WORKERS = 64  # of an elastic job
 MAX_ELASTIC_ID = MAX_NAME_LENGTH - 8  # its workers' tasks have longer ones
 NO_LONGER_REPORTED = "its node does not report it any more"
 

@@ -287,6 +287,18 @@ def test_a_job_whose_worker_fails_after_the_last_step_has_failed():
     assert (job.stage, job.reason) == (Stage.FAILED, "worker m1: ended with status 1")
 
 
+def test_a_job_gives_up_devices_on_which_its_batch_cannot_be_split():
+    world = make_world()
+    job = started(world, gpus=2, min_gpus=1, max_gpus=4)
+    assert len(job.members) == 4
+    states = {"m1": "member", "m2": "member", "m3": "member", "m4": "ready"}
+    report = LeaderReport(job.attempt, 0.1, 0.0, 3, 0.01, 10.0, states, world.now_s, capacity=3)
+    world.core.note_leader(job, report)
+
+    assert world.decide() == ["Resized"]
+    assert [member.name for member in job.members] == ["m1", "m2", "m3"]
+
+
 def test_old_failures_of_workers_do_not_count():
     world = make_world()
     job = started(world, gpus=4, min_gpus=1, max_gpus=4)
