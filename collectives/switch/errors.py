@@ -71,5 +71,5 @@ _CLASSES: dict[Code, type[RefusedError]] = {
 
 def refused(code: int, reason: str) -> RefusedError:
     """Return the error for a code that the switch sent; unknown codes are malformed requests."""
-    known = Code(code) if code in Code else Code.BAD_REQUEST
+    known = Code(code) if code in set(Code) else Code.BAD_REQUEST
     return _CLASSES.get(known, RefusedError)(f"the switch refused: {reason}", known)

@@ -1,0 +1,291 @@
+"""Pure-Python aggregator: the event loop, and registration of jobs.
+
+Used where no C compiler is. Run ``python -m presage.collectives.switch.python_switch OPTIONS``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from presage.collectives.switch.connection import Connection
+from presage.collectives.switch.counters import Counters
+from presage.collectives.switch.job import Job, Member
+from presage.collectives.switch.options import (
+    SwitchOptions,
+    parse_arguments,
+    token_from_environment,
+)
+from presage.collectives.switch.protocol import (
+    BEGIN,
+    HELLO,
+    MAX_NUMBER,
+    WELCOME,
+    Code,
+    Header,
+    Kind,
+    ProtocolError,
+    frame,
+    is_name,
+)
+from presage.collectives.switch.slots import Slot
+from presage.collectives.switch.tcp import configure, listen
+from presage.system.processes.child_process import die_with_parent
+
+_GREETING_S = 5.0
+
+
+class PythonSwitch:
+    """Aggregator in one thread.
+
+    Parameters
+    ----------
+    token : bytes
+        SHA-256 of the token that clients must have; zeros accept clients without one.
+    """
+
+    def __init__(self, options: SwitchOptions, token: bytes) -> None:
+        self._options, self._token = options, token
+        self._fence = options.fence
+        self._instance = int.from_bytes(os.urandom(8), "little")
+        self._counts = Counters()
+        values = options.chunk_bytes // 4
+        self._slots = [Slot(options.window, values) for _ in range(options.slots)]
+        self._jobs: dict[str, Job] = {}  # the least recently registered first
+        self._connections: dict[Connection, float] = {}  # and when it was accepted
+        self._changed: set[Connection] = set()  # those that may have something to send
+        self._selector = selectors.DefaultSelector()
+        self._listener = listen(options.host, options.port)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Serve for ever."""
+        next_check_s = 0.0
+        while True:
+            for key, events in self._selector.select(self._options.lease_s / 4):
+                if key.data is None:
+                    self._accept()
+                else:
+                    self._serve_one(key.data, events)
+            while self._changed:
+                self._update(self._changed.pop())
+            now_s = time.monotonic()
+            if now_s >= next_check_s:
+                next_check_s = now_s + self._options.lease_s / 8
+                self._expire(now_s)
+
+    # Connections ----------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            peer, _ = self._listener.accept()
+        except OSError:
+            return
+        configure(peer, self._options.lease_s)
+        connection = Connection(peer, self._request, self._received, self._changed.add)
+        self._connections[connection] = time.monotonic()
+        self._selector.register(peer, selectors.EVENT_READ, connection)
+        if len(self._connections) > self._options.max_connections:
+            connection.end(Code.FULL, "the switch has no free connection")
+
+    def _serve_one(self, connection: Connection, events: int) -> None:
+        self._changed.add(connection)
+        try:
+            if events & selectors.EVENT_READ and not connection.is_ending:
+                connection.read()
+            if events & selectors.EVENT_WRITE:
+                connection.write(self._sum_sent)
+        except ProtocolError as error:
+            with suppress(ProtocolError):
+                connection.end(Code.BAD_REQUEST, str(error))
+            self._counts.refusals[Code.BAD_REQUEST] += 1
+        except OSError:
+            self._close(connection, "connection closed")
+
+    def _update(self, connection: Connection) -> None:
+        """Send at once what there is; let the selector wait for the rest."""
+        if connection not in self._connections:
+            return
+        if connection.has_output:
+            self._serve_one(connection, selectors.EVENT_WRITE)
+            self._changed.discard(connection)
+        if connection not in self._connections:
+            return
+        if connection.is_ending and not connection.has_output:
+            self._close(connection, "ended")
+            return
+        events = selectors.EVENT_WRITE if connection.has_output else 0
+        events |= 0 if connection.is_ending else selectors.EVENT_READ
+        if self._selector.get_key(connection.socket).events != events:
+            self._selector.modify(connection.socket, events, connection)
+
+    def _close(self, connection: Connection, reason: str) -> None:
+        if self._connections.pop(connection, None) is not None:
+            self._counts.bytes_in += connection.bytes_in
+            self._counts.bytes_out += connection.bytes_out
+            self._selector.unregister(connection.socket)
+            connection.socket.close()
+            connection.detach(reason)
+
+    def _expire(self, now_s: float) -> None:
+        for job in self._jobs.values():
+            if job.slot and now_s - job.progress_s > self._options.lease_s:
+                job.expire()
+        for connection, since_s in list(self._connections.items()):
+            if not connection.member and now_s - since_s > _GREETING_S:
+                self._close(connection, "no registration")
+
+    # Requests -------------------------------------------------------------------------------------
+
+    def _request(self, connection: Connection, header: Header, payload: bytes) -> None:
+        member = connection.member
+        if header.kind in (Kind.STATS, Kind.FENCE):
+            self._control(connection, header, payload)
+        elif header.kind == Kind.HELLO and not member:
+            self._register(connection, header, payload)
+        elif header.kind == Kind.BEGIN and member and len(payload) == BEGIN.size:
+            self._check_numbers(header)
+            (values,) = BEGIN.unpack(payload)
+            now_s = time.monotonic()
+            member.job.begin(member, header.number, header.epoch, values, self._fence, now_s)
+        elif header.kind == Kind.CANCEL and member:
+            self._check_numbers(header)
+            member.job.cancel(member, header.number)
+        else:
+            raise ProtocolError(f"frame of kind {header.kind} is not allowed here")
+
+    def _check_numbers(self, header: Header) -> None:
+        if max(header.number, header.epoch) > MAX_NUMBER:
+            raise ProtocolError("a number or an epoch is above 2**63 - 1")
+
+    def _received(self, member: Member) -> None:
+        member.job.received(member, time.monotonic())
+
+    def _sum_sent(self, member: Member) -> None:
+        member.job.sum_sent(member, time.monotonic())
+
+    def _control(self, connection: Connection, header: Header, payload: bytes) -> None:
+        if not hmac.compare_digest(payload, self._token):
+            self._end(connection, Code.BAD_TOKEN, "the token is not the switch's")
+        elif header.kind == Kind.STATS:
+            content = json.dumps(self._statistics()).encode()
+            connection.send(frame(Header(Kind.STATISTICS), content))
+        elif header.epoch > MAX_NUMBER:
+            raise ProtocolError("the epoch is above 2**63 - 1")
+        else:
+            self._fence = max(self._fence, header.epoch)
+            connection.send(frame(Header(Kind.FENCED, epoch=self._fence)))
+
+    def _register(self, connection: Connection, header: Header, payload: bytes) -> None:
+        if len(payload) < HELLO.size or header.epoch > MAX_NUMBER:
+            raise ProtocolError("HELLO is too short or has no valid epoch")
+        rank, ranks, switch_token, token = HELLO.unpack_from(payload)
+        name = payload[HELLO.size :]
+        if not hmac.compare_digest(switch_token, self._token):
+            self._end(connection, Code.BAD_TOKEN, "the token is not the switch's")
+        elif not is_name(name) or not rank < ranks <= self._options.max_ranks:
+            reason = f"the name is invalid, or rank {rank} of {ranks} is out of range"
+            self._end(connection, Code.BAD_REQUEST, reason)
+        elif (job := self._job(name.decode())) is None:
+            self._end(connection, Code.FULL, f"the switch has {len(self._jobs)} jobs")
+        elif refusal := self._why_not(job, ranks, token, header.epoch):
+            self._end(connection, *refusal)
+        else:
+            self._admit(connection, job, (rank, ranks), token, header.epoch)
+
+    def _job(self, name: str) -> Job | None:
+        """Return the job; make room for a new one by forgetting one that is not registered."""
+        if name in self._jobs:
+            return self._jobs[name]
+        if len(self._jobs) == self._options.max_jobs:
+            forgotten = next((n for n, job in self._jobs.items() if not job.is_registered), None)
+            if forgotten is None:
+                return None
+            del self._jobs[forgotten]
+        self._jobs[name] = Job(name, self._options, self._slots, self._counts)
+        return self._jobs[name]
+
+    def _why_not(self, job: Job, ranks: int, token: bytes, epoch: int) -> tuple[Code, str] | None:
+        if job.is_registered and not hmac.compare_digest(token, job.token):
+            return Code.NAME_IN_USE, f"another job is registered as {job.name}"
+        lowest = max(job.epoch, self._fence)
+        if epoch < lowest:
+            return Code.OLD_EPOCH, f"epoch {epoch} is below {lowest}"
+        if job.is_registered and ranks != len(job.members) and epoch == job.epoch:
+            reason = f"the job has {len(job.members)} ranks at epoch {epoch}, not {ranks}"
+            return Code.UNEQUAL, reason
+        return None
+
+    def _admit(
+        self, connection: Connection, job: Job, place: tuple[int, int], token: bytes, epoch: int
+    ) -> None:
+        rank, ranks = place
+        if job.is_registered and ranks != len(job.members):
+            for member in filter(None, list(job.members)):
+                member.outlet.end(Code.SUPERSEDED, f"the job has {ranks} ranks since epoch {epoch}")
+        if not job.is_registered:
+            job.reset(ranks, token)
+        if former := job.members[rank]:
+            former.outlet.end(Code.SUPERSEDED, f"rank {rank} registered again")
+            if not job.is_registered:
+                job.reset(ranks, token)
+        job.epoch = epoch
+        self._jobs[job.name] = self._jobs.pop(job.name)
+        connection.member = job.members[rank] = Member(job, rank, connection)
+        limits = (self._options.chunk_bytes, self._options.window, self._options.slots, ranks)
+        connection.send(frame(Header(Kind.WELCOME), WELCOME.pack(*limits, self._instance)))
+
+    def _end(self, connection: Connection, code: Code, reason: str) -> None:
+        self._counts.refusals[code] += 1
+        connection.end(code, reason)
+
+    def _statistics(self) -> dict[str, object]:
+        jobs = [
+            {
+                "name": job.name,
+                "ranks": len(job.members),
+                "registered": sum(member is not None for member in job.members),
+                "epoch": job.epoch,
+                "settled": job.settled,
+                "running": job.running.number if job.running else -1,
+                "has_slot": job.slot is not None,
+            }
+            for job in self._jobs.values()
+            if job.is_registered
+        ]
+        counts = self._counts.as_json()
+        counts["bytes_in"] = self._counts.bytes_in + sum(c.bytes_in for c in self._connections)
+        counts["bytes_out"] = self._counts.bytes_out + sum(c.bytes_out for c in self._connections)
+        return {
+            "implementation": "python",
+            "instance": self._instance,
+            "fence": self._fence,
+            "slots": len(self._slots),
+            "slots_in_use": sum(not slot.is_free for slot in self._slots),
+            "connections": len(self._connections),
+            **counts,
+            "jobs": jobs,
+        }
+
+
+def main(words: Sequence[str]) -> None:
+    """Serve, after a line with the port on stdout."""
+    options = parse_arguments(words)
+    if options.parent:
+        die_with_parent(options.parent)
+    switch = PythonSwitch(options, token_from_environment())
+    sys.stdout.write(f"listening {switch.address[1]}\n")
+    sys.stdout.flush()
+    switch.serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
