@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,6 +23,7 @@ from presage.collectives.switch.protocol import (
 )
 
 _MAX_PENDING = 1 << 20  # bytes; a client that requests statistics and reads none is closed
+_DROP_BYTES = 64 << 10
 _READS = 8  # of one connection, before the others are served
 _Requests = Callable[["Connection", Header, bytes], None]
 
@@ -43,7 +45,10 @@ class Connection:
     member : Member or None
         The rank, once it is registered.
     is_ending : bool
-        Whether the connection closes once it has sent what is pending.
+        Whether the peer is told why its connection ends. It is read until the peer closes it, since
+        closing it before could lose the reason.
+    since_s : float
+        When the connection was accepted, or began to end.
     """
 
     def __init__(
@@ -55,7 +60,8 @@ class Connection:
     ) -> None:
         self.socket = peer
         self.member: Member | None = None
-        self.is_ending = False
+        self.is_ending = self._is_shut = False
+        self.since_s = time.monotonic()
         self.bytes_in = self.bytes_out = 0
         self._request, self._received, self._changed = request, received, changed
         self._head = bytearray(HEADER_BYTES)
@@ -91,10 +97,10 @@ class Connection:
         self.send(frame(Header(Kind.REFUSED, code, number=number), payload))
 
     def end(self, code: Code, reason: str) -> None:
-        """Send REFUSED for the registration; close once it is sent."""
+        """Send REFUSED for the registration, and nothing after it."""
         if not self.is_ending:
             self.refuse(code, reason)
-            self.is_ending = True
+            self.is_ending, self.since_s = True, time.monotonic()
             self.detach(reason)
 
     def wake(self) -> None:
@@ -121,6 +127,9 @@ class Connection:
                     sent = self.socket.send(self._pending)
                     del self._pending[:sent]
                 self.bytes_out += sent
+        if self.is_ending and not self._is_shut and not self._fill():
+            self._is_shut = True
+            self.socket.shutdown(socket.SHUT_WR)
 
     def _fill(self) -> bool:
         """Choose the next frame: the rest of a sum, what is pending, the next sum."""
@@ -143,15 +152,16 @@ class Connection:
         """
         with suppress(BlockingIOError):
             for _ in range(_READS):
-                count = self.socket.recv_into(self._target)
+                target = memoryview(bytearray(_DROP_BYTES)) if self.is_ending else self._target
+                count = self.socket.recv_into(target)
                 if not count:
                     raise ConnectionResetError("connection closed")
                 self.bytes_in += count
+                if self.is_ending:
+                    continue
                 self._target = self._target[count:]
                 while not self._target and not self.is_ending:
                     self._advance()
-                if self.is_ending:
-                    return
 
     def _advance(self) -> None:
         """Go on after a complete header or payload."""

@@ -132,8 +132,8 @@ class Job:
             The chunk is none that the rank may send now.
         """
         running = self.running
-        if member.number is None or not running or header.number != member.number:
-            if header.number <= self.settled:
+        if not running or not header.number == member.number == running.number:
+            if header.number <= self.settled and header.size <= self._options.chunk_bytes:
                 return None
             raise ProtocolError(f"chunk of number {header.number}, which the rank has not begun")
         is_next = header.index == member.received < member.chunks

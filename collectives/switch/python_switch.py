@@ -37,7 +37,6 @@ from presage.collectives.switch.protocol import (
 )
 from presage.collectives.switch.slots import Slot
 from presage.collectives.switch.tcp import configure, listen
-from presage.system.processes.child_process import die_with_parent
 
 _GREETING_S = 5.0
 
@@ -59,7 +58,7 @@ class PythonSwitch:
         values = options.chunk_bytes // 4
         self._slots = [Slot(options.window, values) for _ in range(options.slots)]
         self._jobs: dict[str, Job] = {}  # the least recently registered first
-        self._connections: dict[Connection, float] = {}  # and when it was accepted
+        self._connections: set[Connection] = set()
         self._changed: set[Connection] = set()  # those that may have something to send
         self._selector = selectors.DefaultSelector()
         self._listener = listen(options.host, options.port)
@@ -68,9 +67,9 @@ class PythonSwitch:
 
     def serve(self) -> None:
         """Serve for ever."""
-        next_check_s = 0.0
+        next_check_s, step_s = 0.0, min(1.0, self._options.lease_s / 8)
         while True:
-            for key, events in self._selector.select(self._options.lease_s / 4):
+            for key, events in self._selector.select(step_s):
                 if key.data is None:
                     self._accept()
                 else:
@@ -79,7 +78,7 @@ class PythonSwitch:
                 self._update(self._changed.pop())
             now_s = time.monotonic()
             if now_s >= next_check_s:
-                next_check_s = now_s + self._options.lease_s / 8
+                next_check_s = now_s + step_s
                 self._expire(now_s)
 
     # Connections ----------------------------------------------------------------------------------
@@ -91,7 +90,7 @@ class PythonSwitch:
             return
         configure(peer, self._options.lease_s)
         connection = Connection(peer, self._request, self._received, self._changed.add)
-        self._connections[connection] = time.monotonic()
+        self._connections.add(connection)
         self._selector.register(peer, selectors.EVENT_READ, connection)
         if len(self._connections) > self._options.max_connections:
             connection.end(Code.FULL, "the switch has no free connection")
@@ -99,7 +98,7 @@ class PythonSwitch:
     def _serve_one(self, connection: Connection, events: int) -> None:
         self._changed.add(connection)
         try:
-            if events & selectors.EVENT_READ and not connection.is_ending:
+            if events & selectors.EVENT_READ:
                 connection.read()
             if events & selectors.EVENT_WRITE:
                 connection.write(self._sum_sent)
@@ -119,16 +118,15 @@ class PythonSwitch:
             self._changed.discard(connection)
         if connection not in self._connections:
             return
-        if connection.is_ending and not connection.has_output:
-            self._close(connection, "ended")
-            return
-        events = selectors.EVENT_WRITE if connection.has_output else 0
-        events |= 0 if connection.is_ending else selectors.EVENT_READ
+        events = selectors.EVENT_READ
+        if connection.has_output:
+            events |= selectors.EVENT_WRITE
         if self._selector.get_key(connection.socket).events != events:
             self._selector.modify(connection.socket, events, connection)
 
     def _close(self, connection: Connection, reason: str) -> None:
-        if self._connections.pop(connection, None) is not None:
+        if connection in self._connections:
+            self._connections.remove(connection)
             self._counts.bytes_in += connection.bytes_in
             self._counts.bytes_out += connection.bytes_out
             self._selector.unregister(connection.socket)
@@ -139,9 +137,11 @@ class PythonSwitch:
         for job in self._jobs.values():
             if job.slot and now_s - job.progress_s > self._options.lease_s:
                 job.expire()
-        for connection, since_s in list(self._connections.items()):
-            if not connection.member and now_s - since_s > _GREETING_S:
+        for connection in list(self._connections):
+            if not connection.member and now_s - connection.since_s > _GREETING_S:
                 self._close(connection, "no registration")
+        if self._options.parent and os.getppid() != self._options.parent:
+            sys.exit()
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -279,8 +279,6 @@ class PythonSwitch:
 def main(words: Sequence[str]) -> None:
     """Serve, after a line with the port on stdout."""
     options = parse_arguments(words)
-    if options.parent:
-        die_with_parent(options.parent)
     switch = PythonSwitch(options, token_from_environment())
     sys.stdout.write(f"listening {switch.address[1]}\n")
     sys.stdout.flush()
