@@ -10,7 +10,7 @@ from pathlib import Path
 
 from presage.system.files.atomic_file import write_atomically
 
-SOURCE = Path(__file__).with_name("aggregator.c")
+SOURCES = Path(__file__).with_name("aggregator")
 FLAGS = ("-std=c11", "-O2", "-ftree-vectorize", "-Wall", "-Wextra", "-Werror=format-security")
 _COMPILE_S = 120
 
@@ -23,7 +23,7 @@ def aggregator_program() -> Path:
     """Return the compiled aggregator; compile it unless the cache has it.
 
     The cache is ``$XDG_CACHE_HOME/presage/switch``, by default ``~/.cache/presage/switch``. Its
-    entries are named by a digest of the source, the flags and the version of the compiler, which
+    entries are named by a digest of the sources, the flags and the version of the compiler, which
     ``$CC`` names, by default ``cc``. Processes that compile at the same time do not disturb each
     other.
 
@@ -36,7 +36,8 @@ def aggregator_program() -> Path:
     if compiler is None:
         raise BuildError(f"no C compiler {os.environ.get('CC') or 'cc'} is on the PATH")
     version = _run([compiler, "--version"])
-    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), compiler.encode(), version)
+    sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]"))]
+    parts = (*sources, " ".join(FLAGS).encode(), compiler.encode(), version)
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
     try:
         program = _cache_folder() / digest / "aggregator"
@@ -48,7 +49,7 @@ def aggregator_program() -> Path:
 
 
 def _compile(compiler: str, target: Path) -> None:
-    _run([compiler, *FLAGS, "-o", str(target), str(SOURCE)])
+    _run([compiler, *FLAGS, "-o", str(target), *map(str, sorted(SOURCES.glob("*.c")))])
     target.chmod(0o755)
 
 

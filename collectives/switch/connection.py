@@ -86,12 +86,17 @@ class Connection:
         self._changed(self)
 
     def refuse(self, code: Code, reason: str, number: int = NO_NUMBER) -> None:
-        """Send REFUSED, and complete frames without the memory of a slot."""
-        if self._sum_head or self._sum:
+        """Send REFUSED.
+
+        For a rank that takes part in no AllReduce any more, complete the frames under way without
+        the memory of a slot.
+        """
+        is_active = self.member is not None and self.member.number is not None
+        if (self._sum_head or self._sum) and not is_active:
             # The rest of the frame comes first, before what waits for its end.
             self._pending[:0] = self._sum_head + self._sum
             self._sum_head, self._sum = b"", memoryview(b"")
-        if self._is_chunk:
+        if self._is_chunk and not is_active:
             self._target, self._is_chunk = memoryview(bytearray(len(self._target))), False
         payload = reason.encode()[:MAX_REASON]
         self.send(frame(Header(Kind.REFUSED, code, number=number), payload))
@@ -99,6 +104,8 @@ class Connection:
     def end(self, code: Code, reason: str) -> None:
         """Send REFUSED for the registration, and nothing after it."""
         if not self.is_ending:
+            if self.member:
+                self.member.number = None
             self.refuse(code, reason)
             self.is_ending, self.since_s = True, time.monotonic()
             self.detach(reason)

@@ -32,6 +32,7 @@ from presage.collectives.switch.protocol import (
     Header,
     Kind,
     ProtocolError,
+    chunk_count,
     frame,
     is_name,
 )
@@ -39,6 +40,7 @@ from presage.collectives.switch.slots import Slot
 from presage.collectives.switch.tcp import configure, listen
 
 _GREETING_S = 5.0
+_MAX_CHUNKS = 2**32 - 1
 
 
 class PythonSwitch:
@@ -154,6 +156,8 @@ class PythonSwitch:
         elif header.kind == Kind.BEGIN and member and len(payload) == BEGIN.size:
             self._check_numbers(header)
             (values,) = BEGIN.unpack(payload)
+            if chunk_count(values, self._options.chunk_bytes) >= _MAX_CHUNKS:
+                raise ProtocolError("the buffer has too many chunks")
             now_s = time.monotonic()
             member.job.begin(member, header.number, header.epoch, values, self._fence, now_s)
         elif header.kind == Kind.CANCEL and member:
