@@ -151,7 +151,12 @@ class SwitchClient:
             self._busy.release()
 
     def start(
-        self, buffer: NDArray[np.float32], *, number: int, epoch: int, timeout_s: float | None = None
+        self,
+        buffer: NDArray[np.float32],
+        *,
+        number: int,
+        epoch: int,
+        timeout_s: float | None = None,
     ) -> Future[None]:
         """Run :meth:`all_reduce` in a thread of this client; one after another."""
         if self._pool is None:

@@ -107,8 +107,8 @@ class Exchange:
     def _place(self, header: Header) -> memoryview:
         """Return the memory for a payload."""
         if header.kind == Kind.SUM and header.number == self._number:
-            view = self._chunk_of(self._sums, header.index)
-            if header.index != self._received or header.size != len(view):
+            view = self._chunk_of(self._sums, header.chunk)
+            if header.chunk != self._received or header.size != len(view):
                 raise ProtocolError("sum of another chunk or size")
             return view
         if header.size > self._limits.chunk_bytes + 4096:

@@ -66,7 +66,9 @@ class SwitchOptions:
 
     def arguments(self) -> list[str]:
         """Return the command line: pairs of ``--name value``."""
-        pairs = [(f"--{f.name.replace('_', '-')}", str(getattr(self, f.name))) for f in fields(self)]
+        pairs = [
+            (f"--{f.name.replace('_', '-')}", str(getattr(self, f.name))) for f in fields(self)
+        ]
         return [word for pair in pairs for word in pair]
 
 

@@ -38,7 +38,7 @@ def aggregator_command(implementation: Implementation = "auto") -> tuple[list[st
     ServiceError
         "c" is requested and cannot be built.
     """
-    python = [sys.executable, "-m", "presage.collectives.switch.python_switch"]
+    python = [sys.executable, "-m", "presage.collectives.switch.pure_python.server"]
     if implementation == "python":
         return python, "the pure-Python aggregator was requested"
     try:

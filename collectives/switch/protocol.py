@@ -7,7 +7,7 @@ All numbers are little-endian. A header has::
     kind      u8   a Kind
     code      u16  a Code, in REFUSED; otherwise 0
     size      u32  bytes of the payload that follows
-    index     u32  index of a chunk, in CHUNK and SUM; otherwise 0
+    chunk     u32  index of a chunk, in CHUNK and SUM; otherwise 0
     number    u64  number of the AllReduce; NO_NUMBER if the frame is about none
     epoch     u64  epoch of the view by which the sender decided
 
@@ -99,7 +99,7 @@ class Header(NamedTuple):
     kind: int
     code: int = 0
     size: int = 0
-    index: int = 0
+    chunk: int = 0
     number: int = NO_NUMBER
     epoch: int = 0
 

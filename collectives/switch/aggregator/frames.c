@@ -32,7 +32,7 @@ void send_frame(Connection *c, Header header, const void *payload, size_t size) 
 /* Send REFUSED. For a rank that takes part in no AllReduce any more, complete the frames under way
  * without the memory of a slot. */
 void send_refused(Connection *c, enum Code code, uint64_t number, const char *reason) {
-    if (c->sum_size && !c->is_active) { /* the rest of the frame comes before what waits for its end */
+    if (c->sum_size && !c->is_active) { /* its rest goes in front */
         size_t head = c->sum_done < HEADER_BYTES ? HEADER_BYTES - c->sum_done : 0;
         size_t body = c->sum_size - c->sum_done - head;
         put_bytes(c, c->sum_payload + (c->sum_size - HEADER_BYTES - body), body, true);
@@ -71,16 +71,16 @@ static void expect_chunk(Connection *c) {
                      header->number);
         return;
     }
-    if (header->index != c->received || header->index >= c->chunks ||
-        header->index >= (uint64_t)c->sent + (uint64_t)options.window)
+    if (header->chunk != c->received || header->chunk >= c->chunks ||
+        header->chunk >= (uint64_t)c->sent + (uint64_t)options.window)
         end_with(c, BAD_REQUEST, "chunk %" PRIu32 " is not the next one or exceeds the window",
-                 header->index);
-    else if (header->size != chunk_size(c->values, header->index) ||
+                 header->chunk);
+    else if (header->size != chunk_size(c->values, header->chunk) ||
              header->epoch != job->running_epoch)
         end_with(c, BAD_REQUEST, "chunk %" PRIu32 " has another size or epoch than announced",
-                 header->index);
+                 header->chunk);
     else {
-        c->target = input_memory(job, c->rank, header->index);
+        c->target = input_memory(job, c->rank, header->chunk);
         c->is_chunk = true;
     }
 }

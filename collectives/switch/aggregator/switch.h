@@ -60,7 +60,7 @@ typedef struct {
     uint32_t magic;
     uint8_t version, kind;
     uint16_t code;
-    uint32_t size, index;
+    uint32_t size, chunk;
     uint64_t number, epoch;
 } Header;
 _Static_assert(sizeof(Header) == HEADER_BYTES, "the header has no padding");

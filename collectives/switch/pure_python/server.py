@@ -1,6 +1,6 @@
 """Pure-Python aggregator: the event loop, and registration of jobs.
 
-Used where no C compiler is. Run ``python -m presage.collectives.switch.python_switch OPTIONS``.
+Used where no C compiler is. Run ``python -m presage.collectives.switch.pure_python.server OPTIONS``.
 """
 
 from __future__ import annotations
@@ -9,15 +9,11 @@ import hmac
 import json
 import os
 import selectors
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from presage.collectives.switch.connection import Connection
-from presage.collectives.switch.counters import Counters
-from presage.collectives.switch.job import Job, Member
 from presage.collectives.switch.options import (
     SwitchOptions,
     parse_arguments,
@@ -36,7 +32,11 @@ from presage.collectives.switch.protocol import (
     frame,
     is_name,
 )
-from presage.collectives.switch.slots import Slot
+from presage.collectives.switch.pure_python.connection import Connection
+from presage.collectives.switch.pure_python.counters import Counters
+from presage.collectives.switch.pure_python.job import Member
+from presage.collectives.switch.pure_python.job_table import JobTable
+from presage.collectives.switch.pure_python.slots import Slot
 from presage.collectives.switch.tcp import configure, listen
 
 _GREETING_S = 5.0
@@ -54,12 +54,11 @@ class PythonSwitch:
 
     def __init__(self, options: SwitchOptions, token: bytes) -> None:
         self._options, self._token = options, token
-        self._fence = options.fence
         self._instance = int.from_bytes(os.urandom(8), "little")
         self._counts = Counters()
         values = options.chunk_bytes // 4
         self._slots = [Slot(options.window, values) for _ in range(options.slots)]
-        self._jobs: dict[str, Job] = {}  # the least recently registered first
+        self._jobs = JobTable(options, self._slots, self._counts)
         self._connections: set[Connection] = set()
         self._changed: set[Connection] = set()  # those that may have something to send
         self._selector = selectors.DefaultSelector()
@@ -136,7 +135,7 @@ class PythonSwitch:
             connection.detach(reason)
 
     def _expire(self, now_s: float) -> None:
-        for job in self._jobs.values():
+        for job in self._jobs:
             if job.slot and now_s - job.progress_s > self._options.lease_s:
                 job.expire()
         for connection in list(self._connections):
@@ -159,7 +158,7 @@ class PythonSwitch:
             if chunk_count(values, self._options.chunk_bytes) >= _MAX_CHUNKS:
                 raise ProtocolError("the buffer has too many chunks")
             now_s = time.monotonic()
-            member.job.begin(member, header.number, header.epoch, values, self._fence, now_s)
+            member.job.begin(member, header.number, header.epoch, values, self._jobs.fence, now_s)
         elif header.kind == Kind.CANCEL and member:
             self._check_numbers(header)
             member.job.cancel(member, header.number)
@@ -185,8 +184,8 @@ class PythonSwitch:
         elif header.epoch > MAX_NUMBER:
             raise ProtocolError("the epoch is above 2**63 - 1")
         else:
-            self._fence = max(self._fence, header.epoch)
-            connection.send(frame(Header(Kind.FENCED, epoch=self._fence)))
+            self._jobs.fence = max(self._jobs.fence, header.epoch)
+            connection.send(frame(Header(Kind.FENCED, epoch=self._jobs.fence)))
 
     def _register(self, connection: Connection, header: Header, payload: bytes) -> None:
         if len(payload) < HELLO.size or header.epoch > MAX_NUMBER:
@@ -198,85 +197,34 @@ class PythonSwitch:
         elif not is_name(name) or not rank < ranks <= self._options.max_ranks:
             reason = f"the name is invalid, or rank {rank} of {ranks} is out of range"
             self._end(connection, Code.BAD_REQUEST, reason)
-        elif (job := self._job(name.decode())) is None:
-            self._end(connection, Code.FULL, f"the switch has {len(self._jobs)} jobs")
-        elif refusal := self._why_not(job, ranks, token, header.epoch):
-            self._end(connection, *refusal)
         else:
-            self._admit(connection, job, (rank, ranks), token, header.epoch)
-
-    def _job(self, name: str) -> Job | None:
-        """Return the job; make room for a new one by forgetting one that is not registered."""
-        if name in self._jobs:
-            return self._jobs[name]
-        if len(self._jobs) == self._options.max_jobs:
-            forgotten = next((n for n, job in self._jobs.items() if not job.is_registered), None)
-            if forgotten is None:
-                return None
-            del self._jobs[forgotten]
-        self._jobs[name] = Job(name, self._options, self._slots, self._counts)
-        return self._jobs[name]
-
-    def _why_not(self, job: Job, ranks: int, token: bytes, epoch: int) -> tuple[Code, str] | None:
-        if job.is_registered and not hmac.compare_digest(token, job.token):
-            return Code.NAME_IN_USE, f"another job is registered as {job.name}"
-        lowest = max(job.epoch, self._fence)
-        if epoch < lowest:
-            return Code.OLD_EPOCH, f"epoch {epoch} is below {lowest}"
-        if job.is_registered and ranks != len(job.members) and epoch == job.epoch:
-            reason = f"the job has {len(job.members)} ranks at epoch {epoch}, not {ranks}"
-            return Code.UNEQUAL, reason
-        return None
-
-    def _admit(
-        self, connection: Connection, job: Job, place: tuple[int, int], token: bytes, epoch: int
-    ) -> None:
-        rank, ranks = place
-        if job.is_registered and ranks != len(job.members):
-            for member in filter(None, list(job.members)):
-                member.outlet.end(Code.SUPERSEDED, f"the job has {ranks} ranks since epoch {epoch}")
-        if not job.is_registered:
-            job.reset(ranks, token)
-        if former := job.members[rank]:
-            former.outlet.end(Code.SUPERSEDED, f"rank {rank} registered again")
-            if not job.is_registered:
-                job.reset(ranks, token)
-        job.epoch = epoch
-        self._jobs[job.name] = self._jobs.pop(job.name)
-        connection.member = job.members[rank] = Member(job, rank, connection)
-        limits = (self._options.chunk_bytes, self._options.window, self._options.slots, ranks)
-        connection.send(frame(Header(Kind.WELCOME), WELCOME.pack(*limits, self._instance)))
+            place = (rank, ranks)
+            found = self._jobs.admit(name.decode(), place, token, header.epoch, connection)
+            if isinstance(found, Member):
+                connection.member = found
+                limits = (self._options.chunk_bytes, self._options.window, self._options.slots)
+                payload = WELCOME.pack(*limits, ranks, self._instance)
+                connection.send(frame(Header(Kind.WELCOME), payload))
+            else:
+                self._end(connection, *found)
 
     def _end(self, connection: Connection, code: Code, reason: str) -> None:
         self._counts.refusals[code] += 1
         connection.end(code, reason)
 
     def _statistics(self) -> dict[str, object]:
-        jobs = [
-            {
-                "name": job.name,
-                "ranks": len(job.members),
-                "registered": sum(member is not None for member in job.members),
-                "epoch": job.epoch,
-                "settled": job.settled,
-                "running": job.running.number if job.running else -1,
-                "has_slot": job.slot is not None,
-            }
-            for job in self._jobs.values()
-            if job.is_registered
-        ]
         counts = self._counts.as_json()
         counts["bytes_in"] = self._counts.bytes_in + sum(c.bytes_in for c in self._connections)
         counts["bytes_out"] = self._counts.bytes_out + sum(c.bytes_out for c in self._connections)
         return {
             "implementation": "python",
             "instance": self._instance,
-            "fence": self._fence,
+            "fence": self._jobs.fence,
             "slots": len(self._slots),
             "slots_in_use": sum(not slot.is_free for slot in self._slots),
             "connections": len(self._connections),
             **counts,
-            "jobs": jobs,
+            "jobs": [job.as_json() for job in self._jobs if job.is_registered],
         }
 
 

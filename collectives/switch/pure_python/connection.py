@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from presage.collectives.switch.job import Member
 from presage.collectives.switch.protocol import (
     HEADER_BYTES,
     MAX_REASON,
@@ -21,6 +20,7 @@ from presage.collectives.switch.protocol import (
     pack,
     unpack,
 )
+from presage.collectives.switch.pure_python.job import Member
 
 _MAX_PENDING = 1 << 20  # bytes; a client that requests statistics and reads none is closed
 _DROP_BYTES = 64 << 10

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from presage.collectives.switch.counters import Counters
 from presage.collectives.switch.options import SwitchOptions
-from presage.collectives.switch.protocol import Code, Header, Kind, ProtocolError
-from presage.collectives.switch.protocol import chunk_count, chunk_size
-from presage.collectives.switch.slots import AllReduce, Slot
+from presage.collectives.switch.protocol import (
+    Code,
+    Header,
+    Kind,
+    ProtocolError,
+    chunk_count,
+    chunk_size,
+)
+from presage.collectives.switch.pure_python.counters import Counters
+from presage.collectives.switch.pure_python.slots import AllReduce, Slot
 
 _LESS_THAN_ANY = -1
 
@@ -57,7 +63,9 @@ class Job:
     ``settled`` is the highest number that completed or was refused.
     """
 
-    def __init__(self, name: str, options: SwitchOptions, slots: list[Slot], counts: Counters):
+    def __init__(
+        self, name: str, options: SwitchOptions, slots: list[Slot], counts: Counters
+    ) -> None:
         self.name, self.epoch, self.token = name, 0, b""
         self.members: list[Member | None] = []
         self.running: AllReduce | None = None
@@ -71,6 +79,18 @@ class Job:
     def is_registered(self) -> bool:
         """Whether any rank is registered."""
         return any(self.members)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the state that statistics report."""
+        return {
+            "name": self.name,
+            "ranks": len(self.members),
+            "registered": sum(member is not None for member in self.members),
+            "epoch": self.epoch,
+            "settled": self.settled,
+            "running": self.running.number if self.running else -1,
+            "has_slot": self.slot is not None,
+        }
 
     def reset(self, ranks: int, token: bytes) -> None:
         """Begin a new life of the job, in which no rank is registered."""
@@ -136,14 +156,14 @@ class Job:
             if header.number <= self.settled and header.size <= self._options.chunk_bytes:
                 return None
             raise ProtocolError(f"chunk of number {header.number}, which the rank has not begun")
-        is_next = header.index == member.received < member.chunks
-        if not is_next or header.index >= member.sent + self._options.window:
-            raise ProtocolError(f"chunk {header.index} is not the next one or exceeds the window")
-        size = chunk_size(member.values, header.index, self._options.chunk_bytes)
+        is_next = header.chunk == member.received < member.chunks
+        if not is_next or header.chunk >= member.sent + self._options.window:
+            raise ProtocolError(f"chunk {header.chunk} is not the next one or exceeds the window")
+        size = chunk_size(member.values, header.chunk, self._options.chunk_bytes)
         if header.size != size or header.epoch != running.epoch:
-            raise ProtocolError(f"chunk {header.index} has another size or epoch than announced")
+            raise ProtocolError(f"chunk {header.chunk} has another size or epoch than announced")
         assert self.slot
-        return self.slot.input(member.rank, header.index, size)
+        return self.slot.input(member.rank, header.chunk, size)
 
     def received(self, member: Member, now_s: float) -> None:
         """Count a chunk of a rank that is complete; add what all ranks have sent."""
@@ -175,7 +195,7 @@ class Job:
             return None
         assert self.slot
         size = chunk_size(member.values, member.sent, self._options.chunk_bytes)
-        header = Header(Kind.SUM, size=size, index=member.sent, number=member.number)
+        header = Header(Kind.SUM, size=size, chunk=member.sent, number=member.number)
         return header, self.slot.sum(member.sent, size)
 
     def sum_sent(self, member: Member, now_s: float) -> None:
