@@ -1,6 +1,6 @@
 """Pure-Python aggregator: the event loop, and registration of jobs.
 
-Used where no C compiler is. Run ``python -m presage.collectives.switch.pure_python.server OPTIONS``.
+Used where no C compiler is: ``python -m presage.collectives.switch.pure_python.server OPTIONS``.
 """
 
 from __future__ import annotations
