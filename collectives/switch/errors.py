@@ -37,7 +37,7 @@ class RefusedError(SwitchError):
 
 
 class NoSlotError(RefusedError):
-    """Other jobs have all slots of the switch."""
+    """Other jobs use all slots of the switch."""
 
 
 class OldEpochError(RefusedError):

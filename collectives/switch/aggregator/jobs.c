@@ -125,7 +125,7 @@ static bool open_all_reduce(Connection *c, const Header *header, uint64_t values
             return false;
         }
     if (!take_slot(job)) {
-        refuse(c, header->number, NO_SLOT, "other jobs have all %" PRId64 " slots", options.slots);
+        refuse(c, header->number, NO_SLOT, "other jobs use all slots (%" PRId64 ")", options.slots);
         return false;
     }
     job->is_running = true;

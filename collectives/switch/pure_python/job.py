@@ -255,7 +255,7 @@ class Job:
             return False
         self.slot = self.slot or next((slot for slot in self._slots if slot.is_free), None)
         if not self.slot:
-            reason = f"other jobs have all {len(self._slots)} slots"
+            reason = f"other jobs use all slots ({len(self._slots)})"
             self.refuse(member, number, Code.NO_SLOT, reason)
             return False
         self.slot.reserve(len(self.members))
