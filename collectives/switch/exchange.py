@@ -23,6 +23,9 @@ from presage.collectives.switch.protocol import (
 )
 
 
+_VERDICT_S = 1.0  # least time for the answer of the switch to a cancellation
+
+
 class Limits(NamedTuple):
     """Bytes of a chunk, and chunks that a rank may be ahead of its sums."""
 
@@ -92,7 +95,7 @@ class Exchange:
                 self._stream.wait(left_s)
             else:
                 self._cancel(timeout_s)
-                progress_s = now_s
+                timeout_s, progress_s = max(timeout_s, _VERDICT_S), now_s
 
     def _put_chunks(self) -> None:
         limit = min(self._chunks, self._received + self._limits.window)

@@ -145,5 +145,5 @@ def test_without_root_or_commands_it_says_what_is_missing(monkeypatch):
 
 @pytest.mark.parametrize(("hosts", "rate"), [(0, 50), (65, 50), (2, 0), (2, float("nan"))])
 def test_impossible_networks_are_rejected(hosts, rate):
-    with pytest.raises(ValueError, match="must be|out of range"):
+    with pytest.raises(ValueError, match=r"must be|out of range"):
         StarNetwork(hosts, rate)

@@ -79,7 +79,7 @@ static void accept_connection(void) {
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
                options.lease_ms > 1000 ? (int)options.lease_ms : 1000);
-    if (self.connection_count > (size_t)options.max_connections + 16) { /* those told so, ending */
+    if (self.connection_count > (size_t)options.max_connections + SPARE_CONNECTIONS) {
         close(fd);
         return;
     }
@@ -202,18 +202,25 @@ static int port_of(int fd) {
     return ntohs(((struct sockaddr_in *)&address)->sin_port);
 }
 
+/* Raise the limit of open files; accept no more connections than it allows. */
+static void limit_connections(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_max != RLIM_INFINITY &&
+        (uint64_t)files.rlim_max < (uint64_t)options.max_connections + SPARE_FILES)
+        options.max_connections = (int64_t)files.rlim_max - SPARE_FILES;
+}
+
 int main(int count, char **words) {
     read_options(count, words);
     signal(SIGPIPE, SIG_IGN);
-    struct rlimit files;
-    if (!getrlimit(RLIMIT_NOFILE, &files)) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
+    limit_connections();
     if (getrandom(&self.instance, sizeof self.instance, 0) < 0) self.instance = (uint64_t)getpid();
     self.slots = checked(calloc((size_t)options.slots, sizeof *self.slots));
     self.jobs = checked(calloc((size_t)options.max_jobs, sizeof *self.jobs));
-    size_t most = (size_t)options.max_connections + 32;
+    size_t most = (size_t)options.max_connections + SPARE_CONNECTIONS + 1;
     self.connections = checked(calloc(most, sizeof(Connection *)));
     self.listener = listen_at(options.host, options.port);
     self.epoll = epoll_create1(EPOLL_CLOEXEC);

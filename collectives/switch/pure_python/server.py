@@ -8,11 +8,13 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import resource
 import selectors
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from presage.collectives.switch.options import (
     SwitchOptions,
@@ -40,6 +42,7 @@ from presage.collectives.switch.pure_python.slots import Slot
 from presage.collectives.switch.tcp import configure, listen
 
 _GREETING_S = 5.0
+_SPARE_FILES, _SPARE_CONNECTIONS = 64, 16  # the latter are told that there is no room
 _MAX_CHUNKS = 2**32 - 1
 
 
@@ -88,6 +91,9 @@ class PythonSwitch:
         try:
             peer, _ = self._listener.accept()
         except OSError:
+            return
+        if len(self._connections) > self._options.max_connections + _SPARE_CONNECTIONS:
+            peer.close()
             return
         configure(peer, self._options.lease_s)
         connection = Connection(peer, self._request, self._received, self._changed.add)
@@ -231,10 +237,21 @@ class PythonSwitch:
 def main(words: Sequence[str]) -> None:
     """Serve, after a line with the port on stdout."""
     options = parse_arguments(words)
-    switch = PythonSwitch(options, token_from_environment())
+    options = replace(options, max_connections=_limit_connections(options.max_connections))
+    try:
+        switch = PythonSwitch(options, token_from_environment())
+    except OSError as error:
+        sys.exit(f"switch: {options.host} port {options.port}: {error}")
     sys.stdout.write(f"listening {switch.address[1]}\n")
     sys.stdout.flush()
     switch.serve()
+
+
+def _limit_connections(connections: int) -> int:
+    """Raise the limit of open files; return the connections that it allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return connections if most == resource.RLIM_INFINITY else min(connections, most - _SPARE_FILES)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def test_silence_after_all_chunks_ends_in_bounded_time_and_may_be_complete(fake)
     error = error_of(client_of(fake), 2 * CHUNK // 4, timeout_s=0.2)
 
     done.set()
-    assert time.monotonic() - start_s < 2
+    assert time.monotonic() - start_s < 5
     assert isinstance(error, SwitchLostError) and error.may_be_complete
     assert "no progress" in str(error)
 
