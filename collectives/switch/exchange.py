@@ -22,7 +22,6 @@ from presage.collectives.switch.protocol import (
     pack,
 )
 
-
 _VERDICT_S = 1.0  # least time for the answer of the switch to a cancellation
 
 

@@ -20,6 +20,7 @@ from presage.collectives.switch.protocol import (
     pack,
     unpack,
 )
+from presage.collectives.switch.pure_python.counters import Counters
 from presage.collectives.switch.pure_python.job import Member
 
 _MAX_PENDING = 1 << 20  # bytes; a client that requests statistics and reads none is closed
@@ -57,12 +58,13 @@ class Connection:
         request: _Requests,
         received: Callable[[Member], None],
         changed: Callable[[Connection], None],
+        counts: Counters,
     ) -> None:
         self.socket = peer
         self.member: Member | None = None
         self.is_ending = self._is_shut = False
         self.since_s = time.monotonic()
-        self.bytes_in = self.bytes_out = 0
+        self._counts = counts
         self._request, self._received, self._changed = request, received, changed
         self._head = bytearray(HEADER_BYTES)
         self._header: Header | None = None
@@ -98,6 +100,7 @@ class Connection:
             self._sum_head, self._sum = b"", memoryview(b"")
         if self._is_chunk and not is_active:
             self._target, self._is_chunk = memoryview(bytearray(len(self._target))), False
+        self._counts.refusals[code] += 1
         payload = reason.encode()[:MAX_REASON]
         self.send(frame(Header(Kind.REFUSED, code, number=number), payload))
 
@@ -133,7 +136,7 @@ class Connection:
                 else:
                     sent = self.socket.send(self._pending)
                     del self._pending[:sent]
-                self.bytes_out += sent
+                self._counts.bytes_out += sent
         if self.is_ending and not self._is_shut and not self._fill():
             self._is_shut = True
             self.socket.shutdown(socket.SHUT_WR)
@@ -163,7 +166,7 @@ class Connection:
                 count = self.socket.recv_into(target)
                 if not count:
                     raise ConnectionResetError("connection closed")
-                self.bytes_in += count
+                self._counts.bytes_in += count
                 if self.is_ending:
                     continue
                 self._target = self._target[count:]

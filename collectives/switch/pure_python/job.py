@@ -125,7 +125,7 @@ class Job:
             code, reason = Code.OLD_NUMBER, f"number {number} is over"
             if number == self.settled and self._why:
                 code, reason = self._why
-            self._tell(member, number, code, reason)
+            member.outlet.refuse(code, reason, number)
         elif running and (running.number, running.epoch, running.values) != (number, epoch, values):
             self._refuse_unequal(member, number, epoch, values, running)
         elif running or self._open(member, number, epoch, values):
@@ -220,7 +220,7 @@ class Job:
         """Refuse a number of a rank, and with it of all ranks."""
         if number > self.settled and not (self.running and number < self.running.number):
             self.settle(number, code, reason)
-        self._tell(member, number, code, reason)
+        member.outlet.refuse(code, reason, number)
 
     def settle(self, number: int, code: Code, reason: str) -> None:
         """Refuse numbers up to this one; tell the ranks that have begun the running one."""
@@ -229,7 +229,7 @@ class Job:
         for member in filter(None, self.members):
             if running and member.number == running.number:
                 member.number = None
-                self._tell(member, running.number, code, reason)
+                member.outlet.refuse(code, reason, running.number)
         self._release()
 
     def _is_silent(self, member: Member) -> bool:
@@ -262,10 +262,6 @@ class Job:
         chunks = chunk_count(values, self._options.chunk_bytes)
         self.running = AllReduce(number, epoch, values, chunks)
         return True
-
-    def _tell(self, member: Member, number: int, code: Code, reason: str) -> None:
-        self._counts.refusals[code] += 1
-        member.outlet.refuse(code, reason, number)
 
     def _release(self) -> None:
         is_idle = not self.running and all(not m or m.number is None for m in self.members)

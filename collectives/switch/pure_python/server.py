@@ -13,7 +13,6 @@ import selectors
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from presage.collectives.switch.options import (
@@ -96,7 +95,9 @@ class PythonSwitch:
             peer.close()
             return
         configure(peer, self._options.lease_s)
-        connection = Connection(peer, self._request, self._received, self._changed.add)
+        connection = Connection(
+            peer, self._request, self._received, self._changed.add, self._counts
+        )
         self._connections.add(connection)
         self._selector.register(peer, selectors.EVENT_READ, connection)
         if len(self._connections) > self._options.max_connections:
@@ -110,9 +111,7 @@ class PythonSwitch:
             if events & selectors.EVENT_WRITE:
                 connection.write(self._sum_sent)
         except ProtocolError as error:
-            with suppress(ProtocolError):
-                connection.end(Code.BAD_REQUEST, str(error))
-            self._counts.refusals[Code.BAD_REQUEST] += 1
+            connection.end(Code.BAD_REQUEST, str(error))
         except OSError:
             self._close(connection, "connection closed")
 
@@ -134,8 +133,6 @@ class PythonSwitch:
     def _close(self, connection: Connection, reason: str) -> None:
         if connection in self._connections:
             self._connections.remove(connection)
-            self._counts.bytes_in += connection.bytes_in
-            self._counts.bytes_out += connection.bytes_out
             self._selector.unregister(connection.socket)
             connection.socket.close()
             connection.detach(reason)
@@ -183,7 +180,7 @@ class PythonSwitch:
 
     def _control(self, connection: Connection, header: Header, payload: bytes) -> None:
         if not hmac.compare_digest(payload, self._token):
-            self._end(connection, Code.BAD_TOKEN, "the token is not the switch's")
+            connection.end(Code.BAD_TOKEN, "the token is not the switch's")
         elif header.kind == Kind.STATS:
             content = json.dumps(self._statistics()).encode()
             connection.send(frame(Header(Kind.STATISTICS), content))
@@ -199,10 +196,10 @@ class PythonSwitch:
         rank, ranks, switch_token, token = HELLO.unpack_from(payload)
         name = payload[HELLO.size :]
         if not hmac.compare_digest(switch_token, self._token):
-            self._end(connection, Code.BAD_TOKEN, "the token is not the switch's")
+            connection.end(Code.BAD_TOKEN, "the token is not the switch's")
         elif not is_name(name) or not rank < ranks <= self._options.max_ranks:
             reason = f"the name is invalid, or rank {rank} of {ranks} is out of range"
-            self._end(connection, Code.BAD_REQUEST, reason)
+            connection.end(Code.BAD_REQUEST, reason)
         else:
             place = (rank, ranks)
             found = self._jobs.admit(name.decode(), place, token, header.epoch, connection)
@@ -212,16 +209,9 @@ class PythonSwitch:
                 payload = WELCOME.pack(*limits, ranks, self._instance)
                 connection.send(frame(Header(Kind.WELCOME), payload))
             else:
-                self._end(connection, *found)
-
-    def _end(self, connection: Connection, code: Code, reason: str) -> None:
-        self._counts.refusals[code] += 1
-        connection.end(code, reason)
+                connection.end(*found)
 
     def _statistics(self) -> dict[str, object]:
-        counts = self._counts.as_json()
-        counts["bytes_in"] = self._counts.bytes_in + sum(c.bytes_in for c in self._connections)
-        counts["bytes_out"] = self._counts.bytes_out + sum(c.bytes_out for c in self._connections)
         return {
             "implementation": "python",
             "instance": self._instance,
@@ -229,7 +219,7 @@ class PythonSwitch:
             "slots": len(self._slots),
             "slots_in_use": sum(not slot.is_free for slot in self._slots),
             "connections": len(self._connections),
-            **counts,
+            **self._counts.as_json(),
             "jobs": [job.as_json() for job in self._jobs if job.is_registered],
         }
 
