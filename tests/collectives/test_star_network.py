@@ -66,10 +66,12 @@ class Rank:
         assert self.line() == "registered"
 
     def begin(self):
+        assert self.process.stdin
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def line(self):
+        assert self.process.stdout
         return self.process.stdout.readline().strip()
 
     def end(self):
@@ -79,7 +81,7 @@ class Rank:
 
 @pytest.fixture
 def start_ranks(network, switch):
-    ranks = []
+    ranks: list[Rank] = []
 
     def start(values):
         ranks.extend(Rank(network, switch, rank, values) for rank in range(2))

@@ -61,7 +61,7 @@ def test_rank_that_dies_in_mid_chunk_is_lost_at_once_for_the_others(start):
     start_s = time.monotonic()
     (error,) = errors()
 
-    assert time.monotonic() - start_s < 2
+    assert time.monotonic() - start_s < 5
     assert isinstance(error, RankLostError) and not error.may_be_complete
     assert "rank 1" in str(error)
     assert (buffer == before).all()
@@ -69,7 +69,8 @@ def test_rank_that_dies_in_mid_chunk_is_lost_at_once_for_the_others(start):
     assert "rank 1 is not registered" in str(error)
 
 
-def test_silent_rank_is_lost_after_the_lease_and_its_registration_ends(switch):
+def test_silent_rank_is_lost_after_the_lease_and_its_registration_ends(start):
+    switch = start(chunk_bytes=64, window=3, lease_ms=2000)
     client, rank = connect_one(switch, 0), RawRank(switch, 1)
     (buffer,) = values_of(1, 1000)
     before = buffer.copy()
@@ -79,11 +80,11 @@ def test_silent_rank_is_lost_after_the_lease_and_its_registration_ends(switch):
 
     (error,) = errors()
 
-    assert isinstance(error, RankLostError) and "no progress of rank 1 for 0.6 s" in str(error)
+    assert isinstance(error, RankLostError) and "no progress of rank 1 for 2 s" in str(error)
     assert (buffer == before).all()
     start_s = time.monotonic()
     assert isinstance(reduce([client], [buffer], number=2)[0], RankLostError)
-    assert time.monotonic() - start_s < 0.5
+    assert time.monotonic() - start_s < 1.5  # not again the lease
     assert rank.ends()
     replacement = connect_one(switch, 1)
     assert reduce([client, replacement], values_of(2, 99), number=3) == [None, None]
@@ -188,7 +189,7 @@ def test_time_without_progress_is_bounded_when_the_switch_is_silent(switch):
     finally:
         os.kill(switch.process.pid, signal.SIGCONT)
 
-    assert time.monotonic() - start_s < 3
+    assert time.monotonic() - start_s < 8
     assert [type(error) for error in errors] == [SwitchLostError] * 2
     assert not any(error.may_be_complete for error in errors)
 
