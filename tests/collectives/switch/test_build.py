@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +106,25 @@ def test_aggregator_listens_at_an_ipv6_address(start):
     except ServiceError:
         pytest.skip("no IPv6")
     assert reduce(connect(switch), values_of(2, 100)) == [None, None]
+
+
+def test_aggregator_ends_with_the_process_that_started_it(implementation):
+    program = (
+        "import sys, time\n"
+        "from presage.collectives.switch.options import SwitchOptions\n"
+        "from presage.collectives.switch.process import SwitchProcess\n"
+        "switch = SwitchProcess(SwitchOptions(lease_ms=400), implementation=sys.argv[1])\n"
+        "print(switch.process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    words = [sys.executable, "-c", program, implementation]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        switch = Path("/proc", parent.stdout.readline().strip())
+        assert switch.exists()
+        parent.kill()
+
+    end_s = time.monotonic() + 20
+    while switch.exists() and " Z " not in (switch / "stat").read_text():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
