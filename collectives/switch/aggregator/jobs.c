@@ -21,7 +21,8 @@ static uint8_t *sum_memory(const Job *job, uint32_t index) {
     return input_memory(job, job->ranks, index); /* behind the inputs of all ranks */
 }
 
-/* End a connection: tell why, then read until the peer closes it, so that it gets the reason. */
+/* Send the reason for the end of a connection, then read until the peer closes it: a close with
+ * unread input could lose the reason. */
 void end_connection(Connection *c, enum Code code, const char *reason) {
     if (c->is_ending) return;
     c->is_active = false;
@@ -54,7 +55,7 @@ static void release_slot(Job *job) {
     job->slot = NULL;
 }
 
-/* Refuse numbers up to this one; tell the ranks that have begun the running one. */
+/* Refuse numbers up to this one, to all ranks that have begun the running one. */
 static void settle(Job *job, uint64_t number, enum Code code, const char *reason) {
     bool was_running = job->is_running;
     job->is_running = false;

@@ -41,7 +41,7 @@
 
 enum { MAGIC = 0x434E4950, VERSION = 1, HEADER_BYTES = 32, MAX_REQUEST = 256, TOKEN_BYTES = 32 };
 enum { MAX_NAME = 64, MAX_REASON = 200, PENDING_LIMIT = 1 << 20, SEND_BYTES = 256 << 10 };
-enum { SPARE_FILES = 64, SPARE_CONNECTIONS = 16 }; /* the latter are told that there is no room */
+enum { SPARE_FILES = 64, SPARE_CONNECTIONS = 16 }; /* the latter get REFUSED */
 enum { HELLO_BYTES = 8 + 2 * TOKEN_BYTES, EVENTS = 256, READS = 8, BACKLOG = 1024 };
 #define NO_NUMBER UINT64_MAX
 #define MAX_NUMBER ((uint64_t)INT64_MAX)

@@ -46,7 +46,7 @@ class Connection:
     member : Member or None
         The rank, once it is registered.
     is_ending : bool
-        Whether the peer is told why its connection ends. It is read until the peer closes it, since
+        Whether the last frame is REFUSED. The connection is read until the peer closes it, since
         closing it before could lose the reason.
     since_s : float
         When the connection was accepted, or began to end.

@@ -24,13 +24,13 @@ class Outlet(Protocol):
     """Connection of a rank, as its job sees it."""
 
     def refuse(self, code: Code, reason: str, number: int) -> None:
-        """Tell the rank that an AllReduce is refused; drop what is left of its chunks."""
+        """Send the refusal of an AllReduce; drop what is left of its chunks."""
 
     def wake(self) -> None:
         """Send sums, since there is a new one."""
 
     def end(self, code: Code, reason: str) -> None:
-        """Tell the rank why its registration ends, and close the connection."""
+        """Send the reason why the registration ends, and close the connection."""
 
 
 @dataclass
@@ -223,7 +223,7 @@ class Job:
         member.outlet.refuse(code, reason, number)
 
     def settle(self, number: int, code: Code, reason: str) -> None:
-        """Refuse numbers up to this one; tell the ranks that have begun the running one."""
+        """Refuse numbers up to this one, to all ranks that have begun the running one."""
         running, self.running = self.running, None
         self.settled, self._why = number, (code, reason)
         for member in filter(None, self.members):

@@ -41,7 +41,7 @@ from presage.collectives.switch.pure_python.slots import Slot
 from presage.collectives.switch.tcp import configure, listen
 
 _GREETING_S = 5.0
-_SPARE_FILES, _SPARE_CONNECTIONS = 64, 16  # the latter are told that there is no room
+_SPARE_FILES, _SPARE_CONNECTIONS = 64, 16  # the latter get REFUSED
 _MAX_CHUNKS = 2**32 - 1
 
 
