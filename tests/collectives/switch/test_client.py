@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ class FakeSwitch:
                 receive(connection)
                 welcome = WELCOME.pack(CHUNK, 4, 1, 1, 99)
                 connection.sendall(frame(Header(Kind.WELCOME), welcome))
-                serve(connection)
+                with suppress(OSError):  # the client may close first
+                    serve(connection)
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
