@@ -17,6 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from presage.collectives.switch.build import SOURCES
 from presage.models.release.pretrained import pretrained_release
 from presage.models.release.release import load_release, release_files
 from presage.serving.client.client import PresageClient
@@ -103,6 +104,13 @@ def test_wheel_and_sdist_hold_the_release_of_the_checkout(wheel, sources, tmp_pa
         for name in release_files(pretrained_release()):
             stored = content.read(f"presage/pretrained/release/{name}")
             assert stored == (pretrained_release() / name).read_bytes()
+
+
+def test_wheel_holds_the_sources_that_are_compiled_on_first_use(wheel):
+    with zipfile.ZipFile(wheel) as content:
+        for path in SOURCES.iterdir():
+            stored = content.read(f"presage/collectives/switch/aggregator/{path.name}")
+            assert stored == path.read_bytes()
 
 
 def test_serve_answers_with_the_installed_release_from_an_empty_folder(programs, user):

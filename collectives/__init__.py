@@ -1,0 +1,1 @@
+"""Time-division sharing of switches that compute: in-network computing (INC) of AllReduce."""

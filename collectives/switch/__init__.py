@@ -1,0 +1,1 @@
+"""Software aggregator that stands in for a switch that sums AllReduces, and its client."""

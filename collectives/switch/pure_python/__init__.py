@@ -1,0 +1,1 @@
+"""Pure-Python aggregator, for machines without a C compiler."""
