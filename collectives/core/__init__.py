@@ -1,0 +1,1 @@
+"""Arbitration of in-network-computing switches, and the agreement of ranks on it: pure functions."""
