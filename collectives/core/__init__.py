@@ -1,1 +1,1 @@
-"""Arbitration of in-network-computing switches, and the agreement of ranks on it: pure functions."""
+"""Arbitration of switches with in-network computing, and agreement on it: pure functions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -81,7 +82,7 @@ class JobDemand:
         times = [self.period_s, self.anchor_s, self.margin_s, *offsets]
         if not all(math.isfinite(time) for time in times):
             return False
-        is_ordered = all(a <= b for a, b in zip(offsets, offsets[1:], strict=False))
+        is_ordered = all(a <= b for a, b in itertools.pairwise(offsets))
         span_s = offsets[-1] - offsets[0]
         return is_ordered and self.margin_s >= 0 and self.period_s > 0 and span_s <= self.period_s
 

@@ -46,7 +46,7 @@ class Fence:
         return replace(self, token=self.token + 1, floors=tuple(sorted(floors.items())))
 
     def after_hello(self, message: Hello) -> Fence:
-        """Return the fence for the current start of the switch; a late ``Hello`` changes nothing."""
+        """Return the fence for the current start of the switch; ignore a late ``Hello``."""
         if message.incarnation <= self.incarnation:
             return self
         return replace(self, incarnation=message.incarnation, token=self.token + 1)
@@ -59,6 +59,9 @@ class Fence:
     def is_confirmed_by(self, message: Admitted) -> bool:
         """Return whether the message confirms this fence, not one before it."""
         return message == Admitted(self.incarnation, self.token)
+
+
+NO_FENCE = Fence()  # before the first ``Hello``
 
 
 def next_floors(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from presage.collectives.core.messages import Adopted, Member, Message, ViewUpdate
-from presage.collectives.core.view import JobView
+from presage.collectives.core.view import RING_ONLY, JobView
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class InBandAgreement:
         By ascending epoch; the first one decides the next AllReduce.
     """
 
-    views: tuple[JobView, ...] = (JobView(0),)
+    views: tuple[JobView, ...] = (RING_ONLY,)
 
     @property
     def can_start(self) -> bool:
@@ -57,12 +57,13 @@ class InBandAgreement:
     def receive(
         self, member: Member, message: Message, *, started: int, is_on_switch: bool
     ) -> tuple[InBandAgreement, tuple[Message, ...]]:
-        """Store new views; answer with the epoch in use, so that a lost report is repeated."""
+        """Store new views. A repeated message is answered: the report of an adoption was lost."""
         if not isinstance(message, ViewUpdate):
             return self, ()
         newer = tuple(view for view in message.views if view.epoch > self.newest_epoch)
-        answer = Adopted(member.job, member.rank, self.view.epoch)
-        return InBandAgreement(self.views + newer), (answer,)
+        if newer:
+            return InBandAgreement(self.views + newer), ()
+        return self, (Adopted(member.job, member.rank, self.view.epoch),)
 
     def time_out(
         self, member: Member, *, started: int

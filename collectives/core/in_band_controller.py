@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from presage.collectives.core.fencing import Fence, JobPlan, next_floors
+from presage.collectives.core.fencing import NO_FENCE, Fence, JobPlan, next_floors
 from presage.collectives.core.messages import Admitted, Adopted, Hello, Message, ViewUpdate
 from presage.collectives.core.view import JobView
 
@@ -63,7 +63,7 @@ class InBandController:
 
     epoch: int = 0
     jobs: tuple[JobRecord, ...] = ()
-    fence: Fence = Fence()
+    fence: Fence = NO_FENCE
     stage: Stage = Stage.STABLE
     waiting: frozenset[str] = frozenset()
     target: tuple[JobPlan, ...] = ()

@@ -89,7 +89,7 @@ class ViewUpdate(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """From a rank to the controller (in-band): all later AllReduces use this epoch or newer ones."""
+    """From a rank to the controller (in-band): later AllReduces use this epoch or newer ones."""
 
     job: str
     rank: int

@@ -153,7 +153,7 @@ def _is_stale(state: SwitchState, message: Contribution) -> bool:
 
 
 def _has_free_slot(state: SwitchState, job: str) -> bool:
-    """Return whether the jobs on the switch leave a slot; a job's own older AllReduce does not count."""
+    """Return whether the other jobs on the switch leave a slot."""
     return sum(running.job != job for running in state.running) < state.slots
 
 

@@ -27,7 +27,7 @@ from presage.collectives.core.messages import (
     Status,
     Update,
 )
-from presage.collectives.core.view import JobView
+from presage.collectives.core.view import RING_ONLY, JobView
 
 Messages = tuple[Message, ...]
 
@@ -56,7 +56,7 @@ class TwoPhaseAgreement:
         Highest tag for which the rank has sent its part to all peers; it sends no second one.
     """
 
-    view: JobView = JobView(0)
+    view: JobView = RING_ONLY
     locked: int = 0
     has_acknowledged: bool = False
     applied: int = 0
@@ -96,7 +96,7 @@ class TwoPhaseAgreement:
         return self, ()
 
     def time_out(self, member: Member, *, started: int) -> tuple[TwoPhaseAgreement, Messages]:
-        """Give up waiting for the controller: unlock if nothing was acknowledged, else ask peers."""
+        """Stop waiting for the controller: unlock if nothing was acknowledged, else ask peers."""
         if not self.locked or self.is_exchanging:
             return self, ()
         if not self.has_acknowledged:
@@ -180,6 +180,8 @@ class TwoPhaseAgreement:
         parts = [status for status in self.statuses if status.tag == self.locked]
         if {status.sender for status in parts} != set(member.peers):
             return self, sent
+        # The controller may have been ignored meanwhile, and waits for this rank.
+        sent = (*sent, Done(member.job, member.rank, self.locked))
         for status in parts:
             if status.view is not None:
                 return self._apply(status.view, self.locked), sent

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from presage.collectives.core.fencing import Fence, JobPlan, next_floors
+from presage.collectives.core.fencing import NO_FENCE, Fence, JobPlan, next_floors
 from presage.collectives.core.messages import (
     Abort,
     Ack,
@@ -65,7 +65,7 @@ class TwoPhaseController:
     stage: Stage = Stage.STABLE
     acks: frozenset[Ack] = frozenset()
     done: frozenset[tuple[str, int]] = frozenset()
-    fence: Fence = Fence()
+    fence: Fence = NO_FENCE
     floors: tuple[tuple[str, int], ...] = ()
 
     @property

@@ -81,6 +81,9 @@ class JobView:
         return replace(self, decisions=self.decisions[: max(0, number - self.first_number)])
 
 
+RING_ONLY = JobView(0)  # what each rank starts with
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """Jobs of a switch domain with their rhythms and windows of numbers.

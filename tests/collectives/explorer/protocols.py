@@ -1,0 +1,91 @@
+"""What the explorer has to know of each of the two agreements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from presage.collectives.core import in_band_controller, two_phase_controller
+from presage.collectives.core import messages as m
+from presage.collectives.core.fencing import Fence
+from presage.collectives.core.in_band import InBandAgreement
+from presage.collectives.core.in_band_controller import InBandController, JobRecord
+from presage.collectives.core.rank import Agreement, RankState
+from presage.collectives.core.switch import SwitchState
+from presage.collectives.core.two_phase import TwoPhaseAgreement
+from presage.collectives.core.two_phase_controller import TwoPhaseController
+from presage.collectives.core.view import JobView
+from tests.collectives.explorer.configuration import Configuration, decisions, job_plans
+
+CONTROLLERS: dict[str, ModuleType] = {
+    "in_band": in_band_controller,
+    "two_phase": two_phase_controller,
+}
+
+
+def initial_agreement(config: Configuration, job: str) -> Agreement:
+    """Return the agreement of a rank at the start."""
+    view = JobView(1, 0, decisions(config.initial[job])) if config.initial else JobView(0)
+    is_in_band = config.protocol == "in_band"
+    return InBandAgreement((view,)) if is_in_band else TwoPhaseAgreement(view, applied=view.epoch)
+
+
+def initial_switch(config: Configuration) -> SwitchState:
+    """Return the switch at the start: admitted if there are views."""
+    floors = tuple((job, 0) for job in sorted(config.initial))
+    return SwitchState(config.slots, 1, 1 if floors else 0, floors)
+
+
+def initial_controller(config: Configuration) -> Any:
+    """Return the controller at the start."""
+    switch = initial_switch(config)
+    if not config.initial:
+        return InBandController() if config.protocol == "in_band" else TwoPhaseController()
+    fence = Fence(1, switch.token, switch.floors)
+    plans = job_plans(config.initial, config.sizes)
+    if config.protocol == "two_phase":
+        jobs = tuple(plan._replace(view=replace(plan.view, epoch=1)) for plan in plans)
+        return TwoPhaseController(tag=1, jobs=jobs, fence=fence)
+    records = tuple(
+        JobRecord(plan.job, plan.size, replace(plan.view, epoch=1), ()) for plan in plans
+    )
+    return InBandController(epoch=1, jobs=records, fence=fence)
+
+
+def is_obsolete(receiver: Any, message: m.Message) -> bool:
+    """Return whether a message will never have an effect, whatever happens before it arrives.
+
+    Such messages are removed at once, which merges states that differ in nothing else.
+    """
+    state = getattr(receiver, "state", None)
+    match message:
+        case m.Result() | m.Refusal():
+            return bool(state.number > message.number)
+        case m.Vote():
+            return message.number < state.number and not _has_answer(state, message)
+        case m.Status(tag=tag) if tag != state.agreement.locked:
+            return tag <= state.agreement.exchanged or message.outcome is not m.Outcome.UNCERTAIN
+        case m.Prepare(tag=tag):
+            agreement = state.agreement
+            return tag <= max(agreement.aborted, agreement.applied) or tag < agreement.locked
+        case m.Adopted():
+            return _is_adoption_known(state, message)
+        case m.Ack(tag=tag):
+            is_preparing = state.stage is two_phase_controller.Stage.PREPARING
+            return tag < state.tag or not is_preparing
+        case m.Done(tag=tag):
+            return tag < state.tag or state.is_stable
+    return False
+
+
+def _has_answer(state: RankState, message: m.Vote) -> bool:
+    is_previous = message.number == state.number - 1
+    return is_previous and message.min_epoch is None and state.last_min_epoch is not None
+
+
+def _is_adoption_known(state: InBandController, message: m.Adopted) -> bool:
+    records = [record for record in state.jobs if record.job == message.job]
+    trims = any(view.epoch <= message.epoch for record in records for view in record.pending)
+    is_revoking = state.stage is in_band_controller.Stage.REVOKING
+    return not trims and not (is_revoking and message.epoch >= state.epoch)
