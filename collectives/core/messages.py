@@ -152,7 +152,7 @@ class Abort(NamedTuple):
 
 
 class Done(NamedTuple):
-    """From a rank to the controller (two-phase): the update or the abort took effect."""
+    """From a rank to the controller (two-phase): the round has ended at this rank."""
 
     job: str
     rank: int

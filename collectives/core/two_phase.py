@@ -90,7 +90,7 @@ class TwoPhaseAgreement:
         if isinstance(message, Update):
             return self._update(member, message)
         if isinstance(message, Abort):
-            return self._abort(member, message.tag)
+            return self._abort(message.tag), ()
         if isinstance(message, Status):
             return self._receive_status(member, message, started=started)
         return self, ()
@@ -136,13 +136,10 @@ class TwoPhaseAgreement:
             return self, ()
         return self._apply(message.view, message.tag), (done,)
 
-    def _abort(self, member: Member, tag: int) -> tuple[TwoPhaseAgreement, Messages]:
-        if self.is_exchanging and tag == self.locked:
-            return self, ()
-        done = Done(member.job, member.rank, tag)
+    def _abort(self, tag: int) -> TwoPhaseAgreement:
         if tag == self.locked:
-            return self._unlock_aborted(), (done,)
-        return replace(self, aborted=max(self.aborted, tag)), (done,)
+            return self if self.is_exchanging else self._unlock_aborted()
+        return replace(self, aborted=max(self.aborted, tag))
 
     def _receive_status(
         self, member: Member, message: Status, *, started: int

@@ -52,7 +52,7 @@ class TwoPhaseController:
     acks : frozenset of Ack
         Locks of the round.
     done : frozenset of (str, int)
-        Ranks that have applied the update, or have unlocked after an abort.
+        Ranks at which the round has ended.
     fence : Fence
         What was last asked of the switch.
     floors : tuple of (str, int)
@@ -168,10 +168,10 @@ def _update(state: TwoPhaseController) -> Step:
 
 
 def _done(state: TwoPhaseController, message: Done) -> Step:
-    if message.tag != state.tag or state.stage not in (Stage.UPDATING, Stage.ABORTING):
+    if message.tag != state.tag or state.stage is not Stage.UPDATING:
         return Step(state)
     known = replace(state, done=state.done | {(message.job, message.rank)})
-    if state.stage is Stage.UPDATING and known.done == set(_members(known)):
+    if known.done == set(_members(known)):
         known = replace(known, stage=Stage.STABLE, done=frozenset(), target=())
     return Step(known)
 
@@ -205,6 +205,6 @@ def _outstanding(state: TwoPhaseController) -> tuple[Message, ...]:
                 messages.append(Prepare(*place, state.tag))
             elif state.stage is Stage.UPDATING and place not in state.done:
                 messages.append(Update(*place, state.tag, view))
-            elif state.stage is Stage.ABORTING and place not in state.done:
+            elif state.stage is Stage.ABORTING:
                 messages.append(Abort(*place, state.tag))
     return tuple(messages)

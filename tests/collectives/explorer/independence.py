@@ -56,8 +56,6 @@ class LonelyJob:
         if not state:
             return True
         locals_ = [self.system.locals.values[local] for local in state[: self.size]]
-        if any(local.state is None for local in locals_):
-            return True
         return all(local.state.number == self.system.config.numbers for local in locals_)
 
 
@@ -84,6 +82,8 @@ def first_blocked(system: SharedSwitch, graph: Graph) -> int | None:
             if mask not in masks:
                 masks[mask] = own_messages(system, index, mask)
             ranks = state[first : first + size]
+            if any(system.is_dead(state, first + offset) for offset in range(size)):
+                continue
             seeds.setdefault((*ranks, state[ring_at], masks[mask]), position)
         lonely = LonelyJob(system, index, list(seeds))
         own = explore(lonely, limit=10**7)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from presage.collectives.core import in_band_controller, two_phase_controller
+from presage.collectives.core import in_band_controller, switch, two_phase_controller
 from presage.collectives.core import messages as m
 from presage.collectives.core.fencing import Fence
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.in_band_controller import InBandController, JobRecord
-from presage.collectives.core.rank import Agreement, RankState
+from presage.collectives.core.rank import Agreement, Phase, RankState
 from presage.collectives.core.switch import SwitchState
 from presage.collectives.core.two_phase import TwoPhaseAgreement
 from presage.collectives.core.two_phase_controller import TwoPhaseController
@@ -39,10 +39,10 @@ def initial_switch(config: Configuration) -> SwitchState:
 
 def initial_controller(config: Configuration) -> Any:
     """Return the controller at the start."""
-    switch = initial_switch(config)
+    start = initial_switch(config)
     if not config.initial:
         return InBandController() if config.protocol == "in_band" else TwoPhaseController()
-    fence = Fence(1, switch.token, switch.floors)
+    fence = Fence(1, start.token, start.floors)
     plans = job_plans(config.initial, config.sizes)
     if config.protocol == "two_phase":
         jobs = tuple(plan._replace(view=replace(plan.view, epoch=1)) for plan in plans)
@@ -60,8 +60,12 @@ def is_obsolete(receiver: Any, message: m.Message) -> bool:
     """
     state = getattr(receiver, "state", None)
     match message:
-        case m.Result() | m.Refusal():
-            return bool(state.number > message.number)
+        case m.Result(number=number):
+            is_decided = state.number == number and state.phase is Phase.RING
+            return is_decided or state.number > number
+        case m.Refusal(number=number):
+            is_failed = state.number == number and state.phase in (Phase.RING, Phase.VOTING)
+            return is_failed or state.number > number
         case m.Vote():
             return message.number < state.number and not _has_answer(state, message)
         case m.Status(tag=tag) if tag != state.agreement.locked:
@@ -75,7 +79,13 @@ def is_obsolete(receiver: Any, message: m.Message) -> bool:
             is_preparing = state.stage is two_phase_controller.Stage.PREPARING
             return tag < state.tag or not is_preparing
         case m.Done(tag=tag):
-            return tag < state.tag or state.is_stable
+            return tag < state.tag or state.stage is not two_phase_controller.Stage.UPDATING
+        case m.Abort(tag=tag):
+            return tag <= state.agreement.aborted and tag != state.agreement.locked
+        case m.Admitted(token=token):
+            return token < state.fence.token or state.stage.name != "FENCING"
+        case m.Admission():
+            return not switch._is_current(receiver, message)
     return False
 
 

@@ -50,6 +50,9 @@ class SharedSwitch:
         self.rings = Interned()
         self.network = Network()
         self.receivers: list[int] = []  # of each message: the position of its receiver
+        # A restarted switch makes the order of its messages matter.
+        self.collected_kinds = (m.Ack, m.Done, *(() if config.fault == "switch" else (m.Admitted,)))
+        self.collected = 0  # messages of these kinds
         self.delivered: dict[tuple[int, int], tuple[int, int]] = {}
         self.own_events: dict[int, list[OwnEvent]] = {}
         self.ring_ends: dict[tuple[int, ...], list[tuple[int, int, int, int]]] = {}
@@ -74,7 +77,9 @@ class SharedSwitch:
         faults = config.faults if config.fault != "none" else 0
         local = [self.locals.number(value) for value in (*ranks, controller, switch)]
         rings = [self.rings.number(None)] * len(self.jobs)
-        return self.canonical((*local, *rings, faults, config.early or 0, 0))
+        hello = () if config.initial else (m.Hello(switch.incarnation),)
+        _, mask = self._step(switch, hello)
+        return self.canonical((*local, *rings, faults, config.early or 0, mask))
 
     def local(self, state: State, position: int) -> Any:
         return self.locals.values[state[position]]
@@ -106,15 +111,25 @@ class SharedSwitch:
             yield from self._faults(state)
 
     def _prompt_events(self, state: State) -> Iterator[tuple[State, int, Event]]:
-        """Yield all events but time-outs and faults."""
-        yield from self._deliveries(state)
+        """Yield all events but time-outs and faults.
+
+        Some events commute with all others, and happen first and alone. A ring that can end: the
+        epoch that a rank contributed and the number that it started last do not change. Answers
+        that the controller only collects: while it does, it only waits for them or a time-out.
+        """
+        if rings := list(self._ring_ends(state)):
+            yield rings[0]
+            return
+        for bit in self.network.bits(state[-1] & self.collected):
+            yield from self._deliveries(state, 1 << bit)
+            return
+        yield from self._deliveries(state, state[-1])
         for position in range(self.ring_at):
             for new, sent, name, is_time_out in self.own_events_of(state[position]):
                 if not is_time_out:
                     following = self._after(state, position, new, state[-1], sent)
                     if following != state:
                         yield following, self._actor(position), (name, position)
-        yield from self._ring_ends(state)
 
     def _time_outs(self, state: State) -> Iterator[tuple[State, int, Event]]:
         for position in range(self.ring_at):
@@ -129,9 +144,9 @@ class SharedSwitch:
             return self.jobs.index(self.places[position][0])
         return CONTROLLER if position == self.controller_at else SWITCH
 
-    def _deliveries(self, state: State) -> Iterator[tuple[State, int, Event]]:
+    def _deliveries(self, state: State, mask: int) -> Iterator[tuple[State, int, Event]]:
         may_repeat = self.config.fault == "duplicate" and state[self.faults_at]
-        for bit in self.network.bits(state[-1]):
+        for bit in self.network.bits(mask):
             position = self.receivers[bit]
             message = self.network.values[bit]
             new, sent = self.deliver(state[position], bit)
@@ -169,6 +184,8 @@ class SharedSwitch:
     def _step(self, value: Any, messages: tuple[m.Message, ...]) -> tuple[int, int]:
         mask = self.network.mask(messages)
         for message in self.network.values[len(self.receivers) :]:
+            if isinstance(message, self.collected_kinds):
+                self.collected |= 1 << len(self.receivers)
             self.receivers.append(self._receiver(message))
         return self.locals.number(value), mask
 
@@ -243,7 +260,7 @@ class SharedSwitch:
 
     def _switch_events(self, state: switch_machine.SwitchState) -> Iterator[OwnEvent]:
         if not state.token:
-            yield (*self._step(*switch_machine.hello(state)), "hello", False)
+            yield (*self._step(*switch_machine.hello(state)), "hello", True)
         if self.config.early is not None:
             for running in state.running:
                 step = switch_machine.expire(state, running.job)
