@@ -52,8 +52,8 @@ class TwoPhaseAgreement:
         Parts that peers sent for the round, once the rank is exchanging them.
     is_exchanging : bool
         Whether the rank has sent its own part; it ignores the controller until the outcome.
-    exchanged : int
-        Highest tag for which the rank has sent its part to all peers; it sends no second one.
+    exchanged : frozenset of int
+        Tags for which the rank has sent its part to all peers; it sends no second one.
     """
 
     view: JobView = RING_ONLY
@@ -63,7 +63,7 @@ class TwoPhaseAgreement:
     aborted: int = 0
     statuses: frozenset[Status] = frozenset()
     is_exchanging: bool = False
-    exchanged: int = 0
+    exchanged: frozenset[int] = frozenset()
 
     @property
     def can_start(self) -> bool:
@@ -101,7 +101,8 @@ class TwoPhaseAgreement:
             return self, ()
         if not self.has_acknowledged:
             return self._unlock_aborted(), ()
-        asking = replace(self, is_exchanging=True, exchanged=self.locked)
+        exchanged = self.exchanged | {self.locked}
+        asking = replace(self, is_exchanging=True, exchanged=exchanged)
         own = asking._statuses(member, Outcome.UNCERTAIN, started=started)
         return asking._conclude(member, started, own)
 
@@ -153,7 +154,7 @@ class TwoPhaseAgreement:
                 return known.time_out(member, started=started)
             unlocked = self._unlock_aborted()
             return unlocked, unlocked._answer(message, Outcome.ABORTED, started=started)
-        if message.outcome is not Outcome.UNCERTAIN or message.tag <= self.exchanged:
+        if message.outcome is not Outcome.UNCERTAIN or message.tag in self.exchanged:
             return self, ()  # settled: this rank has sent its part, or was sent an answer
         if message.tag <= self.applied:
             return self, self._answer(message, Outcome.APPLIED, started=started)
@@ -188,8 +189,10 @@ class TwoPhaseAgreement:
         return replace(self._unlock_aborted(), view=self.view.before(last + 1)), sent
 
     def _apply(self, view: JobView, tag: int) -> TwoPhaseAgreement:
+        # All ranks had acknowledged this round, so none is still in an exchange on an older one.
+        exchanged = frozenset(old for old in self.exchanged if old >= tag)
         return TwoPhaseAgreement(
-            view=view, applied=tag, aborted=self.aborted, exchanged=self.exchanged
+            view=view, applied=tag, aborted=self.aborted, exchanged=exchanged
         )
 
     def _unlock_aborted(self) -> TwoPhaseAgreement:

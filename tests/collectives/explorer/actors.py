@@ -106,9 +106,7 @@ def swapped_rank(local: RankLocal, job: str) -> RankLocal:
         agreement = replace(agreement, statuses=_swapped_all(agreement.statuses, job))
     member = state.member._replace(rank=1 - state.member.rank)
     votes = _swapped_all(state.votes, job)
-    return local._replace(
-        state=replace(state, member=member, agreement=agreement, votes=votes)
-    )
+    return local._replace(state=replace(state, member=member, agreement=agreement, votes=votes))
 
 
 def swapped_switch(state: SwitchState | None, job: str) -> SwitchState | None:

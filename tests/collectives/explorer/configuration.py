@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from presage.collectives.core.fencing import JobPlan
+from presage.collectives.core.messages import Message
 from presage.collectives.core.view import JobView, Reason
 
 Tables = Mapping[str, str]  # job -> a letter for each AllReduce: I for the switch, R for ring
@@ -41,6 +42,8 @@ class Configuration:
         happen, every wait may time out. None: calm, only waits of the controller ever time out.
     tries : int
         Rounds of the two-phase protocol for each plan.
+    delayed : tuple of Message
+        Messages of the past that are still under way at the start.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Configuration:
     faults: int = 1
     early: int | None = 1
     tries: int = 2
+    delayed: tuple[Message, ...] = ()
 
     @property
     def is_exclusive(self) -> bool:

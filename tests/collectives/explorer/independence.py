@@ -45,9 +45,7 @@ class LonelyJob:
             new, sent = self.system.deliver(ranks[offset], bit)
             yield self._after(state, offset, new, ring, mask & ~(1 << bit), sent), 1, ()
 
-    def _after(
-        self, state: State, offset: int, new: int, ring: int, mask: int, sent: int
-    ) -> State:
+    def _after(self, state: State, offset: int, new: int, ring: int, mask: int, sent: int) -> State:
         ranks = list(state[: self.size])
         ranks[offset] = new
         return (*ranks, ring, mask | own_messages(self.system, self.index, sent))

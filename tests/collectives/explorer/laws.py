@@ -36,7 +36,9 @@ class Report:
 
     def __str__(self) -> str:
         size = f"{self.states:9,} states {self.transitions:11,} transitions {self.seconds:6.1f} s"
-        verdict = "all laws hold" if self.law is None else f"law {self.law} broken: {LAWS[self.law]}"
+        verdict = (
+            "all laws hold" if self.law is None else f"law {self.law} broken: {LAWS[self.law]}"
+        )
         return "\n    ".join([f"{self.name:42} {size}  {verdict}", *self.path])
 
 
@@ -83,8 +85,7 @@ class LawfulSwitch(SharedSwitch):
             messages = (self.network.values[bit] for bit in self.network.bits(mask))
             refusals = [message for message in messages if isinstance(message, Refusal)]
             found = self.forbidden[mask] = any(
-                self.config.is_calm or refusal.reason is RefusalReason.BUSY
-                for refusal in refusals
+                self.config.is_calm or refusal.reason is RefusalReason.BUSY for refusal in refusals
             )
         return found
 

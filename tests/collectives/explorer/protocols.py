@@ -32,8 +32,8 @@ def initial_agreement(config: Configuration, job: str) -> Agreement:
 
 
 def initial_switch(config: Configuration) -> SwitchState:
-    """Return the switch at the start: admitted if there are views."""
-    floors = tuple((job, 0) for job in sorted(config.initial))
+    """Return the switch at the start: if there are views, some jobs were revoked by the last one."""
+    floors = tuple((job, int("I" not in table)) for job, table in sorted(config.initial.items()))
     return SwitchState(config.slots, 1, 1 if floors else 0, floors)
 
 
@@ -69,7 +69,7 @@ def is_obsolete(receiver: Any, message: m.Message) -> bool:
         case m.Vote():
             return message.number < state.number and not _has_answer(state, message)
         case m.Status(tag=tag) if tag != state.agreement.locked:
-            return tag <= state.agreement.exchanged or message.outcome is not m.Outcome.UNCERTAIN
+            return tag in state.agreement.exchanged or message.outcome is not m.Outcome.UNCERTAIN
         case m.Prepare(tag=tag):
             agreement = state.agreement
             return tag <= max(agreement.aborted, agreement.applied) or tag < agreement.locked

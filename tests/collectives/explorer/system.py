@@ -66,9 +66,7 @@ class SharedSwitch:
         config = self.config
         ranks = [
             RankLocal(
-                RankState(
-                    m.Member(job, rank, config.sizes[job]), initial_agreement(config, job)
-                )
+                RankState(m.Member(job, rank, config.sizes[job]), initial_agreement(config, job))
             )
             for job, rank in self.places
         ]
@@ -78,7 +76,7 @@ class SharedSwitch:
         local = [self.locals.number(value) for value in (*ranks, controller, switch)]
         rings = [self.rings.number(None)] * len(self.jobs)
         hello = () if config.initial else (m.Hello(switch.incarnation),)
-        _, mask = self._step(switch, hello)
+        _, mask = self._step(switch, (*hello, *config.delayed))
         return self.canonical((*local, *rings, faults, config.early or 0, mask))
 
     def local(self, state: State, position: int) -> Any:
@@ -294,7 +292,9 @@ class SharedSwitch:
                 continue
             if record is None or record[0] != state.number:
                 states = [other.state for other in ranks]
-                if not all(s and s.phase is Phase.RING and s.number == state.number for s in states):
+                if not all(
+                    s and s.phase is Phase.RING and s.number == state.number for s in states
+                ):
                     continue
                 record = (state.number, min(s.contributed for s in states))
             step = rank_machine.complete_ring(state, record[1])

@@ -1,0 +1,91 @@
+"""All configurations that are explored in CI. Two jobs, a and b, of two ranks unless stated."""
+
+from __future__ import annotations
+
+from tests.collectives.explorer.configuration import Configuration
+
+A = {"a": "II", "b": "RR"}
+B = {"a": "RR", "b": "II"}
+BOTH = {"a": "II", "b": "II"}  # as after wrong predictions: both at the switch at once
+PAIR = {"a": 2, "b": 1}
+ONE = {"a": 2}
+
+SMALL = (
+    *(
+        config
+        for protocol in ("in_band", "two_phase")
+        for config in (
+            Configuration(f"{protocol}, one job, first view", protocol, ({"a": "II"},), {}, ONE),
+            Configuration(
+                f"{protocol}, one job, revoked", protocol, ({"a": "RR"},), {"a": "II"}, ONE, early=0
+            ),
+            Configuration(f"{protocol}, calm", protocol, (B,), A, early=None),
+        )
+    ),
+    Configuration("in_band, collisions", "in_band", (), BOTH, early=0),
+)
+
+
+def _with_faults(protocol: str, **options: int) -> tuple[Configuration, ...]:
+    return tuple(
+        Configuration(f"{protocol}, {fault}", protocol, (B,), A, fault=fault, early=0, **options)
+        for fault in ("none", "loss", "duplicate", "rank", "controller", "switch")
+    )
+
+
+IN_BAND = (
+    *_with_faults("in_band"),
+    Configuration("in_band, first views", "in_band", (A,), early=0),
+    Configuration("in_band, there and back", "in_band", (B, A), A, early=0),
+    Configuration("in_band, collisions, two slots", "in_band", (BOTH,), A, slots=2, early=0),
+    Configuration("in_band, early time-out, 2 + 1 ranks", "in_band", (B,), A, PAIR, early=1),
+    Configuration(
+        "in_band, one job, early time-outs",
+        "in_band",
+        ({"a": "IR"},),
+        {"a": "II"},
+        {"a": 2},
+        early=4,
+    ),
+    Configuration(
+        "in_band, one job of 3 ranks", "in_band", ({"a": "IR"},), {"a": "II"}, {"a": 3}, early=0
+    ),
+)
+TWO_PHASE = (
+    Configuration("two_phase, none", "two_phase", (B,), A, early=0),
+    Configuration("two_phase, controller", "two_phase", (B,), A, fault="controller", early=0),
+    Configuration("two_phase, first views", "two_phase", (A,), early=0),
+    *(
+        Configuration(
+            f"two_phase, {fault}, one try", "two_phase", (B,), A, fault=fault, early=0, tries=1
+        )
+        for fault in ("loss", "duplicate", "rank", "switch")
+    ),
+    *(
+        Configuration(
+            f"two_phase, {fault}, 2 + 1 ranks", "two_phase", (B,), A, PAIR, fault=fault, early=0
+        )
+        for fault in ("loss", "duplicate", "rank", "switch")
+    ),
+    Configuration(
+        "two_phase, early time-out, 2 + 1 ranks", "two_phase", (B,), A, PAIR, early=1, tries=1
+    ),
+    Configuration(
+        "two_phase, one job, early time-outs",
+        "two_phase",
+        ({"a": "IR"},),
+        {"a": "II"},
+        {"a": 2},
+        early=2,
+    ),
+    Configuration(
+        "two_phase, one job of 3 ranks",
+        "two_phase",
+        ({"a": "IR"},),
+        {"a": "II"},
+        {"a": 3},
+        early=1,
+        tries=1,
+        numbers=1,
+    ),
+)
