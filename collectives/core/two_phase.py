@@ -191,9 +191,7 @@ class TwoPhaseAgreement:
     def _apply(self, view: JobView, tag: int) -> TwoPhaseAgreement:
         # All ranks had acknowledged this round, so none is still in an exchange on an older one.
         exchanged = frozenset(old for old in self.exchanged if old >= tag)
-        return TwoPhaseAgreement(
-            view=view, applied=tag, aborted=self.aborted, exchanged=exchanged
-        )
+        return TwoPhaseAgreement(view=view, applied=tag, aborted=self.aborted, exchanged=exchanged)
 
     def _unlock_aborted(self) -> TwoPhaseAgreement:
         aborted = max(self.aborted, self.locked)

@@ -17,8 +17,8 @@ from tests.support.plain_words import (
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
-    "features", "models", "pipelines", "serving", "schedulers", "training", "src/presage",
-    "benchmarks", "examples",
+    "features", "models", "pipelines", "serving", "schedulers", "training", "collectives",
+    "src/presage", "benchmarks", "examples",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (
-    "src", "features", "models", "pipelines", "schedulers", "serving", "training",
+    "src", "features", "models", "pipelines", "schedulers", "serving", "training", "collectives",
     "data/pretrained",
 )  # fmt: skip
 FILES = ("pyproject.toml", "README.md", "LICENSE")

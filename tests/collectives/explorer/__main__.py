@@ -1,4 +1,4 @@
-"""Explore the configurations whose names contain the arguments: python -m tests.collectives.explorer."""
+"""Explore configurations: all, or those whose names contain each argument."""
 
 from __future__ import annotations
 

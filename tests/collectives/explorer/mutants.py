@@ -37,12 +37,15 @@ class Mutant:
         Configuration that needs the guard.
     laws : tuple of int
         Laws of which the first broken one is one.
+    is_slow : bool
+        Whether the search takes more than a few seconds.
     """
 
     guard: str
     remove: Patch
     config: Configuration
     laws: tuple[int, ...]
+    is_slow: bool = False
 
 
 def use_own_newest_view(patch: pytest.MonkeyPatch) -> None:
@@ -219,12 +222,14 @@ MUTANTS = (
             early=2,
         ),
         (1,),
+        is_slow=True,
     ),
     Mutant(
         "a grant waits for the fence of the revocation",
         grant_without_fence,
         _in_band((B,), A, sizes=SMALL),
         (6,),
+        is_slow=True,
     ),
     Mutant(
         "a fence waits for the adoption of the revocation",
@@ -237,6 +242,7 @@ MUTANTS = (
         accept_old_epochs,
         _in_band((B,), A, sizes=SMALL, early=2),
         (6,),
+        is_slow=True,
     ),
     Mutant("the switch has slots", ignore_slots, _in_band((BOTH,), BOTH, early=0), (2,)),
     Mutant(
@@ -320,6 +326,7 @@ MUTANTS = (
         update_without_fence,
         _two_phase((B,), A, sizes=SMALL, tries=1, early=2),
         (6,),
+        is_slow=True,
     ),
     Mutant(
         "lost messages of a round are sent again",
@@ -334,5 +341,6 @@ MUTANTS = (
             REVOKE, {"a": "II"}, sizes={"a": 3}, fault="duplicate", tries=1, numbers=1, early=1
         ),
         (1,),
+        is_slow=True,
     ),
 )

@@ -32,7 +32,7 @@ def initial_agreement(config: Configuration, job: str) -> Agreement:
 
 
 def initial_switch(config: Configuration) -> SwitchState:
-    """Return the switch at the start: if there are views, some jobs were revoked by the last one."""
+    """Return the switch at the start; the views of the start have revoked some jobs."""
     floors = tuple((job, int("I" not in table)) for job, table in sorted(config.initial.items()))
     return SwitchState(config.slots, 1, 1 if floors else 0, floors)
 

@@ -1,8 +1,8 @@
 """Ranks, controller, switch and network of a configuration as one system to explore.
 
 A state is a tuple of numbers: a local state for each rank, of the controller, of the switch, of the
-ring of each job, the faults and early time-outs left, and the set of messages under way. The ring itself is not
-part of the core: here all ranks of a job have to begin it before any can end it.
+ring of each job, the faults and early time-outs left, and the set of messages under way. The ring
+itself is not part of the core: here all ranks of a job have to begin it before any can end it.
 """
 
 from __future__ import annotations
