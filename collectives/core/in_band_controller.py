@@ -179,7 +179,13 @@ def _publish_target(state: InBandController) -> Step:
 
 
 def _differs(old: JobView | None, new: JobView) -> bool:
-    return old is None or (old.first_number, old.decisions) != (new.first_number, new.decisions)
+    """Return whether the window or an allowance changes, not only a reason."""
+    if old is None or (old.first_number, len(old.decisions)) != (
+        new.first_number,
+        len(new.decisions),
+    ):
+        return True
+    return old.revokes(new) or new.revokes(old)
 
 
 def _publish(

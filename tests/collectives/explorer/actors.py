@@ -89,7 +89,7 @@ def swapped_message(message: m.Message, job: str) -> m.Message:
         for name in ("rank", "sender", "receiver")
         if hasattr(message, name)
     }
-    return message._replace(**changes)  # type: ignore[arg-type,return-value]
+    return message._replace(**changes)
 
 
 def _swapped_all(messages: Iterable[Any], job: str) -> frozenset[Any]:

@@ -26,15 +26,11 @@ SMALL = (
 )
 
 
-def _with_faults(protocol: str, **options: int) -> tuple[Configuration, ...]:
-    return tuple(
-        Configuration(f"{protocol}, {fault}", protocol, (B,), A, fault=fault, early=0, **options)
-        for fault in ("none", "loss", "duplicate", "rank", "controller", "switch")
-    )
-
-
 IN_BAND = (
-    *_with_faults("in_band"),
+    *(
+        Configuration(f"in_band, {fault}", "in_band", (B,), A, fault=fault, early=0)
+        for fault in ("none", "loss", "duplicate", "rank", "controller", "switch")
+    ),
     Configuration("in_band, first views", "in_band", (A,), early=0),
     Configuration("in_band, there and back", "in_band", (B, A), A, early=0),
     Configuration("in_band, collisions, two slots", "in_band", (BOTH,), A, slots=2, early=0),

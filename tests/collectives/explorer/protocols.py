@@ -58,7 +58,11 @@ def is_obsolete(receiver: Any, message: m.Message) -> bool:
 
     Such messages are removed at once, which merges states that differ in nothing else.
     """
-    state = getattr(receiver, "state", None)
+    state: Any = getattr(receiver, "state", None)
+    return bool(_is_without_effect(receiver, state, message))
+
+
+def _is_without_effect(receiver: Any, state: Any, message: m.Message) -> Any:
     match message:
         case m.Result(number=number):
             is_decided = state.number == number and state.phase is Phase.RING

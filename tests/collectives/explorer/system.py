@@ -8,6 +8,7 @@ itself is not part of the core: here all ranks of a job have to begin it before 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from presage.collectives.core import messages as m
@@ -55,13 +56,14 @@ class SharedSwitch(Symmetry):
     def local(self, state: State, position: int) -> Any:
         return self.locals.values[state[position]]
 
+    @cached_property
     def dead(self) -> dict[int, int]:
         """Local states of crashed actors, by position."""
         values = [RankLocal(None)] * len(self.places) + [ControllerLocal(None), None]
         return {position: self.locals.number(value) for position, value in enumerate(values)}
 
     def is_dead(self, state: State, position: int) -> bool:
-        return state[position] == self.dead[position]
+        return bool(state[position] == self.dead[position])
 
     def successors(self, state: State) -> Iterator[tuple[State, int, Event]]:
         for following, actor, event in self._events(state):
@@ -148,6 +150,7 @@ class SharedSwitch(Symmetry):
                 yield following, index, ("ring ends", position)
             first += size
 
+    @staticmethod
     def _decremented(state: State, at: int) -> State:
         return (*state[:at], state[at] - 1, *state[at + 1 :])
 
