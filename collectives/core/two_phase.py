@@ -161,9 +161,19 @@ class TwoPhaseAgreement:
         unlocked = replace(self, aborted=max(self.aborted, message.tag))
         return unlocked, unlocked._answer(message, Outcome.ABORTED, started=started)
 
-    def _answer(self, asked: Status, outcome: Outcome, *, started: int) -> Messages:
+    def _answer(self, question: Status, outcome: Outcome, *, started: int) -> Messages:
         view = self.view if outcome is Outcome.APPLIED else None
-        return (Status(asked.job, asked.receiver, asked.sender, asked.tag, started, outcome, view),)
+        return (
+            Status(
+                question.job,
+                question.receiver,
+                question.sender,
+                question.tag,
+                started,
+                outcome,
+                view,
+            ),
+        )
 
     def _statuses(self, member: Member, outcome: Outcome, *, started: int) -> Messages:
         return tuple(

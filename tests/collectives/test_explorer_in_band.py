@@ -7,15 +7,16 @@ import pytest
 from tests.collectives.explorer.catalogue import IN_BAND
 from tests.collectives.explorer.laws import check
 from tests.collectives.explorer.mutants import MUTANTS
-from tests.collectives.explorer.support import show, slow_tier
+from tests.collectives.explorer.support import slow_tier
+from tests.support.state_counts import PROPERTY
 
 
 @slow_tier
 @pytest.mark.parametrize("config", IN_BAND, ids=lambda config: config.name)
-def test_all_laws_hold_in_every_state(config, capsys):
+def test_all_laws_hold_in_every_state(config, record_property):
     report = check(config)
 
-    show(report, capsys)
+    record_property(PROPERTY, str(report))
     assert report.law is None, str(report)
 
 
@@ -23,10 +24,10 @@ def test_all_laws_hold_in_every_state(config, capsys):
 @pytest.mark.parametrize(
     "mutant", [mutant for mutant in MUTANTS if mutant.is_slow], ids=lambda mutant: mutant.guard
 )
-def test_a_machine_without_a_guard_breaks_a_law(mutant, monkeypatch, capsys):
+def test_a_machine_without_a_guard_breaks_a_law(mutant, monkeypatch, record_property):
     mutant.remove(monkeypatch)
 
     report = check(mutant.config)
 
-    show(report, capsys)
+    record_property(PROPERTY, f"without the guard that {mutant.guard}: {report}")
     assert report.law in mutant.laws, str(report)

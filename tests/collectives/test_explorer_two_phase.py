@@ -6,13 +6,14 @@ import pytest
 
 from tests.collectives.explorer.catalogue import TWO_PHASE
 from tests.collectives.explorer.laws import check
-from tests.collectives.explorer.support import show, slow_tier
+from tests.collectives.explorer.support import slow_tier
+from tests.support.state_counts import PROPERTY
 
 
 @slow_tier
 @pytest.mark.parametrize("config", TWO_PHASE, ids=lambda config: config.name)
-def test_all_laws_hold_in_every_state(config, capsys):
+def test_all_laws_hold_in_every_state(config, record_property):
     report = check(config)
 
-    show(report, capsys)
+    record_property(PROPERTY, str(report))
     assert report.law is None, str(report)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.collectives.explorer.support import slow_tier
+from tests.support.state_counts import PROPERTY
 
 MODEL = Path(__file__).parent / "models" / "in_band.pml"
 SAFETY = ("-DSAFETY", "-DNOCLAIM", "-DCOLLAPSE")
@@ -44,11 +45,10 @@ def verify(
 
 @slow_tier
 @needs_spin
-def test_no_state_of_the_model_breaks_a_law(tmp_path, capsys):
+def test_no_state_of_the_model_breaks_a_law(tmp_path, record_property):
     errors, states, output = verify(tmp_path, defines=(), compile_with=SAFETY, run_with=())
 
-    with capsys.disabled():
-        print(f"\nspin: {states:,} states of the in-band model", end="")
+    record_property(PROPERTY, f"in_band.pml, by SPIN: {states:,} states, {errors} errors")
     assert errors == 0, output
     assert states > 1_000_000
 

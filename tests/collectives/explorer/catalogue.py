@@ -7,7 +7,7 @@ from tests.collectives.explorer.configuration import Configuration
 A = {"a": "II", "b": "RR"}
 B = {"a": "RR", "b": "II"}
 BOTH = {"a": "II", "b": "II"}  # as after wrong predictions: both at the switch at once
-PAIR = {"a": 2, "b": 1}
+ONLY_B = {"b": "II"}
 ONE = {"a": 2}
 
 SMALL = (
@@ -32,6 +32,7 @@ IN_BAND = (
         for fault in ("none", "loss", "duplicate", "rank", "controller", "switch")
     ),
     Configuration("in_band, first views", "in_band", (A,), early=0),
+    Configuration("in_band, a dead job leaves", "in_band", (ONLY_B,), A, fault="rank", early=0),
     Configuration("in_band, there and back", "in_band", (B, A), A, early=0),
     Configuration("in_band, collisions, two slots", "in_band", (BOTH,), A, slots=2, early=0),
     Configuration("in_band, early time-out", "in_band", (B,), A, early=1),
@@ -48,21 +49,12 @@ IN_BAND = (
     ),
 )
 TWO_PHASE = (
-    Configuration("two_phase, none", "two_phase", (B,), A, early=0),
-    Configuration("two_phase, controller", "two_phase", (B,), A, fault="controller", early=0),
+    *(
+        Configuration(f"two_phase, {fault}", "two_phase", (B,), A, fault=fault, early=0)
+        for fault in ("none", "loss", "duplicate", "rank", "controller", "switch")
+    ),
+    Configuration("two_phase, a dead job leaves", "two_phase", (ONLY_B,), A, fault="rank", early=0),
     Configuration("two_phase, first views", "two_phase", (A,), early=0),
-    *(
-        Configuration(
-            f"two_phase, {fault}, one try", "two_phase", (B,), A, fault=fault, early=0, tries=1
-        )
-        for fault in ("loss", "duplicate", "rank", "switch")
-    ),
-    *(
-        Configuration(
-            f"two_phase, {fault}, 2 + 1 ranks", "two_phase", (B,), A, PAIR, fault=fault, early=0
-        )
-        for fault in ("loss", "duplicate", "rank", "switch")
-    ),
     Configuration("two_phase, early time-out, one try", "two_phase", (B,), A, early=1, tries=1),
     Configuration(
         "two_phase, one job, early time-outs",

@@ -1,4 +1,4 @@
-"""Run of the explorer in tests: the tables of state counts are printed with -s or on failure."""
+"""Marks and reports of tests that run the explorer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ import os
 
 import pytest
 
-from tests.collectives.explorer.laws import Report
-
 slow_tier = pytest.mark.skipif(
     os.environ.get("PRESAGE_TEST_FAULTS") != "all", reason="takes long; PRESAGE_TEST_FAULTS=all"
 )
-
-
-def show(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
-    """Print a report even when the test passes."""
-    with capsys.disabled():
-        print(f"\n{report}", end="")
