@@ -41,7 +41,8 @@ class JobView:
     epoch : int
         Number of the view; 0 is the view that each rank starts with, in which all run by ring.
     first_number : int
-        Number of the AllReduce that the first entry is for.
+        Number of the AllReduce that the first entry is for; all ranks of the job have started it
+        when a view with a later window than the previous one is planned.
     decisions : bytes
         A ``Reason`` for each AllReduce of the window.
     """
@@ -73,8 +74,13 @@ class JobView:
         return replace(self, decisions=kept)
 
     def revokes(self, previous: JobView) -> bool:
-        """Return whether this view denies an AllReduce that the previous one allows."""
-        return previous.intersection(self).decisions != previous.decisions
+        """Return whether this view denies an AllReduce that the previous one allows.
+
+        Numbers before this window are past: a window begins at a number that the job has started.
+        """
+        end = previous.first_number + len(previous.decisions)
+        numbers = range(max(self.first_number, previous.first_number), end)
+        return any(previous.is_allowed(n) and not self.is_allowed(n) for n in numbers)
 
     def before(self, number: int) -> JobView:
         """Return a view without the decisions for this number and all later ones."""

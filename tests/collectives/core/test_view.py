@@ -34,6 +34,13 @@ def test_an_intersection_allows_what_both_allow(one, other, number):
     assert both.revokes(one) is False or both.decisions
 
 
+def test_a_window_that_moves_on_revokes_nothing():
+    old, later = JobView(1, 0, bytes([1] * 4)), JobView(2, 2, bytes([1] * 4))
+
+    assert not later.revokes(old)
+    assert JobView(2, 2, bytes([1])).revokes(old)  # number 3 was allowed
+
+
 @given(views, st.integers(-2, 12), st.integers(-2, 12))
 def test_a_view_is_cut_before_a_number(one, end, number):
     assert one.before(end).is_allowed(number) == (one.is_allowed(number) and number < end)
