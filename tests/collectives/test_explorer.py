@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.collectives.explorer.catalogue import SMALL
@@ -37,3 +39,26 @@ def test_with_the_guard_the_same_configuration_keeps_that_law(mutant):
     report = check(mutant.config)
 
     assert report.law is None, str(report)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [c for c in SMALL if len(c.sizes) == 1 and c.name != "two_phase, one job, first view"],
+    ids=lambda c: c.name,
+)
+def test_reductions_do_not_change_the_verdict_on_the_machines(config):
+    whole, reduced = check(replace(config, is_reduced=False)), check(config)
+
+    assert whole.law is reduced.law is None, str(whole)
+    assert whole.states > 1.5 * reduced.states
+
+
+@pytest.mark.parametrize(
+    "mutant", [m for m in IS_FAST if len(m.config.sizes) == 1], ids=lambda mutant: mutant.guard
+)
+def test_reductions_do_not_change_the_verdict_on_a_mutant(mutant, monkeypatch):
+    mutant.remove(monkeypatch)
+
+    whole = check(replace(mutant.config, is_reduced=False))
+
+    assert whole.law in mutant.laws, str(whole)

@@ -44,6 +44,9 @@ class Configuration:
         Rounds of the two-phase protocol for each plan.
     delayed : tuple of Message
         Messages of the past that are still under way at the start.
+    is_reduced : bool
+        Whether to use symmetry, to let commuting events happen first, and to drop messages that
+        can have no effect. None of these may change a verdict.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Configuration:
     early: int | None = 1
     tries: int = 2
     delayed: tuple[Message, ...] = ()
+    is_reduced: bool = True
 
     @property
     def is_exclusive(self) -> bool:

@@ -25,6 +25,8 @@ class Symmetry(LocalSteps):
 
     def canonical(self, state: State) -> State:
         """Return one state of those that differ by exchanges of the two ranks of a job."""
+        if not self.config.is_reduced:
+            return state
         first = 0
         for index, job in enumerate(self.jobs):
             size = self.config.sizes[job]

@@ -87,7 +87,10 @@ class SharedSwitch(Symmetry):
         epoch that a rank contributed and the number that it started last do not change. Answers
         that the controller only collects: while it does, it only waits for them or a time-out.
         """
-        if rings := list(self._ring_ends(state)):
+        rings = list(self._ring_ends(state))
+        if not self.config.is_reduced:
+            yield from rings
+        elif rings:
             yield rings[0]
             return
         for bit in self.network.bits(state[-1] & self.collected):
@@ -206,5 +209,6 @@ class SharedSwitch(Symmetry):
         found = self.obsolete.get((local, bit))
         if found is None:
             value, message = self.locals.values[local], self.network.values[bit]
-            found = self.obsolete[local, bit] = is_obsolete(value, message)
+            is_reduced = self.config.is_reduced
+            found = self.obsolete[local, bit] = is_reduced and is_obsolete(value, message)
         return found
