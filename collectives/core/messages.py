@@ -54,7 +54,7 @@ class RefusalReason(enum.Enum):
     """Reason why the switch does not aggregate an AllReduce."""
 
     BUSY = "all slots are in use"
-    STALE = "the epoch or the number is old, or the job is not admitted"
+    STALE = "the job is not admitted, its epoch or number is old, or its ranks disagree on N"
     EVICTED = "the controller revoked the use, or the switch's lease ended"
 
 

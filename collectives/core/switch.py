@@ -30,13 +30,15 @@ class Running:
 
     Attributes
     ----------
-    job, number, epoch
-        Job, number of the AllReduce, and smallest epoch by which a rank chose the switch.
+    job, size, number, epoch
+        Job and its number of ranks, number of the AllReduce, and smallest epoch by which a rank
+        chose the switch.
     contributed : frozenset of (int, int)
         Ranks that have contributed, each with the epoch of its newest view.
     """
 
     job: str
+    size: int
     number: int
     epoch: int
     contributed: frozenset[tuple[int, int]]
@@ -111,7 +113,9 @@ def _admit(state: SwitchState, message: Admission) -> Step:
     admitted = replace(state, token=message.token, floors=message.floors)
     old = [r for r in state.running if r.job not in floors or r.epoch < floors[r.job]]
     step = _evict(admitted, old)
-    return Step(step.state, (*step.messages, Admitted(state.incarnation, message.token)))
+    closed = tuple((job, number) for job, number in step.state.closed if job in floors)
+    admission = Admitted(state.incarnation, message.token)
+    return Step(replace(step.state, closed=closed), (*step.messages, admission))
 
 
 def _is_current(state: SwitchState, message: Admission) -> bool:
@@ -129,7 +133,7 @@ def _contribute(state: SwitchState, message: Contribution) -> Step:
     before = own[0] if own else None
     contributed = (before.contributed if before else frozenset()) | {(message.rank, message.newest)}
     epoch = min(before.epoch, message.epoch) if before else message.epoch
-    running = Running(message.job, message.number, epoch, contributed)
+    running = Running(message.job, message.size, message.number, epoch, contributed)
     others = tuple(r for r in state.running if r.job != message.job)
     if len({rank for rank, _ in contributed}) < message.size:
         kept = tuple(sorted((*others, running), key=lambda r: r.job))
@@ -143,13 +147,19 @@ def _contribute(state: SwitchState, message: Contribution) -> Step:
 
 
 def _is_stale(state: SwitchState, message: Contribution) -> bool:
-    """Return whether the job is not admitted, or the epoch or the number is old."""
+    """Return whether the job is not admitted, the epoch or number is old, or ranks disagree."""
     floor = dict(state.floors).get(message.job)
     if floor is None or message.epoch < floor:
         return True
-    begun = max((r.number for r in state.running if r.job == message.job), default=-1)
+    if not 0 <= message.rank < message.size:
+        return True
     closed = dict(state.closed).get(message.job, -1)
-    return message.number <= closed or message.number < begun
+    own = [running for running in state.running if running.job == message.job]
+    return message.number <= closed or any(
+        message.number < running.number
+        or (message.number == running.number and message.size != running.size)
+        for running in own
+    )
 
 
 def _has_free_slot(state: SwitchState, job: str) -> bool:

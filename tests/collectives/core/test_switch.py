@@ -60,6 +60,13 @@ def test_i7_old_epochs_and_unknown_jobs_are_refused(epoch, job):
     assert refusals(after(contribution(job, epoch=epoch))) == [RefusalReason.STALE]
 
 
+@pytest.mark.parametrize("change", [{"size": 3}, {"rank": 2}, {"rank": -1}])
+def test_ranks_that_disagree_on_the_size_of_the_job_are_refused(change):
+    other = contribution(rank=1)._replace(**change)
+
+    assert refusals(after(contribution(), other)) == [RefusalReason.STALE]
+
+
 def test_a_duplicate_does_not_count_twice():
     assert after(contribution(), contribution()).messages == ()
 
@@ -84,7 +91,7 @@ def test_i7_an_admission_evicts_old_epochs_and_leaving_jobs():
     step = after(contribution(), Admission(1, 2, (("b", 2),)))
 
     assert step.messages == (Refusal("a", 0, 0, RefusalReason.EVICTED), Admitted(1, 2))
-    assert step.state.running == ()
+    assert step.state.running == step.state.closed == ()  # the job is forgotten
 
 
 @pytest.mark.parametrize("incarnation, token", [(1, 0), (0, 9), (2, 9)])
