@@ -36,6 +36,20 @@ IN_BAND = (
     Configuration("in_band, there and back", "in_band", (B, A), A, early=0),
     Configuration("in_band, collisions, two slots", "in_band", (BOTH,), A, slots=2, early=0),
     Configuration("in_band, early time-out", "in_band", (B,), A, early=1),
+    *(
+        Configuration(f"in_band, {fault}, early time-out", "in_band", (B,), A, fault=fault, early=1)
+        for fault in ("rank", "controller")
+    ),
+    Configuration("in_band, two losses", "in_band", (B,), A, fault="loss", faults=2, early=0),
+    Configuration("in_band, two restarts", "in_band", (B,), A, fault="switch", faults=2, early=0),
+    Configuration(
+        "in_band, three AllReduces",
+        "in_band",
+        ({"a": "RRR", "b": "III"},),
+        {"a": "III", "b": "RRR"},
+        numbers=3,
+        early=0,
+    ),
     Configuration(
         "in_band, one job, early time-outs",
         "in_band",
