@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from presage.pipelines.profiling.running.device_lock import FOLDER_VARIABLE
 
-pytest_plugins = ["tests.support.chromium"]
+pytest_plugins = ["tests.support.chromium", "tests.support.state_counts"]
 
 # How long an example takes says more of the machine than of what is tested.
 settings.register_profile(

@@ -8,15 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MAX_MODULES = 15  # of a folder, its __init__.py included
 FOLDERS = (
-    "features",
-    "models",
-    "pipelines",
-    "serving",
-    "schedulers",
-    "src",
-    "tests",
-    "benchmarks",
-    "collectives",
+    *("features", "models", "pipelines", "serving", "schedulers", "training", "collectives"),
+    *("src", "tests", "benchmarks"),
 )
 
 

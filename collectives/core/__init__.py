@@ -1,0 +1,1 @@
+"""Arbitration of switches with in-network computing, and agreement on it: pure functions."""

@@ -1,0 +1,33 @@
+"""Laws of the in-band agreement in every reachable state, with faults (slow tier)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collectives.explorer.catalogue import IN_BAND
+from tests.collectives.explorer.laws import check
+from tests.collectives.explorer.mutants import MUTANTS
+from tests.collectives.explorer.support import slow_tier
+from tests.support.state_counts import PROPERTY
+
+
+@slow_tier
+@pytest.mark.parametrize("config", IN_BAND, ids=lambda config: config.name)
+def test_all_laws_hold_in_every_state(config, record_property):
+    report = check(config)
+
+    record_property(PROPERTY, str(report))
+    assert report.law is None, str(report)
+
+
+@slow_tier
+@pytest.mark.parametrize(
+    "mutant", [mutant for mutant in MUTANTS if mutant.is_slow], ids=lambda mutant: mutant.guard
+)
+def test_a_machine_without_a_guard_breaks_a_law(mutant, monkeypatch, record_property):
+    mutant.remove(monkeypatch)
+
+    report = check(mutant.config)
+
+    record_property(PROPERTY, f"without the guard that {mutant.guard}: {report}")
+    assert report.law in mutant.laws, str(report)

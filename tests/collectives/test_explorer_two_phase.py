@@ -1,0 +1,19 @@
+"""Laws of the two-phase agreement in every reachable state, with faults (slow tier)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collectives.explorer.catalogue import TWO_PHASE
+from tests.collectives.explorer.laws import check
+from tests.collectives.explorer.support import slow_tier
+from tests.support.state_counts import PROPERTY
+
+
+@slow_tier
+@pytest.mark.parametrize("config", TWO_PHASE, ids=lambda config: config.name)
+def test_all_laws_hold_in_every_state(config, record_property):
+    report = check(config)
+
+    record_property(PROPERTY, str(report))
+    assert report.law is None, str(report)
