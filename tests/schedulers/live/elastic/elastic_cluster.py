@@ -81,7 +81,7 @@ class ElasticCluster(LiveCluster):
     def folder_of(self, name: str) -> JobFolder | None:
         """Return the folder of the leader of a job; None if it has none now."""
         number = self.number_of(name)
-        found = sorted(path for path in self.leaders.glob(f"{number}.*/*") if path.is_dir())
+        found = sorted(path for path in self.leaders.glob(f"*/{number}.*/*") if path.is_dir())
         return JobFolder(found[-1].parent, found[-1].name) if found else None
 
     def number_of(self, name: str) -> int:
@@ -162,7 +162,7 @@ class ElasticCluster(LiveCluster):
         """Check that no process is left, and all devices of the nodes are free."""
         until(lambda: not processes_of(str(self.ledger)), what="no process of a job is left")
         until(lambda: not self.leader_pids(), what="no leader is left")
-        until(lambda: not list(self.leaders.glob("*")), what="no files of leaders are left")
+        until(lambda: not list(self.leaders.glob("*/*")), what="no files of leaders are left")
         until(self._has_free_devices, what="all devices are free")
         until(lambda: not self.shims(), what="no shim is left")
 

@@ -52,7 +52,7 @@ class KeptJournals:
 
     def _run(self) -> None:
         while not self._over.wait(0.02):
-            for path in self._leaders.glob("*/*/journal.jsonl"):
+            for path in self._leaders.glob("*/*/*/journal.jsonl"):
                 with suppress(OSError):
                     self._keep(path)
 
