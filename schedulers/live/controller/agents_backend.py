@@ -20,6 +20,7 @@ from presage.schedulers.core.action import (
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import Backend, ClusterView, Decision
 from presage.schedulers.core.job_status import JobStatus
+from presage.schedulers.live.controller.elastic.growth import may_grow_s
 from presage.schedulers.live.controller.elastic.members import resized_members
 from presage.schedulers.live.controller.explanations.reasons import Before, reasons_of
 from presage.schedulers.live.controller.journal.records import (
@@ -29,7 +30,7 @@ from presage.schedulers.live.controller.journal.records import (
     Resized,
     Stopping,
 )
-from presage.schedulers.live.controller.replayed_state import AT_NODE, ReplayedState, Stage
+from presage.schedulers.live.controller.replayed_state import AT_NODE, LiveJob, ReplayedState, Stage
 from presage.schedulers.live.controller.scheduling_view import SchedulingView
 from presage.schedulers.live.protocol.wire import to_json
 
@@ -48,6 +49,8 @@ class AgentsBackend(Backend):
         What was decided, to be written to the journal and applied then.
     wake_s : float
         Time of the next decision if nothing happens before; infinite without one.
+    is_deferred : bool
+        Whether a change was rejected that will be possible later, and perhaps others that need it.
     """
 
     def __init__(self, state: ReplayedState, view: SchedulingView, now_unix_s: float) -> None:
@@ -55,10 +58,12 @@ class AgentsBackend(Backend):
         self._capacity = view.ledger.capacity
         self.records: list[Record] = []
         self.wake_s = math.inf
+        self.is_deferred = False
+        self._now_s = 0.0
 
     def observe(self, now_s: float) -> ClusterView:
         """Return the view, and keep its free capacity for the reasons of starts."""
-        view = self._view
+        view, self._now_s = self._view, now_s
         self._capacity = view.ledger.capacity.copy()
         return ClusterView(view.ledger, view.state(now_s), view.forecasts)
 
@@ -74,7 +79,9 @@ class AgentsBackend(Backend):
         if not isinstance(action, Start | Resize) or not isinstance(action.allocations, tuple):
             return ""
         job = self._state.jobs.get(action.job_id) if isinstance(action.job_id, str) else None
-        if isinstance(action, Resize) or (job is not None and job.is_elastic):
+        if isinstance(action, Resize):
+            return self._why_not_resized(action, job) if job is not None else ""
+        if job is not None and job.is_elastic:
             return ""
         devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
         count = self._view.cluster.devices
@@ -82,6 +89,20 @@ class AgentsBackend(Backend):
         if len({self._view.node_of(device) for device in known}) <= 1:
             return ""
         return "a start over several nodes was refused: a job of a live cluster runs on one"
+
+    def _why_not_resized(self, action: Resize, job: LiveJob) -> str:
+        """Return why an elastic job gets no other devices: one of its workers failed lately."""
+        view, own = self._view, {(member.node, member.device) for member in job.members}
+        wait_s = may_grow_s(job) - self._now_s
+        if not job.members or wait_s <= 0:
+            return ""
+        devices = [one.device for one in action.allocations if isinstance(one, Allocation)]
+        count = view.cluster.devices
+        known = [one for one in devices if isinstance(one, int) and 0 <= one < count]
+        if all((view.node_of(one), view.number_in_node(one)) in own for one in known):
+            return ""
+        self.is_deferred = True
+        return f"a worker of job {job.job_id!r} failed; it gets other devices in {wait_s:.0f} s"
 
     def apply(self, decision: Decision, now_s: float) -> None:
         """Write records. A job that is preempted starts again once its node has released it."""

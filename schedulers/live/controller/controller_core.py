@@ -385,7 +385,8 @@ class Core:
         limited_s = view.review_limits(self.state, now_s)
         backend = AgentsBackend(self.state, view, now_unix_s)
         decision = reconcile(backend, self.policy, self._rng, now_s)
-        self.problem = decision.rejections[0].why if decision.rejections else ""
+        is_problem = bool(decision.rejections) and not backend.is_deferred
+        self.problem = decision.rejections[0].why if is_problem else ""
         self.wake_s = min(backend.wake_s, limited_s)
         return backend.records
 
