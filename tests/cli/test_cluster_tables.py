@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from presage.cli.scheduling.cluster.tables import (
     explanation_tables,
     history_table,
@@ -17,6 +19,13 @@ from presage.system.text.terminal import print_table
 from tests.schedulers.live.ui.stand_in import elastic
 
 GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 REASON = (
     "no node had room for 30 % and 4,096 MiB of a device: first-of-the-night ends, small-one is "
     "lowered, the-third-one is lowered, 4 more"

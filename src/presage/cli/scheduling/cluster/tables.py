@@ -33,7 +33,8 @@ def job_table(found: pb.ListResponse, *, why: bool = False) -> Table:
     names = ("share", "done", "usage", "memory", "QoS", *(("why",) if why else ()))
     for column in ("job", "class", "phase", "node", *(("devices",) if has_sizes else ()), *names):
         right = column in ("devices", "share", "done", "usage", "memory")
-        table.add_column(column, justify="right" if right else "left")
+        is_size = column == "devices"  # not "3 of" on one line and "1-4" on the next
+        table.add_column(column, justify="right" if right else "left", no_wrap=is_size)
     for row in found.jobs:
         table.add_row(
             Name(row.job.job_id),
