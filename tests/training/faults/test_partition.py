@@ -82,6 +82,7 @@ class NamespaceJob(Job):
 
     def __init__(self, state, prefix: str, **settings) -> None:
         self.state, self.folder = state, JobFolder(state, "job")
+        self.leader_folder = self.folder
         prepare(self.folder, JobConfig(host=LEADER, **settings))
         module = [sys.executable, "-m", "presage.training.leader", "--job", "job", "--state"]
         self.prefix = prefix

@@ -109,7 +109,7 @@ class Job:
         (self.state / f"{gate}.open").touch()
 
     def wait_ready(self, count: int) -> None:
-        """Wait until a number of workers are ready, beside the members."""
+        """Wait until a number of workers are ready, in addition to the members."""
         self.wait_for(lambda s: sum(w["state"] == "ready" for w in s["workers"]) == count)
 
     def join(self, *names: str) -> dict[str, dict[str, Any]]:
