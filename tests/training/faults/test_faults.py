@@ -190,9 +190,9 @@ def test_of_two_workers_that_cannot_connect_the_later_one_is_removed(tmp_path, k
     """Both reach the leader; a third worker reaches all."""
     fault = {"place": "partition", "kind": kind}
     with running(tmp_path, workers=3) as job:
-        for count, (name, peers) in enumerate({"a": ["b"], "b": ["a"], "c": []}.items(), 1):
+        for count, (name, peers) in enumerate({"a": ["b"], "b": ["a"], "c": []}.items()):
+            job.wait_connected(count)  # so that ranks are in this order
             job.start(name, fault={**fault, "peers": peers})
-            job.wait_connected(count)
         results = job.finish()
 
         assert "cannot connect to a." in job.log()
