@@ -51,6 +51,11 @@ class Fence:
             return self
         return replace(self, incarnation=message.incarnation, token=self.token + 1)
 
+    def greeted(self, message: Hello) -> tuple[Fence, tuple[Admission, ...]]:
+        """Return the fence after a ``Hello``, and the answer to the switch unless it is late."""
+        fence = self.after_hello(message)
+        return fence, (fence.admission,) if fence.incarnation == message.incarnation else ()
+
     @property
     def admission(self) -> Admission:
         """Message to the switch."""

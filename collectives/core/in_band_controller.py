@@ -120,9 +120,8 @@ def receive(state: InBandController, message: Message) -> Step:
     if isinstance(message, Adopted):
         return _adopted(state, message)
     if isinstance(message, Hello):
-        fence = state.fence.after_hello(message)
-        is_current = fence.incarnation == message.incarnation
-        return Step(replace(state, fence=fence), (fence.admission,) if is_current else ())
+        fence, answer = state.fence.greeted(message)
+        return Step(replace(state, fence=fence), answer)
     if isinstance(message, Admitted) and state.stage is Stage.FENCING:
         return _publish_target(state) if state.fence.is_confirmed_by(message) else Step(state)
     return Step(state)

@@ -115,9 +115,8 @@ def receive(state: TwoPhaseController, message: Message) -> Step:
     if isinstance(message, Done):
         return _done(state, message)
     if isinstance(message, Hello):
-        fence = state.fence.after_hello(message)
-        is_current = fence.incarnation == message.incarnation
-        return Step(replace(state, fence=fence), (fence.admission,) if is_current else ())
+        fence, answer = state.fence.greeted(message)
+        return Step(replace(state, fence=fence), answer)
     if isinstance(message, Admitted) and state.stage is Stage.FENCING:
         return _update(state) if state.fence.is_confirmed_by(message) else Step(state)
     return Step(state)

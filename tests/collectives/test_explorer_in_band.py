@@ -7,11 +7,11 @@ import pytest
 from tests.collectives.explorer.catalogue import IN_BAND
 from tests.collectives.explorer.laws import check
 from tests.collectives.explorer.mutants import MUTANTS
-from tests.collectives.explorer.support import slow_tier
+from tests.support.slow_tests import all_faults
 from tests.support.state_counts import PROPERTY
 
 
-@slow_tier
+@all_faults
 @pytest.mark.parametrize("config", IN_BAND, ids=lambda config: config.name)
 def test_all_laws_hold_in_every_state(config, record_property):
     report = check(config)
@@ -20,7 +20,7 @@ def test_all_laws_hold_in_every_state(config, record_property):
     assert report.law is None, str(report)
 
 
-@slow_tier
+@all_faults
 @pytest.mark.parametrize(
     "mutant", [mutant for mutant in MUTANTS if mutant.is_slow], ids=lambda mutant: mutant.guard
 )

@@ -6,11 +6,11 @@ import pytest
 
 from tests.collectives.explorer.catalogue import TWO_PHASE
 from tests.collectives.explorer.laws import check
-from tests.collectives.explorer.support import slow_tier
+from tests.support.slow_tests import all_faults
 from tests.support.state_counts import PROPERTY
 
 
-@slow_tier
+@all_faults
 @pytest.mark.parametrize("config", TWO_PHASE, ids=lambda config: config.name)
 def test_all_laws_hold_in_every_state(config, record_property):
     report = check(config)

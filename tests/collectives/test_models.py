@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.explorer.support import slow_tier
+from tests.support.slow_tests import all_faults
 from tests.support.state_counts import PROPERTY
 
 MODEL = Path(__file__).parent / "models" / "in_band.pml"
@@ -43,7 +43,7 @@ def verify(
     return int(errors[1]), int(states[1]), output
 
 
-@slow_tier
+@all_faults
 @needs_spin
 def test_no_state_of_the_model_breaks_a_law(tmp_path, record_property):
     errors, states, output = verify(tmp_path, defines=(), compile_with=SAFETY, run_with=())
@@ -53,7 +53,7 @@ def test_no_state_of_the_model_breaks_a_law(tmp_path, record_property):
     assert states > 1_000_000
 
 
-@slow_tier
+@all_faults
 @needs_spin
 def test_all_ranks_of_the_model_finish(tmp_path):
     errors, states, output = verify(
@@ -64,7 +64,7 @@ def test_all_ranks_of_the_model_finish(tmp_path):
     assert states > 1000
 
 
-@slow_tier
+@all_faults
 @needs_spin
 def test_a_model_without_the_fence_breaks_a_law(tmp_path):
     errors, _, output = verify(tmp_path, defines=("-DNO_FENCE",), compile_with=SAFETY, run_with=())

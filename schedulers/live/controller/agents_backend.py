@@ -91,7 +91,7 @@ class AgentsBackend(Backend):
         return "a start over several nodes was refused: a job of a live cluster runs on one"
 
     def _why_not_resized(self, action: Resize, job: LiveJob) -> str:
-        """Return why an elastic job gets no other devices: one of its workers failed lately."""
+        """Return why an elastic job gets no other devices yet, after a failure of a worker."""
         view, own = self._view, {(member.node, member.device) for member in job.members}
         wait_s = may_grow_s(job) - self._now_s
         if not job.members or wait_s <= 0:

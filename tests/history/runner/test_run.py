@@ -10,7 +10,7 @@ import pytest
 from tests.history.checker.laws import check, summary
 from tests.history.record import read_history
 from tests.history.runner.run import Settings, run
-from tests.schedulers.live.cluster import all_faults
+from tests.support.slow_tests import all_faults
 
 
 def test_a_short_history_under_faults_breaks_no_law(tmp_path):

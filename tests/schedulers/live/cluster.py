@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import pytest
-
 import presage
 from presage.errors import ServiceError
 from presage.schedulers.live.agent.tasks.processes import environment, pids, stat
@@ -35,10 +33,6 @@ ENVIRONMENT = {"PYTHONPATH": f"{SOURCE}:{ROOT}"}
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
 WITHIN_S = 60.0  # for anything to come true on a busy machine
 T = TypeVar("T")
-# What takes long and adds little to the rest is run by hand.
-all_faults = pytest.mark.skipif(
-    os.environ.get("PRESAGE_TEST_FAULTS") != "all", reason="takes long; PRESAGE_TEST_FAULTS=all"
-)
 
 
 class Line(NamedTuple):

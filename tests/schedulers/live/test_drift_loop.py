@@ -25,9 +25,10 @@ from presage.serving.client.client import PresageClient
 from presage.serving.codec.wire_values import write_job
 from presage.serving.outcomes.outcome_log import read_outcomes
 from presage.serving.v1.prediction_pb2 import Outcome
-from tests.schedulers.live.cluster import ROOT, LiveCluster, all_faults, until
+from tests.schedulers.live.cluster import ROOT, LiveCluster, until
 from tests.serving.support.processes import serving
 from tests.support.quick_evaluate import copy_stages, environment
+from tests.support.slow_tests import all_faults
 from tests.support.small_campaign import small_campaign
 
 FAMILIES = {"cpu-2": ("mlp", "resnet"), "cpu-2-zoo": ("a3c", "ppo", "td3")}

@@ -16,8 +16,8 @@ from presage.features.graph.step_memory import MemoryEstimate
 from presage.pipelines.importers.imported import Imported, Origin
 from presage.schedulers.core.speedup import fewest_nodes
 from tests.features.examples import node
-from tests.schedulers.live.cluster import all_faults
 from tests.serving.support.processes import free_port
+from tests.support.slow_tests import all_faults
 
 BATCH = 16
 MODEL = f"test/linear/b{BATCH}"

@@ -14,7 +14,8 @@ import pytest
 
 from presage.schedulers.live.agent.tasks.processes import pids
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import PRESAGE, all_faults, until
+from tests.schedulers.live.cluster import PRESAGE, until
+from tests.support.slow_tests import all_faults
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=all_faults)])

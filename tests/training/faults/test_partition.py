@@ -12,6 +12,7 @@ import pytest
 from presage.training.job_folder import JobFolder
 from presage.training.leader.job_config import JobConfig
 from presage.training.local_job import prepare
+from tests.support.slow_tests import all_faults
 from tests.training.support.job import ROOT, Job
 from tests.training.support.laws import check_equals_uninterrupted, check_exactly_once, sizes
 
@@ -23,9 +24,7 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("PRESAGE_TEST_FAULTS") != "all", reason="takes long; PRESAGE_TEST_FAULTS=all"
-)
+pytestmark = all_faults
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from presage.schedulers.live.controller.elastic.leader_report import MIN_MEASURED_S, LeaderReport
 from presage.schedulers.live.controller.elastic.members import (
@@ -21,6 +22,28 @@ from presage.schedulers.live.protocol.wire import write_allocations
 from presage.schedulers.v1 import cluster_pb2 as pb
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is known of an elastic job; all but the speeds is of one attempt.
+
+    Attributes
+    ----------
+    trained : set of str
+        Workers that have trained.
+    kind : str
+        Kind of the devices on which the speeds were measured.
+    paces_s : dict of (int, int) to float
+        Measured run times of the whole job, by its numbers of devices and nodes.
+    """
+
+    attempt: int
+    address: pb.ElasticWorker | None = None
+    report: LeaderReport | None = None
+    trained: set[str] = field(default_factory=set)
+    kind: str = ""
+    paces_s: dict[tuple[int, int], float] = field(default_factory=dict)
+
+
 class ElasticJobs:
     """Addresses and last reports of the leaders of elastic jobs.
 
@@ -32,19 +55,14 @@ class ElasticJobs:
 
     def __init__(self, task_at: Callable[[str, str], pb.Task | None]) -> None:
         self._task_at = task_at
-        self._addresses: dict[str, tuple[int, pb.ElasticWorker]] = {}
-        self._reports: dict[str, LeaderReport] = {}
-        self._paces: dict[str, dict[tuple[int, int], float]] = {}
-        self._kinds: dict[str, str] = {}  # on which they were measured
-        self._trained: dict[tuple[str, int], set[str]] = {}  # workers, by job and attempt
+        self._known: dict[str, _Known] = {}
 
     # Leaders --------------------------------------------------------------------------------
 
     def set_address(self, job: LiveJob, address: pb.ElasticWorker) -> bool:
         """Set where the leader of a job is; return whether that is new."""
-        entry = job.attempt, address
-        is_new = self._addresses.get(job.job_id) != entry
-        self._addresses[job.job_id] = entry
+        known = self._of(job)
+        is_new, known.address = known.address != address, address
         return is_new
 
     def note_report(self, job: LiveJob, report: LeaderReport, kind: str) -> None:
@@ -57,36 +75,44 @@ class ElasticJobs:
         """
         if report.attempt != job.attempt or job.stage not in AT_NODE:
             return
-        self._reports[job.job_id] = report
-        joined = {name for name, state in report.states.items() if state in ("member", "leaving")}
-        self._trained.setdefault((job.job_id, job.attempt), set()).update(joined)
-        if report.per_s > 0 and report.measured_s >= MIN_MEASURED_S:
-            training = {name for name, state in report.states.items() if state == "member"}
-            at = [one for one in job.members if one.name in training]
-            if len(at) == report.size == len(job.members):
-                size = report.size, len({member.node for member in at})
-                if self._kinds.setdefault(job.job_id, kind) != kind:
-                    self._kinds[job.job_id] = kind
-                    self._paces.pop(job.job_id, None)
-                self._paces.setdefault(job.job_id, {})[size] = 1.0 / report.per_s
+        known = self._of(job)
+        known.report = report
+        training = {name for name, state in report.states.items() if state == "member"}
+        known.trained |= training
+        known.trained |= {name for name, state in report.states.items() if state == "leaving"}
+        if report.per_s <= 0 or report.measured_s < MIN_MEASURED_S:
+            return
+        at = [one for one in job.members if one.name in training]
+        if len(at) == report.size == len(job.members):
+            if known.kind != kind:
+                known.kind, known.paces_s = kind, {}
+            size = report.size, len({member.node for member in at})
+            known.paces_s[size] = 1.0 / report.per_s
 
     def report_of(self, job: LiveJob) -> LeaderReport | None:
         """Return the last report about the current attempt of a job; None if there is none."""
-        report = self._reports.get(job.job_id)
-        return report if report is not None and report.attempt == job.attempt else None
+        known = self._known.get(job.job_id)
+        return known.report if known is not None and known.attempt == job.attempt else None
 
     def paces_s(self, job_id: str) -> Mapping[tuple[int, int], float]:
         """Return the measured run times of a whole job, by its numbers of devices and nodes."""
-        return self._paces.get(job_id, {})
+        known = self._known.get(job_id)
+        return {} if known is None else known.paces_s
 
     def forget(self, job_id: str) -> None:
         """Drop what is known of a job that has ended."""
-        self._addresses.pop(job_id, None)
-        self._reports.pop(job_id, None)
-        self._paces.pop(job_id, None)
-        self._kinds.pop(job_id, None)
-        for key in [key for key in self._trained if key[0] == job_id]:
-            del self._trained[key]
+        self._known.pop(job_id, None)
+
+    def _of(self, job: LiveJob) -> _Known:
+        """Return what is known of a job; at a new attempt only its speeds are kept."""
+        known = self._known.get(job.job_id)
+        if known is None:
+            known = self._known[job.job_id] = _Known(job.attempt)
+        elif known.attempt != job.attempt:
+            kept = known.kind, known.paces_s
+            known = self._known[job.job_id] = _Known(job.attempt)
+            known.kind, known.paces_s = kept
+        return known
 
     def saved_fraction(self, job: LiveJob) -> float:
         """Return the fraction of a job in its last checkpoint, as far as it is known."""
@@ -136,14 +162,14 @@ class ElasticJobs:
 
     def commands(self, job: LiveJob, node: str, cluster_id: str) -> Iterator[pb.TaskCommand]:
         """Yield the commands of a node for its workers of a job."""
-        attempt, address = self._addresses.get(job.job_id, (0, None))
+        address = self._of(job).address
         for member in members_at(job, node):
             command = task_command(job, cluster_id)
             command.job.job_id, command.job.gpus = task_id(job, member), 1
             for name in ("min_gpus", "max_gpus", "features"):  # without features, no outcome
                 command.job.ClearField(name)
             command.allocations.extend(write_allocations([member.allocation]))
-            if address is not None and attempt == job.attempt:
+            if address is not None:
                 command.worker.CopyFrom(address)
             command.worker.job_id, command.worker.name = job.job_id, member.name
             command.worker.leader_job = leader_job(job)
@@ -155,7 +181,7 @@ class ElasticJobs:
 
     def _has_not_joined(self, job: LiveJob, member: Member) -> bool:
         """Return whether a worker is known not to have trained: it would wait for a leader."""
-        trained = self._trained.get((job.job_id, job.attempt), set())
+        trained = self._of(job).trained
         task = self._task_at(member.node, task_id(job, member))
         return bool(trained) and member.name not in trained and (task is None or task.done < 1)
 

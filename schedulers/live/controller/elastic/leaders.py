@@ -46,6 +46,7 @@ class Leaders:
         self._state = folder / controller.core.state.cluster_id
         self._leaders: dict[str, LeaderProcess] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
+        self._has_leftovers = True  # perhaps, of an earlier controller
 
     async def run(self) -> None:
         """Start, inform and end leaders as jobs require it, until cancelled."""
@@ -67,8 +68,9 @@ class Leaders:
                 self._following[name] = asyncio.create_task(self._follow(attempt))
         ended = self._leaders.keys() - required.keys() - self._following.keys()
         leaders = [self._leaders.pop(name) for name in ended]
-        kept = {*required, *self._leaders}
-        await asyncio.to_thread(self._end, leaders, kept)
+        if leaders or self._has_leftovers:
+            self._has_leftovers = False
+            await asyncio.to_thread(self._end, leaders, {*required, *self._leaders})
 
     async def _follow(self, attempt: Attempt) -> None:
         name = attempt.folder_name

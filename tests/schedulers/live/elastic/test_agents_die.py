@@ -11,8 +11,9 @@ import pytest
 
 from presage.schedulers.live.agent.tasks.processes import environment, pids
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import all_faults, until
+from tests.schedulers.live.cluster import until
 from tests.schedulers.live.elastic.elastic_cluster import ElasticCluster
+from tests.support.slow_tests import all_faults
 
 LEASE_S = 3.0
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.schedulers.live.cluster import all_faults, until
+from tests.schedulers.live.cluster import until
+from tests.support.slow_tests import all_faults
 
 DYING = (sys.executable, Path(__file__).with_name("dying_controller.py"))
 

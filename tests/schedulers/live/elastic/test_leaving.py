@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import all_faults, until
+from tests.schedulers.live.cluster import until
+from tests.support.slow_tests import all_faults
 
 
 @all_faults

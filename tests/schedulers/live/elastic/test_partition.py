@@ -6,19 +6,12 @@ import time
 
 import pytest
 
-from tests.schedulers.live.cluster import PRESAGE, all_faults, until
+from tests.schedulers.live.cluster import PRESAGE, until
 from tests.schedulers.live.elastic.elastic_cluster import ElasticCluster
-from tests.schedulers.live.faults.network import CONTROLLER, network
+from tests.schedulers.live.faults.network import CONTROLLER
+from tests.support.slow_tests import all_faults
 
 LEASE_S = 12.0
-
-
-@pytest.fixture
-def wire():
-    with network() as made:
-        if made is None:
-            pytest.skip("this machine lets us make no network namespace")
-        yield made
 
 
 @pytest.fixture

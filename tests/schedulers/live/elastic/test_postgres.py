@@ -7,9 +7,9 @@ import signal
 import tempfile
 from pathlib import Path
 
-from tests.schedulers.live.cluster import all_faults
 from tests.schedulers.live.controller.journal.journals import needs_postgres
 from tests.support.postgres import postgres
+from tests.support.slow_tests import all_faults
 
 
 @all_faults

@@ -9,8 +9,9 @@ import pytest
 
 from presage.errors import InvalidJobError
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import LiveCluster, all_faults, until
+from tests.schedulers.live.cluster import LiveCluster, until
 from tests.schedulers.live.elastic.elastic_cluster import ElasticCluster
+from tests.support.slow_tests import all_faults
 
 
 def test_a_script_that_fails_on_one_node_goes_on_elsewhere(elastic):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import all_faults
+from tests.support.slow_tests import all_faults
 
 
 def test_a_job_grows_shrinks_for_another_job_and_grows_again(elastic):

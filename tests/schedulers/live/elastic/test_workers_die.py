@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.schedulers.live.cluster import all_faults, until
+from tests.schedulers.live.cluster import until
+from tests.support.slow_tests import all_faults
 
 SILENCE_S = 10.0  # after which a leader removes a worker
 

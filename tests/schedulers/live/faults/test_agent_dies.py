@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import all_faults, until
+from tests.schedulers.live.cluster import until
 from tests.schedulers.live.job import processes_of
+from tests.support.slow_tests import all_faults
 
 DYING = (sys.executable, Path(__file__).with_name("dying_agent.py"))
 # Around what an agent does to a task's folder, and to its shim.

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import all_faults
 from tests.schedulers.live.faults.shifted_clock import ShiftedClock, shift_library
+from tests.support.slow_tests import all_faults
 
 HOUR_S = 3600
 

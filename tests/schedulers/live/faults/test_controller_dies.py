@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.schedulers.live.cluster import PRESAGE, all_faults
+from tests.schedulers.live.cluster import PRESAGE
 from tests.schedulers.live.scenario import check, play, restarted
+from tests.support.slow_tests import all_faults
 
 DYING = (sys.executable, Path(__file__).with_name("dying_controller.py"))
 # "1-40": by hand, a run for each of these records, at which it dies once.

@@ -13,7 +13,8 @@ import pytest
 
 from presage.errors import ServiceError
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import LiveCluster, all_faults, until
+from tests.schedulers.live.cluster import LiveCluster, until
+from tests.support.slow_tests import all_faults
 
 LEASE_S = 4.0
 

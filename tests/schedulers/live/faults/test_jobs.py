@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
-from tests.schedulers.live.cluster import LiveCluster, all_faults, until
+from tests.schedulers.live.cluster import LiveCluster, until
 from tests.schedulers.live.job import processes_of
+from tests.support.slow_tests import all_faults
 
 LOG_BYTES = 64 * 2**20
 

@@ -12,18 +12,11 @@ import pytest
 
 from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import local_token_path
-from tests.schedulers.live.cluster import PRESAGE, LiveCluster, all_faults, until
-from tests.schedulers.live.faults.network import CONTROLLER, Network, network
+from tests.schedulers.live.cluster import PRESAGE, LiveCluster, until
+from tests.schedulers.live.faults.network import CONTROLLER, Network
+from tests.support.slow_tests import all_faults
 
 LEASE_S = 4.0
-
-
-@pytest.fixture
-def wire() -> Iterator[Network]:
-    with network() as made:
-        if made is None:
-            pytest.skip("this machine lets us make no network namespace")
-        yield made
 
 
 @pytest.fixture

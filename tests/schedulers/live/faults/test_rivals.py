@@ -19,9 +19,10 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.serving.authentication.local_token import account
 from presage.serving.authentication.token_file import add_token
 from presage.serving.client.credentials import Credentials
-from tests.schedulers.live.cluster import PRESAGE, all_faults, until
+from tests.schedulers.live.cluster import PRESAGE, until
 from tests.schedulers.live.scenario import restarted
 from tests.support.postgres import postgres, postgres_programs
+from tests.support.slow_tests import all_faults
 
 needs_postgres = pytest.mark.skipif(
     not (postgres_programs() and find_spec("psycopg")), reason="needs PostgreSQL and psycopg"

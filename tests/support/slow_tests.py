@@ -1,4 +1,4 @@
-"""Marks and reports of tests that run the explorer."""
+"""Mark of tests that run only with ``PRESAGE_TEST_FAULTS=all``, as in CI."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 import pytest
 
-slow_tier = pytest.mark.skipif(
+# What takes long and adds little to the rest.
+all_faults = pytest.mark.skipif(
     os.environ.get("PRESAGE_TEST_FAULTS") != "all", reason="takes long; PRESAGE_TEST_FAULTS=all"
 )
