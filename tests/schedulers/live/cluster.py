@@ -47,12 +47,15 @@ class Line(NamedTuple):
 
 def until(holds: Callable[[], T], within_s: float = WITHIN_S, what: object = "") -> T:
     """Return the first true result of ``holds``; retry while the controller is unavailable."""
-    end_s = time.monotonic() + within_s
+    end_s, error = time.monotonic() + within_s, None
     while True:
-        with suppress(ServiceError):
+        try:
             if found := holds():
                 return found
-        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what or holds}"
+            error = None
+        except ServiceError as caught:
+            error = caught
+        assert time.monotonic() < end_s, f"not within {within_s:g} s: {what or holds} ({error})"
         time.sleep(0.05)
 
 
@@ -227,12 +230,12 @@ class LiveCluster:
 
     def over(self, *names: str, within_s: float = 2 * WITHIN_S) -> dict[str, int]:
         """Wait until jobs have ended; return the phases of all jobs."""
-        until(
-            lambda: all(self.phases().get(name) in TERMINAL_PHASES for name in names),
-            within_s,
-            f"{names} over",
-        )
-        return self.phases()
+
+        def ended() -> dict[str, int]:
+            phases = self.phases()
+            return phases if all(phases.get(n) in TERMINAL_PHASES for n in names) else {}
+
+        return until(ended, within_s, f"{names} over")
 
     def records(self) -> list[dict[str, Any]]:
         """Return all journal records; the controller must not run."""

@@ -353,7 +353,7 @@ def test_workers_end_with_their_parent(release, tmp_path):
         until(lambda: not any(map(is_running, workers)))
 
 
-def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, job):
+def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, job, monkeypatch):
     """Calls that Python has not begun are bounded by gRPC, far beyond the server's capacity."""
     requests = [  # no two the same: those would be answered from what is kept
         pb.PredictRequest(
@@ -361,7 +361,16 @@ def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, j
         )
         for i in range(3000)
     ]
+    go_on = threading.Event()
     with start_server(release, Options(port=0)) as server:
+        predictor, backlog = server._server.served.predictor, server._server._backlog
+        solo = predictor.solo_quantiles
+
+        def held(features):
+            go_on.wait(30)  # in the event loop: all calls after the first one wait inside gRPC
+            return solo(features)
+
+        monkeypatch.setattr(predictor, "solo_quantiles", held)
         channels = [
             grpc.insecure_channel(server.target, options=[("grpc.use_local_subchannel_pool", 1)])
             for _ in range(12)
@@ -370,6 +379,8 @@ def test_too_many_calls_at_once_are_rejected_early_with_a_retry_delay(release, j
             pb_grpc.PredictionServiceStub(channels[i % 12]).Predict.future(request, timeout=30)
             for i, request in enumerate(requests)
         ]
+        until(lambda: backlog.count_calls()[1] >= 1000)
+        go_on.set()
         codes = [call.code() for call in calls]
         refused = [call for call in calls if call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED]
         said = [(call.details(), dict(call.trailing_metadata())) for call in refused]
