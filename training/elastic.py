@@ -72,6 +72,8 @@ def begin(
 
     Parameters
     ----------
+    model : torch module
+        May be wrapped in DistributedDataParallel, for a process group of this worker alone.
     samples : int
         Number of samples of the data set.
     batch : int
@@ -101,6 +103,7 @@ def begin(
         An argument is not valid, or the leader rejects this worker.
     """
     check_batch(batch, 1)
+    _check_process_group(model)
     data_set = DataSet(samples, seed)
     state = TrainingState(model, optimizer, scheduler)
     on_disk = Checkpoint(checkpoint, checkpoint_interval_s)
@@ -132,6 +135,17 @@ def begin(
         raise SystemExit(LEFT) from None
     limit_memory(session.memory_bytes)
     return run
+
+
+def _check_process_group(model: nn.Module) -> None:
+    """Reject a model that torch also synchronizes with other workers."""
+    group = getattr(model, "process_group", None)  # of DistributedDataParallel
+    if group is not None and group.size() > 1:
+        raise ElasticError(
+            f"the model is wrapped for a process group of {group.size()} ranks, whose number "
+            "cannot change; start the script with `presage elastic run`, where each worker is a "
+            "group of its own, or pass the model without DistributedDataParallel"
+        )
 
 
 def _session(specification: dict[str, Any]) -> Session | SingleWorkerSession:

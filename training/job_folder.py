@@ -20,6 +20,16 @@ from presage.system.files.user_file import read_regular
 
 JOB_VARIABLE, STATE_VARIABLE = "PRESAGE_ELASTIC_JOB", "PRESAGE_ELASTIC_STATE"
 WORKER_VARIABLE = "PRESAGE_ELASTIC_WORKER"
+# Each worker is a process group of its own for torch.distributed, so that a script can wrap its
+# model in DistributedDataParallel as under torchrun; port 0 takes a free one.
+PROCESS_GROUP = {
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+}
 # Exit statuses of a leader; 0 if its job is done, 1 if the leader itself failed.
 UNFINISHED = 3  # it ended before its job did
 FAILED = 4  # its job failed

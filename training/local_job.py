@@ -17,6 +17,7 @@ from presage.errors import ElasticError
 from presage.training.job_folder import (
     JOB_VARIABLE,
     LEFT,
+    PROCESS_GROUP,
     STATE_VARIABLE,
     SUSPENDED,
     WORKER_VARIABLE,
@@ -204,6 +205,7 @@ class LocalJob:
             self._started += 1
             name = f"w{self._started}"
             variables = {
+                **PROCESS_GROUP,
                 JOB_VARIABLE: self.folder.job,
                 STATE_VARIABLE: str(self._state.resolve()),
                 WORKER_VARIABLE: name,

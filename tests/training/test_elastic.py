@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,6 +115,14 @@ def test_a_step_that_is_skipped_or_applied_twice_is_an_error():
 def test_impossible_arguments_are_rejected(changes, message):
     with pytest.raises(ElasticError, match=message):
         begin(**changes)
+
+
+def test_a_model_wrapped_for_other_ranks_is_rejected():
+    model = make_model()
+    model.process_group = SimpleNamespace(size=lambda: 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ElasticError, match="wrapped for a process group of 4 ranks"):
+        elastic.begin(model, optimizer, samples=96, batch=12)
 
 
 def test_a_model_that_cannot_be_trained_is_rejected():

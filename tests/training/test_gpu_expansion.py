@@ -46,6 +46,21 @@ def test_s7_a_worker_joins_at_a_step_boundary_and_s8_one_leaves(tmp_path):
         assert results["a"]["parameters"] == results["b"]["parameters"]
 
 
+def test_a_model_wrapped_in_distributed_data_parallel_grows_shrinks_and_loses_a_worker(tmp_path):
+    with running(tmp_path, workers=2) as job:
+        grow_and_shrink(job, is_wrapped=True)
+        check_exactly_once(job)
+        check_equals_uninterrupted(job)  # of the bare model
+
+    with running(tmp_path, "killed", workers=3) as job:
+        job.start("a", "c", is_wrapped=True)
+        fault = {"place": "all_reduce", "step": 7}
+        job.start("b", is_wrapped=True, fault=fault)
+        job.finish()
+        assert sizes(job) == [3, 2]
+        check_equals_uninterrupted(job)
+
+
 def test_a_deterministic_job_is_bitwise_equal_to_an_uninterrupted_one(tmp_path):
     options = {"deterministic": True, "dropout": 0.3, "no_norm": False}
     expected, _ = uninterrupted(**options)

@@ -17,6 +17,15 @@ from presage.schedulers.v1 import cluster_pb2 as pb
 from presage.system.files.atomic_file import write_new
 
 FOLDER = "elastic"  # in the task's folder
+# Each worker is a process group of its own for torch.distributed; training sums the gradients.
+PROCESS_GROUP = {
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+}
 
 
 def worker_variables(
@@ -34,6 +43,7 @@ def worker_variables(
     if not worker.job_id:
         return {}
     return {
+        **PROCESS_GROUP,
         "PRESAGE_ELASTIC_JOB": worker.leader_job,
         "PRESAGE_ELASTIC_STATE": str(state.resolve() / TASKS / task_name(*task) / FOLDER),
         "PRESAGE_ELASTIC_WORKER": worker.name,

@@ -20,7 +20,13 @@ import torch._dynamo  # the first optimizer imports it, which takes seconds
 
 from presage.training import elastic, gpu_expansion
 from presage.training.generation import Member
-from presage.training.job_folder import JOB_VARIABLE, LEFT, STATE_VARIABLE, WORKER_VARIABLE
+from presage.training.job_folder import (
+    JOB_VARIABLE,
+    LEFT,
+    PROCESS_GROUP,
+    STATE_VARIABLE,
+    WORKER_VARIABLE,
+)
 from presage.training.synchronous_accumulation import Ring
 from presage.training.worker import checkpoint, peer_connections
 from presage.training.worker.run import Run
@@ -69,10 +75,11 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
     model = make_model(options.get("width", 8), options.get("dropout", 0.0))
     if options.get("no_norm", True):
         model[1] = torch.nn.Identity()
+    wrapped = wrap(model) if options.get("is_wrapped") else model
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.7)
     run = elastic.begin(
-        model, optimizer, samples=samples, batch=options.get("batch", 12), scheduler=scheduler,
+        wrapped, optimizer, samples=samples, batch=options.get("batch", 12), scheduler=scheduler,
         seed=7, deterministic=options.get("deterministic", False),
         virtual_shards=options.get("virtual_shards", 6),
         data_set_digest=options.get("digest", ""),
@@ -82,7 +89,7 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
     )  # fmt: skip
     try:
         has_left = False
-        loop(run, model, optimizer, x, y, options, log)
+        loop(run, wrapped, optimizer, x, y, options, log)
     except SystemExit as end:
         assert end.code == LEFT
         has_left = True
@@ -93,6 +100,13 @@ def train(options: dict[str, Any], log) -> dict[str, Any]:
         "lr": optimizer.param_groups[0]["lr"], "scheduler": scheduler.last_epoch,
         "has_left": has_left,
     }  # fmt: skip
+
+
+def wrap(model):
+    """Wrap a model in DistributedDataParallel, as a script for torchrun does."""
+    os.environ.update(PROCESS_GROUP)
+    torch.distributed.init_process_group("gloo")
+    return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def loop(run, model, optimizer, x, y, options, log) -> None:

@@ -13,7 +13,13 @@ from presage.schedulers.live.agent.elastic_worker import LeaderFiles, worker_var
 from presage.schedulers.live.agent.tasks.task import DesiredState, TaskSpec
 from presage.schedulers.live.agent.tasks.task_process import create
 from presage.schedulers.v1 import cluster_pb2 as pb
-from presage.training.job_folder import JOB_VARIABLE, STATE_VARIABLE, WORKER_VARIABLE, JobFolder
+from presage.training.job_folder import (
+    JOB_VARIABLE,
+    PROCESS_GROUP,
+    STATE_VARIABLE,
+    WORKER_VARIABLE,
+    JobFolder,
+)
 
 
 @pytest.fixture
@@ -29,6 +35,7 @@ def make_task(state):
 def job_folder(worker, state):
     variables = worker_variables(worker, state, ("a job/m2", 3))
     assert variables[WORKER_VARIABLE] == "m2"
+    assert variables.items() >= PROCESS_GROUP.items()
     return JobFolder(Path(variables[STATE_VARIABLE]), variables[JOB_VARIABLE])
 
 
