@@ -27,7 +27,7 @@ from presage.collectives.arbiter.jobs import (
 from presage.collectives.arbiter.journal import Journal
 from presage.collectives.arbiter.planner import JobReport, PlannerOptions, plan
 from presage.collectives.arbiter.recent import RecentDecisions
-from presage.collectives.arbiter.switches import SwitchSet
+from presage.collectives.arbiter.switches import Outcome, SwitchSet
 from presage.collectives.arbiter.wire import from_rank, to_rank
 from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.fencing import JobPlan
@@ -349,8 +349,11 @@ class Arbiter:
             while (key := self._fence_key()) != self._confirmed:
                 fence = self.controller.fence
                 of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
-                is_confirmed = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
-                if not is_confirmed:
+                outcome = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
+                if outcome is Outcome.OUTDATED:
+                    await self.switches.refresh()
+                    await self._on_switches(is_outdated=True)
+                if outcome is not Outcome.CONFIRMED:
                     await asyncio.sleep(_RETRY_S)
                     continue
                 self._confirmed = key
@@ -367,14 +370,19 @@ class Arbiter:
             job.name for job in self.jobs.by_name.values() if switches & set(job.switches)
         )
 
-    async def _on_switches(self) -> None:
-        """Handle a switch that has started again, or cannot be reached any more."""
+    async def _on_switches(self, *, is_outdated: bool = False) -> None:
+        """Handle a switch that has started again, or cannot be reached any more.
+
+        ``is_outdated`` means that a switch refuses the token of the fence.
+        """
         async with self._busy:
             self._raise_above(self.switches.newest_epoch, self.switches.newest_token)
             found = self._incarnations | {n: i for n, i in self.switches.incarnations.items() if i}
-            if found != self._incarnations or self.controller.fence.incarnation == 0:
+            is_first = self.controller.fence.incarnation == 0
+            if found != self._incarnations or is_first or is_outdated:
                 self._incarnations, self._incarnation = found, self._incarnation + 1
                 await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
+        self._fence_wanted.set()
 
     def _raise_above(self, epoch: int, token: int) -> None:
         """Continue above what a switch knows: the journal was lost if that is higher."""

@@ -8,31 +8,69 @@ their part of it. Jobs at a switch that cannot be reached get no grants.
 from __future__ import annotations
 
 import asyncio
+import enum
+import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
-from presage.collectives.arbiter.domain import Domain
+from presage.collectives.arbiter.domain import Domain, SwitchSpec
 from presage.collectives.core.messages import Admission, Admitted, Hello
+from presage.collectives.switch.client import statistics
+from presage.collectives.switch.control import SwitchControl
+from presage.collectives.switch.errors import OldAdmissionError
 from presage.errors import PresageError
 from presage.serving.server.log import log
 
 T = TypeVar("T")
 
 POLL_S = 0.25  # between checks for a restart of a switch
+TIMEOUT_S = 1.0  # of a request to a switch
 
 
-class SwitchControl(Protocol):
+class Control(Protocol):
     """Connection to one switch for its controller; calls block until their time-out."""
 
-    def hello(self) -> Hello:
-        """Return the incarnation of the switch."""
+    def hello(self, known: int) -> Hello:
+        """Return the incarnation of the switch, which is above the known one if it is another."""
 
     def admit(self, admission: Admission) -> Admitted:
-        """Put an admission in force, and return what is in force."""
+        """Put an admission in force."""
 
     def newest(self) -> tuple[int, int]:
-        """Return the highest epoch and token that the switch knows."""
+        """Return the highest epoch and the token that the switch knows."""
+
+
+class SoftwareSwitch:
+    """Control of a software switch that was started with the option ``controlled``."""
+
+    def __init__(self, spec: SwitchSpec) -> None:
+        self._spec = spec
+        self._control = SwitchControl(spec.host, spec.port, spec.token, timeout_s=TIMEOUT_S)
+
+    def hello(self, known: int) -> Hello:
+        """Return the incarnation of the switch; see ``SwitchControl``."""
+        return self._control.hello(known)
+
+    def admit(self, admission: Admission) -> Admitted:
+        """Put an admission in force; see ``SwitchControl``."""
+        return self._control.admit(admission)
+
+    def newest(self) -> tuple[int, int]:
+        """Return the highest epoch and the token in the statistics of the switch."""
+        spec = self._spec
+        found = json.loads(statistics(spec.host, spec.port, spec.token, TIMEOUT_S))
+        epochs = [found["fence"], *found["floors"].values(), *(j["epoch"] for j in found["jobs"])]
+        return max(epochs), found["admission"]
+
+
+class Outcome(enum.Enum):
+    """What became of an admission."""
+
+    CONFIRMED = "in force at all switches that can be reached"
+    FAILED = "a switch did not answer"
+    OUTDATED = "a switch has a newer admission, or has started again"
 
 
 class SwitchState(NamedTuple):
@@ -53,11 +91,11 @@ class SwitchSet:
 
     Parameters
     ----------
-    controls : Mapping of str to SwitchControl
+    controls : Mapping of str to Control
         Connection to each switch of the domain.
     """
 
-    def __init__(self, domain: Domain, controls: Mapping[str, SwitchControl]) -> None:
+    def __init__(self, domain: Domain, controls: Mapping[str, Control]) -> None:
         self.domain, self._controls = domain, controls
         self.states = {switch.name: SwitchState() for switch in domain.switches}
         self.newest_epoch = self.newest_token = 0  # that a switch has reported
@@ -85,11 +123,10 @@ class SwitchSet:
         """Contact a switch; return whether its incarnation or reachability has changed."""
         before = self.states[name]
         try:
-            hello = await self._call(name, self._controls[name].hello)
-            if hello.incarnation != before.incarnation:
-                epoch, token = await self._call(name, self._controls[name].newest)
-                self.newest_epoch = max(self.newest_epoch, epoch)
-                self.newest_token = max(self.newest_token, token)
+            control, known = self._controls[name], before.incarnation
+            hello = await self._call(name, lambda: control.hello(known))
+            if hello.incarnation != known:
+                await self._read_newest(name)
             self.states[name] = SwitchState(hello.incarnation, "")
         except (PresageError, OSError) as error:
             self._fail(name, str(error))
@@ -118,8 +155,8 @@ class SwitchSet:
 
     async def admit(
         self, token: int, floors: Mapping[str, int], switches: Mapping[str, Collection[str]]
-    ) -> bool:
-        """Put floors in force at all switches; return whether each has confirmed or is unreachable.
+    ) -> Outcome:
+        """Put floors in force at all switches that can be reached.
 
         Parameters
         ----------
@@ -131,21 +168,39 @@ class SwitchSet:
             Switches of each job.
         """
 
-        async def admit_at(name: str) -> bool:
+        async def admit_at(name: str) -> Outcome:
             state = self.states[name]
             if state.problem:
-                return True
+                return Outcome.CONFIRMED
             own = {job: floor for job, floor in floors.items() if name in switches.get(job, ())}
             admission = Admission(state.incarnation, token, tuple(sorted(own.items())))
             try:
                 found = await self._call(name, lambda: self._controls[name].admit(admission))
+            except OldAdmissionError:
+                return Outcome.OUTDATED
             except (PresageError, OSError) as error:
                 self._fail(name, str(error))
-                return False
-            return found == Admitted(state.incarnation, token)
+                return Outcome.FAILED
+            is_confirmed = found == Admitted(state.incarnation, token)
+            return Outcome.CONFIRMED if is_confirmed else Outcome.OUTDATED
 
-        confirmed = await asyncio.gather(*(admit_at(name) for name in self.states))
-        return all(confirmed)
+        outcomes = await asyncio.gather(*(admit_at(name) for name in self.states))
+        for worst in (Outcome.OUTDATED, Outcome.FAILED):
+            if worst in outcomes:
+                return worst
+        return Outcome.CONFIRMED
+
+    async def refresh(self) -> None:
+        """Contact all switches, and read what they know, after an outdated admission."""
+        for name in self.states:
+            await self.check(name)
+            with suppress(PresageError, OSError):
+                await self._read_newest(name)
+
+    async def _read_newest(self, name: str) -> None:
+        epoch, token = await self._call(name, self._controls[name].newest)
+        self.newest_epoch = max(self.newest_epoch, epoch)
+        self.newest_token = max(self.newest_token, token)
 
     def _fail(self, name: str, problem: str) -> None:
         self.states[name] = SwitchState(self.states[name].incarnation, problem or "unreachable")
