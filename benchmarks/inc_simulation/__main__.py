@@ -55,7 +55,7 @@ def _reporting(name: str) -> Iterable[Task]:
                     yield "start", seed, how, rule, jitter, name
         for seed in experiments.PLACED:
             for how in experiments.PLACEMENTS[: None if rule == "first-come" else -1]:
-                yield "place", seed, how, rule, name
+                yield "place", seed, how, rule, experiments.PLACED_SETTING
 
 
 def _results(tasks: Iterable[Task], path: Path) -> Results:
@@ -66,7 +66,7 @@ def _results(tasks: Iterable[Task], path: Path) -> Results:
     with multiprocessing.Pool() as pool:
         for done, (task, result) in enumerate(pool.imap_unordered(_compute, missing), 1):
             found[task] = result
-            if done % 50 == 0 or done == len(missing):
+            if done % 10 == 0 or done == len(missing):
                 path.write_text(json.dumps(list(found.items())))
                 print(f"{path.stem}: {done} of {len(missing)}", flush=True)
     return found

@@ -33,6 +33,7 @@ SETTINGS = {
     for window, replan_s in ((16, 0.25), (16, 1.0), (64, 1.0), (64, 4.0), (256, 4.0))
     for margin in (0.0, 1.0)
 }
+PLACED_SETTING = "window 64, every 1 s, margin x0"  # a quarter of the views: sets are larger
 PLACEMENTS = ("random", "least load", "largest gain", "best of all")
 
 

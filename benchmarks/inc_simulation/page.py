@@ -37,7 +37,7 @@ def page(tuned: Results, found: Results, name: str) -> Iterator[str]:
     yield from _rules(found, name)
     yield from _verdict(found, name)
     yield from _settings(tuned)
-    yield from _placement(found, name)
+    yield from _placement(found, experiments.PLACED_SETTING)
     yield from _starts(found, name)
     yield from _limits()
 
@@ -144,7 +144,8 @@ def _placement(found: Results, name: str) -> Iterator[str]:
 Eight jobs on two switches, four on each, {len(experiments.PLACED)} sets. "Random" is the mean of
 three placements. "Least load" has the smallest largest demand of a switch, "largest gain" the
 largest sum of the ceilings; both need only the predicted iteration and its AllReduces. "Best of
-all" simulates all 35 placements and takes the best, which no scheduler can do.
+all" simulates all 35 placements and takes the best, which no scheduler can do. Time saved has the
+setting "{name}" here.
 
 | placement | first come: mean | worst | time saved: mean | worst |
 |---|---:|---:|---:|---:|""".splitlines()
@@ -160,6 +161,8 @@ all" simulates all 35 placements and takes the best, which no scheduler can do.
         yield f"| {how} | " + " | ".join(cells) + " |"
     changes = []
     for rule in ("first-come", "time-saved"):
+        if any(("place", seed, "random", rule, name) not in found for seed in experiments.PLACED):
+            continue
         random, gain = (
             average([Score(*found["place", seed, how, rule, name]) for seed in experiments.PLACED])
             for how in ("random", "largest gain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
 import pytest
@@ -77,7 +78,7 @@ def test_i2_period_positions_and_sizes_of_an_iteration():
     assert demand(phases).is_predictable
 
 
-def test_equal_sizes_are_told_apart_by_their_gaps():
+def test_equal_sizes_are_distinguished_by_their_gaps():
     phases = learnt(*iterations(6, (0.0, 0.1, 0.2, 0.4), (MB,) * 4))
 
     assert len(phases.calls) == 4
@@ -311,6 +312,28 @@ def test_observe_takes_at_most_two_microseconds():
     passed_s = time.perf_counter() - begin_s
 
     assert passed_s / 20_000 <= 2e-6
+
+
+def test_estimates_are_made_while_another_thread_observes():
+    estimator = PhaseEstimator(clock=lambda: 0.0)
+    stop = threading.Event()
+
+    def observe():
+        number = 0
+        while not stop.is_set():
+            estimator.observe(number, 0.1 * number, MB)
+            number += 1
+
+    thread = threading.Thread(target=observe)
+    thread.start()
+    try:
+        found = [estimator.estimate() for _ in range(50)]
+    finally:
+        stop.set()
+        thread.join()
+
+    assert found[-1] is not None
+    assert found[-1].period_s == pytest.approx(0.1)
 
 
 def test_estimate_of_a_full_history_takes_milliseconds():

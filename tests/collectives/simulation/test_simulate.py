@@ -86,7 +86,7 @@ def test_a_job_at_two_switches_takes_both_or_none():
 @given(job_lists(), st.integers(0, 2))
 @settings(max_examples=10, deadline=None)
 def test_i4_no_rule_makes_a_job_slower_than_ring_or_tree(jobs, slots):
-    """Nobody waits: a refusal costs latencies only."""
+    """A job never waits: a refusal costs latencies only."""
     found = run_rules(jobs, {"s": slots}, duration_s=12)
     for rule in ("first-for-life", "first-come", "time-saved", "own-switch"):
         assert speeds(found[rule], found[REFERENCE]).worst >= 0.998
