@@ -52,6 +52,7 @@ _MOST_PENDING = 16  # views that a job has not adopted
 _EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
 _RETRY_S = 0.1
 _MOST_PATIENCE_S = 10.0
+_REMEMBERED_S = 60.0  # AllReduces of a job that has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +288,7 @@ class Arbiter:
 
     def _replace(self, job: Job) -> None:
         """End the streams of a job whose name another one has taken."""
+        self.recent.restart(job.name)
         for rank in job.ranks:
             stream = self._streams.get((job.name, rank))
             if stream is not None and stream.job is job:
@@ -311,8 +313,9 @@ class Arbiter:
         """Save the state of a step, then send its messages; the lock is held."""
         if step.state.stage is not self.controller.stage:
             self._changed_s = self._clock()
-        self.controller = step.state
-        await self._save()
+        if step.state != self.controller:
+            self.controller = step.state
+            await self._save()
         self._deliver(step.messages)
 
     async def _save(self) -> None:
@@ -382,6 +385,7 @@ class Arbiter:
             if found != self._incarnations or is_first or is_outdated:
                 self._incarnations, self._incarnation = found, self._incarnation + 1
                 await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
+            await self._save()
         self._fence_wanted.set()
 
     def _raise_above(self, epoch: int, token: int) -> None:
@@ -455,6 +459,7 @@ class Arbiter:
             self._notice(f"job {job.name!r} has ended")
         if ended:
             await self._save()
+        self.recent.forget(self.jobs.by_name, time.time() - _REMEMBERED_S)
 
     def _members(self, now_s: float) -> Sequence[Job]:
         """Return the jobs that the next decisions are for."""
