@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 import grpc
 import pytest
@@ -66,7 +67,7 @@ def flood(target):
     channel = grpc.insecure_channel(target)
     stub = pb_grpc.ArbiterServiceStub(channel)
     open_calls = []
-    raw = channel.stream_stream("/presage.collectives.v1.ArbiterService/Connect")
+    raw: Any = channel.stream_stream("/presage.collectives.v1.ArbiterService/Connect")
     messages = [
         [b"\xff" * 1000],
         [b""],
