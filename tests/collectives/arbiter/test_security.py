@@ -32,6 +32,18 @@ def test_another_address_than_loopback_needs_tls_and_tokens(start_switch, start_
     assert "--tokens" in refused.lines[-1]
 
 
+def test_without_tokens_only_the_own_user_may_run_jobs(start_switch, start_arbiter, monkeypatch):
+    arbiter = start_arbiter(start_switch())
+    own = RankConnection(arbiter.target, Registration("job", 0, 2, "t"))
+    wait_until(lambda: own.is_connected)
+    own.close()
+    monkeypatch.setenv("XDG_STATE_HOME", "/nowhere")  # as another user, without the local token
+    other = RankConnection(arbiter.target, Registration("other", 0, 2, "t"))
+    wait_until(lambda: "'submit'" in other.problem)
+    assert arbiter.status().agreement == "in_band"
+    other.close()
+
+
 def test_with_tokens_each_role_may_do_its_own(start_switch, start_arbiter, tmp_path):
     tokens = tmp_path / "tokens"
     secrets = {}
@@ -66,6 +78,7 @@ def flood(target):
     """Send what no rank would; return the open calls."""
     channel = grpc.insecure_channel(target)
     stub = pb_grpc.ArbiterServiceStub(channel)
+    metadata = Credentials().metadata_for(target)()
     open_calls = []
     raw: Any = channel.stream_stream("/presage.collectives.v1.ArbiterService/Connect")
     messages = [
@@ -78,8 +91,9 @@ def flood(target):
         [b"\0" * (2 << 20)],
     ]
     for content in messages:
-        with pytest.raises(grpc.RpcError):
-            list(raw(iter(content), timeout=10))
+        with pytest.raises(grpc.RpcError) as rejected:
+            list(raw(iter(content), timeout=10, metadata=metadata))
+        assert rejected.value.code() is not grpc.StatusCode.UNAUTHENTICATED
     for number in range(60):
 
         def forever(number=number):
@@ -90,7 +104,9 @@ def flood(target):
                 yield pb.RankMessage(report=pb.Report(started=2**62))
                 time.sleep(0.02)
 
-        open_calls.append(stub.Connect(forever()))  # whose responses are never read
+        open_calls.append(
+            stub.Connect(forever(), metadata=metadata)
+        )  # whose responses are never read
     return channel, open_calls
 
 

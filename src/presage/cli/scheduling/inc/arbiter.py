@@ -34,9 +34,9 @@ class DomainOptions:
         list[str],
         typer.Option(
             metavar="NAME=HOST:PORT[,KEY=VALUE...]",
-            help="Controlled switch of the domain. Keys: slots (default: by the cluster file, or 1), "
-            "and mbit and latency_us of the slowest link of its jobs. The token of the switch is "
-            "read from PRESAGE_SWITCH_TOKEN.",
+            help="Controlled switch of the domain. Keys: slots (default: by the cluster file, or "
+            "1), and mbit and latency_us of the slowest link of its jobs. The token of the switch "
+            "is read from PRESAGE_SWITCH_TOKEN.",
         ),
     ]
     cluster: Annotated[
@@ -136,7 +136,8 @@ class ListenOptions:
         typer.Option(
             metavar="FILE",
             help="Require a token from this file (see `presage token`): role submit for ranks, "
-            "view for status. Without it and --client-ca, everyone on this machine may connect.",
+            "view for status. Without it and --client-ca, only jobs of the user that starts the "
+            "arbiter may use it.",
             rich_help_panel=PANEL,
         ),
     ] = None
