@@ -168,7 +168,7 @@ class Arbiter:
         self.changes = 0  # of decisions, since the start
         self._streams: dict[tuple[str, int], RankStream] = {}
         self._busy = asyncio.Lock()  # held while the controller or the set of jobs changes
-        self._fence_wanted = asyncio.Event()
+        self._fence_changed = asyncio.Event()
         self._confirmed = (-1, -1)  # incarnation and token of the fence in force
         self._changed_s = self._resent_s = self._planned_s = -1e9
         text = journal.read()
@@ -187,7 +187,7 @@ class Arbiter:
         await self._on_switches()
         async with self._busy:
             await self._apply(agreement.resend(self.controller))
-        self._fence_wanted.set()
+        self._fence_changed.set()
 
     async def run(self) -> None:
         """Arbitrate until cancelled.
@@ -330,7 +330,7 @@ class Arbiter:
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:
             if isinstance(message, Admission):
-                self._fence_wanted.set()
+                self._fence_changed.set()
             elif isinstance(message, ViewUpdate | Prepare | Update | Abort):
                 self._deliver_to_rank(message)
 
@@ -347,8 +347,8 @@ class Arbiter:
     async def _fence(self) -> None:
         """Put the fence of the controller in force at all switches, whenever it changes."""
         while True:
-            await self._fence_wanted.wait()
-            self._fence_wanted.clear()
+            await self._fence_changed.wait()
+            self._fence_changed.clear()
             while (key := self._fence_key()) != self._confirmed:
                 fence = self.controller.fence
                 of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
@@ -386,7 +386,7 @@ class Arbiter:
                 self._incarnations, self._incarnation = found, self._incarnation + 1
                 await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
             await self._save()
-        self._fence_wanted.set()
+        self._fence_changed.set()
 
     def _raise_above(self, epoch: int, token: int) -> None:
         """Continue above what a switch knows: the journal was lost if that is higher."""
