@@ -169,6 +169,7 @@ class Arbiter:
         self._streams: dict[tuple[str, int], RankStream] = {}
         self._busy = asyncio.Lock()  # held while the controller or the set of jobs changes
         self._fence_changed = asyncio.Event()
+        self._least_epoch = 0  # that ranks and switches know, after a lost journal
         self._confirmed = (-1, -1)  # incarnation and token of the fence in force
         self._changed_s = self._resent_s = self._planned_s = -1e9
         text = journal.read()
@@ -228,7 +229,8 @@ class Arbiter:
             newest = max([message.newest_epoch, *(view.epoch for view in views)])
             if newest > agreement.newest_epoch(self.controller):
                 self._notice(f"job {job.name!r} knows epoch {newest}, which no journal has")
-                self.controller = agreement.raise_epoch(self.controller, newest)
+                self._least_epoch = max(newest, self._least_epoch)
+                self._raise_epoch()
             if job.is_complete:
                 nodes = [job.ranks[rank].node for rank in sorted(job.ranks)]
                 job.switches = self.switches.domain.switches_of(nodes)
@@ -394,12 +396,17 @@ class Arbiter:
         if epoch <= own and token <= self.controller.fence.token:
             return
         self.controller = agreement.raise_token(self.controller, token)
-        if epoch > own or not self.jobs.by_name:
-            self.controller = agreement.raise_epoch(self.controller, epoch + _EPOCHS_AHEAD)
+        self._least_epoch = max(epoch, own) + _EPOCHS_AHEAD
+        self._raise_epoch()
         self._notice(
             f"a switch knows epoch {epoch} and token {token}, which the journal lacks: the journal "
-            f"was lost or is old; continuing at epoch {agreement.newest_epoch(self.controller)}"
+            f"was lost or is old; continuing at epoch {self._least_epoch}"
         )
+
+    def _raise_epoch(self) -> None:
+        """Raise the epoch to the least one, unless a change that has an epoch is under way."""
+        if self.controller.can_propose:
+            self.controller = agreement.raise_epoch(self.controller, self._least_epoch)
 
     # --- passing of time --------------------------------------------------------------------------
 
@@ -501,6 +508,7 @@ class Arbiter:
                 return
             if not self.controller.can_propose:
                 return
+            self._raise_epoch()
             plans = [JobPlan(job.name, job.size, tables[job.name]) for job in members]
             for job in joining:
                 job.is_member, job.progress_s = True, now_s

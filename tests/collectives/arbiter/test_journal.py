@@ -43,7 +43,8 @@ def states(name):
 def test_i7_every_state_of_the_controller_survives_the_journal(name):
     for state in states(name):
         assert agreement.from_json(agreement.to_json(state)) == state
-        job = Job("a", 2, b"t" * 32, 7, ("tor",), is_member=True)
+        views = {6: JobView(6, 2, b"\1")}
+        job = Job("a", 2, b"t" * 32, 7, ("tor",), is_member=True, views=views)
         text = saved_state.to_text(state, 3, {"tor": 9}, [job])
         saved = saved_state.parse(text, name)
         assert (saved.controller, saved.incarnation, dict(saved.incarnations)) == (
