@@ -12,20 +12,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from presage.collectives.arbiter import agreement, saved_state
-from presage.collectives.arbiter.agreement import AgreementName, Controller
-from presage.collectives.arbiter.jobs import (
-    Job,
-    Jobs,
-    RankEntry,
-    check_epochs,
-    check_registration,
-    read_report,
-)
+from presage.collectives.arbiter.agreement import Controller
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
+from presage.collectives.arbiter.jobs import Job, Jobs, check_epochs, check_registration
 from presage.collectives.arbiter.journal import Journal
-from presage.collectives.arbiter.planner import JobReport, PlannerOptions, plan
+from presage.collectives.arbiter.planner import JobReport, plan
+from presage.collectives.arbiter.rank_entry import read_report
+from presage.collectives.arbiter.rank_stream import RankStream
 from presage.collectives.arbiter.switches import Outcome, SwitchSet
 from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank, to_rank
@@ -44,79 +39,15 @@ from presage.collectives.core.messages import (
 )
 from presage.collectives.core.view import View
 from presage.collectives.v1 import arbiter_pb2 as pb
+from presage.errors import RefusedAgentError
 from presage.serving.server.log import log
 
 TICK_S = 0.1
-_MOST_QUEUED = 64  # messages to a rank that does not read
 _MOST_PENDING = 16  # views that a job has not adopted
 _EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
 _RETRY_S = 0.1
 _MOST_PATIENCE_S = 10.0
 _REMEMBERED_S = 60.0  # AllReduces of a job that has ended
-
-
-@dataclass(frozen=True, slots=True)
-class ArbiterOptions:
-    """Options of an arbiter.
-
-    Attributes
-    ----------
-    agreement : str
-        How ranks agree on views.
-    lease_s : float
-        Time after which a job leaves whose rank has no stream.
-    restart_s : float
-        The same for jobs of the journal, after the start of this arbiter.
-    idle_s : float
-        Time without a new AllReduce after which a job leaves until it goes on.
-    adopt_s : float
-        Least time to wait for the adoption of a revocation, and for locks with two phases.
-    resend_s : float
-        Time between two repetitions of messages.
-    plan_s : float
-        Least time between two changes of decisions.
-    max_jobs : int
-        Greatest number of jobs.
-    planner : PlannerOptions
-        Sizes of windows.
-    """
-
-    agreement: AgreementName = "in_band"
-    lease_s: float = 5.0
-    restart_s: float = 1.0
-    idle_s: float = 30.0
-    adopt_s: float = 1.0
-    resend_s: float = 0.5
-    plan_s: float = 0.25
-    max_jobs: int = 256
-    planner: PlannerOptions = field(default_factory=PlannerOptions)
-
-
-class RankStream:
-    """Open stream of one rank: messages to it, of which a slow reader loses the oldest."""
-
-    def __init__(self, job: Job, rank: int, entry: RankEntry) -> None:
-        self.job, self.rank, self.entry = job, rank, entry
-        self._queue: deque[pb.ArbiterMessage] = deque(maxlen=_MOST_QUEUED)
-        self._woken = asyncio.Event()
-        self.is_closed = False
-
-    def put(self, message: pb.ArbiterMessage) -> None:
-        """Queue a message."""
-        self._queue.append(message)
-        self._woken.set()
-
-    def close(self) -> None:
-        """End the stream: another one has taken its place, or its job was replaced."""
-        self.is_closed = True
-        self._woken.set()
-
-    async def next(self) -> pb.ArbiterMessage | None:
-        """Wait for a message; return None at the end of the stream."""
-        while not self._queue and not self.is_closed:
-            self._woken.clear()
-            await self._woken.wait()
-        return None if self.is_closed else self._queue.popleft()
 
 
 class Arbiter:
@@ -523,9 +454,7 @@ class Arbiter:
             log(logging.WARNING, "arbiter", notice=text)
 
 
-def _other_agreement(message: pb.Registration, own: AgreementName) -> Exception:
-    from presage.errors import RefusedAgentError
-
+def _other_agreement(message: pb.Registration, own: str) -> RefusedAgentError:
     return RefusedAgentError(
         f"job {message.job!r} agrees by {message.agreement!r}, and this arbiter by {own!r}; start "
         "one of them with the other's"

@@ -15,11 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from presage.collectives.arbiter.rank_connection import (
-    EndedAllReduce,
-    RankConnection,
-    Registration,
-)
+from presage.collectives.arbiter.rank_connection import RankConnection, Registration
+from presage.collectives.arbiter.rank_report import EndedAllReduce
 from presage.collectives.core import rank as machine
 from presage.collectives.core.demand import Call
 from presage.collectives.core.in_band import InBandAgreement

@@ -9,11 +9,10 @@ import pytest
 from presage.collectives.arbiter.jobs import (
     MOST_GAP,
     Jobs,
-    RankEntry,
     check_epochs,
     check_registration,
-    read_report,
 )
+from presage.collectives.arbiter.rank_entry import RankEntry, read_report
 from presage.collectives.core.costs import Link
 from presage.collectives.core.view import JobView
 from presage.collectives.v1 import arbiter_pb2 as pb

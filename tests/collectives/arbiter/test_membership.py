@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from presage.collectives.arbiter import agreement
-from presage.collectives.arbiter.arbiter import Arbiter, ArbiterOptions
+from presage.collectives.arbiter.arbiter import Arbiter
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.arbiter.domain import one_switch, parse_switch
 from presage.collectives.arbiter.journal import Journal
 from presage.collectives.arbiter.switches import SwitchSet

@@ -8,11 +8,8 @@ import time
 
 import pytest
 
-from presage.collectives.arbiter.rank_connection import (
-    EndedAllReduce,
-    RankConnection,
-    Registration,
-)
+from presage.collectives.arbiter.rank_connection import RankConnection, Registration
+from presage.collectives.arbiter.rank_report import EndedAllReduce
 from presage.collectives.core.demand import Call
 from presage.collectives.core.messages import Adopted, Done, ViewUpdate
 from presage.collectives.core.view import JobView, Reason
@@ -74,7 +71,7 @@ def test_i4_a_call_takes_microseconds_and_memory_is_bounded(target):
         connection.record(EndedAllReduce(number, 0.0, 0.001, 100, Reason.IN_USE, pb.RING))
         connection.send(Done("job", 0, number))
     per_call_s = (time.perf_counter() - begin_s) / 20_000
-    assert len(connection._ended) <= 512
+    assert len(connection._reports._ended) <= 512
     assert len(connection._outgoing) <= 1024
     connection.close()
     assert per_call_s < 100e-6  # about 2 us on a quiet machine
@@ -98,7 +95,7 @@ def test_a_rhythm_that_cannot_be_sent_is_left_out():
     negative = Phases(0.1, (Call(0.0, -5),), 0, 0.0)
     connection.report(negative, started=3, now_s=0.0)
     connection.close()
-    found = connection._wire_report()
+    found = connection._reports.take()
     if found is not None:  # the thread has not taken it
         assert not found.HasField("phases")
         assert found.started == 3
@@ -111,7 +108,7 @@ def test_an_arbiter_gets_the_age_of_the_anchor_not_a_clock(start_switch, start_a
     assert connection.switches == ()  # rank 1 is missing
     connection.report(Phases(0.1, (Call(0.0, 100),), 0, 999.0), started=1, now_s=1000.0)
     connection._closed.set()
-    found = connection._wire_report()
+    found = connection._reports.take()
     if found is not None:
         assert 0.99 < found.phases.anchor_age_s < 2.0
     connection.close()

@@ -173,7 +173,8 @@ def arbiter(*, domain: DomainOptions, listen: ListenOptions, tls: TlsOptions) ->
     """
     import uvloop
 
-    from presage.collectives.arbiter.arbiter import Arbiter, ArbiterOptions
+    from presage.collectives.arbiter.arbiter import Arbiter
+    from presage.collectives.arbiter.arbiter_options import ArbiterOptions
     from presage.collectives.arbiter.journal import Journal
     from presage.collectives.arbiter.planner import PlannerOptions
     from presage.collectives.arbiter.server.server import run_arbiter
