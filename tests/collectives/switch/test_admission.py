@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -15,6 +18,7 @@ from presage.collectives.core.messages import Admission, Admitted
 from presage.collectives.switch.client import statistics
 from presage.collectives.switch.control import SwitchControl
 from presage.collectives.switch.errors import (
+    ClientClosedError,
     NotAdmittedError,
     NotControlledError,
     OldAdmissionError,
@@ -300,6 +304,40 @@ def test_i4_control_of_a_silent_switch_ends_after_the_time_out(switch):
             os.kill(switch.process.pid, signal.SIGCONT)
         assert time.monotonic() - start_s < 3
         assert control.admit(wanted).token == 1  # a new connection; the admission may be there
+
+
+def test_control_that_is_closed_during_a_request_ends_it(switch):
+    control = SwitchControl(switch.host, switch.port, timeout_s=30)
+    wanted = admission(control, job=0)
+    os.kill(switch.process.pid, signal.SIGSTOP)
+    closing = threading.Timer(0.2, control.close)
+    closing.start()
+    start_s = time.monotonic()
+    try:
+        with pytest.raises(ClientClosedError):
+            control.admit(wanted)
+    finally:
+        os.kill(switch.process.pid, signal.SIGCONT)
+    assert time.monotonic() - start_s < 5
+    with pytest.raises(ClientClosedError):
+        control.hello()
+
+
+def test_i7_threads_that_admit_leave_the_newest_admission(switch, control):
+    incarnation = control.hello().incarnation
+    controls = [SwitchControl(switch.host, switch.port) for _ in range(4)]
+
+    def admit(token):
+        with suppress(OldAdmissionError):
+            one = controls[token % 4] if token % 5 else control
+            one.admit(Admission(incarnation, token, (("job", token),)))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(admit, random.Random(0).sample(range(1, 200), 199)))
+    for one in controls:
+        one.close()
+
+    assert reported(switch)["floors"] == {"job": 199}
 
 
 def test_control_of_no_switch_is_an_error():
