@@ -12,6 +12,7 @@ import pytest
 
 from presage.collectives.arbiter.client import ArbiterClient
 from presage.collectives.core.view import Reason
+from presage.serving.authentication.local_token import local_token
 from tests.collectives.arbiter.processes import JobProcesses, wait_until
 from tests.collectives.arbiter.proxy import Proxy
 
@@ -137,7 +138,10 @@ def test_i7_a_job_with_a_partitioned_rank_runs_by_ring_and_comes_back(domain, st
     _, arbiter = domain
     proxy = Proxy(arbiter.target)
     opened.append(proxy)
-    job = start_job(arbiter.target, "job", seconds=60, arbiters={1: proxy.target})
+    token = local_token(arbiter.port)  # the proxy has another port
+    job = start_job(
+        arbiter.target, "job", seconds=60, arbiters={1: proxy.target}, arbiter_token=token
+    )
     wait_for_inc(job)
     proxy.cut()
     wait_until(lambda: job.rows()[-1][1] == "RING" and not job.inc_since(time.time() - 2), 40)
