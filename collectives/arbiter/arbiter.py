@@ -39,7 +39,7 @@ from presage.collectives.core.messages import (
 )
 from presage.collectives.core.view import View
 from presage.collectives.v1 import arbiter_pb2 as pb
-from presage.errors import RefusedAgentError
+from presage.errors import JournalError, RefusedAgentError
 from presage.serving.server.log import log
 
 TICK_S = 0.1
@@ -100,6 +100,7 @@ class Arbiter:
         self._streams: dict[tuple[str, int], RankStream] = {}
         self._busy = asyncio.Lock()  # held while the controller or the set of jobs changes
         self._fence_changed = asyncio.Event()
+        self._skipped: frozenset[str] = frozenset()  # switches that lack the newest fence
         self._least_epoch = 0  # that ranks and switches know, after a lost journal
         self._confirmed = (-1, -1)  # incarnation and token of the fence in force
         self._changed_s = self._resent_s = self._planned_s = -1e9
@@ -122,15 +123,9 @@ class Arbiter:
         self._fence_changed.set()
 
     async def run(self) -> None:
-        """Arbitrate until cancelled.
-
-        Raises
-        ------
-        JournalError
-            The journal cannot be written.
-        """
+        """Arbitrate until cancelled. While the journal cannot be written, nothing changes."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.switches.watch(self._on_switches))
+            tasks.create_task(self.switches.watch(self._on_changed_switches))
             tasks.create_task(self._fence())
             tasks.create_task(self._tick())
 
@@ -283,20 +278,33 @@ class Arbiter:
             await self._fence_changed.wait()
             self._fence_changed.clear()
             while (key := self._fence_key()) != self._confirmed:
-                fence = self.controller.fence
-                of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
-                outcome = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
-                if outcome is Outcome.OUTDATED:
-                    await self.switches.refresh()
-                    await self._on_switches(is_outdated=True)
-                if outcome is not Outcome.CONFIRMED:
+                try:
+                    is_confirmed = await self._admit(key)
+                except JournalError as error:
+                    is_confirmed = False
+                    self._notice(f"nothing changes until the journal can be written: {error}")
+                if not is_confirmed:
                     await asyncio.sleep(_RETRY_S)
-                    continue
-                self._confirmed = key
-                async with self._busy:
-                    lost = self._jobs_at(self.switches.unreachable)
-                    state = agreement.withdraw_grants(self.controller, lost)
-                    await self._apply(agreement.receive(state, Admitted(*key)))
+
+    async def _admit(self, key: tuple[int, int]) -> bool:
+        """Send the fence to all switches; return whether it is in force."""
+        async with self._busy:
+            await self._save()  # a fence that the journal lacks must not be sent
+            fence = self.controller.fence
+            of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
+        self._skipped = self.switches.unreachable
+        outcome = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
+        if outcome is Outcome.OUTDATED:
+            await self.switches.refresh()
+            await self._on_switches(is_outdated=True)
+        if outcome is not Outcome.CONFIRMED or key != self._fence_key():
+            return False
+        async with self._busy:
+            lost = self._jobs_at(self.switches.unreachable)
+            state = agreement.withdraw_grants(self.controller, lost)
+            await self._apply(agreement.receive(state, Admitted(*key)))
+        self._confirmed = key
+        return True
 
     def _fence_key(self) -> tuple[int, int]:
         return self.controller.fence.incarnation, self.controller.fence.token
@@ -305,6 +313,13 @@ class Arbiter:
         return frozenset(
             job.name for job in self.jobs.by_name.values() if switches & set(job.switches)
         )
+
+    async def _on_changed_switches(self) -> None:
+        try:
+            await self._on_switches()
+        except JournalError as error:
+            self._notice(f"nothing changes until the journal can be written: {error}")
+            self._fence_changed.set()
 
     async def _on_switches(self, *, is_outdated: bool = False) -> None:
         """Handle a switch that has started again, or cannot be reached any more.
@@ -315,7 +330,9 @@ class Arbiter:
             self._raise_above(self.switches.newest_epoch, self.switches.newest_token)
             found = self._incarnations | {n: i for n, i in self.switches.incarnations.items() if i}
             is_first = self.controller.fence.incarnation == 0
-            if found != self._incarnations or is_first or is_outdated:
+            is_back = bool(self._skipped - self.switches.unreachable)
+            if found != self._incarnations or is_first or is_back or is_outdated:
+                self._skipped &= self.switches.unreachable
                 self._incarnations, self._incarnation = found, self._incarnation + 1
                 await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
             await self._save()
@@ -345,17 +362,25 @@ class Arbiter:
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._clock()
-            async with self._busy:
-                self._find_leaving(now_s)
-                await self._forget_ended(now_s)
-                if now_s - self._changed_s >= self._patience_s():
-                    await self._apply(agreement.time_out(self.controller))
-                if now_s - self._resent_s >= self.options.resend_s:
-                    self._resent_s = now_s
-                    self._deliver(agreement.resend(self.controller).messages)
-            if self.controller.can_propose and now_s - self._planned_s >= self.options.plan_s:
-                self._planned_s = now_s
-                await self._plan(now_s)
+            try:
+                async with self._busy:
+                    await self._pass_time(now_s)
+                if self.controller.can_propose and now_s - self._planned_s >= self.options.plan_s:
+                    self._planned_s = now_s
+                    await self._plan(now_s)
+            except JournalError as error:
+                self._notice(f"nothing changes until the journal can be written: {error}")
+
+    async def _pass_time(self, now_s: float) -> None:
+        """Let jobs leave, stop waiting for ranks, and repeat messages; the lock is held."""
+        self._find_leaving(now_s)
+        await self._forget_ended(now_s)
+        if now_s - self._changed_s >= self._patience_s():
+            await self._apply(agreement.time_out(self.controller))
+        if now_s - self._resent_s >= self.options.resend_s:
+            self._resent_s = now_s
+            await self._save()
+            self._deliver(agreement.resend(self.controller).messages)
 
     def _patience_s(self) -> float:
         """Return how long the controller waits for ranks: three iterations of the slowest job."""

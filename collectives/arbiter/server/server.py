@@ -64,7 +64,7 @@ async def run_arbiter(
         The server cannot listen on the host and port, or the host is not loopback and neither
         tokens nor client certificates are required.
     JournalError
-        The journal cannot be written.
+        The journal cannot be written at the start.
     """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

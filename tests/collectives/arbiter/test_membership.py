@@ -24,9 +24,10 @@ from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.messages import Admitted, Hello, Member, ViewUpdate
 from presage.collectives.core.switch import SwitchState
 from presage.collectives.core.view import JobView
-from presage.collectives.switch.errors import OldAdmissionError
+from presage.collectives.switch.errors import OldAdmissionError, SwitchLostError
 from presage.collectives.switch.protocol import Code
 from presage.collectives.v1 import arbiter_pb2 as pb
+from presage.errors import JournalError
 
 
 class MachineControl:
@@ -34,11 +35,15 @@ class MachineControl:
 
     def __init__(self) -> None:
         self.state = SwitchState(1, incarnation=7)
+        self.is_reachable = True
 
     def hello(self, known):
+        if not self.is_reachable:
+            raise SwitchLostError("no route")
         return Hello(self.state.incarnation)
 
     def admit(self, admission):
+        self.hello(0)
         self.state, messages = switch_machine.receive(self.state, admission)
         found = [message for message in messages if isinstance(message, Admitted)]
         if not found:
@@ -180,5 +185,56 @@ def test_i7_a_job_whose_rank_is_gone_leaves_and_its_floor_with_it(tmp_path):
                     break
             assert not control.state.floors
             assert not arbiter.jobs.by_name["job"].is_member
+
+    asyncio.run(scenario())
+
+
+def test_i7_while_the_journal_cannot_be_written_nothing_is_sent(tmp_path, monkeypatch):
+    async def scenario():
+        control = MachineControl()
+        async with running(tmp_path / "a.db", control) as arbiter:
+            streams = [await arbiter.connect(registration(rank, [])) for rank in range(2)]
+
+            def fail(self, text):
+                raise JournalError("the disk is full")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(Journal, "write", fail)
+                for stream in streams:
+                    await arbiter.receive(stream, report(20))
+                await asyncio.sleep(1.0)
+                assert not control.state.floors
+                assert any("disk is full" in notice for notice in arbiter.notices)
+            found = await next_update(streams[0])
+            assert found.views[-1].decisions
+            assert "job" in dict(control.state.floors)
+
+    asyncio.run(scenario())
+
+
+async def until(condition):
+    for _ in range(100):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the condition does not come true")
+
+
+def test_i7_a_switch_that_could_not_be_reached_gets_the_floors_when_it_is_back(tmp_path):
+    async def scenario():
+        control = MachineControl()
+        async with running(tmp_path / "a.db", control) as arbiter:
+            control.is_reachable = False
+            await until(lambda: arbiter.switches.unreachable)
+            streams, found = await updates(arbiter, [[], []])
+            assert not any(reason & 1 for reason in found[0].views[-1].decisions)
+            assert not control.state.floors
+            control.is_reachable = True
+            await until(lambda: "job" in dict(control.state.floors))
+            for _ in range(20):
+                update = await next_update(streams[0])
+                if any(reason & 1 for reason in update.views[-1].decisions):
+                    return
+            pytest.fail("the job gets no grant")
 
     asyncio.run(scenario())

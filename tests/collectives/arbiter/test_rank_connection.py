@@ -142,3 +142,13 @@ def test_the_reason_of_a_rejection_is_kept(start_switch, start_arbiter):
         wait_until(lambda c=connection, r=reason: r in c.problem)
         connection.close()
     first.close()
+
+
+def test_a_job_of_one_rank_is_registered_and_runs_by_ring(start_switch, start_arbiter):
+    arbiter = start_arbiter(start_switch())
+    connection = RankConnection(arbiter.target, Registration("single", 0, 1, "t"))
+    wait_until(lambda: connection.is_connected)
+    connection.report(PHASES, started=5, now_s=0.0)
+    wait_until(lambda: arbiter.status().jobs[0].started == 5)
+    assert arbiter.status().jobs[0].state == "ring: it has one rank"
+    connection.close()
