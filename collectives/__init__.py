@@ -10,6 +10,8 @@ decide the same without a message, and none waits for the switch.
   AllReduce of a rank, ``in_band`` and ``two_phase`` are two ways to agree on views with the
   controllers of the same names, ``switch`` admits AllReduces and refuses old epochs.
 - ``collectives.switch``: the software switch and its client.
+- ``collectives.arbiter``: the process that decides for the jobs of a domain, and the connection
+  of a rank to it; ``collectives.v1`` is its protocol.
 
 The laws of these machines are checked in every reachable state by ``tests/collectives/explorer``.
 Decision record 46 has the reasons and the results.

@@ -111,7 +111,7 @@ def to_json(state: Controller) -> str:
         "target": [_plan_row(plan) for plan in state.target],
     }
     if isinstance(state, InBandController):
-        jobs = [[j.job, j.size, _view_row(j.view), [_view_row(v) for v in j.pending]]
+        jobs = [[j.job, j.size, view_to_row(j.view), [view_to_row(v) for v in j.pending]]
                 for j in state.jobs]  # fmt: skip
         content |= {
             "agreement": "in_band",
@@ -145,7 +145,7 @@ def _from_content(content: Mapping[str, Any]) -> Controller:
     target = tuple(_plan_of(row) for row in content["target"])
     if content["agreement"] == "in_band":
         jobs = tuple(
-            JobRecord(name, size, _view_of(view), tuple(_view_of(v) for v in pending))
+            JobRecord(name, size, view_of_row(view), tuple(view_of_row(v) for v in pending))
             for name, size, view, pending in content["jobs"]
         )
         return InBandController(
@@ -176,19 +176,21 @@ def _pairs(rows: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple((job, floor) for job, floor in rows)
 
 
-def _view_row(view: JobView) -> list[Any]:
+def view_to_row(view: JobView) -> list[Any]:
+    """Return a table as a row of JSON."""
     return [view.epoch, view.first_number, view.decisions.hex()]
 
 
-def _view_of(row: list[Any]) -> JobView:
+def view_of_row(row: list[Any]) -> JobView:
+    """Return the table in a row of JSON."""
     epoch, first_number, decisions = row
     return JobView(epoch, first_number, bytes.fromhex(decisions))
 
 
 def _plan_row(plan: JobPlan) -> list[Any]:
-    return [plan.job, plan.size, _view_row(plan.view)]
+    return [plan.job, plan.size, view_to_row(plan.view)]
 
 
 def _plan_of(row: list[Any]) -> JobPlan:
     job, size, view = row
-    return JobPlan(job, size, _view_of(view))
+    return JobPlan(job, size, view_of_row(view))

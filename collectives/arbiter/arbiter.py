@@ -12,22 +12,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from presage.collectives.arbiter import agreement, saved_state
-from presage.collectives.arbiter.agreement import AgreementName, Controller
-from presage.collectives.arbiter.jobs import (
-    Job,
-    Jobs,
-    RankEntry,
-    check_epochs,
-    check_registration,
-    read_report,
-)
+from presage.collectives.arbiter.agreement import Controller
+from presage.collectives.arbiter.arbiter_options import ArbiterOptions
+from presage.collectives.arbiter.jobs import Job, Jobs, check_epochs, check_registration
 from presage.collectives.arbiter.journal import Journal
-from presage.collectives.arbiter.planner import JobReport, PlannerOptions, plan
-from presage.collectives.arbiter.recent import RecentDecisions
+from presage.collectives.arbiter.planner import JobReport, plan
+from presage.collectives.arbiter.rank_entry import read_report
+from presage.collectives.arbiter.rank_stream import RankStream
 from presage.collectives.arbiter.switches import Outcome, SwitchSet
+from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank, to_rank
 from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.fencing import JobPlan
@@ -44,78 +39,15 @@ from presage.collectives.core.messages import (
 )
 from presage.collectives.core.view import View
 from presage.collectives.v1 import arbiter_pb2 as pb
+from presage.errors import JournalError, RefusedAgentError
 from presage.serving.server.log import log
 
 TICK_S = 0.1
-_MOST_QUEUED = 64  # messages to a rank that does not read
 _MOST_PENDING = 16  # views that a job has not adopted
 _EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
 _RETRY_S = 0.1
 _MOST_PATIENCE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ArbiterOptions:
-    """Options of an arbiter.
-
-    Attributes
-    ----------
-    agreement : str
-        How ranks agree on views.
-    lease_s : float
-        Time after which a job leaves whose rank has no stream.
-    restart_s : float
-        The same for jobs of the journal, after the start of this arbiter.
-    idle_s : float
-        Time without a new AllReduce after which a job leaves until it goes on.
-    adopt_s : float
-        Least time to wait for the adoption of a revocation, and for locks with two phases.
-    resend_s : float
-        Time between two repetitions of messages.
-    plan_s : float
-        Least time between two changes of decisions.
-    max_jobs : int
-        Greatest number of jobs.
-    planner : PlannerOptions
-        Sizes of windows.
-    """
-
-    agreement: AgreementName = "in_band"
-    lease_s: float = 5.0
-    restart_s: float = 1.0
-    idle_s: float = 30.0
-    adopt_s: float = 1.0
-    resend_s: float = 0.5
-    plan_s: float = 0.25
-    max_jobs: int = 256
-    planner: PlannerOptions = field(default_factory=PlannerOptions)
-
-
-class RankStream:
-    """Open stream of one rank: messages to it, of which a slow reader loses the oldest."""
-
-    def __init__(self, job: Job, rank: int, entry: RankEntry) -> None:
-        self.job, self.rank, self.entry = job, rank, entry
-        self._queue: deque[pb.ArbiterMessage] = deque(maxlen=_MOST_QUEUED)
-        self._woken = asyncio.Event()
-        self.is_closed = False
-
-    def put(self, message: pb.ArbiterMessage) -> None:
-        """Queue a message."""
-        self._queue.append(message)
-        self._woken.set()
-
-    def close(self) -> None:
-        """End the stream: another one has taken its place, or its job was replaced."""
-        self.is_closed = True
-        self._woken.set()
-
-    async def next(self) -> pb.ArbiterMessage | None:
-        """Wait for a message; return None at the end of the stream."""
-        while not self._queue and not self.is_closed:
-            self._woken.clear()
-            await self._woken.wait()
-        return None if self.is_closed else self._queue.popleft()
+_REMEMBERED_S = 60.0  # AllReduces of a job that has ended
 
 
 class Arbiter:
@@ -167,7 +99,9 @@ class Arbiter:
         self.changes = 0  # of decisions, since the start
         self._streams: dict[tuple[str, int], RankStream] = {}
         self._busy = asyncio.Lock()  # held while the controller or the set of jobs changes
-        self._fence_wanted = asyncio.Event()
+        self._fence_changed = asyncio.Event()
+        self._skipped: frozenset[str] = frozenset()  # switches that lack the newest fence
+        self._least_epoch = 0  # that ranks and switches know, after a lost journal
         self._confirmed = (-1, -1)  # incarnation and token of the fence in force
         self._changed_s = self._resent_s = self._planned_s = -1e9
         text = journal.read()
@@ -186,18 +120,12 @@ class Arbiter:
         await self._on_switches()
         async with self._busy:
             await self._apply(agreement.resend(self.controller))
-        self._fence_wanted.set()
+        self._fence_changed.set()
 
     async def run(self) -> None:
-        """Arbitrate until cancelled.
-
-        Raises
-        ------
-        JournalError
-            The journal cannot be written.
-        """
+        """Arbitrate until cancelled. While the journal cannot be written, nothing changes."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.switches.watch(self._on_switches))
+            tasks.create_task(self.switches.watch(self._on_changed_switches))
             tasks.create_task(self._fence())
             tasks.create_task(self._tick())
 
@@ -227,7 +155,8 @@ class Arbiter:
             newest = max([message.newest_epoch, *(view.epoch for view in views)])
             if newest > agreement.newest_epoch(self.controller):
                 self._notice(f"job {job.name!r} knows epoch {newest}, which no journal has")
-                self.controller = agreement.raise_epoch(self.controller, newest)
+                self._least_epoch = max(newest, self._least_epoch)
+                self._raise_epoch()
             if job.is_complete:
                 nodes = [job.ranks[rank].node for rank in sorted(job.ranks)]
                 job.switches = self.switches.domain.switches_of(nodes)
@@ -287,6 +216,7 @@ class Arbiter:
 
     def _replace(self, job: Job) -> None:
         """End the streams of a job whose name another one has taken."""
+        self.recent.restart(job.name)
         for rank in job.ranks:
             stream = self._streams.get((job.name, rank))
             if stream is not None and stream.job is job:
@@ -311,8 +241,9 @@ class Arbiter:
         """Save the state of a step, then send its messages; the lock is held."""
         if step.state.stage is not self.controller.stage:
             self._changed_s = self._clock()
-        self.controller = step.state
-        await self._save()
+        if step.state != self.controller:
+            self.controller = step.state
+            await self._save()
         self._deliver(step.messages)
 
     async def _save(self) -> None:
@@ -327,7 +258,7 @@ class Arbiter:
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:
             if isinstance(message, Admission):
-                self._fence_wanted.set()
+                self._fence_changed.set()
             elif isinstance(message, ViewUpdate | Prepare | Update | Abort):
                 self._deliver_to_rank(message)
 
@@ -344,23 +275,36 @@ class Arbiter:
     async def _fence(self) -> None:
         """Put the fence of the controller in force at all switches, whenever it changes."""
         while True:
-            await self._fence_wanted.wait()
-            self._fence_wanted.clear()
+            await self._fence_changed.wait()
+            self._fence_changed.clear()
             while (key := self._fence_key()) != self._confirmed:
-                fence = self.controller.fence
-                of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
-                outcome = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
-                if outcome is Outcome.OUTDATED:
-                    await self.switches.refresh()
-                    await self._on_switches(is_outdated=True)
-                if outcome is not Outcome.CONFIRMED:
+                try:
+                    is_confirmed = await self._admit(key)
+                except JournalError as error:
+                    is_confirmed = False
+                    self._notice(f"nothing changes until the journal can be written: {error}")
+                if not is_confirmed:
                     await asyncio.sleep(_RETRY_S)
-                    continue
-                self._confirmed = key
-                async with self._busy:
-                    lost = self._jobs_at(self.switches.unreachable)
-                    state = agreement.withdraw_grants(self.controller, lost)
-                    await self._apply(agreement.receive(state, Admitted(*key)))
+
+    async def _admit(self, key: tuple[int, int]) -> bool:
+        """Send the fence to all switches; return whether it is in force."""
+        async with self._busy:
+            await self._save()  # a fence that the journal lacks must not be sent
+            fence = self.controller.fence
+            of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
+        self._skipped = self.switches.unreachable
+        outcome = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
+        if outcome is Outcome.OUTDATED:
+            await self.switches.refresh()
+            await self._on_switches(is_outdated=True)
+        if outcome is not Outcome.CONFIRMED or key != self._fence_key():
+            return False
+        async with self._busy:
+            lost = self._jobs_at(self.switches.unreachable)
+            state = agreement.withdraw_grants(self.controller, lost)
+            await self._apply(agreement.receive(state, Admitted(*key)))
+        self._confirmed = key
+        return True
 
     def _fence_key(self) -> tuple[int, int]:
         return self.controller.fence.incarnation, self.controller.fence.token
@@ -369,6 +313,13 @@ class Arbiter:
         return frozenset(
             job.name for job in self.jobs.by_name.values() if switches & set(job.switches)
         )
+
+    async def _on_changed_switches(self) -> None:
+        try:
+            await self._on_switches()
+        except JournalError as error:
+            self._notice(f"nothing changes until the journal can be written: {error}")
+            self._fence_changed.set()
 
     async def _on_switches(self, *, is_outdated: bool = False) -> None:
         """Handle a switch that has started again, or cannot be reached any more.
@@ -379,10 +330,13 @@ class Arbiter:
             self._raise_above(self.switches.newest_epoch, self.switches.newest_token)
             found = self._incarnations | {n: i for n, i in self.switches.incarnations.items() if i}
             is_first = self.controller.fence.incarnation == 0
-            if found != self._incarnations or is_first or is_outdated:
+            is_back = bool(self._skipped - self.switches.unreachable)
+            if found != self._incarnations or is_first or is_back or is_outdated:
+                self._skipped &= self.switches.unreachable
                 self._incarnations, self._incarnation = found, self._incarnation + 1
                 await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
-        self._fence_wanted.set()
+            await self._save()
+        self._fence_changed.set()
 
     def _raise_above(self, epoch: int, token: int) -> None:
         """Continue above what a switch knows: the journal was lost if that is higher."""
@@ -390,12 +344,17 @@ class Arbiter:
         if epoch <= own and token <= self.controller.fence.token:
             return
         self.controller = agreement.raise_token(self.controller, token)
-        if epoch > own or not self.jobs.by_name:
-            self.controller = agreement.raise_epoch(self.controller, epoch + _EPOCHS_AHEAD)
+        self._least_epoch = max(epoch, own) + _EPOCHS_AHEAD
+        self._raise_epoch()
         self._notice(
             f"a switch knows epoch {epoch} and token {token}, which the journal lacks: the journal "
-            f"was lost or is old; continuing at epoch {agreement.newest_epoch(self.controller)}"
+            f"was lost or is old; continuing at epoch {self._least_epoch}"
         )
+
+    def _raise_epoch(self) -> None:
+        """Raise the epoch to the least one, unless a change that has an epoch is under way."""
+        if self.controller.can_propose:
+            self.controller = agreement.raise_epoch(self.controller, self._least_epoch)
 
     # --- passing of time --------------------------------------------------------------------------
 
@@ -403,17 +362,25 @@ class Arbiter:
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._clock()
-            async with self._busy:
-                self._find_leaving(now_s)
-                await self._forget_ended(now_s)
-                if now_s - self._changed_s >= self._patience_s():
-                    await self._apply(agreement.time_out(self.controller))
-                if now_s - self._resent_s >= self.options.resend_s:
-                    self._resent_s = now_s
-                    self._deliver(agreement.resend(self.controller).messages)
-            if self.controller.can_propose and now_s - self._planned_s >= self.options.plan_s:
-                self._planned_s = now_s
-                await self._plan(now_s)
+            try:
+                async with self._busy:
+                    await self._pass_time(now_s)
+                if self.controller.can_propose and now_s - self._planned_s >= self.options.plan_s:
+                    self._planned_s = now_s
+                    await self._plan(now_s)
+            except JournalError as error:
+                self._notice(f"nothing changes until the journal can be written: {error}")
+
+    async def _pass_time(self, now_s: float) -> None:
+        """Let jobs leave, stop waiting for ranks, and repeat messages; the lock is held."""
+        self._find_leaving(now_s)
+        await self._forget_ended(now_s)
+        if now_s - self._changed_s >= self._patience_s():
+            await self._apply(agreement.time_out(self.controller))
+        if now_s - self._resent_s >= self.options.resend_s:
+            self._resent_s = now_s
+            await self._save()
+            self._deliver(agreement.resend(self.controller).messages)
 
     def _patience_s(self) -> float:
         """Return how long the controller waits for ranks: three iterations of the slowest job."""
@@ -455,6 +422,7 @@ class Arbiter:
             self._notice(f"job {job.name!r} has ended")
         if ended:
             await self._save()
+        self.recent.forget(self.jobs.by_name, time.time() - _REMEMBERED_S)
 
     def _members(self, now_s: float) -> Sequence[Job]:
         """Return the jobs that the next decisions are for."""
@@ -496,6 +464,7 @@ class Arbiter:
                 return
             if not self.controller.can_propose:
                 return
+            self._raise_epoch()
             plans = [JobPlan(job.name, job.size, tables[job.name]) for job in members]
             for job in joining:
                 job.is_member, job.progress_s = True, now_s
@@ -510,9 +479,7 @@ class Arbiter:
             log(logging.WARNING, "arbiter", notice=text)
 
 
-def _other_agreement(message: pb.Registration, own: AgreementName) -> Exception:
-    from presage.errors import RefusedAgentError
-
+def _other_agreement(message: pb.Registration, own: str) -> RefusedAgentError:
     return RefusedAgentError(
         f"job {message.job!r} agrees by {message.agreement!r}, and this arbiter by {own!r}; start "
         "one of them with the other's"

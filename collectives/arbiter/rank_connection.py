@@ -14,19 +14,19 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import grpc
 
+from presage.collectives.arbiter.rank_report import EndedAllReduce, PhasesLike, RankReports
 from presage.collectives.arbiter.wire import (
     MAX_MESSAGE_BYTES,
     from_arbiter,
     to_arbiter,
     view_to_wire,
 )
-from presage.collectives.core.demand import Call
 from presage.collectives.core.messages import (
     Adopted,
     Prepare,
@@ -35,15 +35,16 @@ from presage.collectives.core.messages import (
     Update,
     ViewUpdate,
 )
-from presage.collectives.core.view import JobView, Reason
+from presage.collectives.core.view import JobView
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.collectives.v1 import arbiter_pb2_grpc as pb_grpc
 from presage.errors import InvalidRequestError
 from presage.serving.client.credentials import Credentials
 
+__all__ = ["EndedAllReduce", "PhasesLike", "RankConnection", "Registration", "SwitchAddress"]
+
 REPORT_S = 0.2  # least time between two reports
 _MOST_MESSAGES = 1024  # that wait; older ones are dropped, as if the network had lost them
-_MOST_DECISIONS = 512  # of a report, and that wait for one
 _LEAVE_S = 1.0  # after which a closed stream is cut
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 0.5
 _OPTIONS = (
@@ -95,44 +96,6 @@ class SwitchAddress(NamedTuple):
     epoch: int
 
 
-class PhasesLike(Protocol):
-    """Rhythm of a job on the clock of the rank, as ``collectives.phases`` estimates it."""
-
-    @property
-    def period_s(self) -> float: ...  # noqa: D102
-    @property
-    def calls(self) -> Sequence[Call]: ...  # noqa: D102
-    @property
-    def anchor_number(self) -> int: ...  # noqa: D102
-    @property
-    def anchor_s(self) -> float: ...  # noqa: D102
-    @property
-    def margin_s(self) -> float: ...  # noqa: D102
-
-
-class EndedAllReduce(NamedTuple):
-    """AllReduce that has ended at this rank.
-
-    ``start_s`` is by ``time.monotonic()``; ``way`` is one of ``pb.INC``, ``pb.RING`` and
-    ``pb.REFUSED``; ``saved_s`` is what the switch has saved by prediction.
-    """
-
-    number: int
-    start_s: float
-    duration_s: float
-    size_bytes: int
-    reason: Reason
-    way: int
-    saved_s: float = 0.0
-
-
-class _Report(NamedTuple):
-    phases: PhasesLike | None
-    started: int
-    now_s: float
-    monotonic_s: float
-
-
 class RankConnection:
     """Stream of a rank, reopened whenever it breaks, in threads of its own.
 
@@ -171,10 +134,7 @@ class RankConnection:
         self._instance = secrets.token_hex(8)
         self._arrived: deque[ToRank] = deque(maxlen=_MOST_MESSAGES)
         self._outgoing: deque[ToController] = deque(maxlen=_MOST_MESSAGES)
-        self._ended: deque[EndedAllReduce] = deque(maxlen=_MOST_DECISIONS)
-        self._counts = [0, 0, 0]  # by way
-        self._saved_s = 0.0
-        self._report: _Report | None = None
+        self._reports = RankReports()
         self._views: dict[int, JobView] = {}  # by epoch: that the rank may use
         self._newest = 0
         self._lock = threading.Lock()  # of the views
@@ -223,13 +183,11 @@ class RankConnection:
         now_s : float
             Time by the clock of ``phases``.
         """
-        self._report = _Report(phases, started, now_s, time.monotonic())
+        self._reports.replace(phases, started, now_s)
 
     def record(self, ended: EndedAllReduce) -> None:
         """Record an AllReduce that has ended, for status and time line: an append, no more."""
-        self._counts[ended.way] += 1
-        self._saved_s += ended.saved_s
-        self._ended.append(ended)
+        self._reports.record(ended)
 
     def close(self) -> None:
         """End the stream and the thread, without waiting for either."""
@@ -293,7 +251,7 @@ class RankConnection:
             now_s = time.monotonic()
             if now_s >= next_report_s:
                 next_report_s = now_s + REPORT_S
-                if (report := self._wire_report()) is not None:
+                if (report := self._reports.take()) is not None:
                     yield pb.RankMessage(report=report)
             self._woken.wait(max(0.0, next_report_s - time.monotonic()))
         yield pb.RankMessage(leave=pb.Leave())
@@ -313,43 +271,6 @@ class RankConnection:
             agreement=own.agreement,
             views=views,
             newest_epoch=newest,
-        )
-
-    def _wire_report(self) -> pb.Report | None:
-        report, self._report = self._report, None
-        now_s = time.monotonic()
-        decisions: list[pb.Decision] = []
-        while self._ended and len(decisions) < _MOST_DECISIONS:
-            one = self._ended.popleft()
-            decisions.append(
-                pb.Decision(
-                    number=one.number,
-                    age_s=now_s - one.start_s,
-                    duration_s=one.duration_s,
-                    size_bytes=one.size_bytes,
-                    reason=one.reason,
-                    way=pb.Way.Name(one.way),
-                )
-            )
-        if report is None:
-            if not decisions:
-                return None
-            return pb.Report(counts=self._wire_counts(), decisions=decisions)
-        found = pb.Report(started=report.started, counts=self._wire_counts(), decisions=decisions)
-        if report.phases is not None:
-            try:
-                found.phases.CopyFrom(_wire_phases(report, now_s))
-            except (ValueError, TypeError) as error:  # such as a negative size
-                _log.warning("arrivals are not reported: %s", error)
-        return found
-
-    def _wire_counts(self) -> pb.Counts:
-        counts = self._counts
-        return pb.Counts(
-            inc=counts[pb.INC],
-            ring=counts[pb.RING],
-            refused=counts[pb.REFUSED],
-            saved_s=self._saved_s,
         )
 
     def _receive(self, message: pb.ArbiterMessage) -> bool:
@@ -387,15 +308,3 @@ class RankConnection:
         if problem != self.problem and not self._closed.is_set():
             _log.warning("no arbiter at %s: %s; AllReduces go on", self._target, problem)
         self.problem = problem or "no connection"
-
-
-def _wire_phases(report: _Report, now_s: float) -> pb.Phases:
-    phases = report.phases
-    assert phases is not None
-    return pb.Phases(
-        period_s=phases.period_s,
-        calls=[pb.Call(offset_s=c.offset_s, size_bytes=c.size_bytes) for c in phases.calls],
-        anchor_number=phases.anchor_number,
-        anchor_age_s=report.now_s - phases.anchor_s + (now_s - report.monotonic_s),
-        margin_s=phases.margin_s,
-    )

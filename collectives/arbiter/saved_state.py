@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from presage.collectives.arbiter import agreement
 from presage.collectives.arbiter.agreement import AgreementName, Controller
@@ -27,7 +27,15 @@ def to_text(
 ) -> str:
     """Return the text of a state."""
     rows = [
-        [job.name, job.size, job.token.hex(), job.epoch, list(job.switches), job.is_member]
+        {
+            "name": job.name,
+            "size": job.size,
+            "token": job.token.hex(),
+            "epoch": job.epoch,
+            "switches": job.switches,
+            "is_member": job.is_member,
+            "views": [agreement.view_to_row(job.views[epoch]) for epoch in sorted(job.views)],
+        }
         for job in jobs
     ]
     return json.dumps(
@@ -54,10 +62,7 @@ def parse(text: str, agreement_name: AgreementName) -> SavedState:
     try:
         content = json.loads(text)
         controller = agreement.from_json(content["controller"])
-        jobs = tuple(
-            Job(name, size, bytes.fromhex(token), epoch, tuple(switches), is_member)
-            for name, size, token, epoch, switches, is_member in content["jobs"]
-        )
+        jobs = tuple(_job_of(row) for row in content["jobs"])
         saved = SavedState(controller, content["incarnation"], content["incarnations"], jobs)
     except (ValueError, KeyError, TypeError) as error:
         raise JournalError(
@@ -70,3 +75,16 @@ def parse(text: str, agreement_name: AgreementName) -> SavedState:
             "the domain have ended"
         )
     return saved
+
+
+def _job_of(row: Mapping[str, Any]) -> Job:
+    views = [agreement.view_of_row(view) for view in row["views"]]
+    return Job(
+        row["name"],
+        row["size"],
+        bytes.fromhex(row["token"]),
+        row["epoch"],
+        tuple(row["switches"]),
+        row["is_member"],
+        views={view.epoch: view for view in views},
+    )
