@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -191,7 +192,12 @@ class CollectiveQueue:
             self._signals.put(True)
         elif not self._has_callback:
             self._has_callback = True
-            self._work.get_future().add_done_callback(self._signal)
+            try:
+                future = self._work.get_future()
+            except RuntimeError:  # a barrier, for example, has none: the thread waits for it
+                self._signals.put(True)
+                return
+            future.add_done_callback(self._signal)
 
     def _signal(self, _: Any) -> None:
         self._signals.put(True)
@@ -209,13 +215,14 @@ class CollectiveQueue:
 
         Returns whether there may be more to do at once.
         """
+        if (work := self._work) is not None and not work.is_completed():
+            with suppress(RuntimeError):  # is raised again at its end
+                work.wait()
         with self._lock:
             handle, error, failed = self._handle, None, []
             if self._work is not None:
                 if not self._work.is_completed():
-                    self._has_callback = False
-                    self._wake()
-                    return False
+                    return True
                 error = self._end()
             if self._error is not None:
                 failed = self._take_pending()

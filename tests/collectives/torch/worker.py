@@ -109,6 +109,8 @@ def unequal(options):
     if options.get("known"):
         for size in sorted(set(sizes)):
             dist.all_reduce(torch.ones(size))
+    if "first" in options:
+        dist.all_reduce(torch.ones(options["first"]))
     say(ready=True)
     error = ""
     try:
@@ -116,6 +118,13 @@ def unequal(options):
     except RuntimeError as raised:
         error = str(raised)
     say(end=True, error=error)
+
+
+def alone(options):
+    """Reduce in a job of one rank."""
+    tensor = torch.arange(100_000.0)
+    dist.all_reduce(tensor)
+    say(end=True, is_unchanged=bool((tensor == torch.arange(100_000.0)).all()))
 
 
 def others(options):
@@ -222,7 +231,7 @@ def main():
     scenario, options = sys.argv[1], json.loads(sys.argv[2])
     torch.set_num_threads(1)
     dist.init_process_group(
-        "presage_inc", timeout=timedelta(seconds=options.get("timeout_s", 60))
+        "presage_inc", timeout=timedelta(seconds=options.get("timeout_s", 20))
     )
     globals()[scenario](options)
     dist.destroy_process_group()
