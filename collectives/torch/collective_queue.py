@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -192,12 +191,7 @@ class CollectiveQueue:
             self._signals.put(True)
         elif not self._has_callback:
             self._has_callback = True
-            try:
-                future = self._work.get_future()
-            except RuntimeError:  # a barrier, for example, has none: the thread waits for it
-                self._signals.put(True)
-                return
-            future.add_done_callback(self._signal)
+            self._work.get_future().add_done_callback(self._signal)
 
     def _signal(self, _: Any) -> None:
         self._signals.put(True)
@@ -215,14 +209,14 @@ class CollectiveQueue:
 
         Returns whether there may be more to do at once.
         """
-        if (work := self._work) is not None and not work.is_completed():
-            with suppress(RuntimeError):  # is raised again at its end
-                work.wait()
         with self._lock:
             handle, error, failed = self._handle, None, []
             if self._work is not None:
                 if not self._work.is_completed():
-                    return True
+                    # Callbacks run before the work says that it has ended: look again.
+                    self._has_callback = False
+                    self._wake()
+                    return False
                 error = self._end()
             if self._error is not None:
                 failed = self._take_pending()

@@ -51,7 +51,7 @@ def test_unequal_sizes_are_an_error_that_names_ranks_and_sizes(
 
 
 def test_a_new_size_of_one_rank_only_is_an_error_that_names_it(start_job):
-    options = {"size": SIZE, "sizes": [SIZE, SIZE + 1], "first": SIZE, "timeout_s": 20}
+    options = {"size": SIZE, "sizes": [SIZE, SIZE + 1], "first": SIZE, "timeout_s": 12}
 
     job = start_job("unequal", 2, None, options)
 

@@ -171,9 +171,7 @@ def test_i6_a_revocation_and_a_grant_reach_all_ranks_at_the_same_allreduce(job_o
     assert 60 < results[0]["summed"] < 390
 
 
-def test_i4_a_cancelled_job_leaves_its_slot_to_another_one(
-    job_on_switch, start_arbiter, start_job
-):
+def test_i4_a_cancelled_job_leaves_its_slot_to_another_one(job_on_switch, start_arbiter, start_job):
     job, switch, _ = job_on_switch(steps=10_000)
     job.wait_for(0, is_step(5))
     for rank in range(2):
