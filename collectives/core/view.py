@@ -63,7 +63,7 @@ class JobView:
         return Reason(self.decisions[index]) if is_inside else Reason.OUTSIDE_WINDOW
 
     def next_allowed(self, number: int) -> int | None:
-        """Return the first AllReduce from ``number`` on that runs on the switch, if there is one."""
+        """Return the first AllReduce from ``number`` on that runs on the switch, or None."""
         start = max(0, number - self.first_number)
         index = self.decisions.translate(_PARITY).find(1, start)
         return None if index < 0 else self.first_number + index

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, ReduceOp, Store, Work
-from torch.distributed.distributed_c10d import AllreduceOptions
+from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
+from torch.distributed import ProcessGroup, ReduceOp, Work
 
+from presage.collectives.torch.arbiter_link import Started
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.collectives_of_group import DecidedAllReduce, PlainCollective
 from presage.collectives.torch.eligibility import is_average, is_eligible
@@ -72,17 +73,17 @@ class IncProcessGroup(ProcessGroup):
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, settings: Settings
     ) -> None:
-        super().__init__(rank, size)
-        self._ring = ProcessGroupGloo(PrefixStore("ring", store), rank, size, timeout)
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self._ring: Any = ProcessGroupGloo(PrefixStore("ring", store), rank, size, timeout)
         self._cuda = _register_groups(self, store, rank, size, timeout)
         self._options = AllreduceOptions()
         self._rank = Rank(PrefixStore("inc", store), rank, size, timeout, settings)
         self._queue: CollectiveQueue = self._rank.queue
-        self._driver, self._observe = self._rank.driver, self._rank.observe
+        self._driver, self._arbiter = self._rank.driver, self._rank.arbiter
         self._min_bytes = self._rank.settings.min_bytes
         self._max_bytes = self._rank.settings.max_bytes
         self._plain_sizes = self._driver.plain_sizes
-        self._least_bytes = self._min_bytes if self._observe is not None else 0
+        self._least_bytes = self._min_bytes if self._arbiter is not None else 0
         # Bound once, since looking them up takes time on each call.
         self._all_reduce, self._can_skip = self._ring.allreduce, self._driver.can_skip
         self._start_if_idle = self._queue.start_if_idle
@@ -102,7 +103,7 @@ class IncProcessGroup(ProcessGroup):
                 self._all_reduce, tensors, options, None if is_small else self._can_skip
             )
             if work is not None:
-                if self._observe is not None and not is_small:
+                if self._arbiter is not None and not is_small:
                     self._count(tensors, options)
                 return work
         if self._is_numbered(tensors, options):
@@ -130,7 +131,7 @@ class IncProcessGroup(ProcessGroup):
         """
         if len(tensors) != 1:
             return False
-        if self._observe is None:
+        if self._arbiter is None:
             return tensors[0].is_cpu and tensors[0].layout is torch.strided
         return is_eligible(
             tensors[0], options.reduceOp, min_bytes=self._min_bytes, max_bytes=self._max_bytes
@@ -138,8 +139,9 @@ class IncProcessGroup(ProcessGroup):
 
     def _count(self, tensors: list[Tensor], options: AllreduceOptions) -> None:
         """Count an AllReduce that was started by ring."""
-        if self._observe is not None and self._is_numbered(tensors, options):
-            self._observe(self._driver.number, time.monotonic(), tensors[0].numel() * 4)
+        if self._arbiter is not None and self._is_numbered(tensors, options):
+            number, size = self._driver.number, tensors[0].numel() * 4
+            self._arbiter.started.append(Started(number, time.monotonic(), size, True))
             self._driver.skip()
 
     def _decided(self, tensor: Tensor, options: AllreduceOptions) -> DecidedAllReduce:
@@ -150,7 +152,7 @@ class IncProcessGroup(ProcessGroup):
             lambda: ring([tensor], options),
             divisor=self.size() if is_average(options.reduceOp) else 1,
             order=self._order,
-            observe=self._observe,
+            arbiter=self._arbiter,
         )
 
     def getBackendName(self) -> str:  # noqa: N802 - the name in C++

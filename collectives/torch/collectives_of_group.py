@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.distributed import Work
 
+from presage.collectives.torch.arbiter_link import ArbiterLink, Ended, Started
 from presage.collectives.torch.rank_driver import RankDriver
 
 
@@ -50,12 +51,13 @@ class DecidedAllReduce:
         Number by which a sum of the switch is divided: 1, or the number of ranks for an average.
     order : int
         Position among all AllReduces of the job.
-    observe : callable or None
-        Called with number, start and size.
+    arbiter : ArbiterLink or None
+        What learns of start and end.
     """
 
     __slots__ = (
-        "_divisor", "_driver", "_is_on_switch", "_observe", "_ring",
+        "_arbiter", "_divisor", "_driver", "_is_on_switch", "_number", "_reason", "_ring",
+        "_start_s", "_way",
         "has_begun", "order", "size_bytes", "tensors",
     )  # fmt: skip
 
@@ -67,10 +69,10 @@ class DecidedAllReduce:
         *,
         divisor: int,
         order: int,
-        observe: Callable[[int, float, int], None] | None,
+        arbiter: ArbiterLink | None,
     ) -> None:
         self._driver, self._ring, self._divisor = driver, ring, divisor
-        self._observe, self.order, self.tensors = observe, order, [tensor]
+        self._arbiter, self.order, self.tensors = arbiter, order, [tensor]
         self.size_bytes = tensor.numel() * tensor.element_size()
         self.has_begun = self._is_on_switch = False
 
@@ -91,16 +93,34 @@ class DecidedAllReduce:
             if self._divisor != 1:
                 self.tensors[0].div_(self._divisor)
             return None
-        self._is_on_switch = False
+        if self._is_on_switch:
+            self._is_on_switch, self._way = False, "refused"
         return self._ring()
 
     def end(self) -> None:
         """Note the end of the ring; what the switch completed is known already."""
         if not self._is_on_switch:
             self._driver.end_ring()
+        if self._arbiter is not None:
+            duration_s = time.monotonic() - self._start_s
+            self._arbiter.ended.append(
+                Ended(
+                    self._number,
+                    self._start_s,
+                    duration_s,
+                    self.size_bytes,
+                    self._reason,
+                    self._way,
+                )
+            )
 
     def _begin(self) -> None:
         self.has_begun = True
-        if self._observe is not None:
-            self._observe(self._driver.number, time.monotonic(), self.size_bytes)
+        self._number, self._start_s = self._driver.number, time.monotonic()
         self._is_on_switch = self._driver.begin(self.size_bytes, self.order)
+        self._way = "inc" if self._is_on_switch else "ring"
+        self._reason = self._driver.reason
+        if self._arbiter is not None:
+            self._arbiter.started.append(
+                Started(self._number, self._start_s, self.size_bytes, False)
+            )

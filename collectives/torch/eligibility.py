@@ -6,6 +6,8 @@ other AllReduces run by ring.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
@@ -13,7 +15,7 @@ from torch.distributed import ReduceOp
 _SUM, _AVG = ReduceOp.SUM, ReduceOp.AVG
 
 
-def is_eligible(tensor: Tensor, operation: ReduceOp, *, min_bytes: int, max_bytes: int) -> bool:
+def is_eligible(tensor: Tensor, operation: Any, *, min_bytes: int, max_bytes: int) -> bool:
     """Return whether the switch can compute an AllReduce.
 
     Parameters
@@ -31,10 +33,10 @@ def is_eligible(tensor: Tensor, operation: ReduceOp, *, min_bytes: int, max_byte
         and tensor.layout is torch.strided
         and tensor.is_cpu
         and tensor.is_contiguous()
-        and (operation == _SUM or operation == _AVG)
+        and operation in (_SUM, _AVG)
     )
 
 
-def is_average(operation: ReduceOp) -> bool:
+def is_average(operation: Any) -> bool:
     """Return whether the sum is to be divided by the number of ranks."""
     return bool(operation == _AVG)

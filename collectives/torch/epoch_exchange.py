@@ -13,10 +13,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch
-from torch.distributed import ProcessGroupGloo, ReduceOp, Store, Work
-from torch.distributed.distributed_c10d import AllgatherOptions, AllreduceOptions
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    ProcessGroupGloo,
+    Store,
+)
+from torch.distributed import ReduceOp, Work
 
 from presage.collectives.torch.errors import CollectiveError, unequal
 
@@ -38,11 +44,11 @@ class EpochExchange:
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, timeout: timedelta) -> None:
-        self._group = ProcessGroupGloo(store, rank, ranks, timeout)
+        self._group: Any = ProcessGroupGloo(store, rank, ranks, timeout)
         self._ranks, self.has_epochs = ranks, False
         self.plain_sizes: set[int] = set()
         self._timeout_s = timeout.total_seconds()
-        self._minimum = AllreduceOptions()
+        self._minimum: Any = AllreduceOptions()
         self._minimum.reduceOp = ReduceOp.MIN
         self._sizes: set[int] = set()
         self._work: Work | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from presage.collectives.core.messages import Outcome, Status, Vote
 from presage.collectives.core.view import JobView
@@ -76,20 +76,19 @@ def _fields(message: PeerMessage) -> list[object]:
             return ["goodbye", *message]
 
 
-def _message(kind: str, fields: list[object], data: bytes) -> PeerMessage:
-    values: list[object] = list(fields)
+def _message(kind: str, values: list[Any], data: bytes) -> PeerMessage:
     if kind == "vote":
         *vote, size_bytes = values
-        return Ballot(Vote(*vote), size_bytes, data)  # type: ignore[arg-type]
+        return Ballot(Vote(*vote), size_bytes, data)
     if kind == "status":
         *status, outcome, parts = values
         view = None
         if parts is not None:
-            epoch, first, decisions = parts  # type: ignore[misc]
+            epoch, first, decisions = parts
             view = JobView(epoch, first, bytes.fromhex(decisions))
-        return Status(*status, Outcome(outcome), view)  # type: ignore[arg-type]
+        return Status(*status, Outcome(outcome), view)
     if kind == "progress":
-        return Progress(*values)  # type: ignore[arg-type]
+        return Progress(*values)
     if kind == "goodbye":
-        return Goodbye(*values)  # type: ignore[arg-type]
+        return Goodbye(*values)
     raise ValueError(f"message of unknown kind {kind!r}")

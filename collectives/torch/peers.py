@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from presage.collectives.torch.errors import CollectiveError
 from presage.collectives.torch.peer_messages import (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.messages import Member
@@ -35,8 +34,8 @@ class Rank:
     ----------
     settings : Settings
         Settings that all ranks share.
-    observe : callable or None
-        Called with number, start and size of each AllReduce; None without an arbiter.
+    arbiter : ArbiterLink or None
+        Connection to the arbiter; None if everything runs by ring.
     """
 
     def __init__(
@@ -51,17 +50,17 @@ class Rank:
         has_arbiter = bool(self._exchange.agree(int(bool(settings.arbiter))))
         self._exchange.has_epochs = has_arbiter and is_in_band
         self._link = SwitchLink(member, settings.job_token)
-        self._arbiter: ArbiterLink | None = None
+        self.arbiter: ArbiterLink | None = None
         if has_arbiter:
-            self._arbiter = open_arbiter_link(settings, member)
+            self.arbiter = open_arbiter_link(settings, member)
         self.driver = RankDriver(
             member,
             InBandAgreement() if is_in_band else TwoPhaseAgreement(),
             exchange=self._exchange,
             link=self._link,
-            connection=self._arbiter.connection if self._arbiter else None,
+            connection=self.arbiter.connection if self.arbiter else None,
             timeout_s=timeout.total_seconds(),
-            on_view=self._arbiter.on_view if self._arbiter else None,
+            on_view=self.arbiter.publish if self.arbiter else None,
         )
         self._peers = Peers(
             PrefixStore("peers", store), rank, ranks,
@@ -72,11 +71,6 @@ class Rank:
         self.queue = CollectiveQueue()
         self._control = Control(self.driver, self.queue, self._report if has_arbiter else None)
         self._is_closed = False
-
-    @property
-    def observe(self) -> Callable[[int, float, int], None] | None:
-        """Function that learns the phases of the job."""
-        return self._arbiter.estimator.observe if self._arbiter else None
 
     def close(self) -> None:
         """End all threads and connections; later calls do nothing."""
@@ -92,12 +86,12 @@ class Rank:
             self._peers.close,
             self._exchange.close,
         ]
-        if self._arbiter is not None:
-            parts.append(self._arbiter.close)
+        if self.arbiter is not None:
+            parts.append(self.arbiter.close)
         for close in parts:
             with suppress(Exception):  # one part that is broken keeps no other open
                 close()
 
     def _report(self) -> None:
-        assert self._arbiter is not None
-        self._arbiter.report(started=self.driver.state.started, now_s=time.monotonic())
+        assert self.arbiter is not None
+        self.arbiter.report(self.driver.number)

@@ -24,7 +24,7 @@ from presage.collectives.core import messages as m
 from presage.collectives.core import rank as machine
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.rank import Agreement, Phase, RankState
-from presage.collectives.core.view import JobView
+from presage.collectives.core.view import JobView, Reason
 from presage.collectives.switch.client import Completed
 from presage.collectives.switch.errors import NoSlotError, RefusedError, SwitchError
 from presage.collectives.torch.epoch_exchange import EpochExchange
@@ -88,6 +88,8 @@ class RankDriver:
     ----------
     summed, failed : int
         AllReduces whose sum came from the switch, and that failed there and ran by ring.
+    reason : Reason
+        Reason of the last decision that was not only counted.
     plain_sizes : set of int
         Sizes that may be counted only.
     """
@@ -109,6 +111,7 @@ class RankDriver:
         self._timeout_s, self._on_view = timeout_s, on_view
         self._changed = threading.Condition(threading.RLock())
         self.summed = self.failed = 0
+        self.reason = Reason.OUTSIDE_WINDOW
         self._number, self._skip_until = 0, 0
         self.plain_sizes = exchange.plain_sizes
         self._min_epoch: int | None = None  # for the end of the current AllReduce
@@ -189,7 +192,8 @@ class RankDriver:
             number, newest = step.state.number, step.state.contributed
             self._number, self._skip_until = number + 1, 0
             # Also if all peers have voted already, so that the machine is at the ring.
-            is_on_switch = step.state.agreement.view.is_allowed(number)
+            self.reason = step.state.agreement.view.reason(number)
+            is_on_switch = self.reason.is_allowed
             self._is_at_switch = is_on_switch
             if self._ballots:  # of AllReduces that are over
                 self._ballots = {n: found for n, found in self._ballots.items() if n >= number}

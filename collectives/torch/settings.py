@@ -48,7 +48,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.agreement not in AGREEMENTS:
             raise ConfigError(
-                f"PRESAGE_INC_AGREEMENT={self.agreement!r} is unknown; use {' or '.join(AGREEMENTS)}"
+                f"PRESAGE_INC_AGREEMENT={self.agreement!r} is unknown; "
+                f"use {' or '.join(AGREEMENTS)}"
             )
         if not 0 < self.min_bytes <= self.max_bytes:
             raise ConfigError(

@@ -83,11 +83,11 @@ class SwitchLink:
         Parameters
         ----------
         addresses : sequence of Address
-            Switches of the job, the topmost one last.
+            Switches of the job, the topmost one first.
         epoch : int
             Epoch of the view in use.
         """
-        address = addresses[-1] if addresses else None
+        address = addresses[0] if addresses else None
         if address != self._address:
             self._address = address
             self.interrupt()

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
 
 from presage.collectives.core import in_band_controller, two_phase_controller
 from presage.collectives.core import messages as m
@@ -55,7 +56,7 @@ class TestArbiter:
         self.is_closed = False
         self._receive(m.Hello(1))
         self.listener = Listener(("127.0.0.1", 0), authkey=_KEY)
-        self.address = "127.0.0.1:%d" % self.listener.address[1]
+        self.address = f"127.0.0.1:{self.listener.address[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
         threading.Thread(target=self._resend, daemon=True).start()
 
@@ -145,12 +146,11 @@ class TestConnection:
 
     def __init__(self, rank):
         self.switches = ()
-        self._arrived = deque()
+        self._arrived: deque = deque()
         host, port = os.environ[VARIABLE].split(":")
         self._address, self._rank = (host, int(port)), rank
-        self._connection = None
-        self._outgoing = deque()
-        self._is_closed = False
+        self._connection: Any = None
+                self._is_closed = False
         threading.Thread(target=self._receive, daemon=True).start()
 
     def messages(self):
@@ -166,6 +166,9 @@ class TestConnection:
     def report(self, phases, *, started, now_s):
         with contextlib.suppress(OSError, AttributeError):
             self._connection.send(("report", phases, started))
+
+    def record(self, ended):
+        pass
 
     def close(self):
         self._is_closed = True

@@ -13,7 +13,7 @@ from tests.collectives.torch.job import Job
 @pytest.fixture
 def ending():
     """Things to close at the end of the test."""
-    things = []
+    things: list = []
     yield things
     for thing in reversed(things):
         thing.close()

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.collectives.torch.arbiter import VARIABLE
 
@@ -38,9 +39,9 @@ class Job:
         }
         if arbiter is not None:
             common |= {"PRESAGE_INC_ARBITER": "test", VARIABLE: arbiter.address}
-        self.lines = [queue.Queue() for _ in range(ranks)]
-        self.seen = [[] for _ in range(ranks)]
-        self.processes = []
+        self.lines: list[queue.Queue] = [queue.Queue() for _ in range(ranks)]
+        self.seen: list[list] = [[] for _ in range(ranks)]
+        self.processes: list[Any] = []
         for rank in range(ranks):
             extra = only.get(f"rank{rank}", {})
             process = subprocess.Popen(

@@ -73,7 +73,7 @@ def test_a_new_size_of_one_rank_only_is_an_error_that_names_it(start_job):
         (torch.ones(1001), ReduceOp.SUM),
         (torch.ones(10, 10).t()[:5], ReduceOp.SUM),
         (torch.ones(100, device="meta"), ReduceOp.SUM),
-        (torch.sparse_coo_tensor([[0]], [1.0], (100,)), ReduceOp.SUM),
+        (torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (100,)), ReduceOp.SUM),
     ],
 )
 def test_only_dense_sums_of_float32_of_some_size_are_eligible(tensor, operation):
