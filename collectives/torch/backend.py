@@ -74,7 +74,7 @@ class IncProcessGroup(ProcessGroup):
         self, store: Store, rank: int, size: int, timeout: timedelta, settings: Settings
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self._ring: Any = ProcessGroupGloo(PrefixStore("ring", store), rank, size, timeout)
+        self._ring = ProcessGroupGloo(PrefixStore("ring", store), rank, size, timeout)
         self._cuda = _register_groups(self, store, rank, size, timeout)
         self._options = AllreduceOptions()
         self._rank = Rank(PrefixStore("inc", store), rank, size, timeout, settings)
@@ -85,7 +85,8 @@ class IncProcessGroup(ProcessGroup):
         self._plain_sizes = self._driver.plain_sizes
         self._least_bytes = self._min_bytes if self._arbiter is not None else 0
         # Bound once, since looking them up takes time on each call.
-        self._all_reduce, self._can_skip = self._ring.allreduce, self._driver.can_skip
+        self._all_reduce = self._ring.allreduce  # type: ignore[attr-defined]
+        self._can_skip = self._driver.can_skip
         self._start_if_idle = self._queue.start_if_idle
         self._order = 0
 

@@ -33,8 +33,14 @@ def is_eligible(tensor: Tensor, operation: Any, *, min_bytes: int, max_bytes: in
         and tensor.layout is torch.strided
         and tensor.is_cpu
         and tensor.is_contiguous()
-        and operation in (_SUM, _AVG)
+        and is_sum(operation)
     )
+
+
+def is_sum(operation: Any) -> bool:
+    """Return whether an operation is a sum or an average."""
+    # Not ``in``: it compares in the other order, in which these types are never equal.
+    return bool(operation == _SUM or operation == _AVG)  # noqa: PLR1714, SIM109
 
 
 def is_average(operation: Any) -> bool:

@@ -49,7 +49,7 @@ class EpochExchange:
         self.plain_sizes: set[int] = set()
         self._timeout_s = timeout.total_seconds()
         self._minimum: Any = AllreduceOptions()
-        self._minimum.reduceOp = ReduceOp.MIN
+        self._minimum.reduceOp = ReduceOp.MIN  # type: ignore[assignment]
         self._sizes: set[int] = set()
         self._work: Work | None = None
         self._values = torch.zeros(5, dtype=torch.int64)

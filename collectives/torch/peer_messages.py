@@ -86,7 +86,8 @@ def _message(kind: str, values: list[Any], data: bytes) -> PeerMessage:
         if parts is not None:
             epoch, first, decisions = parts
             view = JobView(epoch, first, bytes.fromhex(decisions))
-        return Status(*status, Outcome(outcome), view)
+        job, sender, receiver, tag, number = status
+        return Status(job, sender, receiver, tag, number, Outcome(outcome), view)
     if kind == "progress":
         return Progress(*values)
     if kind == "goodbye":

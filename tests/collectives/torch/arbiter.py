@@ -150,7 +150,7 @@ class TestConnection:
         host, port = os.environ[VARIABLE].split(":")
         self._address, self._rank = (host, int(port)), rank
         self._connection: Any = None
-                self._is_closed = False
+        self._is_closed = False
         threading.Thread(target=self._receive, daemon=True).start()
 
     def messages(self):
