@@ -50,7 +50,7 @@ def page(alone: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str]:
     cores = os.cpu_count()
     ranks = alone["rows"][0]["ranks"]
     yield INTRODUCTION.format(ranks=ranks, cores=cores, bar=_BAR_US)
-    yield "| KB | gloo us | without an arbiter, over gloo us | ratio | | with, over gloo us | ratio | |"
+    yield "| KB | gloo us | no arbiter: over gloo us | ratio | | with one: over gloo us | ratio | |"
     yield "|---:|---:|---:|---:|---|---:|---:|---|"
     for one, other in zip(alone["rows"], addressed["rows"], strict=True):
         yield (
