@@ -37,7 +37,7 @@ def main() -> None:
         inputs = torch.randn(32, 64)
         loss = torch.nn.functional.mse_loss(wrapped(inputs), inputs[:, :4].sum(1, keepdim=True))
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if rank == 0 and (step + 1) % 50 == 0:
             print(f"step {step + 1}: loss {loss.item():.4f}", flush=True)

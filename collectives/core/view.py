@@ -64,9 +64,11 @@ class JobView:
 
     def next_allowed(self, number: int) -> int | None:
         """Return the first AllReduce from ``number`` on that runs on the switch, or None."""
-        start = max(0, number - self.first_number)
-        index = self.decisions.translate(_PARITY).find(1, start)
-        return None if index < 0 else self.first_number + index
+        for start in range(max(0, number - self.first_number), len(self.decisions), _STEP):
+            index = self.decisions[start : start + _STEP].translate(_PARITY).find(1)
+            if index >= 0:
+                return self.first_number + start + index
+        return None
 
     def intersection(self, other: JobView) -> JobView:
         """Return a view that allows only what both views allow: it grants nothing."""
@@ -93,6 +95,7 @@ class JobView:
         return replace(self, decisions=self.decisions[: max(0, number - self.first_number)])
 
 
+_STEP = 256  # decisions that are searched at a time
 _PARITY = bytes(code & 1 for code in range(256))
 
 RING_ONLY = JobView(0)  # what each rank starts with

@@ -82,7 +82,7 @@ class IncProcessGroup(ProcessGroup):
         self._driver, self._arbiter = self._rank.driver, self._rank.arbiter
         self._min_bytes = self._rank.settings.min_bytes
         self._max_bytes = self._rank.settings.max_bytes
-        self._plain_sizes = self._driver.plain_sizes
+        self._equal_sizes = self._driver.equal_sizes
         self._least_bytes = self._min_bytes if self._arbiter is not None else 0
         # Bound once, since looking them up takes time on each call.
         self._all_reduce = self._ring.allreduce  # type: ignore[attr-defined]
@@ -98,11 +98,10 @@ class IncProcessGroup(ProcessGroup):
         tensor = tensors[0]
         size = tensor.numel() * tensor.element_size()
         is_small = size < self._least_bytes
-        if is_small or size in self._plain_sizes:
+        mask = None if is_small else self._equal_sizes.get(size)
+        if is_small or mask is not None:
             # By ring whatever the type is: the checks of it follow while the ring runs.
-            work = self._start_if_idle(
-                self._all_reduce, tensors, options, None if is_small else self._can_skip
-            )
+            work = self._start_if_idle(self._all_reduce, tensors, options, self._can_skip, mask)
             if work is not None:
                 if self._arbiter is not None and not is_small:
                     self._count(tensors, options)

@@ -76,17 +76,19 @@ class CollectiveQueue:
         launch: Callable[..., Work],
         tensors: list[Tensor],
         options: Any,
-        can_start: Callable[[], bool] | None = None,
+        can_start: Callable[[int], bool],
+        mask: int | None,
     ) -> Work | None:
         """Start a collective that needs nothing at its end, or return None if it has to wait.
 
         Parameters
         ----------
-        can_start : callable, optional
-            Another condition, which is asked for when nothing is under way.
+        can_start, mask
+            Another condition, which is asked for when nothing is under way, unless ``mask`` is
+            None.
         """
         with self._lock:
-            if not self._is_idle() or (can_start is not None and not can_start()):
+            if not self._is_idle() or (mask is not None and not can_start(mask)):
                 return None
             self._work = work = launch(tensors, options)
             return work

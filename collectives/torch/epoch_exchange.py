@@ -26,8 +26,8 @@ from torch.distributed import ReduceOp, Work
 
 from presage.collectives.torch.errors import CollectiveError, unequal
 
-PERIOD = 16  # AllReduces
-LARGE_BYTES = 256 << 10  # above this an exchange costs little beside the data
+PERIOD = 16  # AllReduces from one exchange to the next; a power of 2
+INTERVAL_BYTES = 4 << 20  # of data; beside so much an exchange costs little
 _MAX_SIZES = 4096  # that are remembered as equal
 _FIRST_POLL_S, _POLL_S = 5e-5, 0.01
 
@@ -39,29 +39,25 @@ class EpochExchange:
     ----------
     has_epochs : bool
         Whether there are views to agree on. If not, only new sizes are compared.
-    plain_sizes : set of int
-        Sizes in bytes at which only ``first_due`` says when epochs are exchanged.
+    equal_sizes : dict of int to int
+        Sizes in bytes that were equal on all ranks, with a mask: epochs are exchanged at the
+        numbers that have none of its bits.
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, timeout: timedelta) -> None:
         self._group: Any = ProcessGroupGloo(store, rank, ranks, timeout)
         self._ranks, self.has_epochs = ranks, False
-        self.plain_sizes: set[int] = set()
+        self.equal_sizes: dict[int, int] = {}
         self._timeout_s = timeout.total_seconds()
         self._minimum: Any = AllreduceOptions()
         self._minimum.reduceOp = ReduceOp.MIN  # type: ignore[assignment]
-        self._sizes: set[int] = set()
         self._work: Work | None = None
         self._values = torch.zeros(5, dtype=torch.int64)
         self._own = (0, 0)
 
     def is_new(self, size_bytes: int) -> bool:
         """Return whether no AllReduce of this size was compared yet."""
-        return size_bytes not in self._sizes
-
-    def first_due(self, number: int) -> int | None:
-        """Return the first AllReduce from ``number`` on that exchanges epochs whatever its size."""
-        return -(-number // PERIOD) * PERIOD if self.has_epochs else None
+        return size_bytes not in self.equal_sizes
 
     @property
     def is_under_way(self) -> bool:
@@ -75,7 +71,7 @@ class EpochExchange:
 
     def begin(self, number: int, epoch: int, size_bytes: int) -> None:
         """Exchange epochs at this AllReduce if it is one that does; do not wait."""
-        is_due = number % PERIOD == 0 or size_bytes >= LARGE_BYTES
+        is_due = number & _mask(size_bytes) == 0
         if self.is_new(size_bytes) or (self.has_epochs and is_due):
             values = [epoch, number, -number, size_bytes, -size_bytes]
             self._values = torch.tensor(values, dtype=torch.int64)
@@ -111,10 +107,8 @@ class EpochExchange:
         epoch, number, negative_number, size, negative_size = self._values.tolist()
         if number != -negative_number or size != -negative_size:
             self._raise_unequal()
-        if len(self._sizes) < _MAX_SIZES:
-            self._sizes.add(size)
-            if not self.has_epochs or size < LARGE_BYTES:
-                self.plain_sizes.add(size)
+        if len(self.equal_sizes) < _MAX_SIZES:
+            self.equal_sizes[size] = _mask(size)
         return int(epoch)
 
     def agree(self, value: int) -> int:
@@ -137,6 +131,12 @@ class EpochExchange:
         found = [torch.empty_like(own) for _ in range(self._ranks)]
         _wait(self._group.allgather([found], [own], AllgatherOptions()))
         raise unequal({rank: (int(pair[0]), int(pair[1])) for rank, pair in enumerate(found)})
+
+
+def _mask(size_bytes: int) -> int:
+    """Return the mask of a size: the larger it is, the more numbers exchange epochs."""
+    period = min(PERIOD, max(1, INTERVAL_BYTES // max(1, size_bytes)))
+    return (1 << (period.bit_length() - 1)) - 1
 
 
 def _wait(work: Work) -> None:

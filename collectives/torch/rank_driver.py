@@ -90,8 +90,8 @@ class RankDriver:
         AllReduces whose sum came from the switch, and that failed there and ran by ring.
     reason : Reason
         Reason of the last decision that was not only counted.
-    plain_sizes : set of int
-        Sizes that may be counted only.
+    equal_sizes : dict of int to int
+        Masks of the sizes that were equal on all ranks.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class RankDriver:
         self.summed = self.failed = 0
         self.reason = Reason.OUTSIDE_WINDOW
         self._number, self._skip_until = 0, 0
-        self.plain_sizes = exchange.plain_sizes
+        self.equal_sizes = exchange.equal_sizes
         self._min_epoch: int | None = None  # for the end of the current AllReduce
         self._next_min_epoch: int | None = None
         self._size = 0  # bytes of the current AllReduce
@@ -132,12 +132,16 @@ class RankDriver:
         """Number of the next AllReduce to start."""
         return self._number
 
-    def can_skip(self) -> bool:
+    def can_skip(self, mask: int) -> bool:
         """Return whether the next AllReduce runs by ring and changes nothing but the number.
 
-        That holds if its size is among ``plain_sizes``.
+        Parameters
+        ----------
+        mask : int
+            That of its size in ``equal_sizes``.
         """
-        return self._number < self._skip_until
+        number = self._number
+        return number < self._skip_until and (number & mask != 0 or not self._exchange.has_epochs)
 
     def skip(self) -> None:
         """Count an AllReduce that was started by ring."""
@@ -150,8 +154,8 @@ class RankDriver:
         if self._exchange.is_under_way or self._next_min_epoch is not None or not is_in_band:
             self._skip_until = 0
             return
-        limits = [agreement.view.next_allowed(number), self._exchange.first_due(number)]
-        self._skip_until = min([_NEVER, *(limit for limit in limits if limit is not None)])
+        allowed = agreement.view.next_allowed(number)
+        self._skip_until = _NEVER if allowed is None else allowed
 
     def _catch_up(self) -> None:
         """Bring the state machine to the current number; the lock is held."""
