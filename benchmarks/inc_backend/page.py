@@ -38,8 +38,8 @@ Time over gloo of ways to get the smallest epoch of all ranks with each AllReduc
 
 NOTES = """
 Appending ones copies the data twice. An exchange beside the data takes processor time, which these
-two cores lack. The backend exchanges epochs beside the data of every 16th AllReduce of 256 KiB and less,
-and more often beside larger ones, up to each of 4 MiB.
+two cores lack. The backend exchanges epochs beside the data of every 16th AllReduce of 256 KiB and
+less, and more often beside larger ones, up to each of 4 MiB.
 [Decision 50](../decisions/0050-a-backend-that-counts-rings.md) has the reasons.
 
 Load average, other processes of the machine included: {low:.1f} to {high:.1f} on {cores} cores.
