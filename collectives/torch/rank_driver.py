@@ -24,7 +24,7 @@ from presage.collectives.core import messages as m
 from presage.collectives.core import rank as machine
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.rank import Agreement, Phase, RankState
-from presage.collectives.core.view import JobView, Reason
+from presage.collectives.core.view import RING_ONLY, JobView, Reason
 from presage.collectives.switch.client import Completed
 from presage.collectives.switch.errors import NoSlotError, RefusedError, SwitchError
 from presage.collectives.torch.epoch_exchange import EpochExchange
@@ -113,6 +113,7 @@ class RankDriver:
         self.summed = self.failed = 0
         self.reason = Reason.OUTSIDE_WINDOW
         self._number, self._skip_until = 0, 0
+        self._planned_view, self._next_allowed = RING_ONLY, -1
         self.equal_sizes = exchange.equal_sizes
         self._min_epoch: int | None = None  # for the end of the current AllReduce
         self._next_min_epoch: int | None = None
@@ -154,8 +155,12 @@ class RankDriver:
         if self._exchange.is_under_way or self._next_min_epoch is not None or not is_in_band:
             self._skip_until = 0
             return
-        allowed = agreement.view.next_allowed(number)
-        self._skip_until = _NEVER if allowed is None else allowed
+        view = agreement.view
+        if view is not self._planned_view or self._next_allowed < number:  # a search takes time
+            allowed = view.next_allowed(number)
+            self._planned_view = view
+            self._next_allowed = _NEVER if allowed is None else allowed
+        self._skip_until = self._next_allowed
 
     def _catch_up(self) -> None:
         """Bring the state machine to the current number; the lock is held."""
