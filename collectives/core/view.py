@@ -62,6 +62,14 @@ class JobView:
         is_inside = 0 <= index < len(self.decisions)
         return Reason(self.decisions[index]) if is_inside else Reason.OUTSIDE_WINDOW
 
+    def next_allowed(self, number: int) -> int | None:
+        """Return the first AllReduce from ``number`` on that runs on the switch, or None."""
+        for start in range(max(0, number - self.first_number), len(self.decisions), _STEP):
+            index = self.decisions[start : start + _STEP].translate(_PARITY).find(1)
+            if index >= 0:
+                return self.first_number + start + index
+        return None
+
     def intersection(self, other: JobView) -> JobView:
         """Return a view that allows only what both views allow: it grants nothing."""
         numbers = range(self.first_number, self.first_number + len(self.decisions))
@@ -86,6 +94,9 @@ class JobView:
         """Return a view without the decisions for this number and all later ones."""
         return replace(self, decisions=self.decisions[: max(0, number - self.first_number)])
 
+
+_STEP = 256  # decisions that are searched at a time
+_PARITY = bytes(code & 1 for code in range(256))
 
 RING_ONLY = JobView(0)  # what each rank starts with
 

@@ -1,0 +1,1 @@
+"""Cost of the backend presage_inc over gloo."""

@@ -1,0 +1,137 @@
+"""Connection to the arbiter with what is reported through it, away from the path of AllReduces."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from presage.collectives.core.messages import Member, ToController, ToRank
+from presage.collectives.core.view import JobView, Reason
+from presage.collectives.table.errors import TableError
+from presage.collectives.table.writer import DecisionTable
+from presage.collectives.torch.settings import Settings
+from presage.collectives.torch.switch_link import Address
+
+_LOG = logging.getLogger(__name__)
+_MOST_WAITING = 4096
+
+
+class Started(NamedTuple):
+    """AllReduce that has started; ``is_skipped`` if its end is not reported."""
+
+    number: int
+    start_s: float
+    size_bytes: int
+    is_skipped: bool
+
+
+class Ended(NamedTuple):
+    """AllReduce that has ended: ``way`` is "inc", "ring", or "refused" if the ring repeated it."""
+
+    number: int
+    start_s: float
+    duration_s: float
+    size_bytes: int
+    reason: Reason
+    way: str
+
+
+class Connection(Protocol):
+    """Interface of ``collectives.arbiter.rank_connection.RankConnection``."""
+
+    @property
+    def switches(self) -> tuple[Address, ...]: ...  # noqa: D102
+    def messages(self) -> list[ToRank]: ...  # noqa: D102
+    def send(self, message: ToController) -> None: ...  # noqa: D102
+    def report(self, phases: Any, *, started: int, now_s: float) -> None: ...  # noqa: D102
+    def record(self, ended: Any) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
+class ArbiterLink:
+    """Connection to the arbiter, estimator of the job's phases, and table of decisions.
+
+    Attributes
+    ----------
+    started, ended : deque
+        What the path of AllReduces appends to, and ``report`` takes from.
+    """
+
+    def __init__(self, connection: Connection, estimator: Any, table: DecisionTable | None) -> None:
+        self.connection, self._estimator, self._table = connection, estimator, table
+        self.started: deque[Started] = deque(maxlen=_MOST_WAITING)
+        self.ended: deque[Ended] = deque(maxlen=_MOST_WAITING)
+        self._view = JobView(0)
+
+    def publish(self, view: JobView) -> None:
+        """Write a view that has come into use to the table in shared memory."""
+        self._view = view
+        if self._table is not None:
+            with suppress(TableError, ValueError):  # others run by ring then
+                self._table.publish(view)
+
+    def report(self, number: int) -> None:
+        """Learn from what has started, and hand it and the predictions to the connection.
+
+        Parameters
+        ----------
+        number : int
+            Number of the next AllReduce.
+        """
+        while self.started:
+            one = self.started.popleft()
+            self._estimator.observe(one.number, one.start_s, one.size_bytes)
+            if one.is_skipped:
+                reason = self._view.reason(one.number)
+                self.connection.record(
+                    _wire(Ended(one.number, one.start_s, 0.0, one.size_bytes, reason, "ring"))
+                )
+        while self.ended:
+            self.connection.record(_wire(self.ended.popleft()))
+        if self._table is not None:
+            with suppress(TableError):
+                self._table.start(number)
+        phases = self._estimator.estimate()
+        self.connection.report(phases, started=number - 1, now_s=time.monotonic())
+
+    def close(self) -> None:
+        """End the connection and remove the table."""
+        self.connection.close()
+        if self._table is not None:
+            self._table.close()
+
+
+def open_arbiter_link(settings: Settings, member: Member) -> ArbiterLink:
+    """Return a connection to the arbiter of the settings; it connects in the background."""
+    from presage.collectives.arbiter.rank_connection import RankConnection, Registration
+    from presage.collectives.phases.estimator import PhaseEstimator
+
+    registration = Registration(
+        job=member.job,
+        rank=member.rank,
+        ranks=member.size,
+        token=settings.job_token,
+        node=settings.node,
+        agreement=settings.agreement,
+    )
+    connection = RankConnection(settings.arbiter, registration, token=settings.token)
+    return ArbiterLink(connection, PhaseEstimator(), _open_table(member))
+
+
+def _open_table(member: Member) -> DecisionTable | None:
+    try:
+        return DecisionTable.create(member.job, member.rank)
+    except TableError as error:
+        _LOG.warning("decisions are not published: %s", error)
+        return None
+
+
+def _wire(ended: Ended) -> Any:
+    from presage.collectives.arbiter.rank_connection import EndedAllReduce
+    from presage.collectives.v1 import arbiter_pb2 as pb
+
+    way = {"inc": pb.INC, "ring": pb.RING, "refused": pb.REFUSED}[ended.way]
+    return EndedAllReduce(*ended[:-1], way)
