@@ -52,6 +52,18 @@ class RankLostError(RefusedError):
     """Another rank of the job is not registered, ended, was silent or cancelled the AllReduce."""
 
 
+class NotAdmittedError(RefusedError):
+    """The controller has not admitted the job since the switch started, or excludes it now."""
+
+
+class OldAdmissionError(RefusedError):
+    """The admission is older than that in force, or meant for another start of the switch."""
+
+
+class NotControlledError(RefusedError):
+    """The switch was started without the option to be controlled."""
+
+
 class SwitchLostError(SwitchError):
     """The switch cannot be reached, ended, or made no progress within the time-out."""
 
@@ -66,6 +78,9 @@ _CLASSES: dict[Code, type[RefusedError]] = {
     Code.UNEQUAL: UnequalRanksError,
     Code.RANK_LOST: RankLostError,
     Code.CANCELLED: RankLostError,
+    Code.NOT_ADMITTED: NotAdmittedError,
+    Code.OLD_ADMISSION: OldAdmissionError,
+    Code.NOT_CONTROLLED: NotControlledError,
 }
 
 

@@ -14,6 +14,7 @@ _LIMITS = {
     "port": (0, 65535), "slots": (1, 256), "chunk_bytes": (4, 1 << 20), "window": (1, 1024),
     "max_ranks": (1, 1024), "max_jobs": (1, 4096), "max_connections": (2, 65536),
     "lease_ms": (10, 3_600_000), "fence": (0, 2**63 - 1), "parent": (0, 2**31),
+    "controlled": (0, 1), "incarnation": (0, 2**63 - 1),
 }  # fmt: skip
 
 
@@ -36,6 +37,10 @@ class SwitchOptions:
         Lowest epoch that is accepted at first.
     parent : int
         Process id of the parent with which the aggregator ends; 0 if it does not.
+    controlled : bool
+        Whether a controller admits jobs. None is admitted before its first admission.
+    incarnation : int
+        Number of this start, for the controller; 0 takes the nanoseconds of the clock.
     """
 
     host: str = "127.0.0.1"
@@ -49,6 +54,8 @@ class SwitchOptions:
     lease_ms: int = 5000
     fence: int = 0
     parent: int = 0
+    controlled: bool = False
+    incarnation: int = 0
 
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():
@@ -66,10 +73,9 @@ class SwitchOptions:
 
     def arguments(self) -> list[str]:
         """Return the command line: pairs of ``--name value``."""
-        pairs = [
-            (f"--{f.name.replace('_', '-')}", str(getattr(self, f.name))) for f in fields(self)
-        ]
-        return [word for pair in pairs for word in pair]
+        values = {f.name.replace("_", "-"): getattr(self, f.name) for f in fields(self)}
+        values["controlled"] = int(self.controlled)
+        return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
 def parse_arguments(words: Sequence[str]) -> SwitchOptions:
@@ -77,7 +83,9 @@ def parse_arguments(words: Sequence[str]) -> SwitchOptions:
     values = dict(zip(words[::2], words[1::2], strict=True))
     found = {name.removeprefix("--").replace("-", "_"): text for name, text in values.items()}
     host = found.pop("host", SwitchOptions.host)
-    return SwitchOptions(host=host, **{name: int(text) for name, text in found.items()})
+    numbers = {name: int(text) for name, text in found.items()}
+    controlled = bool(numbers.pop("controlled", 0))
+    return SwitchOptions(host=host, controlled=controlled, **numbers)
 
 
 def token_environment(token: str) -> dict[str, str]:

@@ -24,7 +24,16 @@ of a refused number are dropped. CANCEL refuses a number unless its last sum was
 
 The first AllReduce without a free slot is refused at once, with NO_SLOT. A job has its slot from
 its first BEGIN until all ranks have the last sum. STATS and FENCE need no HELLO. FENCE raises the
-lowest epoch that the switch accepts. Payloads::
+lowest epoch that the switch accepts.
+
+A controlled switch sums only for jobs that its controller admitted. The controller begins a
+connection by GREET, which STARTED answers with the incarnation of the switch: a number that is
+higher at each start. GREET has the highest incarnation that the controller knows. A switch below
+that forgets its admission and takes a higher one, because its clock went back. ADMISSION then has
+the incarnation that it is meant for, a token, and all admitted jobs with the oldest accepted epoch
+of each. The switch refuses it if the incarnation is another one, or if its token is lower than that
+of the admission in force; otherwise it ends the AllReduces that the admission excludes, and answers
+ADMITTED. Payloads::
 
     HELLO    rank u32, ranks u32, token of the switch 32 bytes, token of the job 32 bytes, name
     WELCOME  chunk bytes u32, window u32, slots u32, ranks u32, instance u64
@@ -33,6 +42,10 @@ lowest epoch that the switch accepts. Payloads::
     REFUSED  reason, UTF-8
     STATS    token of the switch 32 bytes; FENCE likewise
     STATISTICS  a JSON object, UTF-8; FENCED: empty, its epoch is the fence
+    GREET    token of the switch 32 bytes; the epoch of the header is the known incarnation
+    STARTED  empty; the epoch of the header is the incarnation, the number is the token in force
+    ADMISSION   for each job, by name: oldest epoch u64, bytes of the name u8, name; the epoch of
+             the header is the incarnation, the number is the token; ADMITTED: empty, likewise
 
 Tokens travel as SHA-256. The first registration of a job sets the job's token.
 """
@@ -41,6 +54,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -51,6 +65,7 @@ MAX_NUMBER = 2**63 - 1  # also the highest epoch
 MAX_NAME = 64  # bytes
 MAX_REASON = 200  # bytes
 MAX_REQUEST = 256  # bytes of a payload to the switch, except of a CHUNK
+MAX_ADMITTED = 9 + MAX_NAME  # bytes of a job in an ADMISSION
 TOKEN_BYTES = 32
 FLOAT_BYTES = 4
 
@@ -59,6 +74,7 @@ HEADER_BYTES = _HEADER.size
 HELLO = struct.Struct(f"<II{TOKEN_BYTES}s{TOKEN_BYTES}s")
 WELCOME = struct.Struct("<IIIIQ")
 BEGIN = struct.Struct("<Q")
+_FLOOR = struct.Struct("<QB")
 
 
 class Kind(IntEnum):
@@ -75,6 +91,10 @@ class Kind(IntEnum):
     STATISTICS = 9
     FENCE = 10
     FENCED = 11
+    GREET = 12
+    STARTED = 13
+    ADMISSION = 14
+    ADMITTED = 15
 
 
 class Code(IntEnum):
@@ -91,6 +111,9 @@ class Code(IntEnum):
     FULL = 9
     BAD_REQUEST = 10
     SUPERSEDED = 11
+    NOT_ADMITTED = 12
+    OLD_ADMISSION = 13
+    NOT_CONTROLLED = 14
 
 
 class Header(NamedTuple):
@@ -141,6 +164,39 @@ def chunk_count(values: int, chunk_bytes: int) -> int:
 def chunk_size(values: int, index: int, chunk_bytes: int) -> int:
     """Return the bytes of a chunk of a buffer of float32 values."""
     return min(chunk_bytes, values * FLOAT_BYTES - index * chunk_bytes)
+
+
+def pack_floors(floors: Iterable[tuple[str, int]]) -> bytes:
+    """Return the payload of an ADMISSION; raise ValueError if a job has an invalid name."""
+    pairs = sorted((job.encode(), epoch) for job, epoch in floors)
+    for name, _ in pairs:
+        if not is_name(name):
+            raise ValueError(f"job name {name.decode()!r} is invalid")
+    return b"".join(_FLOOR.pack(epoch, len(name)) + name for name, epoch in pairs)
+
+
+def unpack_floors(payload: bytes) -> tuple[tuple[str, int], ...]:
+    """Return the jobs of an ADMISSION by name, each with its oldest accepted epoch.
+
+    Raises
+    ------
+    ProtocolError
+        The payload is cut off, or has an invalid name or epoch, or names that do not ascend.
+    """
+    floors: list[tuple[str, int]] = []
+    place = 0
+    while place < len(payload):
+        if place + _FLOOR.size > len(payload):
+            raise ProtocolError("ADMISSION is cut off")
+        epoch, size = _FLOOR.unpack_from(payload, place)
+        name = payload[place + _FLOOR.size : place + _FLOOR.size + size]
+        place += _FLOOR.size + size
+        if len(name) != size or not is_name(name) or epoch > MAX_NUMBER:
+            raise ProtocolError("ADMISSION has an invalid name or epoch")
+        if floors and name.decode() <= floors[-1][0]:
+            raise ProtocolError("the names of ADMISSION do not ascend")
+        floors.append((name.decode(), epoch))
+    return tuple(floors)
 
 
 def is_name(name: bytes) -> bool:

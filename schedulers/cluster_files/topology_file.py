@@ -10,6 +10,7 @@
         rack: {r0: "n[00-07]", r1: "n[08-15]", r2: "n[16-23]", r3: "n[24-31]"}
         spine: 2  # groups of two racks, in order
       costs: {rack: 12}  # overrides presage.schedulers.core.topology.COSTS
+      inc: {rack: 1}  # slots of the switches that compute; see switch_slots
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from presage.errors import ConfigError
 from presage.schedulers.cluster_files.hostlist import expand_hostlist
 from presage.schedulers.cluster_files.nvidia_topo import build_node_tree, read_links
+from presage.schedulers.cluster_files.switch_slots import with_slots
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.topology import COSTS, Topology, Vertex, check_costs
 from presage.system.text.known_names import check_known, did_you_mean
@@ -95,8 +97,8 @@ def parse_topology(
     """
     if not isinstance(section, dict):
         raise ConfigError("topology is not a mapping; write `groups:` and `costs:` below it")
-    check_known(section, ("groups", "costs"), "topology.")
-    groups, costs = _by_level(section, "groups"), _by_level(section, "costs")
+    check_known(section, ("groups", "costs", "inc"), "topology.")
+    groups, costs, inc = (_by_level(section, key) for key in ("groups", "costs", "inc"))
     table = _parse_costs(costs)
     check_known(groups, table, "topology.groups.")
     members = {
@@ -107,7 +109,8 @@ def parse_topology(
     for level, group in groups.items():
         members = _group(members, member_level, level, group)
         member_level = level
-    topology = Topology(Vertex("cluster", "cluster", tuple(members.values())), table)
+    root = Vertex("cluster", "cluster", tuple(members.values()))
+    topology = Topology(with_slots(root, inc, (*groups, "cluster")), table)
     unused = [level for level in costs if level not in COSTS and level not in topology.levels]
     if unused:
         raise ConfigError(

@@ -48,11 +48,14 @@ class Vertex:
         Level, as in the table of costs.
     below : tuple of Vertex and int
         Children: vertices of inner levels, and devices by their numbers.
+    inc_slots : int
+        Jobs whose AllReduces this switch can aggregate at a time; 0 if it cannot compute.
     """
 
     name: str
     level: str
     below: tuple[Vertex | int, ...]
+    inc_slots: int = 0
 
 
 class _IndexedVertex(NamedTuple):
@@ -89,6 +92,10 @@ class Topology:
                     f"two vertices of level {vertex.level!r} are called {vertex.name!r}; rename one"
                 )
             named.add((vertex.level, vertex.name))
+            if vertex.inc_slots < 0:
+                raise ConfigError(
+                    f"{vertex.level} {vertex.name!r}: inc_slots={vertex.inc_slots}, must be >= 0"
+                )
             if not below:
                 raise ConfigError(
                     f"{vertex.level} {vertex.name!r} has no device below it; leave it out"

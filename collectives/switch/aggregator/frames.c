@@ -96,6 +96,8 @@ static void take_header(Connection *c) {
         c->left = c->header.size;
         if (c->header.kind == CHUNK)
             expect_chunk(c);
+        else if (c->header.kind == ADMISSION)
+            expect_admission(c);
         else if (c->header.size > MAX_REQUEST)
             end_with(c, BAD_REQUEST, "payload of %" PRIu32 " bytes; the limit is %d",
                      c->header.size, MAX_REQUEST);
@@ -113,7 +115,9 @@ static void advance(Connection *c) {
     Header header = c->header;
     bool is_chunk = c->is_chunk;
     expect_header(c);
-    if (header.kind != CHUNK)
+    if (header.kind == ADMISSION)
+        serve_admission(c, &header);
+    else if (header.kind != CHUNK)
         serve_request(c, &header);
     else if (is_chunk)
         chunk_received(c);

@@ -146,6 +146,12 @@ void begin_number(Connection *c, const Header *header, uint64_t values) {
         end_connection(c, BAD_REQUEST, "a rank begins an AllReduce before it has all sums");
         return;
     }
+    const Floor *floor = floor_of(job->name);
+    if (options.controlled && !floor) {
+        refuse(c, number, NOT_ADMITTED, "the controller does not admit job %s", job->name);
+        return;
+    }
+    if (floor && floor->epoch > lowest) lowest = floor->epoch;
     if (header->epoch < lowest) {
         refuse(c, number, OLD_EPOCH, "epoch %" PRIu64 " is below %" PRIu64, header->epoch, lowest);
         return;
@@ -270,4 +276,17 @@ void cancel_number(Connection *c, uint64_t number) {
     } else {
         refuse(c, number, CANCELLED, "rank %" PRIu32 " cancelled", c->rank);
     }
+}
+
+/* Refuse the AllReduce under way if the admission in force excludes it. */
+void evict(Job *job) {
+    const Floor *floor = floor_of(job->name);
+    char reason[MAX_REASON + 1];
+    if (!job->is_running || (floor && job->running_epoch >= floor->epoch)) return;
+    if (floor)
+        snprintf(reason, sizeof reason, "epoch %" PRIu64 " is below %" PRIu64, job->running_epoch,
+                 floor->epoch);
+    else
+        snprintf(reason, sizeof reason, "the controller does not admit job %s", job->name);
+    settle(job, job->number, floor ? OLD_EPOCH : NOT_ADMITTED, reason);
 }

@@ -3,9 +3,10 @@
 
 const char *const CODE_NAMES[CODES] = {
     "", "no_slot", "old_epoch", "old_number", "unequal", "rank_lost", "cancelled", "bad_token",
-    "name_in_use", "full", "bad_request", "superseded"};
+    "name_in_use", "full", "bad_request", "superseded", "not_admitted", "old_admission",
+    "not_controlled"};
 
-Options options = {"127.0.0.1", 0, 1, 64 << 10, 16, 64, 256, 4096, 5000, 0, 0};
+Options options = {"127.0.0.1", 0, 1, 64 << 10, 16, 64, 256, 4096, 5000, 0, 0, 0, 0};
 Switch self;
 
 double now(void) {
@@ -28,6 +29,7 @@ static void free_connection(Connection *c) {
     last->place = c->place;
     close(c->fd);
     free(c->pending);
+    free(c->admission);
     free(c);
 }
 
@@ -103,7 +105,7 @@ static void expire_all(void) {
             expire(&self.jobs[i]);
     for (size_t i = 0; i < self.connection_count; i++) {
         Connection *c = self.connections[i];
-        if (!c->job && time_s - c->since_s > GREETING_S) close_connection(c);
+        if (!c->job && !c->is_controller && time_s - c->since_s > GREETING_S) close_connection(c);
     }
     if (options.parent && getppid() != (pid_t)options.parent) exit(0);
 }
@@ -144,7 +146,8 @@ static int64_t *option_named(const char *name) {
                {"--chunk-bytes", &options.chunk_bytes}, {"--window", &options.window},
                {"--max-ranks", &options.max_ranks}, {"--max-jobs", &options.max_jobs},
                {"--max-connections", &options.max_connections}, {"--lease-ms", &options.lease_ms},
-               {"--fence", &options.fence}, {"--parent", &options.parent}};
+               {"--fence", &options.fence}, {"--parent", &options.parent},
+               {"--controlled", &options.controlled}, {"--incarnation", &options.incarnation}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(name, all[i].name)) return all[i].value;
     return NULL;
@@ -164,11 +167,15 @@ static void read_options(int count, char **words) {
     }
     if (options.slots < 1 || options.window < 1 || options.max_ranks < 1 || options.max_jobs < 1 ||
         options.max_connections < 2 || options.chunk_bytes < 4 || options.chunk_bytes % 4 ||
-        options.lease_ms < 10 || options.fence < 0) {
+        options.lease_ms < 10 || options.fence < 0 || options.incarnation < 0) {
         fprintf(stderr, "switch: an option is out of range\n");
         exit(2);
     }
     self.fence = (uint64_t)options.fence;
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    self.incarnation = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    if (options.incarnation) self.incarnation = (uint64_t)options.incarnation;
     const char *token = getenv("PRESAGE_SWITCH_TOKEN_SHA256");
     for (int i = 0; token && strlen(token) == 2 * TOKEN_BYTES && i < TOKEN_BYTES; i++)
         sscanf(token + 2 * (ptrdiff_t)i, "%2hhx", &self.token[i]);

@@ -1,13 +1,13 @@
-/* Requests: registration, statistics, fence; the others go to the job. */
+/* Requests: registration, statistics, fence; the others go to the job or the controller. */
 #include "switch.h"
 
-static bool is_equal(const uint8_t *a, const uint8_t *b) { /* in constant time */
+bool is_equal(const uint8_t *a, const uint8_t *b) { /* in constant time */
     unsigned difference = 0;
     for (int i = 0; i < TOKEN_BYTES; i++) difference |= a[i] ^ b[i];
     return !difference;
 }
 
-static bool is_name(const char *name, size_t size) {
+bool is_name(const char *name, size_t size) {
     static const char ALLOWED[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-";
     if (!size || size > MAX_NAME) return false;
@@ -129,6 +129,13 @@ static void send_statistics(Connection *c) {
     for (int code = 1; code < CODES; code++)
         append(&text, &size, "%s\"%s\": %" PRIu64, code > 1 ? ", " : "", CODE_NAMES[code],
                self.refusals[code]);
+    append(&text, &size,
+           "}, \"controlled\": %s, \"incarnation\": %" PRIu64 ", \"admission\": %" PRIu64
+           ", \"floors\": {",
+           options.controlled ? "true" : "false", self.incarnation, self.admission);
+    for (size_t i = 0; i < self.floor_count; i++)
+        append(&text, &size, "%s\"%s\": %" PRIu64, i ? ", " : "", self.floors[i].name,
+               self.floors[i].epoch);
     append(&text, &size, "}, \"jobs\": [");
     bool is_first = true;
     for (size_t i = 0; i < self.job_count; i++) {
@@ -169,6 +176,8 @@ void serve_request(Connection *c, const Header *header) {
         end_connection(c, BAD_REQUEST, "the client does not read what it requests");
     } else if (header->kind == STATS || header->kind == FENCE) {
         control(c, header);
+    } else if (header->kind == GREET && !c->job) {
+        greet(c, header);
     } else if (header->kind == HELLO && !c->job) {
         register_rank(c, header);
     } else if (is_about_number && c->job &&

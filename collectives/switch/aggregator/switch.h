@@ -40,7 +40,7 @@
 #endif
 
 enum { MAGIC = 0x434E4950, VERSION = 1, HEADER_BYTES = 32, MAX_REQUEST = 256, TOKEN_BYTES = 32 };
-enum { MAX_NAME = 64, MAX_REASON = 200, PENDING_LIMIT = 1 << 20, SEND_BYTES = 256 << 10 };
+enum { MAX_NAME = 64, FLOOR_BYTES = 9, MAX_REASON = 200, PENDING_LIMIT = 1 << 20, SEND_BYTES = 256 << 10 };
 enum { SPARE_FILES = 64, SPARE_CONNECTIONS = 16 }; /* the latter get REFUSED */
 enum { HELLO_BYTES = 8 + 2 * TOKEN_BYTES, EVENTS = 256, READS = 8, BACKLOG = 1024 };
 #define NO_NUMBER UINT64_MAX
@@ -49,11 +49,12 @@ enum { HELLO_BYTES = 8 + 2 * TOKEN_BYTES, EVENTS = 256, READS = 8, BACKLOG = 102
 #define PRINTF(text, words) __attribute__((format(printf, text, words)))
 
 enum Kind {
-    HELLO = 1, WELCOME, BEGIN, CHUNK, SUM, REFUSED, CANCEL, STATS, STATISTICS, FENCE, FENCED
+    HELLO = 1, WELCOME, BEGIN, CHUNK, SUM, REFUSED, CANCEL, STATS, STATISTICS, FENCE, FENCED,
+    GREET, STARTED, ADMISSION, ADMITTED
 };
 enum Code {
     NO_SLOT = 1, OLD_EPOCH, OLD_NUMBER, UNEQUAL, RANK_LOST, CANCELLED, BAD_TOKEN, NAME_IN_USE, FULL,
-    BAD_REQUEST, SUPERSEDED, CODES
+    BAD_REQUEST, SUPERSEDED, NOT_ADMITTED, OLD_ADMISSION, NOT_CONTROLLED, CODES
 };
 extern const char *const CODE_NAMES[CODES];
 
@@ -71,6 +72,11 @@ typedef struct { /* chunks of a job: inputs by rank and place, then sums by plac
     size_t capacity;
     bool is_used;
 } Slot;
+
+typedef struct { /* admitted job, and the oldest epoch that is accepted of it */
+    char name[MAX_NAME + 1];
+    uint64_t epoch;
+} Floor;
 
 typedef struct Connection Connection;
 
@@ -94,7 +100,7 @@ struct Connection {
     int fd;
     uint32_t events;
     double since_s;
-    bool is_ending, is_shut, is_closed, is_changed;
+    bool is_ending, is_shut, is_closed, is_changed, is_controller;
     Connection *next_changed;
     size_t place; /* in the table of connections */
     /* As a rank of a job; is_active while it does not have all sums of the AllReduce it began. */
@@ -109,6 +115,7 @@ struct Connection {
     size_t left;
     bool in_payload, is_chunk;
     uint8_t request[MAX_REQUEST];
+    uint8_t *admission; /* payload of an ADMISSION that is being received */
     /* Output: the rest of a SUM frame, then answers that are pending, then further sums. */
     uint8_t *pending;
     size_t pending_size, pending_capacity;
@@ -120,13 +127,17 @@ struct Connection {
 typedef struct {
     const char *host;
     int64_t port, slots, chunk_bytes, window, max_ranks, max_jobs, max_connections, lease_ms, fence,
-        parent;
+        parent, controlled, incarnation;
 } Options;
 extern Options options;
 
 typedef struct {
     uint8_t token[TOKEN_BYTES];
     uint64_t instance, fence, registrations;
+    uint64_t incarnation, admission; /* the latter is the token of the admission in force */
+    bool is_admitted;                /* whether there is one */
+    Floor *floors;                   /* by name */
+    size_t floor_count;
     int epoll, listener;
     Slot *slots;
     Job *jobs;
@@ -164,8 +175,17 @@ bool next_sum(Connection *c);
 void sum_sent(Connection *c);
 void expire(Job *job);
 void cancel_number(Connection *c, uint64_t number);
+void evict(Job *job);
 
-/* requests.c: registration, statistics, fence; the others go to the job */
+/* admission.c: the controller, and the jobs that it admits */
+const Floor *floor_of(const char *job);
+void greet(Connection *c, const Header *header);
+void expect_admission(Connection *c);
+void serve_admission(Connection *c, const Header *header);
+
+/* requests.c: registration, statistics, fence; the others go to the job or the controller */
+bool is_equal(const uint8_t *a, const uint8_t *b);
+bool is_name(const char *name, size_t size);
 void serve_request(Connection *c, const Header *header);
 
 #endif

@@ -48,6 +48,8 @@ class Connection:
     is_ending : bool
         Whether the last frame is REFUSED. The connection is read until the peer closes it, since
         closing it before could lose the reason.
+    admission_bytes : int
+        Most bytes of an ADMISSION; 0 until the peer has greeted as the controller of the switch.
     since_s : float
         When the connection was accepted, or began to end.
     """
@@ -63,6 +65,7 @@ class Connection:
         self.socket = peer
         self.member: Member | None = None
         self.is_ending = self._is_shut = False
+        self.admission_bytes = 0
         self.since_s = time.monotonic()
         self._counts = counts
         self._request, self._received, self._changed = request, received, changed
@@ -198,7 +201,11 @@ class Connection:
             target = self.member.job.target(self.member, header)
             self._is_chunk = target is not None
             return memoryview(bytearray(header.size)) if target is None else target
-        if header.size > MAX_REQUEST:
-            raise ProtocolError(f"payload of {header.size} bytes; the limit is {MAX_REQUEST}")
+        if header.kind == Kind.ADMISSION and not self.admission_bytes:
+            self.end(Code.BAD_TOKEN, "ADMISSION before GREET with the token of the switch")
+            return memoryview(b"")
+        limit = self.admission_bytes if header.kind == Kind.ADMISSION else MAX_REQUEST
+        if header.size > limit:
+            raise ProtocolError(f"payload of {header.size} bytes; the limit is {limit}")
         self._payload = bytearray(header.size)
         return memoryview(self._payload)

@@ -33,6 +33,7 @@ from presage.collectives.switch.protocol import (
     frame,
     is_name,
 )
+from presage.collectives.switch.pure_python.admissions import Admissions
 from presage.collectives.switch.pure_python.connection import Connection
 from presage.collectives.switch.pure_python.counters import Counters
 from presage.collectives.switch.pure_python.job import Member
@@ -61,6 +62,7 @@ class PythonSwitch:
         values = options.chunk_bytes // 4
         self._slots = [Slot(options.window, values) for _ in range(options.slots)]
         self._jobs = JobTable(options, self._slots, self._counts)
+        self._admissions = Admissions(options, token, self._jobs)
         self._connections: set[Connection] = set()
         self._changed: set[Connection] = set()  # those that may have something to send
         self._selector = selectors.DefaultSelector()
@@ -142,7 +144,8 @@ class PythonSwitch:
             if job.slot and now_s - job.progress_s > self._options.lease_s:
                 job.expire()
         for connection in list(self._connections):
-            if not connection.member and now_s - connection.since_s > _GREETING_S:
+            is_greeted = connection.member or connection.admission_bytes
+            if not is_greeted and now_s - connection.since_s > _GREETING_S:
                 self._close(connection, "no registration")
         if self._options.parent and os.getppid() != self._options.parent:
             sys.exit()
@@ -153,20 +156,30 @@ class PythonSwitch:
         member = connection.member
         if header.kind in (Kind.STATS, Kind.FENCE):
             self._control(connection, header, payload)
+        elif header.kind == Kind.GREET and not member:
+            self._admissions.greet(connection, header, payload)
+        elif header.kind == Kind.ADMISSION:
+            self._admissions.admit(connection, header, payload)
         elif header.kind == Kind.HELLO and not member:
             self._register(connection, header, payload)
         elif header.kind == Kind.BEGIN and member and len(payload) == BEGIN.size:
             self._check_numbers(header)
-            (values,) = BEGIN.unpack(payload)
-            if chunk_count(values, self._options.chunk_bytes) >= _MAX_CHUNKS:
-                raise ProtocolError("the buffer has too many chunks")
-            now_s = time.monotonic()
-            member.job.begin(member, header.number, header.epoch, values, self._jobs.fence, now_s)
+            self._begin(member, header, *BEGIN.unpack(payload))
         elif header.kind == Kind.CANCEL and member:
             self._check_numbers(header)
             member.job.cancel(member, header.number)
         else:
             raise ProtocolError(f"frame of kind {header.kind} is not allowed here")
+
+    def _begin(self, member: Member, header: Header, values: int) -> None:
+        if chunk_count(values, self._options.chunk_bytes) >= _MAX_CHUNKS:
+            raise ProtocolError("the buffer has too many chunks")
+        job, now_s = member.job, time.monotonic()
+        if member.number is None and (refusal := self._admissions.refusal(job.name)):
+            job.refuse(member, header.number, *refusal)
+            return
+        fence = max(self._jobs.fence, self._admissions.floors.get(job.name, 0))
+        job.begin(member, header.number, header.epoch, values, fence, now_s)
 
     def _check_numbers(self, header: Header) -> None:
         if max(header.number, header.epoch) > MAX_NUMBER:
@@ -220,6 +233,7 @@ class PythonSwitch:
             "slots_in_use": sum(not slot.is_free for slot in self._slots),
             "connections": len(self._connections),
             **self._counts.as_json(),
+            **self._admissions.as_json(),
             "jobs": [job.as_json() for job in self._jobs if job.is_registered],
         }
 

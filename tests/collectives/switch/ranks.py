@@ -18,6 +18,7 @@ from presage.collectives.switch.protocol import (
     Header,
     Kind,
     frame,
+    pack,
     token_digest,
     unpack,
 )
@@ -79,6 +80,7 @@ class RawRank:
         self.socket = socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(10)
         self.socket.connect((switch.host, switch.port))
         if rank is not None:
@@ -88,6 +90,9 @@ class RawRank:
 
     def send(self, header, payload=b""):
         self.socket.sendall(frame(header, payload))
+
+    def send_header(self, header):
+        self.socket.sendall(pack(header))
 
     def begin(self, number, values, epoch=1):
         self.send(Header(Kind.BEGIN, number=number, epoch=epoch), BEGIN.pack(values))

@@ -284,7 +284,7 @@ def test_rank_that_exceeds_the_window_is_ended(switch):
 @given(data=st.data())
 def test_no_sequence_of_frames_ends_the_switch(switch, data):
     headers = st.builds(
-        Header, kind=st.integers(0, 12), code=st.just(0), size=st.just(0),
+        Header, kind=st.integers(0, 16), code=st.just(0), size=st.just(0),
         chunk=st.integers(0, 4), number=st.integers(0, 4), epoch=st.integers(0, 3),
     )  # fmt: skip
     payloads = st.one_of(

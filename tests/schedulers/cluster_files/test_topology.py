@@ -87,6 +87,7 @@ def test_a_cluster_without_a_topology_has_the_largest_distances():
         (Vertex("r", "rack", (0, 1, 1)), "device 1 is twice in the tree"),
         (Vertex("r", "rack", (1,)), "device 0 is not in the tree"),
         (Vertex("r", "rack", (0, Vertex("n", "node", ()))), "node 'n' has no device below it"),
+        (Vertex("r", "rack", (0,), inc_slots=-1), "rack 'r': inc_slots=-1, must be >= 0"),
         (
             Vertex("r", "room", (0,)),
             "level 'room', which has no cost; levels with",
@@ -218,7 +219,19 @@ def test_the_guides_example_is_right(tmp_path):
     assert list(eval(lines[6], known)) == list(range(2048))
 
 
+def test_i10_a_file_gives_slots_to_switches(tmp_path):
+    tree = read(tmp_path, FILE + '  inc: {rack: {"r[0-1]": 2, r2: 0}, pod: 1}\n').topology
+
+    slots = {(v.level, v.name): v.inc_slots for v in tree.vertices if v.inc_slots}
+    assert slots == {("rack", "r0"): 2, ("rack", "r1"): 2, ("pod", "p0"): 1, ("pod", "p1"): 1}
+    without = read(tmp_path, FILE).topology
+    assert not any(vertex.inc_slots for vertex in without.vertices)
+    assert (tree.distances(range(24)) == without.distances(range(24))).all()
+    assert read(tmp_path, NODES + "topology: {inc: {cluster: 3}}").topology.root.inc_slots == 3
+
+
 NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
+RACKS = NODES + 'topology: {groups: {rack: {r: "n[0-1]", s: "n[2-3]"}}, inc: '
 
 
 @pytest.mark.parametrize(
@@ -249,6 +262,19 @@ NODES = 'nodes: [{name: "n[0-3]", devices: 4, kind: v100}]\n'
             NODES + "topology: {groups: {pix: 2}}",
             "node 'n0' is below pix 'pix0'; the order",
         ),
+        (RACKS + "[1]}", "topology.inc is not a mapping"),
+        (RACKS + "{rak: 1}}", "topology.inc.rak is not known; did you mean 'rack'"),
+        (RACKS + "{node: 1}}", "topology.inc.node is not known; known are rack, cluster"),
+        (RACKS + "{rack: -1}}", "topology.inc.rack=-1, must be from 0 to 256"),
+        (RACKS + "{rack: 257}}", "topology.inc.rack=257, must be from 0 to 256"),
+        (RACKS + "{rack: 1.5}}", "topology.inc.rack=1.5 is not an integer"),
+        (RACKS + "{rack: true}}", "topology.inc.rack=True is not an integer"),
+        (RACKS + "{rack: {r: -2}}}", "topology.inc.rack.r=-2, must be from 0"),
+        (RACKS + "{rack: {r: .inf}}}", "topology.inc.rack.r=inf is not an integer"),
+        (RACKS + "{rack: {t: 1}}}", "topology.inc.rack: t is not known; known are r, s"),
+        (RACKS + '{rack: {"r,s": 1, s: 2}}}', "topology.inc.rack.s: 's' has slots twice"),
+        (RACKS + '{rack: {"r,r": 1}}}', "topology.inc.rack.r,r: 'r' has slots twice"),
+        (RACKS + '{rack: {"r[": 1}}}', "topology.inc.rack.*is not a hostlist"),
         ("nodes: [{name: a, devices: 3, kind: v100, within: nvlink-pairs}]", "for 3 devices"),
         (
             "nodes: [{name: a, devices: 3, kind: v100, within: nvswich}]",
