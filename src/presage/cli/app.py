@@ -19,6 +19,7 @@ from presage.cli.measuring.features import features
 from presage.cli.measuring.import_tables import import_tables
 from presage.cli.measuring.profile import app as profile_app
 from presage.cli.scheduling.cluster.group import app as cluster_app
+from presage.cli.scheduling.inc.group import app as inc_app
 from presage.cli.scheduling.kubernetes.group import app as kubernetes_app
 from presage.cli.scheduling.simulation.simulate import simulate
 from presage.cli.scheduling.simulation.sweep import sweep
@@ -66,6 +67,7 @@ for _function in (simulate, sweep):
 app.add_typer(trace_app, name="trace", rich_help_panel=_SCHEDULE)
 app.add_typer(cluster_app, name="cluster", rich_help_panel=_SCHEDULE)
 app.add_typer(kubernetes_app, name="kubernetes", rich_help_panel=_SCHEDULE)
+app.add_typer(inc_app, name="inc", rich_help_panel=_SCHEDULE)
 for _function in (train, evaluate):
     add_command(app, _function, panel=_TRAIN)
 add_command(app, benchmark, panel=_TRAIN, cls=ManyFilesCommand)

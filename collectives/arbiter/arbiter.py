@@ -1,0 +1,519 @@
+"""Arbiter of a domain: jobs, controller, switches and journal in one event loop.
+
+Every change of the controller is written to the journal before its messages are sent. Messages to
+ranks and switches may be lost, and are repeated while they are needed; so an arbiter that is
+killed at any moment continues where its journal ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from presage.collectives.arbiter import agreement, saved_state
+from presage.collectives.arbiter.agreement import AgreementName, Controller
+from presage.collectives.arbiter.jobs import (
+    Job,
+    Jobs,
+    RankEntry,
+    check_epochs,
+    check_registration,
+    read_report,
+)
+from presage.collectives.arbiter.journal import Journal
+from presage.collectives.arbiter.planner import JobReport, PlannerOptions, plan
+from presage.collectives.arbiter.recent import RecentDecisions
+from presage.collectives.arbiter.switches import Outcome, SwitchSet
+from presage.collectives.arbiter.wire import from_rank, to_rank
+from presage.collectives.core.arbitration import decision_tables
+from presage.collectives.core.fencing import JobPlan
+from presage.collectives.core.messages import (
+    Abort,
+    Admission,
+    Admitted,
+    Adopted,
+    Hello,
+    Message,
+    Prepare,
+    Update,
+    ViewUpdate,
+)
+from presage.collectives.core.view import View
+from presage.collectives.v1 import arbiter_pb2 as pb
+from presage.serving.server.log import log
+
+TICK_S = 0.1
+_MOST_QUEUED = 64  # messages to a rank that does not read
+_MOST_PENDING = 16  # views that a job has not adopted
+_EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
+_RETRY_S = 0.1
+_MOST_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArbiterOptions:
+    """Options of an arbiter.
+
+    Attributes
+    ----------
+    agreement : str
+        How ranks agree on views.
+    lease_s : float
+        Time after which a job leaves whose rank has no stream.
+    restart_s : float
+        The same for jobs of the journal, after the start of this arbiter.
+    idle_s : float
+        Time without a new AllReduce after which a job leaves until it goes on.
+    adopt_s : float
+        Least time to wait for the adoption of a revocation, and for locks with two phases.
+    resend_s : float
+        Time between two repetitions of messages.
+    plan_s : float
+        Least time between two changes of decisions.
+    max_jobs : int
+        Greatest number of jobs.
+    planner : PlannerOptions
+        Sizes of windows.
+    """
+
+    agreement: AgreementName = "in_band"
+    lease_s: float = 5.0
+    restart_s: float = 1.0
+    idle_s: float = 30.0
+    adopt_s: float = 1.0
+    resend_s: float = 0.5
+    plan_s: float = 0.25
+    max_jobs: int = 256
+    planner: PlannerOptions = field(default_factory=PlannerOptions)
+
+
+class RankStream:
+    """Open stream of one rank: messages to it, of which a slow reader loses the oldest."""
+
+    def __init__(self, job: Job, rank: int, entry: RankEntry) -> None:
+        self.job, self.rank, self.entry = job, rank, entry
+        self._queue: deque[pb.ArbiterMessage] = deque(maxlen=_MOST_QUEUED)
+        self._woken = asyncio.Event()
+        self.is_closed = False
+
+    def put(self, message: pb.ArbiterMessage) -> None:
+        """Queue a message."""
+        self._queue.append(message)
+        self._woken.set()
+
+    def close(self) -> None:
+        """End the stream: another one has taken its place, or its job was replaced."""
+        self.is_closed = True
+        self._woken.set()
+
+    async def next(self) -> pb.ArbiterMessage | None:
+        """Wait for a message; return None at the end of the stream."""
+        while not self._queue and not self.is_closed:
+            self._woken.clear()
+            await self._woken.wait()
+        return None if self.is_closed else self._queue.popleft()
+
+
+class Arbiter:
+    """Arbiter of a domain.
+
+    Parameters
+    ----------
+    switches : SwitchSet
+        Switches of the domain.
+    journal : Journal
+        Where the slow state is; another arbiter cannot open it.
+    clock : callable
+        Monotonic time in seconds.
+
+    Attributes
+    ----------
+    controller : InBandController or TwoPhaseController
+        State of the agreement.
+    jobs : Jobs
+        Registered jobs.
+    view : View or None
+        View that was proposed last.
+    problems : dict of str to str
+        Why arrivals of a job cannot be predicted, in the newest view.
+    notices : deque of str
+        Recent events that an operator should know.
+
+    Raises
+    ------
+    JournalError
+        The journal cannot be read, or is of the other agreement.
+    """
+
+    def __init__(
+        self,
+        switches: SwitchSet,
+        journal: Journal,
+        options: ArbiterOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = options or ArbiterOptions()
+        self.switches, self._journal, self._clock = switches, journal, clock
+        self.jobs = Jobs(self.options.max_jobs, self.options.lease_s)
+        self.view: View | None = None
+        self.problems: dict[str, str] = {}
+        self.notices: deque[str] = deque(maxlen=50)
+        self.recent = RecentDecisions()
+        self.changes = 0  # of decisions, since the start
+        self._streams: dict[tuple[str, int], RankStream] = {}
+        self._busy = asyncio.Lock()  # held while the controller or the set of jobs changes
+        self._fence_wanted = asyncio.Event()
+        self._confirmed = (-1, -1)  # incarnation and token of the fence in force
+        self._changed_s = self._resent_s = self._planned_s = -1e9
+        text = journal.read()
+        saved = saved_state.parse(text, self.options.agreement)
+        self.is_restored = bool(text)
+        self.controller: Controller = saved.controller
+        self._incarnation, self._incarnations = saved.incarnation, dict(saved.incarnations)
+        self._saved = text
+        for job in saved.jobs:
+            job.since_s = job.progress_s = clock()
+            self.jobs.by_name[job.name] = job
+
+    async def start(self) -> None:
+        """Contact all switches once, and continue the change that the journal has."""
+        await asyncio.gather(*(self.switches.check(name) for name in self.switches.states))
+        await self._on_switches()
+        async with self._busy:
+            await self._apply(agreement.resend(self.controller))
+        self._fence_wanted.set()
+
+    async def run(self) -> None:
+        """Arbitrate until cancelled.
+
+        Raises
+        ------
+        JournalError
+            The journal cannot be written.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.switches.watch(self._on_switches))
+            tasks.create_task(self._fence())
+            tasks.create_task(self._tick())
+
+    # --- streams of ranks ---------------------------------------------------------------------
+
+    async def connect(self, message: pb.Registration) -> RankStream:
+        """Register a rank and return its stream.
+
+        Raises
+        ------
+        InvalidRequestError, RefusedAgentError, OverloadedError
+            It is rejected; the message says why.
+        JournalError
+            The job cannot be saved.
+        """
+        check_registration(message)
+        views = check_epochs(message, agreement.newest_epoch(self.controller))
+        if message.agreement != self.options.agreement:
+            raise _other_agreement(message, self.options.agreement)
+        async with self._busy:
+            now_s = self._clock()
+            before = self.jobs.by_name.get(message.job)
+            job = self.jobs.register(message, now_s, agreement.newest_epoch(self.controller) + 1)
+            if before is not None and job is not before:
+                self._replace(before)
+            job.add_views(views)
+            newest = max([message.newest_epoch, *(view.epoch for view in views)])
+            if newest > agreement.newest_epoch(self.controller):
+                self._notice(f"job {job.name!r} knows epoch {newest}, which no journal has")
+                self.controller = agreement.raise_epoch(self.controller, newest)
+            if job.is_complete:
+                nodes = [job.ranks[rank].node for rank in sorted(job.ranks)]
+                job.switches = self.switches.domain.switches_of(nodes)
+            await self._save()
+            stream = RankStream(job, message.rank, job.ranks[message.rank])
+            if (old := self._streams.get((job.name, message.rank))) is not None:
+                old.close()
+            self._streams[job.name, message.rank] = stream
+            self._send_switches(job)
+            if job.is_member:
+                await self._apply(agreement.resend(self.controller))
+        return stream
+
+    async def disconnect(self, stream: RankStream, *, has_left: bool) -> None:
+        """End a stream; a rank that has not left may come back within its lease."""
+        if self._streams.get((stream.job.name, stream.rank)) is stream:
+            del self._streams[stream.job.name, stream.rank]
+            stream.entry.gone_s = self._clock()
+            stream.entry.has_left = has_left
+
+    async def receive(self, stream: RankStream, message: pb.RankMessage) -> None:
+        """Handle a message of a rank.
+
+        Raises
+        ------
+        InvalidRequestError
+            A value is out of range.
+        """
+        if stream.is_closed:
+            return
+        job, now_s = stream.job, self._clock()
+        if message.HasField("report"):
+            before = job.started
+            read_report(stream.entry, message.report, now_s)
+            if job.started > before:
+                job.progress_s = now_s
+            self.recent.add(job, stream.rank, message.report.decisions, time.time())
+            return
+        found = from_rank(message, job.name, stream.rank)
+        if found is None:
+            return
+        async with self._busy:
+            if not job.is_member or self._is_forged(found):
+                return
+            if isinstance(found, Adopted):
+                job.forget_views(found.epoch)
+            await self._apply(agreement.receive(self.controller, found))
+
+    def _is_forged(self, message: Message) -> bool:
+        """Return whether a rank reports an epoch that was never published."""
+        epoch = message.epoch if isinstance(message, Adopted) else getattr(message, "tag", 0)
+        if epoch <= agreement.newest_epoch(self.controller):
+            return False
+        job = getattr(message, "job", "")
+        self._notice(f"job {job!r} reports epoch {epoch}, which was never published; ignored")
+        return True
+
+    def _replace(self, job: Job) -> None:
+        """End the streams of a job whose name another one has taken."""
+        for rank in job.ranks:
+            stream = self._streams.get((job.name, rank))
+            if stream is not None and stream.job is job:
+                stream.close()
+                del self._streams[job.name, rank]
+
+    def _send_switches(self, job: Job) -> None:
+        specs = [self.switches.domain[name] for name in job.switches]
+        registered = pb.Registered(
+            switches=[
+                pb.Switch(name=s.name, host=s.host, port=s.port, token=s.token, epoch=job.epoch)
+                for s in specs
+            ]
+        )
+        for rank in job.ranks:
+            if (stream := self._streams.get((job.name, rank))) is not None:
+                stream.put(pb.ArbiterMessage(registered=registered))
+
+    # --- steps of the controller ----------------------------------------------------------------
+
+    async def _apply(self, step: agreement.Step) -> None:
+        """Save the state of a step, then send its messages; the lock is held."""
+        if step.state.stage is not self.controller.stage:
+            self._changed_s = self._clock()
+        self.controller = step.state
+        await self._save()
+        self._deliver(step.messages)
+
+    async def _save(self) -> None:
+        """Write the slow state if it has changed."""
+        text = saved_state.to_text(
+            self.controller, self._incarnation, self._incarnations, self.jobs.by_name.values()
+        )
+        if text != self._saved:
+            await asyncio.to_thread(self._journal.write, text)
+            self._saved = text
+
+    def _deliver(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if isinstance(message, Admission):
+                self._fence_wanted.set()
+            elif isinstance(message, ViewUpdate | Prepare | Update | Abort):
+                self._deliver_to_rank(message)
+
+    def _deliver_to_rank(self, message: ViewUpdate | Prepare | Update | Abort) -> None:
+        stream = self._streams.get((message.job, message.rank))
+        if stream is None or stream.is_closed:
+            return
+        if isinstance(message, ViewUpdate) and stream.job.views:
+            # Ranks of the job may have views of an earlier membership, each its own ones.
+            views = {**stream.job.views, **{view.epoch: view for view in message.views}}
+            message = message._replace(views=tuple(views[epoch] for epoch in sorted(views)))
+        stream.put(to_rank(message))
+
+    async def _fence(self) -> None:
+        """Put the fence of the controller in force at all switches, whenever it changes."""
+        while True:
+            await self._fence_wanted.wait()
+            self._fence_wanted.clear()
+            while (key := self._fence_key()) != self._confirmed:
+                fence = self.controller.fence
+                of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
+                outcome = await self.switches.admit(fence.token, dict(fence.floors), of_jobs)
+                if outcome is Outcome.OUTDATED:
+                    await self.switches.refresh()
+                    await self._on_switches(is_outdated=True)
+                if outcome is not Outcome.CONFIRMED:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                self._confirmed = key
+                async with self._busy:
+                    lost = self._jobs_at(self.switches.unreachable)
+                    state = agreement.withdraw_grants(self.controller, lost)
+                    await self._apply(agreement.receive(state, Admitted(*key)))
+
+    def _fence_key(self) -> tuple[int, int]:
+        return self.controller.fence.incarnation, self.controller.fence.token
+
+    def _jobs_at(self, switches: frozenset[str]) -> frozenset[str]:
+        return frozenset(
+            job.name for job in self.jobs.by_name.values() if switches & set(job.switches)
+        )
+
+    async def _on_switches(self, *, is_outdated: bool = False) -> None:
+        """Handle a switch that has started again, or cannot be reached any more.
+
+        ``is_outdated`` means that a switch refuses the token of the fence.
+        """
+        async with self._busy:
+            self._raise_above(self.switches.newest_epoch, self.switches.newest_token)
+            found = self._incarnations | {n: i for n, i in self.switches.incarnations.items() if i}
+            is_first = self.controller.fence.incarnation == 0
+            if found != self._incarnations or is_first or is_outdated:
+                self._incarnations, self._incarnation = found, self._incarnation + 1
+                await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
+        self._fence_wanted.set()
+
+    def _raise_above(self, epoch: int, token: int) -> None:
+        """Continue above what a switch knows: the journal was lost if that is higher."""
+        own = agreement.newest_epoch(self.controller)
+        if epoch <= own and token <= self.controller.fence.token:
+            return
+        self.controller = agreement.raise_token(self.controller, token)
+        if epoch > own or not self.jobs.by_name:
+            self.controller = agreement.raise_epoch(self.controller, epoch + _EPOCHS_AHEAD)
+        self._notice(
+            f"a switch knows epoch {epoch} and token {token}, which the journal lacks: the journal "
+            f"was lost or is old; continuing at epoch {agreement.newest_epoch(self.controller)}"
+        )
+
+    # --- passing of time --------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = self._clock()
+            async with self._busy:
+                self._find_leaving(now_s)
+                await self._forget_ended(now_s)
+                if now_s - self._changed_s >= self._patience_s():
+                    await self._apply(agreement.time_out(self.controller))
+                if now_s - self._resent_s >= self.options.resend_s:
+                    self._resent_s = now_s
+                    self._deliver(agreement.resend(self.controller).messages)
+            if self.controller.can_propose and now_s - self._planned_s >= self.options.plan_s:
+                self._planned_s = now_s
+                await self._plan(now_s)
+
+    def _patience_s(self) -> float:
+        """Return how long the controller waits for ranks: three iterations of the slowest job."""
+        jobs = self.view.jobs if self.view else ()
+        periods = [3 * job.period_s for job in jobs if job.is_predictable]
+        return min(_MOST_PATIENCE_S, max([self.options.adopt_s, *periods]))
+
+    def _find_leaving(self, now_s: float) -> None:
+        """Take jobs out of the decisions that are lost, idle, or adopt no view."""
+        pending = agreement.pending_views(self.controller)
+        options = self.options
+        for job in self.jobs.by_name.values():
+            if not job.is_member:
+                continue
+            is_late = not job.is_complete and now_s - job.since_s >= options.restart_s
+            is_idle = now_s - job.progress_s >= options.idle_s
+            if len(pending.get(job.name, ())) > _MOST_PENDING:
+                self._notice(f"job {job.name!r} adopts no views; it runs by ring for a while")
+                job.back_s = now_s + options.idle_s
+                is_idle = True
+            if is_late or is_idle or job.is_lost(now_s, options.lease_s):
+                job.is_member, job.idle_at = False, job.started if is_idle else -1
+                self._keep_views(job)
+
+    def _keep_views(self, job: Job) -> None:
+        """Keep the views that ranks of a job may have, in case it comes back."""
+        view = agreement.views_in_force(self.controller).get(job.name)
+        views = agreement.pending_views(self.controller).get(job.name, ())
+        job.views |= {one.epoch: one for one in (*views, *((view,) if view else ())) if one.epoch}
+
+    async def _forget_ended(self, now_s: float) -> None:
+        ended = [
+            job
+            for job in self.jobs.by_name.values()
+            if not job.is_member and job.is_over(now_s, self.options.lease_s)
+        ]
+        for job in ended:
+            del self.jobs.by_name[job.name]
+            self._notice(f"job {job.name!r} has ended")
+        if ended:
+            await self._save()
+
+    def _members(self, now_s: float) -> Sequence[Job]:
+        """Return the jobs that the next decisions are for."""
+        return [
+            job
+            for job in self.jobs.by_name.values()
+            if job.is_member
+            or (
+                job.is_complete
+                and job.size > 1
+                and job.switches
+                and job.connected == job.size
+                and job.started > job.idle_at
+                and now_s >= job.back_s
+            )
+        ]
+
+    async def _plan(self, now_s: float) -> None:
+        """Propose new decisions if the planner wants them."""
+        members = self._members(now_s)
+        if any(not job.is_complete for job in members):
+            return  # of the journal: they come back, or leave soon
+        reports, problems = [], {}
+        for job in members:
+            demand, problem = job.demand(self.switches.domain.link(job.switches))
+            reports.append(JobReport(demand, job.started))
+            if problem:
+                problems[job.name] = problem
+        joining = [job for job in members if not job.is_member]
+        current = None if joining or not self.controller.is_stable else self.view
+        if not members and not self.controller.jobs:
+            return
+        view = plan(reports, current, self.switches.slots, now_s, self.options.planner)
+        if view is None:
+            return
+        tables = await asyncio.to_thread(decision_tables, view)
+        async with self._busy:
+            if any(self.jobs.by_name.get(job.name) is not job for job in members):
+                return
+            if not self.controller.can_propose:
+                return
+            plans = [JobPlan(job.name, job.size, tables[job.name]) for job in members]
+            for job in joining:
+                job.is_member, job.progress_s = True, now_s
+            self.view, self.problems = view, problems
+            self.changes += 1
+            names = [job.name for job in joining]
+            await self._apply(agreement.propose(self.controller, plans, names))
+
+    def _notice(self, text: str) -> None:
+        if not self.notices or self.notices[-1] != text:
+            self.notices.append(text)
+            log(logging.WARNING, "arbiter", notice=text)
+
+
+def _other_agreement(message: pb.Registration, own: AgreementName) -> Exception:
+    from presage.errors import RefusedAgentError
+
+    return RefusedAgentError(
+        f"job {message.job!r} agrees by {message.agreement!r}, and this arbiter by {own!r}; start "
+        "one of them with the other's"
+    )

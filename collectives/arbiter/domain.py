@@ -1,0 +1,111 @@
+"""Switches of a domain, and which of them aggregate for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from presage.collectives.core.costs import Link
+from presage.errors import ConfigError
+from presage.system.text.address import check_address
+
+# Slowest link of the jobs of a switch, unless its option names another one: 100 Gbit/s, 5 us.
+DEFAULT_LINK = Link(5e-6, 12.5e9)
+_KEYS = "slots, mbit, latency_us"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSpec:
+    """Switch of the domain.
+
+    Attributes
+    ----------
+    name, host, port : str, str, int
+        Unique name, and address for ranks and arbiter.
+    slots : int
+        Number of jobs that it aggregates for at a time.
+    link : Link
+        Slowest link between the ranks of a job at this switch.
+    token : str
+        Token of the switch; "" for none.
+    """
+
+    name: str
+    host: str
+    port: int
+    slots: int = 1
+    link: Link = DEFAULT_LINK
+    token: str = ""
+
+
+SwitchesOf = Callable[[Sequence[str]], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Switches with one arbiter.
+
+    Attributes
+    ----------
+    switches : tuple of SwitchSpec
+        At least one, with unique names.
+    switches_of : callable
+        Returns the names of the switches of a job with ranks on these nodes, the topmost first; ()
+        if no switches connect them.
+    """
+
+    switches: tuple[SwitchSpec, ...]
+    switches_of: SwitchesOf
+
+    def __post_init__(self) -> None:
+        names = [switch.name for switch in self.switches]
+        if not names or len(set(names)) != len(names):
+            raise ConfigError("switches need unique names, and there must be at least one")
+
+    def __getitem__(self, name: str) -> SwitchSpec:
+        return next(switch for switch in self.switches if switch.name == name)
+
+    def link(self, names: Sequence[str]) -> Link:
+        """Return the slowest link of a job at these switches."""
+        links = [self[name].link for name in names]
+        return Link(
+            max(link.latency_s for link in links),
+            min(link.bandwidth_bytes_per_s for link in links),
+        )
+
+
+def one_switch(switch: SwitchSpec) -> Domain:
+    """Return a domain in which every job is at the only switch, whatever its nodes."""
+    return Domain((switch,), lambda _nodes: (switch.name,))
+
+
+def parse_switch(text: str, token: str = "") -> SwitchSpec:
+    """Return the switch of ``NAME=HOST:PORT[,slots=N][,mbit=M][,latency_us=L]``.
+
+    Raises
+    ------
+    ConfigError
+        The text has another form.
+    """
+    name, _, rest = text.partition("=")
+    address, *words = rest.split(",")
+    where = f"--switch {text!r}"
+    otherwise = f"{where} is not NAME=HOST:PORT[,slots=N][,mbit=M][,latency_us=L]"
+    check_address(address, where, otherwise)
+    host, _, port = address.rpartition(":")
+    values = dict(word.partition("=")[::2] for word in words)
+    if unknown := set(values) - set(_KEYS.split(", ")):
+        raise ConfigError(f"{where}: unknown key {min(unknown)!r}; use {_KEYS}")
+    if not name:
+        raise ConfigError(otherwise)
+    try:
+        slots = int(values.get("slots", "1"))
+        link = Link(
+            float(values.get("latency_us", DEFAULT_LINK.latency_s * 1e6)) / 1e6,
+            float(values.get("mbit", DEFAULT_LINK.bandwidth_bytes_per_s * 8 / 1e6)) * 1e6 / 8,
+        )
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if not 1 <= slots <= 256:
+        raise ConfigError(f"{where}: slots={slots} is out of range; use 1 to 256")
+    return SwitchSpec(name, host.strip("[]"), int(port), slots, link, token)

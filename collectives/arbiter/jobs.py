@@ -1,0 +1,344 @@
+"""Jobs of a domain, as their ranks register and report them; every value is checked here."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from presage.collectives.arbiter.wire import MAX_EPOCH, view_from_wire
+from presage.collectives.core.costs import Link
+from presage.collectives.core.demand import Call, JobDemand
+from presage.collectives.core.view import JobView
+from presage.collectives.switch.protocol import TOKEN_BYTES, is_name
+from presage.collectives.v1 import arbiter_pb2 as pb
+from presage.errors import InvalidRequestError, OverloadedError, RefusedAgentError
+
+MAX_RANKS = 1024
+MAX_CALLS = 4096
+MAX_NODE = 128  # characters
+MAX_VIEW_BYTES = 4 << 20  # of a job
+MAX_SIZE_BYTES = 1 << 50
+MOST_GAP = 1 << 32  # of epochs, that a rank may be ahead after a journal was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """Reported phases of a rank, on the clock of the arbiter; see ``JobDemand``."""
+
+    period_s: float
+    calls: tuple[Call, ...]
+    anchor_number: int
+    anchor_s: float
+    margin_s: float
+
+
+@dataclass(slots=True)
+class RankEntry:
+    """One rank of a job.
+
+    Attributes
+    ----------
+    instance : str
+        Random text of its process.
+    node : str
+        Its node; "" if unknown.
+    started : int
+        Number of the AllReduce that it started last; -1 for none.
+    rhythm : Rhythm or None
+        Its newest report; None if it cannot predict arrivals.
+    problem : str
+        Why the report has no rhythm; "" if it has one.
+    counts : pb.Counts
+        AllReduces by the way they took.
+    gone_s : float or None
+        Time at which its stream ended; None while it is open.
+    has_left : bool
+        Whether it has ended its stream by itself.
+    """
+
+    instance: str
+    node: str
+    started: int = -1
+    rhythm: Rhythm | None = None
+    problem: str = "no report yet"
+    counts: pb.Counts = field(default_factory=pb.Counts)
+    gone_s: float | None = None
+    has_left: bool = False
+
+
+@dataclass(slots=True)
+class Job:
+    """Job with its registered ranks.
+
+    Attributes
+    ----------
+    name, size : str, int
+        Name, and number of ranks.
+    token : bytes
+        SHA-256 of its token.
+    epoch : int
+        Epoch that its ranks register with at the switches.
+    switches : tuple of str
+        Its switches, the topmost one first; () until all ranks are registered.
+    is_member : bool
+        Whether the controller has decisions for it, or is about to.
+    since_s : float
+        Time of its first registration, or of the start of this arbiter.
+    progress_s : float
+        Time at which ``started`` last rose.
+    idle_at : int
+        ``started`` when it was taken out of the decisions; it comes back when it goes on.
+    back_s : float
+        Earliest time of that.
+    views : dict of int to JobView
+        Views of earlier memberships that a rank may still have, by epoch.
+    """
+
+    name: str
+    size: int
+    token: bytes
+    epoch: int
+    switches: tuple[str, ...] = ()
+    is_member: bool = False
+    since_s: float = 0.0
+    progress_s: float = 0.0
+    idle_at: int = -1
+    back_s: float = 0.0
+    ranks: dict[int, RankEntry] = field(default_factory=dict)
+    views: dict[int, JobView] = field(default_factory=dict)
+
+    @property
+    def started(self) -> int:
+        """Number of the last AllReduce that all ranks have started; -1 for none."""
+        if len(self.ranks) < self.size:
+            return -1
+        return min(rank.started for rank in self.ranks.values())
+
+    @property
+    def connected(self) -> int:
+        """Number of ranks with an open stream."""
+        return sum(rank.gone_s is None for rank in self.ranks.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all ranks have registered, and none has left."""
+        return len(self.ranks) == self.size and not any(r.has_left for r in self.ranks.values())
+
+    def is_lost(self, now_s: float, lease_s: float) -> bool:
+        """Return whether a rank has left, or its stream has been closed for the lease."""
+        return any(
+            rank.has_left or (rank.gone_s is not None and now_s - rank.gone_s >= lease_s)
+            for rank in self.ranks.values()
+        )
+
+    def is_over(self, now_s: float, lease_s: float) -> bool:
+        """Return whether all ranks have left, or none was connected for the lease."""
+        if self.ranks and all(rank.has_left for rank in self.ranks.values()):
+            return True
+        gone = [rank.gone_s for rank in self.ranks.values() if rank.gone_s is not None]
+        return self.connected == 0 and now_s - max([self.since_s, *gone]) >= lease_s
+
+    def add_views(self, views: Iterable[JobView]) -> None:
+        """Add views that a rank may have; raise InvalidRequestError if they are too large."""
+        added = self.views | {view.epoch: view for view in views}
+        if sum(len(view.decisions) for view in added.values()) > MAX_VIEW_BYTES:
+            raise InvalidRequestError(f"job {self.name!r}: its ranks have too many views")
+        self.views = added
+
+    def forget_views(self, epoch: int) -> None:
+        """Forget views before an epoch that the job has adopted."""
+        self.views = {e: view for e, view in self.views.items() if e >= epoch}
+
+    def demand(self, link: Link) -> tuple[JobDemand, str]:
+        """Return the demand of a complete job, and why it cannot be predicted, "" if it can.
+
+        The rhythm is that of the lowest rank which reports one, with the median of the periods.
+        """
+        rhythms = {n: r.rhythm for n, r in sorted(self.ranks.items()) if r.rhythm is not None}
+        problem = _disagreement(rhythms)
+        if not rhythms or problem:
+            first = min(self.ranks)
+            problem = problem or f"rank {first}: {self.ranks[first].problem}"
+            sizes = [c.size_bytes for r in rhythms.values() for c in r.calls]
+            call = Call(0.0, max(sizes, default=0))
+            return JobDemand(self.name, self.size, self.switches, link, math.nan, (call,)), problem
+        first_rhythm = next(iter(rhythms.values()))
+        return JobDemand(
+            self.name,
+            self.size,
+            self.switches,
+            link,
+            statistics.median(rhythm.period_s for rhythm in rhythms.values()),
+            first_rhythm.calls,
+            first_rhythm.anchor_number,
+            first_rhythm.anchor_s,
+            max(rhythm.margin_s for rhythm in rhythms.values()),
+        ), ""
+
+
+def _disagreement(rhythms: Mapping[int, Rhythm]) -> str:
+    """Return in which way the ranks' reports differ; "" if they agree."""
+    sizes = {n: [call.size_bytes for call in rhythm.calls] for n, rhythm in rhythms.items()}
+    first = next(iter(sizes), 0)
+    other = next((n for n, found in sizes.items() if found != sizes[first]), None)
+    if other is not None:
+        return f"ranks {first} and {other} report other sizes or numbers of AllReduces"
+    return ""
+
+
+def check_registration(message: pb.Registration) -> None:
+    """Raise InvalidRequestError unless there can be such a rank."""
+    if not is_name(message.job.encode()):
+        raise InvalidRequestError(
+            "the name of the job must have 1 to 64 letters, digits and ._:/-; rename the job"
+        )
+    if not 1 <= message.ranks <= MAX_RANKS or message.rank >= message.ranks:
+        raise InvalidRequestError(
+            f"job {message.job!r}: rank {message.rank} of {message.ranks}; use 0 to N - 1, and at "
+            f"most {MAX_RANKS} ranks"
+        )
+    if len(message.job_token_sha256) != TOKEN_BYTES or not 0 < len(message.instance) <= 64:
+        raise InvalidRequestError(f"job {message.job!r}: the token or the instance is malformed")
+    if len(message.node) > MAX_NODE or not message.node.isprintable():
+        raise InvalidRequestError(f"job {message.job!r}: the node must have printable characters")
+
+
+def check_epochs(message: pb.Registration, newest: int) -> tuple[JobView, ...]:
+    """Return the views of a rank; raise InvalidRequestError if one cannot be this arbiter's.
+
+    ``newest`` is the newest epoch of the controller. An arbiter that has lost its journal can be
+    behind its ranks, but never by as much as a forged epoch.
+    """
+    views = tuple(view_from_wire(view) for view in message.views)
+    claimed = max([message.newest_epoch, *(view.epoch for view in views)])
+    if claimed > min(newest + MOST_GAP, MAX_EPOCH // 2):
+        raise InvalidRequestError(
+            f"job {message.job!r}: epoch {claimed} was never published; the newest is {newest}"
+        )
+    return views
+
+
+class Jobs:
+    """Jobs by name, and the rules by which a rank is accepted.
+
+    Parameters
+    ----------
+    max_jobs : int
+        Greatest number of jobs.
+    lease_s : float
+        Time after which a rank without a stream is lost.
+    """
+
+    def __init__(self, max_jobs: int, lease_s: float) -> None:
+        self.by_name: dict[str, Job] = {}
+        self._max_jobs, self._lease_s = max_jobs, lease_s
+
+    def register(self, message: pb.Registration, now_s: float, epoch: int) -> Job:
+        """Add a rank, and return its job.
+
+        A process that takes the place of another one of its job begins a new job.
+
+        Raises
+        ------
+        RefusedAgentError
+            Another job has the name, or the ranks disagree on their number.
+        OverloadedError
+            There are too many jobs.
+        """
+        job = self.by_name.get(message.job)
+        if job is not None and self._is_replaced(job, message, now_s):
+            job = None
+        if job is None:
+            job = self._new_job(message, now_s, epoch)
+        before = job.ranks.get(message.rank)
+        entry = RankEntry(message.instance, message.node)
+        if before is not None:
+            entry.started, entry.counts = before.started, before.counts
+        job.ranks[message.rank] = entry
+        job.progress_s = now_s
+        return job
+
+    def _is_replaced(self, job: Job, message: pb.Registration, now_s: float) -> bool:
+        """Return whether the registration is of a new job with the name of one that has ended."""
+        before = job.ranks.get(message.rank)
+        is_over = job.is_over(now_s, self._lease_s)
+        is_same_token = job.token == message.job_token_sha256
+        if not is_same_token and not is_over:
+            raise RefusedAgentError(
+                f"another job has the name {job.name!r}; rename this one, or wait until it ends"
+            )
+        if message.ranks != job.size and not is_over:
+            raise RefusedAgentError(
+                f"job {job.name!r} has {job.size} ranks, and rank {message.rank} says "
+                f"{message.ranks}; end the job before its number of ranks changes"
+            )
+        is_other_process = before is not None and before.instance != message.instance
+        return not is_same_token or message.ranks != job.size or is_other_process
+
+    def _new_job(self, message: pb.Registration, now_s: float, epoch: int) -> Job:
+        if message.job not in self.by_name and len(self.by_name) >= self._max_jobs:
+            raise OverloadedError(
+                f"{self._max_jobs} jobs are registered; end one, or raise --max-jobs",
+                retry_after_s=1.0,
+            )
+        job = Job(message.job, message.ranks, message.job_token_sha256, epoch, since_s=now_s)
+        self.by_name[job.name] = job
+        return job
+
+
+def read_report(entry: RankEntry, report: pb.Report, now_s: float) -> None:
+    """Update a rank by its report: a rhythm that cannot be is none, with the reason.
+
+    Raises
+    ------
+    InvalidRequestError
+        ``started`` is out of range.
+    """
+    if report.HasField("counts"):
+        entry.counts = report.counts
+    if not report.HasField("started"):
+        return
+    if not -1 <= report.started <= MAX_EPOCH:
+        raise InvalidRequestError(f"started={report.started} is out of range")
+    entry.started = max(entry.started, report.started)
+    entry.rhythm = None
+    entry.problem = "its arrivals cannot be predicted"
+    if report.HasField("phases"):
+        entry.problem = _problem(report.phases)
+        if not entry.problem:
+            entry.rhythm = _rhythm(report.phases, now_s)
+
+
+def _problem(phases: pb.Phases) -> str:
+    """Return why phases are no rhythm; "" if they are one."""
+    if not (math.isfinite(phases.period_s) and 0 < phases.period_s <= 86_400):
+        return f"period of {phases.period_s:g} s"
+    if not 0 < len(phases.calls) <= MAX_CALLS:
+        return f"{len(phases.calls)} AllReduces in an iteration"
+    if any(call.size_bytes > MAX_SIZE_BYTES for call in phases.calls):
+        return "an AllReduce with an impossible size"
+    offsets = [call.offset_s for call in phases.calls]
+    times = [phases.anchor_age_s, phases.margin_s, *offsets]
+    if not all(math.isfinite(time) and abs(time) <= 1e9 for time in times):
+        return "a time that is not finite"
+    return _order_problem(phases, offsets)
+
+
+def _order_problem(phases: pb.Phases, offsets: list[float]) -> str:
+    if phases.margin_s < 0 or phases.anchor_number > MAX_EPOCH:
+        return "a negative margin, or a number that is out of range"
+    if offsets != sorted(offsets) or offsets[-1] - offsets[0] > phases.period_s:
+        return "offsets that do not increase within the period"
+    return ""
+
+
+def _rhythm(phases: pb.Phases, now_s: float) -> Rhythm:
+    return Rhythm(
+        phases.period_s,
+        tuple(Call(call.offset_s, call.size_bytes) for call in phases.calls),
+        phases.anchor_number,
+        now_s - phases.anchor_age_s,
+        phases.margin_s,
+    )

@@ -1,0 +1,134 @@
+"""Planner of views: a pure function of the reports of all jobs and the view in force.
+
+A new view is planned when a job comes or goes, when a rhythm changes by more than its margin, and
+when the window of a job is half over. Otherwise the view in force stays, because each change
+costs messages to all ranks and may cost a fence at the switches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from presage.collectives.core.demand import JobDemand
+from presage.collectives.core.view import View
+
+_LEAST_MARGIN = 0.02  # of the period: smaller changes are noise
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerOptions:
+    """Sizes of windows.
+
+    Attributes
+    ----------
+    horizon_s : float
+        Predicted time that the window of the fastest job should last.
+    min_window, max_window : int
+        Least and greatest number of AllReduces in a window.
+    max_decisions : int
+        Greatest number of decisions of a view, over all of its jobs.
+    """
+
+    horizon_s: float = 10.0
+    min_window: int = 64
+    max_window: int = 4096
+    max_decisions: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """State of a job, as its ranks report it.
+
+    Attributes
+    ----------
+    demand : JobDemand
+        Rhythm of the job, on the clock of the arbiter.
+    started : int
+        Number of an AllReduce that all of its ranks have started; -1 for none.
+    """
+
+    demand: JobDemand
+    started: int
+
+
+def plan(
+    reports: Iterable[JobReport],
+    current: View | None,
+    slots: Mapping[str, int],
+    now_s: float,
+    options: PlannerOptions | None = None,
+) -> View | None:
+    """Return the view that should be in force, or None if the current one is good enough.
+
+    Parameters
+    ----------
+    reports : iterable of JobReport
+        Jobs of the domain, in any order.
+    current : View or None
+        View that was planned last.
+    slots : Mapping of str to int
+        Jobs that each switch aggregates for at a time; 0 for a switch that cannot be reached.
+    now_s : float
+        Time by the clock of the demands.
+    """
+    options = options or PlannerOptions()
+    ordered = sorted(reports, key=lambda report: report.demand.job_id)
+    if current is not None and not _reason_to_plan(ordered, current, slots, now_s):
+        return None
+    demands = tuple(report.demand for report in ordered)
+    return View(
+        epoch=0 if current is None else current.epoch + 1,
+        slots=tuple(sorted(slots.items())),
+        jobs=demands,
+        # At a number that all ranks have started: earlier ones cannot be revoked any more.
+        first_numbers=tuple(max(report.started, 0) for report in ordered),
+        window=_window(demands, options),
+    )
+
+
+def _reason_to_plan(
+    reports: list[JobReport], current: View, slots: Mapping[str, int], now_s: float
+) -> str:
+    """Return why a new view is needed; "" if none is."""
+    if tuple(sorted(slots.items())) != current.slots:
+        return "slots"
+    if [_identity(report.demand) for report in reports] != [_identity(j) for j in current.jobs]:
+        return "jobs"
+    for report, old, first in zip(reports, current.jobs, current.first_numbers, strict=True):
+        if report.started - first >= current.window // 2:
+            return "window"
+        if _has_changed(report, old, now_s):
+            return "rhythm"
+    return ""
+
+
+def _identity(demand: JobDemand) -> tuple[str, int, tuple[str, ...]]:
+    return demand.job_id, demand.ranks, demand.switches
+
+
+def _has_changed(report: JobReport, old: JobDemand, now_s: float) -> bool:
+    """Return whether an arrival about a second from now has moved by more than its margin."""
+    new = report.demand
+    if new.is_predictable != old.is_predictable:
+        return True
+    sizes = [call.size_bytes for call in new.calls]
+    if sizes != [call.size_bytes for call in old.calls]:
+        return True
+    if not new.is_predictable:
+        return False
+    ahead = max(1, math.ceil(min(1.0 / new.period_s, 1e6)))
+    number = max(report.started, 0) + ahead * len(new.calls)
+    margin_s = max(new.margin_s, old.margin_s, _LEAST_MARGIN * new.period_s)
+    return abs(new.arrival_s(number) - old.arrival_s(number)) > margin_s
+
+
+def _window(demands: tuple[JobDemand, ...], options: PlannerOptions) -> int:
+    """Return a number of AllReduces that lasts for the horizon at the fastest job."""
+    if not demands:
+        return 0
+    rates = [len(job.calls) / job.period_s for job in demands if job.is_predictable]
+    wanted = min(max(rates, default=0.0) * options.horizon_s, float(options.max_window))
+    most = max(1, min(options.max_window, options.max_decisions // len(demands)))
+    return max(1, min(most, max(options.min_window, math.ceil(wanted))))

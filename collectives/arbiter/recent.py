@@ -1,0 +1,80 @@
+"""Recent AllReduces of all jobs, as their ranks report them; old ones are dropped."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from presage.collectives.arbiter.jobs import Job
+from presage.collectives.core.view import Reason
+from presage.collectives.v1 import arbiter_pb2 as pb
+
+MOST_ROWS = 4096  # of a job
+MOST_DECISIONS = 512  # of a report
+_REASONS = frozenset(Reason)
+
+
+class Row(NamedTuple):
+    """AllReduce of a job; ``start_s`` is Unix time."""
+
+    job: str
+    switches: tuple[str, ...]
+    number: int
+    start_s: float
+    duration_s: float
+    size_bytes: int
+    reason: Reason
+    way: int
+
+
+class RecentDecisions:
+    """The newest AllReduces of each job, by the reports of its lowest reporting rank."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, deque[Row]] = {}
+        self._newest: dict[str, int] = {}
+
+    def add(self, job: Job, rank: int, decisions: Sequence[pb.Decision], now_unix_s: float) -> None:
+        """Add decisions of a report; those that another rank has reported are skipped."""
+        if not decisions or rank != min(n for n, r in job.ranks.items() if r.gone_s is None):
+            return
+        rows = self._rows.setdefault(job.name, deque(maxlen=MOST_ROWS))
+        newest = self._newest.get(job.name, -1)
+        for one in decisions[:MOST_DECISIONS]:
+            times = one.age_s, one.duration_s
+            if not all(math.isfinite(t) and 0 <= t < 1e6 for t in times):
+                continue
+            if one.reason not in _REASONS or one.number <= newest:
+                continue
+            start_s = now_unix_s - one.age_s
+            rows.append(
+                Row(job.name, job.switches, one.number, start_s, one.duration_s, one.size_bytes,
+                    Reason(one.reason), one.way)
+            )  # fmt: skip
+            newest = one.number
+        self._newest[job.name] = newest
+
+    def forget(self, jobs: Iterable[str], before_unix_s: float) -> None:
+        """Forget jobs other than these, once they have no row after a time."""
+        known = set(jobs)
+        for name in [name for name in self._rows if name not in known]:
+            rows = self._rows[name]
+            if not rows or rows[-1].start_s < before_unix_s:
+                del self._rows[name]
+                del self._newest[name]
+
+    def restart(self, job: str) -> None:
+        """Accept lower numbers: another job has the name."""
+        self._newest.pop(job, None)
+
+    def of_job(self, job: str) -> Sequence[Row]:
+        """Return the AllReduces of a job, the newest last."""
+        return tuple(self._rows.get(job, ()))
+
+    def rows(self, last_s: float, now_unix_s: float) -> list[Row]:
+        """Return the AllReduces of the last seconds by their start; 0 for all."""
+        since_s = now_unix_s - last_s if last_s > 0 else -math.inf
+        found = [row for rows in self._rows.values() for row in rows if row.start_s >= since_s]
+        return sorted(found, key=lambda row: (row.start_s, row.job))

@@ -1,0 +1,1 @@
+"""``presage inc``: commands of switches with in-network computing."""

@@ -1,0 +1,23 @@
+"""``presage inc``: its list of commands."""
+
+from __future__ import annotations
+
+from presage.cli.command import add_command, group
+from presage.cli.scheduling.inc.arbiter import arbiter
+from presage.cli.scheduling.inc.explain import explain
+from presage.cli.scheduling.inc.status import status
+from presage.cli.scheduling.inc.timeline import timeline
+
+_RUN, _OBSERVE = "Run", "Observe"
+
+app = group(
+    "Share switches that compute AllReduces (in-network computing) between jobs.",
+    examples="""
+    presage inc arbiter --switch tor=10.0.0.1:7200
+    presage inc status
+    presage inc explain resnet
+    """,
+)
+add_command(app, arbiter, panel=_RUN)
+for _function in (status, explain, timeline):
+    add_command(app, _function, panel=_OBSERVE)
