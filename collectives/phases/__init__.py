@@ -1,0 +1,1 @@
+"""Phases of a training job: when its AllReduces start, learnt from those it has run."""

@@ -1,0 +1,1 @@
+"""Simulator of AllReduce phases of jobs that share switches, to compare rules of sharing."""
