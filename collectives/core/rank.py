@@ -145,6 +145,33 @@ def complete_ring(state: RankState, min_epoch: int) -> Step:
     return _complete(state, min_epoch, None)
 
 
+def skip_rings(state: RankState, count: int) -> RankState:
+    """Return an idle rank after ``count`` AllReduces by ring that exchanged no epochs.
+
+    The same as ``start`` and ``complete_ring`` with the epoch in use, ``count`` times: a rank takes
+    this step when it is about to do something else than a ring.
+
+    Raises
+    ------
+    ValueError
+        If the rank is not idle, cannot start, or its view allows one of them on the switch.
+    """
+    if not count:
+        return state
+    numbers = range(state.number, state.number + count)
+    view = state.agreement.view
+    if state.phase is not Phase.IDLE or not state.agreement.can_start:
+        raise ValueError(f"rank {state.member} cannot start AllReduce {state.number}")
+    if any(view.is_allowed(number) for number in numbers):
+        raise ValueError(f"rank {state.member}: its view allows some of AllReduces {numbers}")
+    return RankState(
+        member=state.member,
+        agreement=state.agreement,
+        number=numbers.stop,
+        votes=frozenset(vote for vote in state.votes if vote.number >= numbers.stop),
+    )
+
+
 def time_out_agreement(state: RankState) -> Step:
     """Tell the agreement that the controller has been silent for too long."""
     agreement, messages = state.agreement.time_out(state.member, started=state.started)

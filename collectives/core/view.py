@@ -62,6 +62,12 @@ class JobView:
         is_inside = 0 <= index < len(self.decisions)
         return Reason(self.decisions[index]) if is_inside else Reason.OUTSIDE_WINDOW
 
+    def next_allowed(self, number: int) -> int | None:
+        """Return the first AllReduce from ``number`` on that runs on the switch, if there is one."""
+        start = max(0, number - self.first_number)
+        index = self.decisions.translate(_PARITY).find(1, start)
+        return None if index < 0 else self.first_number + index
+
     def intersection(self, other: JobView) -> JobView:
         """Return a view that allows only what both views allow: it grants nothing."""
         numbers = range(self.first_number, self.first_number + len(self.decisions))
@@ -86,6 +92,8 @@ class JobView:
         """Return a view without the decisions for this number and all later ones."""
         return replace(self, decisions=self.decisions[: max(0, number - self.first_number)])
 
+
+_PARITY = bytes(code & 1 for code in range(256))
 
 RING_ONLY = JobView(0)  # what each rank starts with
 

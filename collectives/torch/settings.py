@@ -1,0 +1,97 @@
+"""Settings of a rank, from environment variables that the launcher sets; all are optional."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from presage.collectives.switch.protocol import MAX_NAME
+from presage.errors import ConfigError
+
+AGREEMENTS = ("in_band", "two_phase")
+_DEFAULT_JOB = "TORCHELASTIC_RUN_ID"  # set by torchrun
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one rank.
+
+    Attributes
+    ----------
+    arbiter : str
+        ``host:port`` of the arbiter, or "" to run everything by ring.
+    token : str
+        Token of the arbiter.
+    job, node : str
+        Name of the job at arbiter and switch, and name of this machine.
+    agreement : str
+        How ranks agree on views: ``in_band`` or ``two_phase``.
+    min_bytes, max_bytes : int
+        Sizes of tensors that may use the switch.
+    job_token : str
+        Secret that the ranks of this start of the job share.
+    """
+
+    arbiter: str = ""
+    token: str = ""
+    job: str = ""
+    node: str = ""
+    agreement: str = "in_band"
+    min_bytes: int = 64 << 10
+    max_bytes: int = 1 << 30
+    job_token: str = ""
+
+    def __post_init__(self) -> None:
+        if self.agreement not in AGREEMENTS:
+            raise ConfigError(
+                f"PRESAGE_INC_AGREEMENT={self.agreement!r} is unknown; use {' or '.join(AGREEMENTS)}"
+            )
+        if not 0 < self.min_bytes <= self.max_bytes:
+            raise ConfigError(
+                f"PRESAGE_INC_MIN_BYTES={self.min_bytes} and PRESAGE_INC_MAX_BYTES="
+                f"{self.max_bytes} are no range of sizes; use 0 < minimum <= maximum"
+            )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Return the settings in ``PRESAGE_INC_*``.
+
+        Raises
+        ------
+        ConfigError
+            A variable has an invalid value.
+        """
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            name = f"PRESAGE_INC_{field.name.upper()}"
+            if text := environment.get(name, ""):
+                values[field.name] = _number(name, text) if field.name.endswith("bytes") else text
+        values.setdefault("node", os.uname().nodename)
+        job = values.get("job") or environment.get(_DEFAULT_JOB, "")
+        return cls(**{**values, "job": _job_name(job), "job_token": secrets.token_hex(16)})
+
+    def shared(self) -> dict[str, Any]:
+        """Return what rank 0 decides for all ranks."""
+        names = ("job", "agreement", "min_bytes", "max_bytes", "job_token")
+        return {name: getattr(self, name) for name in names}
+
+    def with_shared(self, values: Mapping[str, Any]) -> Settings:
+        """Return these settings with what rank 0 decided."""
+        return replace(self, **values)
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r} is no number of bytes") from None
+
+
+def _job_name(text: str) -> str:
+    """Return a name that a switch accepts; a random one if there is none."""
+    name = re.sub(r"[^A-Za-z0-9._:/-]", "-", text)[:MAX_NAME]
+    return f"job-{secrets.token_hex(8)}" if name in ("", "none") else name
