@@ -81,7 +81,7 @@ class IncProcessGroup(ProcessGroup):
         self._min_bytes = self._rank.settings.min_bytes
         self._max_bytes = self._rank.settings.max_bytes
         self._plain_sizes = self._driver.plain_sizes
-        self._min_values = self._min_bytes // 4 if self._observe is not None else 0
+        self._least_bytes = self._min_bytes if self._observe is not None else 0
         # Bound once, since looking them up takes time on each call.
         self._all_reduce, self._can_skip = self._ring.allreduce, self._driver.can_skip
         self._start_if_idle = self._queue.start_if_idle
@@ -93,9 +93,9 @@ class IncProcessGroup(ProcessGroup):
             tensors, options = _arguments(tensors, options, timeout)
         self._order += 1
         tensor = tensors[0]
-        values = tensor.numel()
-        is_small = values < self._min_values
-        if is_small or values in self._plain_sizes:
+        size = tensor.numel() * tensor.element_size()
+        is_small = size < self._least_bytes
+        if is_small or size in self._plain_sizes:
             # By ring whatever the type is: the checks of it follow while the ring runs.
             work = self._start_if_idle(
                 self._all_reduce, tensors, options, None if is_small else self._can_skip
@@ -108,7 +108,6 @@ class IncProcessGroup(ProcessGroup):
             return self._queue.submit(self._decided(tensor, options))
         if tensor.is_cuda:
             return self._cuda.allreduce(tensors, options)  # type: ignore[no-any-return]
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         ring = self._all_reduce
         return self._queue.submit(
             PlainCollective(lambda: ring(tensors, options), tensors, self._order, size)
@@ -157,6 +156,19 @@ class IncProcessGroup(ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - the name in C++
         """Return the name of the backend."""
         return BACKEND
+
+    def statistics(self) -> dict[str, int]:
+        """Return how many AllReduces were numbered, and how many the switch summed or failed.
+
+        Those that a peer's sum completed count as summed.
+        """
+        driver = self._driver
+        return {
+            "numbered": driver.number,
+            "summed": driver.summed,
+            "failed": driver.failed,
+            "epoch": driver.state.agreement.view.epoch,
+        }
 
     def shutdown(self) -> None:
         """End all threads and connections; wait a few seconds for collectives under way."""

@@ -170,8 +170,7 @@ class CollectiveQueue:
         if work is None or collective is None:
             return None
         try:
-            if not work.is_success():
-                work.wait()  # raises
+            work.wait()  # has ended: raises its error, if there is one
             collective.end()
         except Exception as error:
             self._note_failure(collective, error)

@@ -34,7 +34,7 @@ class EpochExchange:
     has_epochs : bool
         Whether there are views to agree on. If not, only new sizes are compared.
     plain_sizes : set of int
-        Sizes in values of 4 bytes at which only ``first_due`` says when epochs are exchanged.
+        Sizes in bytes at which only ``first_due`` says when epochs are exchanged.
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, timeout: timedelta) -> None:
@@ -108,7 +108,7 @@ class EpochExchange:
         if len(self._sizes) < _MAX_SIZES:
             self._sizes.add(size)
             if not self.has_epochs or size < LARGE_BYTES:
-                self.plain_sizes.add(size // 4)
+                self.plain_sizes.add(size)
         return int(epoch)
 
     def agree(self, value: int) -> int:

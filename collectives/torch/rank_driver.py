@@ -83,6 +83,13 @@ class RankDriver:
         Called with each view that comes into use.
     timeout_s : float
         Longest wait for votes of living peers.
+
+    Attributes
+    ----------
+    summed, failed : int
+        AllReduces whose sum came from the switch, and that failed there and ran by ring.
+    plain_sizes : set of int
+        Sizes that may be counted only.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class RankDriver:
         self._exchange, self._link, self._connection = exchange, link, connection
         self._timeout_s, self._on_view = timeout_s, on_view
         self._changed = threading.Condition(threading.RLock())
+        self.summed = self.failed = 0
         self._number, self._skip_until = 0, 0
         self.plain_sizes = exchange.plain_sizes
         self._min_epoch: int | None = None  # for the end of the current AllReduce
@@ -124,7 +132,7 @@ class RankDriver:
     def can_skip(self) -> bool:
         """Return whether the next AllReduce runs by ring and changes nothing but the number.
 
-        That holds if its number of values is among ``plain_sizes``.
+        That holds if its size is among ``plain_sizes``.
         """
         return self._number < self._skip_until
 
@@ -234,7 +242,10 @@ class RankDriver:
             if self.state.phase is Phase.IDLE:
                 self._plan_skips()
         self._send(sent)
-        return error is None or self._wait_for_votes(buffer, number)
+        is_summed = error is None or self._wait_for_votes(buffer, number)
+        self.summed += is_summed
+        self.failed += not is_summed
+        return is_summed
 
     # --- messages -----------------------------------------------------------------------------
 
