@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from presage.collectives.switch.build import BuildError, aggregator_program
+from presage.collectives.c_build import BuildError
+from presage.collectives.switch.build import aggregator_program
 from presage.collectives.switch.options import SwitchOptions, token_environment
 from presage.errors import ServiceError
 

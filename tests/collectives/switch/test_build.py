@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from presage.collectives.switch.build import BuildError, aggregator_program
+from presage.collectives.c_build import BuildError
+from presage.collectives.switch.build import aggregator_program
 from presage.collectives.switch.options import SwitchOptions, parse_arguments
 from presage.collectives.switch.process import SwitchProcess, aggregator_command
 from presage.errors import ConfigError, ServiceError

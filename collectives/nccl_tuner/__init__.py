@@ -1,0 +1,1 @@
+"""NCCL tuner plugin that permits switches by a rank's table of decisions."""
