@@ -18,6 +18,7 @@ from presage.collectives.core.demand import Call
 from presage.collectives.phases.history import History, read_history
 from presage.collectives.phases.prior import Prior
 from presage.collectives.phases.rhythm import (
+    MARGIN_ITERATIONS,
     RECENT,
     count_since_change,
     cut_pauses,
@@ -125,7 +126,7 @@ class PhaseEstimator:
         calls = find_calls_per_iteration(history)
         if calls is None:
             return None
-        repeating = history.repeating(calls)
+        repeating = history.repeating(calls).last((MARGIN_ITERATIONS + RECENT + 1) * calls)
         steady = replace(repeating, starts_s=cut_pauses(repeating.starts_s, calls))
         steady = steady.last(count_since_change(steady.starts_s, calls))
         margin_s = interval_margin_s(steady.starts_s, calls, self._horizon, self._coverage)

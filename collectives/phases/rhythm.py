@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,11 +91,11 @@ def count_since_change(starts_s: NDArray[np.float64], calls: int) -> int:
     It has changed before the newest iterations if the three before them are all longer, or all
     shorter, by more than a quarter.
     """
-    durations = -np.diff(starts_s[::-1][::calls])  # of iterations, the newest first
+    durations = (-np.diff(starts_s[::-1][::calls])).tolist()  # of iterations, the newest first
     for end in range(MIN_ITERATIONS, len(durations) - MIN_ITERATIONS + 1):
-        usual_s = np.median(durations[: min(end, RECENT)])
+        usual_s = statistics.median(durations[: min(end, RECENT)])
         older = durations[end : end + MIN_ITERATIONS]
-        if (older > (1 + CHANGE) * usual_s).all() or (older < (1 - CHANGE) * usual_s).all():
+        if min(older) > (1 + CHANGE) * usual_s or max(older) < (1 - CHANGE) * usual_s:
             return end * calls + 1
     return len(starts_s)
 

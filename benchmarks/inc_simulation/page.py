@@ -1,0 +1,189 @@
+"""Page of results of the phase simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from benchmarks.inc_simulation import experiments
+from benchmarks.inc_simulation.experiments import Score, average
+
+Results: TypeAlias = dict[tuple[Any, ...], Any]
+STARTED = range(2000, 2008)
+TITLES = {
+    "ring": "ring only",
+    "tree": "tree only",
+    "first-for-life": "first for life",
+    "first-come": "first come",
+    "time-saved": "time saved (the arbiter)",
+    "own-switch": "bound: a slot for each job",
+    "ceiling": "bound: ceiling of one slot",
+}
+
+
+def chosen_setting(tuned: Results) -> str:
+    """Return the setting with the best mean speed on the sets for tuning, at the usual jitter."""
+    return max(experiments.SETTINGS, key=lambda name: _tuned(tuned, 0.03, name).mean)
+
+
+def _tuned(tuned: Results, jitter: float, name: str) -> Score:
+    seeds = experiments.TUNING
+    return average([Score(*tuned["tune", seed, jitter, name]) for seed in seeds])
+
+
+def page(tuned: Results, found: Results, name: str) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield from _introduction(name)
+    yield from _rules(found, name)
+    yield from _verdict(found, name)
+    yield from _settings(tuned)
+    yield from _placement(found, name)
+    yield from _starts(found, name)
+    yield from _limits()
+
+
+def _introduction(name: str) -> Iterator[str]:
+    yield from f"""\
+# Sharing a switch in time, simulated
+
+How fast four training jobs are that share one [switch](../inc_switch.md) with one slot, under
+several rules. Written by `python -m benchmarks.inc_simulation`.
+
+Speed is iterations per second over those with the faster of ring and tree for each AllReduce.
+"Worst" is the slowest job of a set by that. AllReduces cost what requirement I9 says. A job runs
+one AllReduce at a time, when its gradients are ready. Computation of an iteration varies by a
+log-normal factor, the jitter. A refused AllReduce costs three latencies and then runs by ring or
+tree.
+
+The rule "time saved" is the code that runs in the arbiter: `PhaseEstimator` learns the rhythm of
+each job from its AllReduces, and `decision_tables` decides. Its settings are the best ones of
+other sets ([below](#windows-and-planning)): {name}.""".splitlines()
+
+
+def _rules(found: Results, name: str) -> Iterator[str]:
+    yield ""
+    yield "## Which rule is best?"
+    for jitter in experiments.JITTERS:
+        reports = [found["report", seed, jitter, name] for seed in experiments.REPORTED]
+        yield ""
+        yield f"{len(reports)} sets, jitter {jitter:.0%}:"
+        yield ""
+        yield "| rule | mean speed | worst job, mean of sets | worst job of all | refused |"
+        yield "|---|---:|---:|---:|---:|"
+        for rule, title in TITLES.items():
+            scores = [Score(*one[rule]) for one in reports]
+            mean = average(scores)
+            lowest = min(score.worst for score in scores)
+            is_bound = rule == "ceiling"
+            worst = "" if is_bound else f"{mean.worst:.3f}"
+            yield (
+                f"| {title} | {mean.mean:.3f} | {worst} | "
+                f"{'' if is_bound else f'{lowest:.3f}'} | {mean.refused:,.0f} |"
+            )
+    yield from """\
+
+The ceiling of one slot is the optimum of a linear program: an AllReduce on the switch saves at most
+the difference of its costs, the slot is occupied at most all of the time, and nothing collides. It
+holds for the mean, not for a job. Refused AllReduces are per set.""".splitlines()
+
+
+def _verdict(found: Results, name: str) -> Iterator[str]:
+    parts = []
+    for jitter in experiments.JITTERS:
+        reports = [found["report", seed, jitter, name] for seed in experiments.REPORTED]
+        pairs = [(Score(*one["time-saved"]), Score(*one["first-come"])) for one in reports]
+        mean = sum(a.mean - b.mean for a, b in pairs) / len(pairs)
+        worst = sum(a.worst - b.worst for a, b in pairs) / len(pairs)
+        wins = sum(a.mean > b.mean for a, b in pairs)
+        parts.append(
+            f"- jitter {jitter:.0%}: {mean:+.3f} for the mean, {worst:+.3f} for the worst job; "
+            f"better in {wins} of {len(pairs)} sets."
+        )
+    beats = all("+" in part.split(" for the mean")[0] for part in parts)
+    yield ""
+    yield "**Time saved against first come:**"
+    yield ""
+    yield from parts
+    yield ""
+    yield (
+        "The score beats first come in the mean at every jitter."
+        if beats
+        else "The score does not beat first come."
+    )
+
+
+def _settings(tuned: Results) -> Iterator[str]:
+    yield from """\
+
+## Windows and planning
+
+Mean speed and worst job on sets of their own, by the number of AllReduces that a view decides, the
+time between two views, and the factor on the estimator's margin:
+""".splitlines()
+    jitters = experiments.JITTERS
+    yield "| setting | " + " | ".join(f"jitter {j:.0%}" for j in jitters) + " |"
+    yield "|---|" + "---:|" * len(jitters)
+    for name in experiments.SETTINGS:
+        cells = [_tuned(tuned, jitter, name) for jitter in jitters]
+        yield f"| {name} | " + " | ".join(f"{c.mean:.3f} / {c.worst:.3f}" for c in cells) + " |"
+    cells = [
+        average([Score(*tuned["tune_first_come", s, jitter]) for s in experiments.TUNING])
+        for jitter in jitters
+    ]
+    yield "| first come | " + " | ".join(f"{c.mean:.3f} / {c.worst:.3f}" for c in cells) + " |"
+
+
+def _placement(found: Results, name: str) -> Iterator[str]:
+    yield from f"""\
+
+## Does it matter which jobs share a switch?
+
+Eight jobs on two switches, four on each, {len(experiments.PLACED)} sets. "Random" is the mean of
+three placements. "Least load" has the smallest largest demand of a switch, "largest gain" the
+largest sum of the ceilings; both need only the predicted iteration and its AllReduces. "Best of all"
+simulates all 35 placements and takes the best, which no scheduler can do.
+
+| placement | first come: mean | worst | time saved: mean | worst |
+|---|---:|---:|---:|---:|""".splitlines()
+    for how in experiments.PLACEMENTS:
+        cells = []
+        for rule in ("first-come", "time-saved"):
+            keys = [("place", seed, how, rule, name) for seed in experiments.PLACED]
+            if any(key not in found for key in keys):
+                cells += ["", ""]
+                continue
+            mean = average([Score(*found[key]) for key in keys])
+            cells += [f"{mean.mean:.3f}", f"{mean.worst:.3f}"]
+        yield f"| {how} | " + " | ".join(cells) + " |"
+
+
+def _starts(found: Results, name: str) -> Iterator[str]:
+    yield from """\
+
+## Do phase offsets help?
+
+Four equal jobs, which start together, at random, or a quarter of an iteration apart. Nothing is
+delayed later. Mean speed:
+
+| rule | jitter | together | random | staggered |
+|---|---:|---:|---:|---:|""".splitlines()
+    for rule in ("first-come", "time-saved"):
+        for jitter in experiments.JITTERS:
+            means = [
+                average([Score(*found["start", s, how, rule, jitter, name]) for s in STARTED]).mean
+                for how in experiments.STARTS
+            ]
+            yield f"| {rule} | {jitter:.0%} | " + " | ".join(f"{m:.3f}" for m in means) + " |"
+
+
+def _limits() -> Iterator[str]:
+    yield from """\
+
+## Limits
+
+- Jobs are drawn: 4 to 32 ranks, 100 ms to 1 s of computation, 1 to 8 AllReduces, a ring of 0.1 to
+  1.2 times the computation; half of them overlap it with the backward pass. 60 s are simulated, of
+  which the first 12 are not counted.
+- Each job has its links for itself; only slots are shared.
+- Decisions take effect 5 ms after a view is made. Votes and messages cost latencies only.
+- Costs are compared with [measured AllReduces](inc_switch.md) by a test.""".splitlines()
