@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def run_jobs(
     arbiter: str = "",
     token: str = "",
     with_arbiter: Callable[[TrainingJob], bool] = lambda _: True,
+    before_end: Callable[[], None] = lambda: None,
     logs: Path,
 ) -> list[JobResult]:
     """Run jobs together and measure them once all of them train.
@@ -78,6 +80,8 @@ def run_jobs(
         Address of the arbiter; "" runs everything by ring.
     with_arbiter : callable
         Whether a job uses it.
+    before_end : callable
+        Called when the time is over, while the jobs still run.
     logs : Path
         Folder for what the ranks write to their standard error.
 
@@ -100,6 +104,7 @@ def run_jobs(
         begin_s = time.monotonic()
         time.sleep(seconds)
         end_s = time.monotonic()
+        before_end()
         for ranks in running:
             ranks.processes[0].terminate()
         return [_result(ranks, begin_s, end_s) for ranks in running]
@@ -141,8 +146,6 @@ def _started(
 
 def _read(process: subprocess.Popen[str], timeout_s: float) -> Any:
     """Return the next line of a rank."""
-    import select
-
     stdout: IO[str] | None = process.stdout
     assert stdout is not None
     ready, _, _ = select.select([stdout], [], [], timeout_s)

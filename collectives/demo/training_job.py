@@ -96,8 +96,8 @@ def train(job: TrainingJob) -> dict[str, Any]:
             store.set("last", str(len(ends_s) + _MORE))
         if last == sys.maxsize and store.check(["last"]):
             last = int(store.get("last"))
-    group = dist.distributed_c10d._get_default_group()
-    counts = group.statistics() if hasattr(group, "statistics") else {}
+    group: Any = dist.group.WORLD
+    counts = group.statistics()
     flat = torch.cat([one.detach().flatten() for one in model.parameters()])
     dist.destroy_process_group()
     return {
