@@ -17,12 +17,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from presage.collectives.switch.build import SOURCES
+import presage.collectives
 from presage.models.release.pretrained import pretrained_release
 from presage.models.release.release import load_release, release_files
 from presage.serving.client.client import PresageClient
 from tests.package.installed import build_wheel, clean_environment, copy_sources, install
 from tests.serving.support.processes import free_port
+
+COLLECTIVES = Path(presage.collectives.__file__).resolve().parent
 
 
 @pytest.fixture(scope="session")
@@ -108,9 +110,10 @@ def test_wheel_and_sdist_hold_the_release_of_the_checkout(wheel, sources, tmp_pa
 
 def test_wheel_holds_the_sources_that_are_compiled_on_first_use(wheel):
     with zipfile.ZipFile(wheel) as content:
-        for path in SOURCES.iterdir():
-            stored = content.read(f"presage/collectives/switch/aggregator/{path.name}")
-            assert stored == path.read_bytes()
+        for folder in ("switch/aggregator", "table", "nccl_tuner"):
+            for path in sorted((COLLECTIVES / folder).glob("*.[ch]")):
+                stored = content.read(f"presage/collectives/{folder}/{path.name}")
+                assert stored == path.read_bytes()
 
 
 def test_serve_answers_with_the_installed_release_from_an_empty_folder(programs, user):
