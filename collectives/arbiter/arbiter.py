@@ -26,8 +26,8 @@ from presage.collectives.arbiter.jobs import (
 )
 from presage.collectives.arbiter.journal import Journal
 from presage.collectives.arbiter.planner import JobReport, PlannerOptions, plan
-from presage.collectives.arbiter.recent import RecentDecisions
 from presage.collectives.arbiter.switches import Outcome, SwitchSet
+from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank, to_rank
 from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.fencing import JobPlan

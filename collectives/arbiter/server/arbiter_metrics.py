@@ -8,8 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from presage.collectives.arbiter import agreement, status
+from presage.collectives.arbiter import agreement
 from presage.collectives.arbiter.arbiter import Arbiter
+from presage.collectives.arbiter.server import status
 
 _WAYS = ("inc", "ring", "refused")
 

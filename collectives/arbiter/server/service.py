@@ -11,8 +11,8 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from presage.collectives.arbiter import status
 from presage.collectives.arbiter.arbiter import Arbiter, RankStream
+from presage.collectives.arbiter.server import status
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, OverloadedError
 from presage.serving.server.call import Call, Calls

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 
 class Mesh:
@@ -16,7 +17,7 @@ class Mesh:
 
     def __init__(self, folder: Path, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
-        self.arrived: deque[object] = deque()
+        self.arrived: deque[Any] = deque()
         self._woken = threading.Condition()
         self._peers: dict[int, socket.socket] = {}
         server = socket.create_server(("127.0.0.1", 0))

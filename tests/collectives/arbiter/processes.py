@@ -48,6 +48,11 @@ class ArbiterProcess:
     def port(self) -> int:
         return int(self.target.rpartition(":")[2])
 
+    def log(self) -> str:
+        """Return what the arbiter has logged since it printed its address."""
+        assert self.process.stderr
+        return (self.process.stderr.read() or b"").decode()
+
     def status(self):
         with ArbiterClient(self.target) as client:
             return client.status()
@@ -66,12 +71,14 @@ class ArbiterProcess:
 class JobProcesses:
     """Ranks of one job, each a process."""
 
-    def __init__(self, folder: Path, arbiter: str, job: str, ranks: int = 2, **options) -> None:
+    def __init__(
+        self, folder: Path, arbiter: str, job: str, ranks: int = 2, arbiters=(), **options
+    ) -> None:
         self.folder, self.ranks, self.job = folder / job, ranks, job
         self.folder.mkdir(parents=True)
         rows = [
-            {"folder": str(self.folder), "arbiter": arbiter, "job": job, "rank": rank,
-             "ranks": ranks, **options}
+            {"folder": str(self.folder), "arbiter": dict(arbiters).get(rank, arbiter),
+             "job": job, "rank": rank, "ranks": ranks, **options}
             for rank in range(ranks)
         ]  # fmt: skip
         module = "tests.collectives.arbiter.rank_process"
@@ -89,6 +96,14 @@ class JobProcesses:
             return []
         lines = path.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def inc_since(self, since_s: float) -> bool:
+        """Return whether the switch has computed an AllReduce since a Unix time."""
+        return any(row[1] == "INC" and row[3] >= since_s for row in self.rows())
+
+    def last_s(self) -> float:
+        """Return the Unix time at which the last AllReduce ended."""
+        return self.rows()[-1][3]
 
     def ways(self, rank: int = 0) -> dict[int, bool]:
         """Return for each number whether the switch computed it."""

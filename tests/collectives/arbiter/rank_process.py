@@ -24,7 +24,10 @@ from presage.collectives.core import rank as machine
 from presage.collectives.core.demand import Call
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.messages import (
+    Ack,
+    Adopted,
     Contribution,
+    Done,
     Member,
     Refusal,
     RefusalReason,
@@ -83,7 +86,7 @@ class Rank:
         agreement = InBandAgreement() if options.agreement == "in_band" else TwoPhaseAgreement()
         self.state = RankState(Member(options.job, options.rank, options.ranks), agreement)
         self.client: SwitchClient | None = None
-        self.parts: dict[int, dict[int, tuple[int, np.ndarray, bool]]] = {}  # of rings, by number
+        self.parts: dict[int, dict[int, tuple[int, np.ndarray]]] = {}  # of rings, by number
         self.last: np.ndarray | None = None
         self.results: dict[int, np.ndarray] = {}
 
@@ -157,7 +160,7 @@ class Rank:
                 self.mesh.send(message.receiver, (message, self.results.get(message.number)))
             elif isinstance(message, Status):
                 self.mesh.send(message.receiver, (message, None))
-            else:
+            elif isinstance(message, Adopted | Ack | Done):
                 self.connection.send(message)
 
     def contribute(self, message: Contribution, values: np.ndarray) -> None:

@@ -93,6 +93,7 @@ class ListenOptions:
     lease_s: Annotated[
         float,
         typer.Option(
+            "--lease",
             min=0.5,
             max=3600,
             metavar="SECONDS",
@@ -100,6 +101,17 @@ class ListenOptions:
             rich_help_panel=_LIMITS,
         ),
     ] = 5.0
+    horizon_s: Annotated[
+        float,
+        typer.Option(
+            "--horizon",
+            min=0.5,
+            max=600,
+            metavar="SECONDS",
+            help="Time for which decisions are made, and used without the arbiter.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 10.0
     max_jobs: Annotated[
         int,
         typer.Option(min=1, help="Greatest number of jobs.", rich_help_panel=_LIMITS),
@@ -151,13 +163,17 @@ def arbiter(*, domain: DomainOptions, listen: ListenOptions, tls: TlsOptions) ->
 
     from presage.collectives.arbiter.arbiter import Arbiter, ArbiterOptions
     from presage.collectives.arbiter.journal import Journal
+    from presage.collectives.arbiter.planner import PlannerOptions
     from presage.collectives.arbiter.server.server import run_arbiter
     from presage.collectives.arbiter.switches import SoftwareSwitch, SwitchSet
     from presage.serving.server.log import log_as_json
 
     options, found = listen.server_options(tls), domain.domain()
     settings = ArbiterOptions(
-        agreement=domain.agreement, lease_s=listen.lease_s, max_jobs=listen.max_jobs
+        agreement=domain.agreement,
+        lease_s=listen.lease_s,
+        max_jobs=listen.max_jobs,
+        planner=PlannerOptions(horizon_s=listen.horizon_s),
     )
     log_as_json()
 

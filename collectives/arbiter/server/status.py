@@ -7,21 +7,11 @@ from collections import Counter
 from presage.collectives.arbiter import agreement
 from presage.collectives.arbiter.arbiter import Arbiter
 from presage.collectives.arbiter.jobs import Job
+from presage.collectives.arbiter.timeline.reason_texts import REASON_TEXTS
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, UnknownJobError
 
-# Each reason in words, with the requirement that it follows from.
-REASON_TEXTS = {
-    Reason.OUTSIDE_WINDOW: "ring: no decision was made for this number, so all ranks use ring",
-    Reason.NO_OTHER_ARRIVAL: "switch: no other job's AllReduce arrives during its run (I2)",
-    Reason.IN_USE: "ring: another job uses the switch when it arrives (I1)",
-    Reason.HIGHEST_SCORE: "switch: it has the highest score of those that arrive soon (I3)",
-    Reason.LOWER_SCORE: "ring: another AllReduce that arrives soon has a higher score (I3)",
-    Reason.RESERVED: "switch: its arrivals cannot be predicted, and its score is highest (I3)",
-    Reason.SINGLE_RANK: "ring: the job has one rank",
-    Reason.REVOKED: "ring: the decision is being withdrawn from this job",
-}
 _WAYS: dict[int, str] = {
     pb.INC: "on the switch",
     pb.RING: "by ring",

@@ -1,0 +1,112 @@
+"""Planner: pure, deterministic, and quiet while nothing changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from presage.collectives.arbiter.planner import JobReport, PlannerOptions, plan
+from presage.collectives.core.arbitration import decision_tables
+from presage.collectives.core.costs import Link
+from presage.collectives.core.demand import Call, JobDemand
+
+LINK = Link(5e-6, 1e9)
+SLOTS = {"tor": 1}
+OPTIONS = PlannerOptions()
+
+
+def report(name="job", started=0, period_s=0.1, sizes=(1 << 20,), anchor_s=0.0, margin_s=0.001):
+    calls = tuple(Call(0.01 * i, size) for i, size in enumerate(sizes))
+    demand = JobDemand(name, 2, ("tor",), LINK, period_s, calls, 0, anchor_s, margin_s)
+    return JobReport(demand, started)
+
+
+def test_a_first_job_gets_a_view_that_begins_at_a_number_all_ranks_have_started():
+    view = plan([report(started=7)], None, SLOTS, 0.0)
+    assert view is not None
+    assert view.first_numbers == (7,)
+    assert view.window == math.ceil(OPTIONS.horizon_s / 0.1)
+
+
+def test_nothing_changes_without_a_reason():
+    reports = [report("a"), report("b", anchor_s=0.05)]
+    view = plan(reports, None, SLOTS, 0.0)
+    assert plan(reports, view, SLOTS, 3.0) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [report("a")],
+        [report("a"), report("b"), report("c")],
+        [report("a"), report("b", sizes=(1, 2))],
+        [report("a"), report("b", period_s=0.11)],
+        [report("a"), report("b", anchor_s=0.004)],
+        [report("a"), report("b", period_s=math.nan)],
+        [report("a"), report("b", started=50)],
+    ],
+    ids=["goes", "comes", "sizes", "period", "position", "unpredictable", "half of the window"],
+)
+def test_a_change_makes_a_view(changed):
+    view = plan([report("a"), report("b")], None, SLOTS, 0.0)
+    assert plan(changed, view, SLOTS, 0.0) is not None
+
+
+def test_an_arrival_that_moves_by_less_than_its_margin_changes_nothing():
+    view = plan([report(margin_s=0.005)], None, SLOTS, 0.0)
+    assert plan([report(margin_s=0.005, anchor_s=0.004)], view, SLOTS, 0.0) is None
+
+
+def test_a_switch_that_cannot_be_reached_takes_all_grants_away():
+    view = plan([report()], None, SLOTS, 0.0)
+    lost = plan([report()], view, {"tor": 0}, 0.0)
+    assert lost is not None
+    assert not any(reason & 1 for reason in decision_tables(lost)["job"].decisions)
+
+
+def test_a_predictable_job_alone_is_always_allowed_i2():
+    view = plan([report()], None, SLOTS, 0.0)
+    assert view is not None
+    assert all(reason & 1 for reason in decision_tables(view)["job"].decisions)
+
+
+jobs = st.lists(
+    st.builds(
+        report,
+        name=st.sampled_from(["a", "b", "c", "d"]),
+        started=st.integers(-1, 10_000),
+        period_s=st.one_of(st.floats(0.001, 10), st.sampled_from([math.nan, math.inf, 0.0, -1.0])),
+        sizes=st.lists(st.integers(0, 1 << 30), min_size=1, max_size=4).map(tuple),
+        anchor_s=st.floats(-100, 100),
+    ),
+    max_size=4,
+    unique_by=lambda one: one.demand.job_id,
+)
+
+
+@given(jobs, st.randoms(use_true_random=False), st.floats(0, 100))
+def test_laws_of_the_planner(reports, random, now_s):
+    view = plan(reports, None, SLOTS, now_s)
+    assert view is not None
+    shuffled = list(reports)
+    random.shuffle(shuffled)
+    assert plan(shuffled, None, SLOTS, now_s) == view  # the order of reports does not matter
+    assert plan(reports, view, SLOTS, now_s) is None  # one view is enough
+    assert len(view.jobs) * view.window <= max(OPTIONS.max_decisions, len(view.jobs))
+    for one in reports:
+        index = [job.job_id for job in view.jobs].index(one.demand.job_id)
+        assert view.first_numbers[index] == max(one.started, 0)
+
+
+@given(jobs.filter(bool))
+def test_windows_move_on_with_the_numbers(reports):
+    view = plan(reports, None, SLOTS, 0.0)
+    assert view is not None
+    later = [replace(one, started=max(one.started, 0) + view.window) for one in reports]
+    following = plan(later, view, SLOTS, 0.0)
+    assert following is not None
+    assert all(a > b for a, b in zip(following.first_numbers, view.first_numbers, strict=True))
