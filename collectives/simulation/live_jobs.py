@@ -123,12 +123,14 @@ def phased_job(job: MeasuredJob, link: Link) -> PhasedJob:
     ready_s = list(itertools.accumulate((max(0.0, at_s) for at_s in ready_s), max))
     cost_s = [COSTS[job.way](job.ranks, size, link) for size in sizes[-1]]
     inc_s = [COSTS[Way.INC](job.ranks, size, link) for size in sizes[-1]]
-    measured_s = [
+    measured_s: list[float] = [
         statistics.median(call.end_s - call.start_s for call in calls)
         for calls in zip(*(calls for _, calls in pairs), strict=True)
     ]
-    factors = [(job.way, sum(measured_s) / sum(cost_s))] if sum(cost_s) else []
-    if job.inc_s is not None and sum(inc_s):
+    factors: list[tuple[Way, float]] = []
+    if sum(cost_s) > 0:
+        factors.append((job.way, sum(measured_s) / sum(cost_s)))
+    if job.inc_s is not None and sum(inc_s) > 0:
         factors.append((Way.INC, sum(job.inc_s) / sum(inc_s)))
     lasts_s = [calls[-1] for calls in offsets_s]
     return PhasedJob(

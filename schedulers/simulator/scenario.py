@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presage.schedulers.forecasters.predicted import Predictor
     from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
     from presage.schedulers.simulator.ground_truth.measurements import Measurements
+    from presage.schedulers.simulator.ground_truth.switch_sharing import SwitchSharing
     from presage.schedulers.simulator.simulation import Simulation
     from presage.schedulers.traces.trace import Trace
     from presage.serving.client.client import PresageClient
@@ -147,6 +148,7 @@ def make_simulation(
     cluster: Cluster | None = None,
     policy: Policy | None = None,
     forecaster: Forecaster | None = None,
+    switch_sharing: SwitchSharing | None = None,
 ) -> Simulation:
     """Return a simulation of a scenario, ready to run.
 
@@ -154,6 +156,8 @@ def make_simulation(
     ----------
     trace, cluster, policy, forecaster : optional
         Objects to use in place of what the scenario names.
+    switch_sharing : SwitchSharing, optional
+        Effect of switches with in-network computing; by default there are none.
 
     Raises
     ------
@@ -180,6 +184,7 @@ def make_simulation(
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
         resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
+        switch_sharing=switch_sharing,
     )
 
 

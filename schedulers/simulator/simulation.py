@@ -18,7 +18,7 @@ import gc
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -55,6 +55,7 @@ from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
+from presage.schedulers.simulator.ground_truth.switch_sharing import PlacedGang, SwitchSharing
 from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.resize_costs import MEASURED_RESIZE, ResizeCosts
 from presage.schedulers.simulator.results.event_log import EventLog
@@ -108,6 +109,8 @@ class Simulation(Backend):
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
     resize_costs : ResizeCosts
         Time that an elastic job loses when it starts and when its number of devices changes.
+    switch_sharing : SwitchSharing, optional
+        Step times of gangs that share switches; by default all AllReduces run by ring.
 
     Attributes
     ----------
@@ -121,6 +124,8 @@ class Simulation(Backend):
         Number of preemptions by the policy.
     gang_runs : list of GangRun
         Runs of gangs, each from a start to the release of its devices.
+    jobs_on_switches : set of str
+        Jobs that had a factor of ``switch_sharing``.
     partial_memory_starts, memory_exceeded : int
         Number of jobs first allocated a part of a device's memory, and of those that took more.
     """
@@ -139,8 +144,13 @@ class Simulation(Backend):
         seed: int = 0,
         stop_on_impossible: bool = True,
         resize_costs: ResizeCosts = MEASURED_RESIZE,
+        switch_sharing: SwitchSharing | None = None,
     ) -> None:
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
+        self._switch_sharing = switch_sharing
+        self._gangs: dict[str, PlacedGang] = {}  # on several nodes, if switches are shared
+        self._switch_factors: Mapping[str, float] = {}
+        self.jobs_on_switches: set[str] = set()
         self._resize_costs = resize_costs
         self._jobs, self._faults = jobs, faults
         self._stop = stop_on_impossible
@@ -448,7 +458,10 @@ class Simulation(Backend):
         run.resume(self._now_s)
 
     def _retime_neighbors(self, changes: Iterable[Change]) -> None:
-        """Retime the jobs that share a device with a changed job."""
+        """Retime the jobs that share a device or a switch with a changed job."""
+        changes = list(changes)
+        if self._switch_sharing is not None:
+            self._retime_gangs(self._switch_sharing, changes)
         if not self.ledger.was_shared:
             return
         changed = {change.job.job_id for change in changes}
@@ -457,12 +470,42 @@ class Simulation(Backend):
             for allocation in (*before.allocations, *after.allocations):
                 colocated = self.ledger.jobs_on(allocation.device)
                 neighbors.update((job_id, None) for job_id in colocated if job_id not in changed)
-        for job_id in neighbors:
+        self._retime(neighbors)
+
+    def _retime(self, job_ids: Iterable[str]) -> None:
+        """Set the pace of running jobs anew."""
+        for job_id in job_ids:
             status = self.ledger.status(job_id)
             if status.phase is Phase.RUNNING:
                 run = self._runs[job_id]
                 run.advance(self._now_s)
                 self._set_pace(run, status)
+
+    def _retime_gangs(self, sharing: SwitchSharing, changes: Iterable[Change]) -> None:
+        """Update the gangs on several nodes, and retime those whose share of switches changes."""
+        former = dict(self._gangs)
+        for job, _, _ in changes:
+            self._gangs.pop(job.job_id, None)
+            status = self.ledger.status(job.job_id)
+            nodes = self._node_names(status) if status.phase is Phase.RUNNING else ()
+            if len(nodes) > 1:
+                step_s = self._step_s(job, status)
+                gradient_bytes = job.features.memory.gradient_bytes if job.features else 0
+                self._gangs[job.job_id] = PlacedGang(job.job_id, nodes, step_s, gradient_bytes)
+        if self._gangs == former:
+            return
+        before, now = self._switch_factors, sharing.factors(tuple(self._gangs.values()))
+        self._switch_factors = now
+        self.jobs_on_switches.update(now)
+        self._retime([j for j in self._gangs if before.get(j, 1.0) != now.get(j, 1.0)])
+
+    def _node_names(self, status: JobStatus) -> tuple[str, ...]:
+        nodes = {self._cluster.node_of[allocation.device] for allocation in status.allocations}
+        return tuple(self._cluster.nodes[node].name for node in sorted(nodes))
+
+    def _step_s(self, job: Job, status: JobStatus) -> float:
+        """Return the step time of a job with AllReduce by ring; 0 if its steps are unknown."""
+        return self._run_time_s(job, status) / job.iterations if job.iterations else 0.0
 
     def _count_memory_excess(self, job: Job, allocation: Allocation) -> None:
         """Count a job that is allocated a part of a device's memory, and one that takes more."""
@@ -517,7 +560,13 @@ class Simulation(Backend):
         return part * self._ground_truth.compute_milli(run.job, kind)
 
     def _pace_s(self, job: Job, status: JobStatus) -> float:
-        """Return the run time of the whole job as allocated: that of the gang's slowest member."""
+        """Return the run time of the whole job as allocated, with its checkpoints."""
+        run_s = self._run_time_s(job, status) * self._switch_factors.get(job.job_id, 1.0)
+        interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
+        return run_s if interval_s == math.inf else run_s * (1 + cost_s / interval_s)
+
+    def _run_time_s(self, job: Job, status: JobStatus) -> float:
+        """Return the run time of the whole job by ring: that of the gang's slowest member."""
         slowest, timed_kinds = 0.0, set()
         members, node_of = len(status.allocations), self._cluster.node_of
         nodes = 1
@@ -537,8 +586,7 @@ class Simulation(Backend):
             if nodes > 1:
                 solo_s *= self._ground_truth.spread(job, kind, members, nodes)
             slowest = max(slowest, solo_s * slowdown)
-        interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
-        return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
+        return slowest
 
     def _slowdown(self, job: Job, kind: str, device: int, colocated: Sequence[str]) -> float:
         members = []

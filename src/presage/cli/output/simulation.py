@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from presage.cli.output.json_output import print_json
@@ -12,6 +13,7 @@ from presage.system.text.terminal import Name, Table, print_table, say, styled, 
 
 if TYPE_CHECKING:
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
+    from presage.schedulers.simulator.results.switch_effect import SwitchEffect
     from presage.schedulers.simulator.simulation import Simulation
 
 _TITLE_WIDTH = 24  # columns of the first column, with borders
@@ -19,18 +21,47 @@ _MIN_POLICY_WIDTH, _MAX_POLICY_WIDTH = 8, 20  # columns; a longer name is shorte
 
 
 def print_metrics(
-    found: Mapping[str, Metrics], left_out: Mapping[str, int], *, as_json: bool
+    found: Mapping[str, Metrics],
+    left_out: Mapping[str, int],
+    effects: Mapping[str, SwitchEffect] = MappingProxyType({}),
+    *,
+    as_json: bool,
 ) -> None:
-    """Print the metrics of each policy, and how many rows of the trace are no jobs."""
+    """Print the metrics of each policy, what switches change, and the rows that are no jobs."""
     if as_json:
         document: dict[str, Any] = {"policies": {name: asdict(one) for name, one in found.items()}}
         if left_out:
             document["left_out"] = dict(left_out)
+        if effects:
+            document["inc"] = {name: asdict(effect) for name, effect in effects.items()}
         print_json(document, allow_nan=False)
         return
     for table in metric_tables(found):
         print_table(table)
+    if effects:
+        print_table(_effects_table(effects))
     say_left_out(left_out)
+
+
+def _effects_table(effects: Mapping[str, SwitchEffect]) -> Table:
+    """Return a table of what switches with in-network computing change, a row per policy."""
+    table = Table(title="AllReduce by switches, compared with ring only")
+    for title in ("", "jobs on a switch", "JCT mean", "worst job", "its JCT"):
+        table.add_column(title, justify="left" if title in ("", "worst job") else "right")
+    for name, effect in effects.items():
+        if effect.ring_jct_s is None or effect.switch_jct_s is None:
+            table.add_row(Name(name), f"{effect.jobs:,}", "-", "-", "-")
+            continue
+        mean = effect.switch_jct_s / effect.ring_jct_s - 1 if effect.ring_jct_s else 0.0
+        worst = (effect.worst_ratio or 1.0) - 1
+        table.add_row(
+            Name(name),
+            f"{effect.jobs:,}",
+            f"{mean:+.1%}".replace("%", " %"),
+            Name(effect.worst_job or "-"),
+            f"{worst:+.1%}".replace("%", " %"),
+        )
+    return table
 
 
 def metric_tables(found: Mapping[str, Metrics]) -> Iterator[Table]:

@@ -7,17 +7,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from presage.cli.options.inc import IncOptions
 from presage.cli.output.simulation import print_metrics, say_remarks
 from presage.cli.scheduling.simulation.result_options import ResultOptions
 
 if TYPE_CHECKING:
+    from presage.schedulers.simulator.ground_truth.switch_sharing import SwitchSharing
     from presage.schedulers.simulator.results.schedule_metrics import Metrics
     from presage.schedulers.simulator.scenario import Scenario
     from presage.schedulers.simulator.simulation import Simulation
 
 
-def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> None:
+def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions, inc: IncOptions) -> None:
     """Simulate scenarios that differ in their policy, write the files and print the metrics.
+
+    With ``--inc``, all results are those with switches; each policy also runs without them.
 
     Raises
     ------
@@ -25,12 +29,17 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> No
         An input is invalid, or a policy took an invalid action.
     """
     from presage.schedulers.simulator.results.schedule_metrics import compute_metrics
-    from presage.schedulers.simulator.scenario import load_trace
+    from presage.schedulers.simulator.results.switch_effect import SwitchEffect, switch_effect
+    from presage.schedulers.simulator.scenario import load_cluster, load_trace
 
     found: dict[str, Metrics] = {}
+    effects: dict[str, SwitchEffect] = {}
     kept: dict[str, Simulation] = {}  # for the report and the tables
     for name, scenario in scenarios.items():
-        run = _run(name, scenario)
+        sharing = inc.sharing(load_cluster(scenario).topology) if inc.inc else None
+        run = _run(name, scenario, sharing)
+        if sharing is not None:
+            effects[name] = switch_effect(_run(name, scenario), run)
         found[name] = compute_metrics(run)
         say_remarks(name, run, has_forecasts=scenario.predictor != "none")
         if result.report or result.parquet:
@@ -41,14 +50,14 @@ def run_policies(scenarios: Mapping[str, Scenario], result: ResultOptions) -> No
         _write_report(kept, scenario, result.report)
     if result.parquet is not None:
         _write_tables(kept, result.parquet)
-    print_metrics(found, load_trace(scenario).left_out, as_json=result.as_json)
+    print_metrics(found, load_trace(scenario).left_out, effects, as_json=result.as_json)
 
 
-def _run(name: str, scenario: Scenario) -> Simulation:
+def _run(name: str, scenario: Scenario, sharing: SwitchSharing | None = None) -> Simulation:
     from presage.schedulers.simulator.scenario import load_trace, make_simulation
     from presage.system.text.progress import training_progress
 
-    run = make_simulation(scenario)
+    run = make_simulation(scenario, switch_sharing=sharing)
     with training_progress(name) as move:
         run.run(partial(_move, move, len(load_trace(scenario).jobs)))
     return run

@@ -8,6 +8,7 @@ import typer
 
 from presage.cli.command import command
 from presage.cli.options.devices import DevicesFile
+from presage.cli.options.inc import IncOptions
 from presage.cli.scheduling.policy_list import policy_list
 from presage.cli.scheduling.simulation.result_options import ResultOptions
 from presage.cli.scheduling.simulation.scenario_options import ScenarioOptions
@@ -42,6 +43,7 @@ Policies = Annotated[
 def simulate(
     scenario: ScenarioOptions,
     result: ResultOptions,
+    inc: IncOptions,
     policy: Policies = "fifo,sjf",
     devices: DevicesFile = None,
 ) -> None:
@@ -56,4 +58,4 @@ def simulate(
     scenarios = {name: scenario.scenario(name) for name in names or [""]}
     scenario.check()
     result.check()
-    run_policies(scenarios, result)
+    run_policies(scenarios, result, inc)
