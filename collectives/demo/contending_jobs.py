@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from presage.collectives.demo.training_job import TrainingJob
 from presage.collectives.star_network import StarNetwork
@@ -23,14 +23,30 @@ _READY_S, _END_S = 240.0, 120.0
 _PORT = 29500  # of the store of each job, at the machine of its first rank
 
 
+class Iteration(NamedTuple):
+    """Backward pass of one iteration at rank 0, which ends when the gradients are summed.
+
+    Attributes
+    ----------
+    start_s, end_s : float
+        Its bounds on the monotonic clock.
+    is_on_switch : bool
+        Whether the switch computed at least one AllReduce of it.
+    """
+
+    start_s: float
+    end_s: float
+    is_on_switch: bool
+
+
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """What a job did in the measured time.
 
     Attributes
     ----------
-    iteration_s : float
-        Mean time of an iteration.
+    iterations : list of Iteration
+        Iterations that ended in the measured time.
     counts : dict of str to int
         AllReduces of the whole run, as ``statistics`` of the backend.
     losses : list of float
@@ -40,15 +56,21 @@ class JobResult:
     """
 
     job: TrainingJob
-    iteration_s: float
+    iterations: list[Iteration]
     counts: dict[str, int]
     losses: list[float]
     is_equal: bool
 
     @property
+    def iteration_s(self) -> float:
+        """Mean time of an iteration."""
+        first, last = self.iterations[0], self.iterations[-1]
+        return (last.end_s - first.end_s) / (len(self.iterations) - 1)
+
+    @property
     def inc_share(self) -> float:
-        """Share of the AllReduces that the switch summed."""
-        return self.counts["summed"] / max(1, self.counts["numbered"])
+        """Share of the iterations that used the switch."""
+        return statistics.fmean(one.is_on_switch for one in self.iterations)
 
 
 @dataclass
@@ -67,6 +89,7 @@ def run_jobs(
     arbiter: str = "",
     token: str = "",
     with_arbiter: Callable[[TrainingJob], bool] = lambda _: True,
+    after_begin: Callable[[], None] = lambda: None,
     before_end: Callable[[], None] = lambda: None,
     logs: Path,
 ) -> list[JobResult]:
@@ -80,8 +103,8 @@ def run_jobs(
         Address of the arbiter; "" runs everything by ring.
     with_arbiter : callable
         Whether a job uses it.
-    before_end : callable
-        Called when the time is over, while the jobs still run.
+    after_begin, before_end : callable
+        Called when the measured time begins, and when it is over, while the jobs run.
     logs : Path
         Folder for what the ranks write to their standard error.
 
@@ -102,6 +125,7 @@ def run_jobs(
         for ranks in running:
             _read(ranks.processes[0], _READY_S)
         begin_s = time.monotonic()
+        after_begin()
         time.sleep(seconds)
         end_s = time.monotonic()
         before_end()
@@ -157,9 +181,18 @@ def _read(process: subprocess.Popen[str], timeout_s: float) -> Any:
 
 def _result(ranks: _Ranks, begin_s: float, end_s: float) -> JobResult:
     rows = [_read(process, _END_S) for process in ranks.processes]
-    ends_s = [end for end in rows[0]["ends_s"] if begin_s <= end <= end_s]
-    if len(ends_s) < 2:
-        raise ServiceError(f"job {ranks.job.name} did less than two iterations in the time")
-    iteration_s = statistics.fmean(b - a for a, b in zip(ends_s, ends_s[1:], strict=False))
+    first = rows[0]
+    before = [0, *first["summed"]]
+    iterations = [
+        Iteration(start_s, stop_s, now > then)
+        for start_s, stop_s, now, then in zip(
+            first["starts_s"], first["ends_s"], first["summed"], before, strict=False
+        )
+        if begin_s <= stop_s <= end_s
+    ]
+    if len(iterations) < 3:
+        raise ServiceError(
+            f"job {ranks.job.name} did {len(iterations)} iterations in the time; measure for longer"
+        )
     is_equal = len({row["digest"] for row in rows}) == 1
-    return JobResult(ranks.job, iteration_s, rows[0]["counts"], rows[0]["losses"], is_equal)
+    return JobResult(ranks.job, iterations, first["counts"], first["losses"], is_equal)

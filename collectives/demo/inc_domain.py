@@ -122,4 +122,3 @@ def inc_domain(network: StarNetwork, folder: Path, *, slots: int = 1) -> Iterato
             if domain.process is not None:
                 domain.process.terminate()
                 domain.process.wait()
-

@@ -65,7 +65,15 @@ def make_model(gradient_bytes: int) -> nn.Module:
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
-    """Train until rank 0 gets SIGTERM; return times of iterations, losses and counts."""
+    """Train until rank 0 gets SIGTERM.
+
+    Returns
+    -------
+    dict
+        ``starts_s`` and ``ends_s`` of the backward pass of each iteration, ``summed``, the number of
+        AllReduces on the switch so far, ``losses``, and ``counts`` and the ``digest`` of the
+        parameters at the end.
+    """
     torch.set_num_threads(1)
     is_ending: list[bool] = []
     signal.signal(signal.SIGTERM, lambda *_: is_ending.append(True))
@@ -79,16 +87,21 @@ def train(job: TrainingJob) -> dict[str, Any]:
     width = model.module[0].in_features
     generator = torch.Generator().manual_seed(rank)
     inputs = torch.randn(4, width, generator=generator)
+    group: Any = dist.group.WORLD
+    starts_s: list[float] = []
     ends_s: list[float] = []
+    summed: list[int] = []
     losses: list[float] = []
     last = sys.maxsize
     while len(ends_s) < last:
         loss = model(inputs).square().mean()
         time.sleep(job.compute_s)
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        starts_s.append(time.monotonic())
+        loss.backward()  # ends when the gradients are summed
         ends_s.append(time.monotonic())
+        optimizer.step()
+        summed.append(group.statistics()["summed"])
         losses.append(float(loss.detach()))
         if len(ends_s) == WARM_UP and rank == 0:
             print(json.dumps({"ready": True}), flush=True)
@@ -96,12 +109,12 @@ def train(job: TrainingJob) -> dict[str, Any]:
             store.set("last", str(len(ends_s) + _MORE))
         if last == sys.maxsize and store.check(["last"]):
             last = int(store.get("last"))
-    group: Any = dist.group.WORLD
     counts = group.statistics()
     flat = torch.cat([one.detach().flatten() for one in model.parameters()])
     dist.destroy_process_group()
     return {
-        "job": job.name, "rank": rank, "ends_s": ends_s, "losses": losses, "counts": counts,
+        "starts_s": starts_s, "ends_s": ends_s, "summed": summed, "losses": losses,
+        "counts": counts,
         "digest": hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:16],
     }  # fmt: skip
 
