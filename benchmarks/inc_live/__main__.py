@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,11 @@ def main() -> None:
     try:
         sets = []
         for name in JOB_SETS:
-            found = _stored(
-                args.output / f"{name.replace(' ', '_')}.json",
-                lambda name=name: run_set(name, args.seconds, args.repeats),
-            )
+            path = args.output / f"{name.replace(' ', '_')}.json"
+            found = _stored(path, partial(run_set, name, args.seconds, args.repeats))
             simulated = simulate_set(name, found["rounds"], SIMULATED_S)
             sets.append((found, simulated))
-        killed = _stored(args.output / "killed.json", lambda: run_killed(2 * args.seconds))
+        killed = _stored(args.output / "killed.json", partial(run_killed, 2 * args.seconds))
     except NetworkUnavailableError as error:
         sys.exit(str(error))
     PAGE.write_text("\n".join(page(sets, killed)) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -44,8 +45,8 @@ def page(
     yield ""
     yield (
         f"Load average, processes of the jobs included: {min(loads):.1f} to {max(loads):.1f} on "
-        f"{os.cpu_count()} cores. The parameters of the ranks of a job were bitwise equal at the end "
-        f"of {_equal_runs(sets)} runs."
+        f"{os.cpu_count()} cores. The parameters of the ranks of a job were bitwise equal at the "
+        f"end of {_equal_runs(sets)} runs."
     )
 
 
@@ -125,7 +126,7 @@ def _table(found: dict[str, Any], simulated: dict[str, Any]) -> Iterator[str]:
             f"{job.compute_s:g} s of computation"
         )
     yield ""
-    yield "| rule | job | iteration ms, live | simulated | difference | throughput | on the switch |"
+    yield "| rule | job | iteration ms | simulated | difference | throughput | on the switch |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for rule in RULES:
         rounds = [one["jobs"] for one in found["rounds"] if one["rule"] == rule]
@@ -146,8 +147,8 @@ def _killed(killed: dict[str, Any]) -> Iterator[str]:
     yield "## An arbiter that is killed"
     yield ""
     yield (
-        "The two jobs of the first set, while the arbiter is killed (SIGKILL) every 6 s and started "
-        "again after 1 s. It needs a few seconds until it responds; jobs continue by the decisions "
+        "The two jobs of the first set, while the arbiter is killed (SIGKILL) every 6 s and "
+        "started again after 1 s. It needs a few seconds until it responds; jobs continue by the decisions "
         "that they have, and then by ring."
     )
     yield ""
@@ -155,7 +156,7 @@ def _killed(killed: dict[str, Any]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|"
     for ring, row in zip(killed["ring"], killed["jobs"], strict=True):
         ends = [end for _, end, _ in row["iterations"]]
-        longest = max(b - a for a, b in zip(ends, ends[1:], strict=False))
+        longest = max(b - a for a, b in pairwise(ends))
         yield (
             f"| {row['job']} | {1000 * ring['iteration_s']:.0f} | {1000 * row['iteration_s']:.0f} "
             f"| {1000 * longest:.0f} | {row['share']:.0%} |"

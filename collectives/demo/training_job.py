@@ -70,8 +70,8 @@ def train(job: TrainingJob) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``starts_s`` and ``ends_s`` of the backward pass of each iteration, ``summed``, the number of
-        AllReduces on the switch so far, ``losses``, and ``counts`` and the ``digest`` of the
+        ``starts_s`` and ``ends_s`` of the backward pass of each iteration, ``summed``, the number
+        of AllReduces on the switch so far, ``losses``, and ``counts`` and the ``digest`` of the
         parameters at the end.
     """
     torch.set_num_threads(1)
@@ -104,7 +104,8 @@ def train(job: TrainingJob) -> dict[str, Any]:
         summed.append(group.statistics()["summed"])
         losses.append(float(loss.detach()))
         if len(ends_s) == WARM_UP and rank == 0:
-            print(json.dumps({"ready": True}), flush=True)
+            sys.stdout.write('{"ready": true}\n')
+            sys.stdout.flush()
         if is_ending and rank == 0 and last == sys.maxsize:
             store.set("last", str(len(ends_s) + _MORE))
         if last == sys.maxsize and store.check(["last"]):
@@ -121,4 +122,4 @@ def train(job: TrainingJob) -> dict[str, Any]:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    print(json.dumps(train(TrainingJob(**json.loads(sys.argv[1])))), flush=True)
+    sys.stdout.write(json.dumps(train(TrainingJob(**json.loads(sys.argv[1])))) + "\n")

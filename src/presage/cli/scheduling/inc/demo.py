@@ -37,7 +37,8 @@ def demo(
     """Train jobs that share a switch on this machine, and draw who used it.
 
     Creates an emulated network (namespaces with links of a limited rate), a software switch, an
-    arbiter and real DDP jobs. Trains them by ring only, then with the arbiter. Needs root and Linux.
+    arbiter and real DDP jobs. Trains them by ring only, then with the arbiter. Needs Linux and
+    root.
     """
     from presage.cli.output.json_output import print_json
     from presage.collectives.demo.demo import DemoOptions, run_demo
