@@ -128,7 +128,7 @@ def simulate_set(name: str, rounds: Sequence[dict[str, Any]], seconds: float) ->
         calls = [
             [MeasuredCall(start, start, end, job.gradient_bytes)] for start, end, _ in iterations
         ]
-        share = size / jobs[0].gradient_bytes
+        share = job.gradient_bytes / jobs[0].gradient_bytes
         measured.append(MeasuredJob(job.name, job.ranks, ("switch",), calls, inc_s=[inc_s * share]))
     link = Link(0.0, MBIT_PER_S * 1e6 / 8)
     found = predict_jobs(measured, {"switch": 1}, link, rules=RULES, duration_s=seconds)

@@ -148,8 +148,8 @@ def _killed(killed: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield (
         "The two jobs of the first set, while the arbiter is killed (SIGKILL) every 6 s and "
-        "started again after 1 s. It needs a few seconds until it responds; jobs continue by the decisions "
-        "that they have, and then by ring."
+        "started again after 1 s. It needs a few seconds until it responds; jobs continue by the "
+        "decisions that they have, and then by ring."
     )
     yield ""
     yield "| job | iteration ms, by ring | with the killed arbiter | longest | on the switch |"
