@@ -62,8 +62,17 @@ def pack_header(capacity: int) -> bytes:
 
 
 def pack_content(view: JobView, state: int) -> tuple[bytes, bytes]:
-    """Return the guarded part of the header with its checksum, and the decisions."""
-    guarded = _GUARDED.pack(view.epoch, view.first_number, len(view.decisions), state)
+    """Return the guarded part of the header with its checksum, and the decisions.
+
+    Raises
+    ------
+    ValueError
+        A number is negative or above 2**64 - 1.
+    """
+    try:
+        guarded = _GUARDED.pack(view.epoch, view.first_number, len(view.decisions), state)
+    except struct.error:
+        raise ValueError(f"epoch {view.epoch} or number {view.first_number} is invalid") from None
     checksum = zlib.crc32(view.decisions, zlib.crc32(guarded))
     return guarded + struct.pack("<I", checksum), view.decisions
 

@@ -98,7 +98,7 @@ class DecisionTable:
         Raises
         ------
         ValueError
-            The view has more AllReduces than the capacity.
+            The view has more AllReduces than the capacity, or an invalid number.
         TableError
             The table is closed, or belongs to the parent of this process.
         """

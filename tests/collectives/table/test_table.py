@@ -107,6 +107,16 @@ def test_view_beyond_the_capacity_is_rejected_and_the_old_one_stays(table, reade
     assert reader.view.epoch == 1
 
 
+@pytest.mark.parametrize("view", [JobView(-1), JobView(2**64), JobView(1, -5, b"\x01")])
+def test_view_with_an_invalid_number_is_rejected_and_the_old_one_stays(table, reader, view):
+    table.publish(JobView(1, 0, b"\x01"))
+    with pytest.raises(ValueError, match="is invalid"):
+        table.publish(view)
+    with pytest.raises(ValueError):
+        table.start(-1)
+    assert reader.is_allowed(0) and table.is_allowed(0)
+
+
 def test_i6_concurrent_reader_never_sees_parts_of_two_views(tmp_path):
     owner = start_owner(tmp_path, "publishes")
     views, end_s = 0, time.monotonic() + 2
