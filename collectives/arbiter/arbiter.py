@@ -52,6 +52,7 @@ _MOST_PENDING = 16  # views that a job has not adopted
 _EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
 _RETRY_S = 0.1
 _MOST_PATIENCE_S = 10.0
+_REMEMBERED_S = 60.0  # AllReduces of a job that has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Arbiter:
         self.changes = 0  # of decisions, since the start
         self._streams: dict[tuple[str, int], RankStream] = {}
         self._busy = asyncio.Lock()  # held while the controller or the set of jobs changes
-        self._fence_wanted = asyncio.Event()
+        self._fence_changed = asyncio.Event()
         self._confirmed = (-1, -1)  # incarnation and token of the fence in force
         self._changed_s = self._resent_s = self._planned_s = -1e9
         text = journal.read()
@@ -186,7 +187,7 @@ class Arbiter:
         await self._on_switches()
         async with self._busy:
             await self._apply(agreement.resend(self.controller))
-        self._fence_wanted.set()
+        self._fence_changed.set()
 
     async def run(self) -> None:
         """Arbitrate until cancelled.
@@ -287,6 +288,7 @@ class Arbiter:
 
     def _replace(self, job: Job) -> None:
         """End the streams of a job whose name another one has taken."""
+        self.recent.restart(job.name)
         for rank in job.ranks:
             stream = self._streams.get((job.name, rank))
             if stream is not None and stream.job is job:
@@ -311,8 +313,9 @@ class Arbiter:
         """Save the state of a step, then send its messages; the lock is held."""
         if step.state.stage is not self.controller.stage:
             self._changed_s = self._clock()
-        self.controller = step.state
-        await self._save()
+        if step.state != self.controller:
+            self.controller = step.state
+            await self._save()
         self._deliver(step.messages)
 
     async def _save(self) -> None:
@@ -327,7 +330,7 @@ class Arbiter:
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:
             if isinstance(message, Admission):
-                self._fence_wanted.set()
+                self._fence_changed.set()
             elif isinstance(message, ViewUpdate | Prepare | Update | Abort):
                 self._deliver_to_rank(message)
 
@@ -344,8 +347,8 @@ class Arbiter:
     async def _fence(self) -> None:
         """Put the fence of the controller in force at all switches, whenever it changes."""
         while True:
-            await self._fence_wanted.wait()
-            self._fence_wanted.clear()
+            await self._fence_changed.wait()
+            self._fence_changed.clear()
             while (key := self._fence_key()) != self._confirmed:
                 fence = self.controller.fence
                 of_jobs = {job.name: job.switches for job in self.jobs.by_name.values()}
@@ -382,7 +385,8 @@ class Arbiter:
             if found != self._incarnations or is_first or is_outdated:
                 self._incarnations, self._incarnation = found, self._incarnation + 1
                 await self._apply(agreement.receive(self.controller, Hello(self._incarnation)))
-        self._fence_wanted.set()
+            await self._save()
+        self._fence_changed.set()
 
     def _raise_above(self, epoch: int, token: int) -> None:
         """Continue above what a switch knows: the journal was lost if that is higher."""
@@ -455,6 +459,7 @@ class Arbiter:
             self._notice(f"job {job.name!r} has ended")
         if ended:
             await self._save()
+        self.recent.forget(self.jobs.by_name, time.time() - _REMEMBERED_S)
 
     def _members(self, now_s: float) -> Sequence[Job]:
         """Return the jobs that the next decisions are for."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from presage.collectives.core.costs import Link
+from presage.collectives.job_switches import job_switches, switches
 from presage.errors import ConfigError
+from presage.schedulers.core.topology import Topology
 from presage.system.text.address import check_address
 
 # Slowest link of the jobs of a switch, unless its option names another one: 100 Gbit/s, 5 us.
@@ -79,8 +81,40 @@ def one_switch(switch: SwitchSpec) -> Domain:
     return Domain((switch,), lambda _nodes: (switch.name,))
 
 
-def parse_switch(text: str, token: str = "") -> SwitchSpec:
+def topology_domain(topology: Topology, specs: Sequence[SwitchSpec]) -> Domain:
+    """Return a domain in which a job uses the switches at which the paths from its nodes meet.
+
+    Raises
+    ------
+    ConfigError
+        A switch is not in the topology, or one of the topology has no address.
+    """
+    known = {switch.name for switch in switches(topology)}
+    given = {spec.name for spec in specs}
+    if unknown := given - known:
+        raise ConfigError(
+            f"--switch {min(unknown)}: the topology has no such switch with slots; it has "
+            f"{', '.join(sorted(known)) or 'none'}"
+        )
+    if missing := known - given:
+        raise ConfigError(f"the topology has the switch {min(missing)!r}; give --switch for it")
+
+    def switches_of(nodes: Sequence[str]) -> tuple[str, ...]:
+        try:
+            found = job_switches(topology, nodes)
+        except ValueError:  # of an unknown node
+            return ()
+        return tuple(switch.name for switch in reversed(found))
+
+    return Domain(tuple(specs), switches_of)
+
+
+def parse_switch(
+    text: str, token: str = "", slots_of: Mapping[str, int] | None = None
+) -> SwitchSpec:
     """Return the switch of ``NAME=HOST:PORT[,slots=N][,mbit=M][,latency_us=L]``.
+
+    ``slots_of`` has the number of slots of switches whose text has none; otherwise it is 1.
 
     Raises
     ------
@@ -99,7 +133,7 @@ def parse_switch(text: str, token: str = "") -> SwitchSpec:
     if not name:
         raise ConfigError(otherwise)
     try:
-        slots = int(values.get("slots", "1"))
+        slots = int(values.get("slots", (slots_of or {}).get(name, 1)))
         link = Link(
             float(values.get("latency_us", DEFAULT_LINK.latency_s * 1e6)) / 1e6,
             float(values.get("mbit", DEFAULT_LINK.bandwidth_bytes_per_s * 8 / 1e6)) * 1e6 / 8,

@@ -129,6 +129,6 @@ def _window(demands: tuple[JobDemand, ...], options: PlannerOptions) -> int:
     if not demands:
         return 0
     rates = [len(job.calls) / job.period_s for job in demands if job.is_predictable]
-    wanted = min(max(rates, default=0.0) * options.horizon_s, float(options.max_window))
+    required = min(max(rates, default=0.0) * options.horizon_s, float(options.max_window))
     most = max(1, min(options.max_window, options.max_decisions // len(demands)))
-    return max(1, min(most, max(options.min_window, math.ceil(wanted))))
+    return max(1, min(most, max(options.min_window, math.ceil(required))))

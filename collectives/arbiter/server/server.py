@@ -33,8 +33,7 @@ from presage.serving.server_options import Options
 
 DEFAULT_PORT = 7300
 MAX_STREAMS = 4096
-_ROLES = frozenset({"view", "submit"})  # of calls on loopback without a token
-_LOCAL_ROLES = ("view", "submit", "admin")
+_LOCAL_ROLES = ("view", "submit", "admin")  # of the local token
 _MAX_WAITING = 4_000
 _OPTIONS: ChannelOptions = (
     *bounded_options(MAX_MESSAGE_BYTES),
@@ -85,7 +84,7 @@ async def run_arbiter(
         backlog=Backlog(before, open_calls, _MAX_WAITING),
         access_log=access_log,
         certificates=options.requires_certificates,
-        anonymous_roles=frozenset() if local is None else _ROLES,
+        anonymous_roles=frozenset() if local is None else frozenset({"view"}),
         trimmer=MemoryTrimmer(),
         connections=connections,
     )

@@ -12,6 +12,7 @@ from presage.collectives.core.view import Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
 
 MOST_ROWS = 4096  # of a job
+MOST_JOBS = 512
 MOST_DECISIONS = 512  # of a report
 _REASONS = frozenset(Reason)
 
@@ -40,6 +41,8 @@ class RecentDecisions:
         """Add decisions of a report; those that another rank has reported are skipped."""
         if not decisions or rank != min(n for n, r in job.ranks.items() if r.gone_s is None):
             return
+        if job.name not in self._rows and len(self._rows) >= MOST_JOBS:
+            return
         rows = self._rows.setdefault(job.name, deque(maxlen=MOST_ROWS))
         newest = self._newest.get(job.name, -1)
         for one in decisions[:MOST_DECISIONS]:
@@ -63,7 +66,7 @@ class RecentDecisions:
             rows = self._rows[name]
             if not rows or rows[-1].start_s < before_unix_s:
                 del self._rows[name]
-                del self._newest[name]
+                self._newest.pop(name, None)
 
     def restart(self, job: str) -> None:
         """Accept lower numbers: another job has the name."""

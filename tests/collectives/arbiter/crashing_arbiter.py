@@ -43,8 +43,12 @@ def install(point: str, number: int) -> None:
         deliver(self, rows[:1] if point == "part" else rows)
         asyncio.get_running_loop().call_later(FLUSH_S, die)
 
-    Journal.write = counted_write
-    Arbiter._deliver = counted_deliver
+    patched: list[tuple[type, str, object]] = [
+        (Journal, "write", counted_write),
+        (Arbiter, "_deliver", counted_deliver),
+    ]
+    for owner, name, function in patched:
+        setattr(owner, name, function)
 
 
 if __name__ == "__main__":

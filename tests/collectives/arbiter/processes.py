@@ -103,7 +103,7 @@ class JobProcesses:
 
     def last_s(self) -> float:
         """Return the Unix time at which the last AllReduce ended."""
-        return self.rows()[-1][3]
+        return float(self.rows()[-1][3])
 
     def ways(self, rank: int = 0) -> dict[int, bool]:
         """Return for each number whether the switch computed it."""

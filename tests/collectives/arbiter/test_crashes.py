@@ -33,7 +33,7 @@ def test_i7_an_arbiter_killed_at_every_step_stops_no_job_and_inc_is_back_within_
     arbiter = start_arbiter(switch, *options)
     port, target = arbiter.port, arbiter.target
     jobs = [
-        start_job(target, name, seconds=4 + 7 * len(CRASHES), agreement=agreement)
+        start_job(target, name, seconds=600, agreement=agreement)  # until the end of the test
         for name in ("one", "two")
     ]
     wait_until(lambda: time_of_first_inc(jobs, 0))
@@ -43,7 +43,7 @@ def test_i7_an_arbiter_killed_at_every_step_stops_no_job_and_inc_is_back_within_
         env = {"PRESAGE_TEST_CRASH": f"{point}:{number}"}
         crashing = start_arbiter(switch, *options, port=port, module=MODULE, env=env)
         try:
-            crashing.process.wait(6)
+            crashing.process.wait(4)
         except Exception:
             crashing.kill()  # it had fewer steps than that
         time.sleep(1.5 if number % 2 else 0.0)  # with and without an end of all windows
@@ -53,7 +53,8 @@ def test_i7_an_arbiter_killed_at_every_step_stops_no_job_and_inc_is_back_within_
         try:
             found = wait_until(lambda since_s=back_s: time_of_first_inc(jobs, since_s), 10)
         except AssertionError:
-            pytest.fail(f"{point}:{number}: {arbiter.log()[-2000:]} {arbiter.status()}")
+            ended = [process.poll() for job in jobs for process in job.processes]
+            pytest.fail(f"{point}:{number}: {ended} {arbiter.log()[-2000:]} {arbiter.status()}")
         waits.append((round(found - back_s, 2), point, number))
     for job in jobs:
         for process in job.processes:

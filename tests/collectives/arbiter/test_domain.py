@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from presage.collectives.arbiter.client import ArbiterClient
 from presage.collectives.core.view import Reason
-from tests.collectives.arbiter.processes import wait_until
+from tests.collectives.arbiter.processes import JobProcesses, wait_until
 from tests.collectives.arbiter.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(120)
@@ -71,7 +72,7 @@ def test_i4_a_job_does_not_wait_for_an_arbiter_that_is_stopped(domain, start_job
     arbiter.process.send_signal(signal.SIGSTOP)
     assert job.wait() == [0, 0]
     rows = job.rows()
-    gaps = [b[3] - a[3] for a, b in zip(rows, rows[1:], strict=False)]
+    gaps = [b[3] - a[3] for a, b in itertools.pairwise(rows)]
     assert max(gaps) < 1.0
     assert rows[-1][1] == "RING"  # the window has ended
     arbiter.process.send_signal(signal.SIGCONT)
@@ -150,8 +151,6 @@ def test_two_jobs_of_one_name_the_second_one_runs_by_ring(domain, start_job, tmp
     _, arbiter = domain
     first = start_job(arbiter.target, "job", seconds=20)
     wait_for_inc(first)
-    from tests.collectives.arbiter.processes import JobProcesses
-
     second = JobProcesses(tmp_path / "other", arbiter.target, "job", 2, seconds=3, token="other")
     opened.append(second)
     assert second.wait() == [0, 0]

@@ -15,6 +15,7 @@ from presage.collectives.arbiter.jobs import (
     read_report,
 )
 from presage.collectives.core.costs import Link
+from presage.collectives.core.view import JobView
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, OverloadedError, RefusedAgentError
 
@@ -170,9 +171,7 @@ def test_ranks_that_report_other_sizes_count_as_soon():
 
 def test_views_of_a_job_are_bounded():
     job = registered()
+    views = [JobView(epoch, 0, b"\1" * 60_000) for epoch in range(1, 100)]
     with pytest.raises(InvalidRequestError):
-        job.add_views(
-            [check_epochs(registration(views=[pb.JobView(epoch=n, decisions=b"\1" * 60_000)]), 100)[0]
-             for n in range(1, 100)]
-        )  # fmt: skip
+        job.add_views(views)
     assert not job.views

@@ -34,11 +34,19 @@ class DomainOptions:
         list[str],
         typer.Option(
             metavar="NAME=HOST:PORT[,KEY=VALUE...]",
-            help="Controlled switch of the domain. Keys: slots (default: 1), and mbit and "
-            "latency_us of the slowest link of its jobs. The token of the switch is read from "
-            "PRESAGE_SWITCH_TOKEN.",
+            help="Controlled switch of the domain. Keys: slots (default: by the cluster file, or "
+            "1), and mbit and latency_us of the slowest link of its jobs. The token of the switch "
+            "is read from PRESAGE_SWITCH_TOKEN.",
         ),
     ]
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Cluster file with the topology, whose `inc` names the switches, such as rack/r0. "
+            "Without it every job uses the only switch.",
+        ),
+    ] = None
     agreement: Annotated[
         Literal["in_band", "two_phase"],
         typer.Option(
@@ -66,17 +74,20 @@ class DomainOptions:
         """
         import os
 
-        from presage.collectives.arbiter.domain import one_switch, parse_switch
+        from presage.collectives.arbiter.domain import one_switch, parse_switch, topology_domain
+        from presage.collectives.job_switches import switches
         from presage.errors import ConfigError
+        from presage.schedulers.cluster_files.cluster_file import read_cluster
 
         token = os.environ.get("PRESAGE_SWITCH_TOKEN", "")
-        specs = [parse_switch(text, token) for text in self.switch]
-        if len(specs) > 1:
-            raise ConfigError(
-                "several switches need a topology that says which of them connect the nodes of a "
-                "job; start one arbiter for each switch"
-            )
-        return one_switch(specs[0])
+        if self.cluster is None:
+            specs = [parse_switch(text, token) for text in self.switch]
+            if len(specs) > 1:
+                raise ConfigError("several switches need --cluster FILE with their places")
+            return one_switch(specs[0])
+        topology = read_cluster(self.cluster).topology
+        slots = {switch.name: switch.slots for switch in switches(topology)}
+        return topology_domain(topology, [parse_switch(t, token, slots) for t in self.switch])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +136,8 @@ class ListenOptions:
         typer.Option(
             metavar="FILE",
             help="Require a token from this file (see `presage token`): role submit for ranks, "
-            "view for status. Without it and --client-ca, everyone on this machine may connect.",
+            "view for status. Without it and --client-ca, only jobs of the user that starts the "
+            "arbiter may use it.",
             rich_help_panel=PANEL,
         ),
     ] = None
