@@ -65,7 +65,8 @@ class IncProcessGroup(ProcessGroup):
     """Default process group of a job.
 
     What is not overridden runs in a group of gloo of its own, since the order of collectives has
-    to be the same on all ranks within each group of gloo.
+    to be the same on all ranks within each group of gloo. That are messages between two ranks, and
+    ``reduce_scatter``, whose work in gloo never says that it has ended.
     """
 
     def __init__(
@@ -120,7 +121,6 @@ class IncProcessGroup(ProcessGroup):
     broadcast = _queued("broadcast")
     gather = _queued("gather")
     reduce = _queued("reduce")
-    reduce_scatter = _queued("reduce_scatter")
     scatter = _queued("scatter")
 
     def _is_numbered(self, tensors: list[Tensor], options: AllreduceOptions) -> bool:

@@ -213,6 +213,7 @@ class CollectiveQueue:
             handle, error, failed = self._handle, None, []
             if self._work is not None:
                 if not self._work.is_completed():
+                    # Callbacks run before the work says that it has ended: look again.
                     self._has_callback = False
                     self._wake()
                     return False

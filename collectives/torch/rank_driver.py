@@ -188,12 +188,12 @@ class RankDriver:
             self.state, self._size = step.state, size_bytes
             number, newest = step.state.number, step.state.contributed
             self._number, self._skip_until = number + 1, 0
-            is_on_switch = step.state.phase is not Phase.RING
+            # Also if all peers have voted already, so that the machine is at the ring.
+            is_on_switch = step.state.agreement.view.is_allowed(number)
             self._is_at_switch = is_on_switch
             if self._ballots:  # of AllReduces that are over
                 self._ballots = {n: found for n, found in self._ballots.items() if n >= number}
-        if is_on_switch:
-            self._send(step.messages)  # votes, if a peer has given up already
+        self._send(step.messages)  # votes, if a peer has given up already
         is_new = self._exchange.is_new(size_bytes)
         self._exchange.begin(number, newest, size_bytes)
         if is_new:  # compared before any data is sent
@@ -390,11 +390,16 @@ class RankDriver:
         end_s = time.monotonic() + self._timeout_s
         with self._changed:
             while self.state.number == number and self.state.phase is Phase.VOTING:
-                self._check_ballots(number)
+                if lost := self._dead_peers() - set(self._ballots.get(number, {})):
+                    self._check_sizes(number)
+                    raise PeerLostError(
+                        f"rank {min(lost)} closed its connection during AllReduce {number}; "
+                        "it has ended, or cannot be reached"
+                    )
                 if time.monotonic() > end_s:
                     raise CollectiveError(f"no vote of all ranks within {self._timeout_s:g} s")
                 self._changed.wait(_WAIT_S)
-            self._check_ballots(number)
+            self._check_sizes(number)
             ballots = self._ballots.pop(number, {})
         if self.state.number == number:
             return False
@@ -405,19 +410,13 @@ class RankDriver:
         self._plan_skips()
         return True
 
-    def _check_ballots(self, number: int) -> None:
-        """Raise an error if sizes differ, or a peer has ended without a vote."""
+    def _check_sizes(self, number: int) -> None:
+        """Raise an error if the votes on an AllReduce have different sizes."""
         ballots = self._ballots.get(number, {})
         sizes = {rank: ballot.size_bytes for rank, ballot in ballots.items()}
         if set(sizes.values()) - {self._size}:
             sizes[self.state.member.rank] = self._size
             raise unequal({rank: (number, size) for rank, size in sizes.items()})
-        lost = self._dead_peers() - set(ballots)
-        if lost and self.state.phase is Phase.VOTING:
-            raise PeerLostError(
-                f"rank {min(lost)} closed its connection during AllReduce {number}; "
-                "it has ended, or cannot be reached"
-            )
 
     def _check_peers(self, order: int, size_bytes: int) -> None:
         """Raise an error if a peer has ended, or waits for this AllReduce with another size."""
