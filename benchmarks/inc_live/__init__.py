@@ -1,0 +1,1 @@
+"""Training jobs that share a switch, live and simulated."""
