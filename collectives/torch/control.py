@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from presage.collectives.torch.collective_queue import CollectiveQueue
-from presage.collectives.torch.peer_messages import Progress
+from presage.collectives.torch.peers.messages import Progress
 from presage.collectives.torch.rank_driver import RankDriver
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from presage.collectives.torch.arbiter_link import ArbiterLink, open_arbiter_lin
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.control import Control
 from presage.collectives.torch.epoch_exchange import EpochExchange
-from presage.collectives.torch.peers import Peers
+from presage.collectives.torch.peers.connections import Peers
 from presage.collectives.torch.rank_driver import RankDriver
 from presage.collectives.torch.settings import Settings
 from presage.collectives.torch.switch_link import SwitchLink

@@ -29,7 +29,7 @@ from presage.collectives.switch.client import Completed
 from presage.collectives.switch.errors import NoSlotError, RefusedError, SwitchError
 from presage.collectives.torch.epoch_exchange import EpochExchange
 from presage.collectives.torch.errors import CollectiveError, PeerLostError, unequal
-from presage.collectives.torch.peer_messages import Ballot, Goodbye, PeerMessage, Progress
+from presage.collectives.torch.peers.messages import Ballot, Goodbye, PeerMessage, Progress
 from presage.collectives.torch.switch_link import Address, SwitchLink
 
 _FROM_CONTROLLER = (m.ViewUpdate, m.Prepare, m.Update, m.Abort)

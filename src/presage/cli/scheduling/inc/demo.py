@@ -34,7 +34,7 @@ def demo(
     ),
     as_json: Json = False,
 ) -> None:
-    """Train jobs that share a switch on this machine, and draw who used it.
+    """Train jobs that share a switch on this machine, and draw which of them used it.
 
     Creates an emulated network (namespaces with links of a limited rate), a software switch, an
     arbiter and real DDP jobs. Trains them by ring only, then with the arbiter. Needs Linux and

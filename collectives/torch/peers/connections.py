@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from torch._C._distributed_c10d import Store
 
 from presage.collectives.torch.errors import CollectiveError
-from presage.collectives.torch.peer_messages import (
+from presage.collectives.torch.peers.messages import (
     LENGTHS,
     MAX_TEXT,
     PeerMessage,

@@ -1,0 +1,1 @@
+"""Messages between the ranks of a job, which need neither the arbiter nor the switch."""
