@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 
@@ -19,9 +19,9 @@ class Occupants:
     def __init__(self, idle: IdleDevices, allocated: Iterable[tuple[str, Sequence[int]]]) -> None:
         self.idle = idle
         self._jobs: dict[int, list[str]] = {}
+        self._devices: dict[str, set[int]] = {}
         for job_id, devices in allocated:
-            for device in devices:
-                self._jobs.setdefault(device, []).append(job_id)
+            self._enter(job_id, devices)
 
     def on(self, device: int) -> Sequence[str]:
         """Return the ids of the jobs on a device, those that came first before others."""
@@ -31,6 +31,10 @@ class Occupants:
         """Return the devices that have jobs, ascending."""
         return sorted(device for device, jobs in self._jobs.items() if jobs)
 
+    def devices_of(self, job_id: str) -> Collection[int]:
+        """Return the devices that a job is on."""
+        return self._devices.get(job_id, ())
+
     def is_shared(self, device: int) -> bool:
         """Return whether a device has several jobs."""
         return len(self.on(device)) > 1
@@ -39,12 +43,17 @@ class Occupants:
         """Enter a job on devices that it does not have yet."""
         added = sorted(devices)
         self.idle.take([device for device in added if not self.on(device)])
-        for device in added:
+        self._enter(job_id, added)
+
+    def _enter(self, job_id: str, devices: Sequence[int]) -> None:
+        self._devices.setdefault(job_id, set()).update(devices)
+        for device in devices:
             self._jobs.setdefault(device, []).append(job_id)
 
     def leave(self, job_id: str, devices: Iterable[int]) -> None:
         """Remove a job from devices; those without another job are idle."""
         removed = sorted(devices)
+        self._devices[job_id].difference_update(removed)
         for device in removed:
             self._jobs[device].remove(job_id)
         self.idle.give([device for device in removed if not self._jobs[device]])
