@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from presage.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.controller.elastic.leader_report import MAX_WORKERS
 from presage.schedulers.live.controller.journal.records import (
@@ -36,7 +37,7 @@ class MemberEnd(NamedTuple):
     finished, failed, is_late : bool
         Whether it completed the job, or failed, and that after the last step.
     overflowed : bool
-        Whether it failed because it ran out of memory.
+        Whether it failed because it ran out of memory on a part of a device.
     """
 
     member: Member
@@ -143,7 +144,8 @@ def _end(job: LiveJob, member: Member, task: pb.Task) -> MemberEnd:
     reason = "it ran out of memory" if result.out_of_memory else result.description
     has_failed = not result.lost
     is_late = has_failed and task.done >= 1  # for example it could not write the final model
-    overflowed = has_failed and result.out_of_memory
+    is_part = member.compute_milli < FULL_DEVICE_MILLI
+    overflowed = has_failed and result.out_of_memory and is_part
     return MemberEnd(member, reason, failed=has_failed, is_late=is_late, overflowed=overflowed)
 
 
@@ -207,9 +209,10 @@ def _last_record(
     is_ending = job.stage is Stage.LEAVING
     has_failed = bool(late) or (not is_ending and any(end.failed for end in ends))
     reason = late or (job.reason if is_ending else _last_failure(ends))
+    overflowed = any(end.overflowed for end in ends) and not late
+    has_failed &= not overflowed  # next time it gets devices of its own
     if has_failed and job.failures >= job.submitted.retries:
         return ended(Stage.FAILED, reason)
-    overflowed = any(end.overflowed for end in ends)
     return Requeued(job.job_id, job.attempt, reason, saved, ran_s, overflowed, has_failed, now_s)
 
 

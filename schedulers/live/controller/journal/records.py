@@ -103,7 +103,7 @@ class MemberEnded:
     finished, failed, is_late : bool
         Whether it completed the job, or failed, and that after the last step.
     overflowed : bool
-        Whether it failed because it ran out of memory.
+        Whether it failed because it ran out of memory on a part of a device.
     """
 
     job_id: str
