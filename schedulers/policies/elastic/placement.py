@@ -20,6 +20,7 @@ from presage.schedulers.policies.elastic.device_choice import (
     nodes_of,
 )
 from presage.schedulers.policies.elastic.occupants import Occupants
+from presage.schedulers.policies.elastic.replacement import place_instead_of
 from presage.schedulers.policies.elastic.sizes import Demand
 
 
@@ -120,36 +121,23 @@ class Placement:
         """Start a job of a fixed size; it may take the devices of jobs of a lower rank."""
         allocations = place_consolidated(one.job, self._cluster, self._idle)
         if allocations is None:
-            allocations, victims = self._in_place_of(one, running)
-            taken = sorted(allocation.device for allocation in allocations or ())
-            for held in victims:
-                if not set(taken).isdisjoint(held.own):
-                    self._drop_resize(held)
-                    self._evict(held)
-        if allocations is not None:
+            behind = self._in_order[self._in_order.index(one) + 1 :]
+            others = (running.get(other.job.job_id) for other in reversed(behind))
+            may_leave = (held for held in others if held is not None and self._may_leave(held))
+            allocations, leaving = place_instead_of(
+                one.job, may_leave, self._occupants, self._cluster
+            )
+            for held in leaving:
+                self._drop_resize(held)
+                self._evict(held)
+        if allocations:
             self._occupants.join(one.job.job_id, (each.device for each in allocations))
             self._placed.append((one, Start(one.job.job_id, allocations), len(allocations)))
 
-    def _in_place_of(
-        self, one: Contender, running: dict[str, Contender]
-    ) -> tuple[tuple[Allocation, ...] | None, list[Contender]]:
-        """Return the devices of a job, taken from jobs of a lower rank too, and these jobs."""
-        freed, victims, victim_ids = self._idle.copy(), list[Contender](), set[str]()
-        behind = self._in_order[self._in_order.index(one) + 1 :]
-        for other in reversed(behind):
-            held = running.get(other.job.job_id)
-            if held is None or held.job.job_id in self._evicted or self._is_placed(held):
-                continue
-            victims.append(held)
-            victim_ids.add(held.job.job_id)
-            freed.give(self._occupants.idle_without(victim_ids, held.own))
-            allocations = place_consolidated(one.job, self._cluster, freed)
-            if allocations is not None:
-                return allocations, victims
-        return None, []
-
-    def _is_placed(self, one: Contender) -> bool:
-        return any(other.job.job_id == one.job.job_id for other, _, _ in self._placed)
+    def _may_leave(self, one: Contender) -> bool:
+        job_id = one.job.job_id
+        is_placed = any(other.job.job_id == job_id for other, _, _ in self._placed)
+        return job_id not in self._evicted and not is_placed
 
     def _drop_resize(self, one: Contender) -> None:
         self._released = [
