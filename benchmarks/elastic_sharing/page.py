@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
-from benchmarks.elastic_sharing.runs import FORECASTS, JOBS_PER_DEVICE, SHORT_S, Outcome, Run
-from benchmarks.elastic_simulation.runs import DEVICES_OF_A_NODE, LOADS, RESTART_S, SEEDS, TRACES
+from benchmarks.elastic_sharing.runs import (
+    FORECASTS,
+    JOBS_PER_DEVICE,
+    SHORT_S,
+    USED,
+    Outcome,
+    Run,
+)
+from benchmarks.elastic_simulation.runs import DEVICES_OF_A_NODE, LOADS, RESTART_S, SEEDS
 
 Outcomes = Mapping[Run, Outcome]
 WORSE_PERCENT = 1.0
@@ -14,7 +21,7 @@ WORSE_PERCENT = 1.0
 INTRODUCTION = """# Elastic jobs that share devices
 
 By `python -m benchmarks.elastic_sharing`: the policy `elastic` with two jobs on a device
-(`elastic:jobs_per_device=2`), against one job on each device (`elastic`). Three traces at two
+(`elastic:jobs_per_device=2`), against one job on each device (`elastic`). Two traces at two
 loads, {seeds} seeds each.
 
 - **Ground truth**: Lucid's measurements of 44 training jobs on RTX 3090s, solo and in pairs
@@ -47,7 +54,7 @@ def page(outcomes: Outcomes) -> Iterator[str]:
         seeds=len(SEEDS), per_node=DEVICES_OF_A_NODE, restart=RESTART_S, short=SHORT_S / 60
     )
     yield from _results(outcomes)
-    for trace in TRACES:
+    for trace in USED:
         for load in LOADS:
             yield from _table(outcomes, trace, load)
     yield LIMITS
@@ -61,7 +68,7 @@ def _results(outcomes: Outcomes) -> Iterator[str]:
     )
     yield "|---|---:|---|---:|---:|---:|---|---:|---:|"
     every = []
-    for trace in TRACES:
+    for trace in USED:
         for load in LOADS:
             for forecast in FORECASTS:
                 one, two = (_of(outcomes, trace, load, forecast, n) for n in JOBS_PER_DEVICE)
