@@ -38,7 +38,19 @@ loads, {seeds} seeds each.
 Jobs shorter than {short:.0f} minutes count as {short:.0f} minutes.
 """
 
-LIMITS = """## Limits
+LIMITS = """## What does sharing cost?
+
+- The gain is waiting time. The median completion time changes little or rises, because jobs that
+  share are slowed down.
+- Jobs are preempted and resized more often, most of all under high load with exact forecasts: a job
+  that shares loses its place to a job with less work left.
+- The slowdown of a single job is not bounded: the worst one is lower in most rows, and higher in
+  others.
+- A decision takes longer, see CPU s.
+
+## Limits
+
+- Two traces of [elastic_simulation](elastic_simulation.md); the third, ITP 2, takes too long.
 
 - Memory and slowdowns of a job are those of one device, also for a job on several. The slowest
   worker slows the whole job down.
@@ -57,7 +69,7 @@ def page(outcomes: Outcomes) -> Iterator[str]:
     for trace in USED:
         for load in LOADS:
             yield from _table(outcomes, trace, load)
-    yield LIMITS
+    yield LIMITS.rstrip()
 
 
 def _results(outcomes: Outcomes) -> Iterator[str]:
