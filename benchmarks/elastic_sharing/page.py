@@ -42,8 +42,8 @@ LIMITS = """## What does sharing cost?
 
 - The gain is waiting time. The median completion time changes little or rises, because jobs that
   share are slowed down.
-- Jobs are preempted and resized more often, most of all under high load with exact forecasts: a job
-  that shares loses its place to a job with less work left.
+- Most rows have more preemptions and all have more resizes, most of all under high load with exact
+  forecasts: a job that shares loses its place to a job with less work left.
 - The slowdown of a single job is not bounded: the worst one is lower in most rows, and higher in
   others.
 - A decision takes longer, see CPU s.
@@ -51,7 +51,6 @@ LIMITS = """## What does sharing cost?
 ## Limits
 
 - Two traces of [elastic_simulation](elastic_simulation.md); the third, ITP 2, takes too long.
-
 - Memory and slowdowns of a job are those of one device, also for a job on several. The slowest
   worker slows the whole job down.
 - In the ground truth the memory of a worker does not depend on the number of workers. The policy
