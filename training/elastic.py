@@ -34,7 +34,6 @@ from presage.training.job_folder import (
     WORKER_VARIABLE,
     JobFolder,
 )
-from presage.training.memory_share import limit_memory
 from presage.training.report import Report
 from presage.training.worker.announcements import SessionOverError
 from presage.training.worker.checkpoint import Checkpoint
@@ -133,7 +132,7 @@ def begin(
         session.start(Report(0, "joining", state.cursor, has_checkpoint))
     except SessionOverError:
         raise SystemExit(LEFT) from None
-    limit_memory(session.memory_bytes)
+    run.follow_memory_share()
     return run
 
 

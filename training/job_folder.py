@@ -3,6 +3,10 @@
 It contains the job's configuration, token and journal, and the address of its leader::
 
     STATE/NAME/job.json  token  leader.json  journal.jsonl  leader.log
+
+On a cluster each worker has a folder of its own, with the address and its memory share::
+
+    STATE/NAME/token  leader.json  memory_bytes
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ PROCESS_GROUP = {
     "LOCAL_RANK": "0",
     "LOCAL_WORLD_SIZE": "1",
 }
+MEMORY_SHARE = "memory_bytes"  # file with a worker's share
 # Exit statuses of a leader; 0 if its job is done, 1 if the leader itself failed.
 UNFINISHED = 3  # it ended before its job did
 FAILED = 4  # its job failed
@@ -105,6 +110,13 @@ class JobFolder:
             return LeaderAddress(str(row["host"]), int(row["port"]), self.token(), int(row["pid"]))
         except (OSError, ValueError, KeyError, TypeError):
             raise ElasticError(f"{self._missing} in {self.path.parent}") from None
+
+    def memory_bytes(self) -> int | None:
+        """Return the worker's share of memory in bytes, 0 for no limit; None if there is none."""
+        try:
+            return int(read_regular(self.path / MEMORY_SHARE, _MAX_BYTES))
+        except (OSError, ValueError):
+            return None
 
     @property
     def _missing(self) -> str:

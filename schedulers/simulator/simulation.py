@@ -537,11 +537,16 @@ class Simulation(Backend):
                 heapq.heappush(self._wakes, known_s)
 
     def _report_measured(self, timing: int, job_id: str) -> None:
-        """Report the speed of an elastic job at its size, unless its timing has changed since."""
+        """Report the speed of an elastic job at its size, unless its timing has changed since.
+
+        Co-located jobs slow it down: then its speed is not that of its size.
+        """
         run = self._runs.get(job_id)
         if run is None or run.timing != timing:
             return
         status, node_of = self.ledger.status(job_id), self._cluster.node_of
+        if any(len(self.ledger.jobs_on(one.device)) > 1 for one in status.allocations):
+            return
         nodes = len({node_of[allocation.device] for allocation in status.allocations})
         self._progress.report_size(job_id, len(status.allocations), nodes, run.pace_s)
 

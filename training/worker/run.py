@@ -11,6 +11,7 @@ from presage.training.data_set_grouping import Cursor, DataSet, Indices, check_b
 from presage.training.generation import TRAIN, Generation
 from presage.training.gpu_expansion import enter_generation
 from presage.training.job_folder import LEFT
+from presage.training.memory_share import MemoryShare
 from presage.training.report import Report
 from presage.training.synchronous_accumulation import Flags, Ring, RingClosedError
 from presage.training.wire import ConnectionLostError
@@ -117,6 +118,7 @@ class Run:
         self._ring: Ring | None = None
         self._is_paused = True
         self._is_started = self._is_stopping = False
+        self._memory_share = MemoryShare()
         self._epochs = 0
         self._shards: list[tuple[int, int, int]] = []  # number, start, end: left of this step
         self._is_waiting_for_apply = False
@@ -194,6 +196,10 @@ class Run:
     def stop(self) -> None:
         """End the training on all workers, after the current step."""
         self._is_stopping = True
+
+    def follow_memory_share(self) -> None:
+        """Apply the share of its GPU's memory that this worker has now; :meth:`apply` does that."""
+        self._memory_share.follow(self._session.memory_bytes)
 
     def _start(self, epochs: int) -> None:
         """Report that this worker is ready for its first generation."""
@@ -289,6 +295,7 @@ class Run:
         self._reports.committed(self.cursor)
         if self.rank == 0:
             self._reports.save_if_due(self._state)
+        self.follow_memory_share()
         if flags.pause and not flags.stop:
             self._pause()
         return not flags.not_finite

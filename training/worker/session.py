@@ -48,6 +48,7 @@ class Session:
         self._changed = self._announced.changed
         self.open_connections = OpenConnections(self._changed, self._announced.is_ended)
         self._leader = LeaderConnection(folder)
+        self._share_bytes: int | None = None
         self._is_closed = False
         self._departure = Departure()
         self.listener: Listener
@@ -74,6 +75,9 @@ class Session:
         except ElasticError:
             self._departure.restore()
             raise
+        self._share_bytes = (
+            self._leader.folder.memory_bytes()
+        )  # written before the leader's address
         threading.Thread(target=self._run, name="elastic-session", daemon=True).start()
 
     def install_handlers(self) -> None:
@@ -107,8 +111,9 @@ class Session:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of this worker on its GPU; 0 for no limit."""
-        return self._announced.memory_bytes
+        """Memory of this worker on its GPU, as last read from the job's folder; 0 for no limit."""
+        share_bytes = self._share_bytes
+        return self._announced.memory_bytes if share_bytes is None else share_bytes
 
     def report(self, report: Report) -> None:
         """Send a report; a leader that is down gets it when it is back."""
@@ -208,6 +213,7 @@ class Session:
                 self._leader.send({"op": "leave"})
             if not ready:
                 self._leader.send(self._own.heartbeat())
+                self._share_bytes = self._leader.folder.memory_bytes()
                 if self._leader.has_moved():
                     self._leader.send({"op": "moved"})
                     raise ConnectionLostError("the folder of the job names another leader")

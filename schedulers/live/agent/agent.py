@@ -33,7 +33,7 @@ from presage.schedulers.live.agent.node_core import NodeCore
 from presage.schedulers.live.agent.node_task import Name, NodeTask, Observation, Step
 from presage.schedulers.live.agent.observation import observe
 from presage.schedulers.live.agent.outcome_outbox import Outbox, make_outcome
-from presage.schedulers.live.agent.task_specs import desired_state, make_spec
+from presage.schedulers.live.agent.task_specs import desired_state, make_spec, memory_share_bytes
 from presage.schedulers.live.agent.tasks.file_names import task_name
 from presage.schedulers.live.agent.tasks.leftovers import sweep
 from presage.schedulers.live.agent.tasks.log_archive import archive_log, archived_log
@@ -396,13 +396,15 @@ class Agent:
         return why_cannot_create(self._options.state, self._options.checkpoints, self._needed_bytes)
 
     def _write_leader(self, process: Task, task: NodeTask) -> None:
-        """Pass the address of its leader to a worker of an elastic job."""
+        """Pass the address of its leader, and its memory share, to a worker of an elastic job."""
         if not task.order.worker.job_id:
             return
         try:
+            share_bytes = memory_share_bytes(task.allocations, self._options.slots)
+            self._leader_files.write_share(process, task.order.worker, share_bytes)
             self._leader_files.write(process, task.order.worker, self.controller_host)
         except OSError as error:
-            task.why = f"the address of its leader cannot be written ({error}); free disk space"
+            task.why = f"files for its worker cannot be written ({error}); free disk space"
 
     def _write_desired_state(self, process: Task, task: NodeTask) -> None:
         """Pass the desired state of a task to its shim."""

@@ -18,7 +18,8 @@ class ControllerChoice(Policy):
     """Start each task on the devices that the controller chose, as they become free.
 
     Shares that an earlier policy changed, and paused tasks, return to the controller's choice, but
-    on their current devices: a process cannot move.
+    on their current devices: a process cannot move. A share is raised once the tasks that leave its
+    devices have ended.
 
     Parameters
     ----------
@@ -33,6 +34,12 @@ class ControllerChoice(Policy):
         """Return reductions of shares first, then resumptions, raises and starts."""
         reduced, resumed, raised = list[Action](), list[Action](), list[Action]()
         started: list[Action] = []
+        ending = {
+            allocation.device
+            for task in self._tasks
+            if task.end and task.step is Step.STARTED
+            for allocation in task.allocations
+        }
         for task in self._tasks:
             job_id = task.name[0]
             if task.end:
@@ -45,10 +52,20 @@ class ControllerChoice(Policy):
                     resumed.append(Resume(job_id))
                     continue
                 chosen = _on_current_devices(chosen, task.allocations)
-                if chosen != task.allocations:
-                    is_less = chosen[0].compute_milli < task.allocations[0].compute_milli
-                    (reduced if is_less else raised).append(Resize(job_id, chosen))
+                least = tuple(map(_minimum, chosen, task.allocations))
+                if least != task.allocations:
+                    reduced.append(Resize(job_id, least))
+                if chosen != least and ending.isdisjoint(one.device for one in chosen):
+                    raised.append(Resize(job_id, chosen))
         return [*reduced, *resumed, *raised, *started]
+
+
+def _minimum(one: Allocation, other: Allocation) -> Allocation:
+    return Allocation(
+        one.device,
+        min(one.compute_milli, other.compute_milli),
+        min(one.memory_bytes, other.memory_bytes),
+    )
 
 
 def _on_current_devices(

@@ -1,4 +1,4 @@
-"""How a worker of an elastic job finds its leader: files that its agent writes, by the commands.
+"""How a worker of an elastic job finds its leader and its memory share: files of its agent.
 
 The files are in the task's folder, which belongs to the agent; the worker may only read them.
 """
@@ -26,6 +26,7 @@ PROCESS_GROUP = {
     "LOCAL_RANK": "0",
     "LOCAL_WORLD_SIZE": "1",
 }
+MEMORY_SHARE = "memory_bytes"  # as in presage.training.job_folder
 
 
 def worker_variables(
@@ -51,10 +52,26 @@ def worker_variables(
 
 
 class LeaderFiles:
-    """Files with the addresses of leaders, written when an address changes."""
+    """Files with addresses of leaders and memory shares, written when one changes."""
 
     def __init__(self) -> None:
         self._written: dict[Path, tuple[str, int, str]] = {}
+        self._shares: dict[Path, int] = {}
+
+    def write_share(self, task: Task, worker: pb.ElasticWorker, memory_bytes: int) -> None:
+        """Write how much memory of its device a worker may use; 0 for all of it.
+
+        The worker applies it at the end of a step.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        folder = self._folder(task, worker)
+        if self._shares.get(folder) != memory_bytes:
+            _replace(folder / MEMORY_SHARE, str(memory_bytes), task.spec.account)
+            self._shares[folder] = memory_bytes
 
     def write(self, task: Task, worker: pb.ElasticWorker, controller_host: str) -> None:
         """Write where the leader of a task's job is.
@@ -69,23 +86,30 @@ class LeaderFiles:
         OSError
             The files cannot be written.
         """
-        folder = task.folder.path / FOLDER / worker.leader_job
+        folder = self._folder(task, worker)
         address = controller_host, worker.port, worker.token
         if self._written.get(folder) == address:
             return
-        for path in (folder.parent, folder):
-            path.mkdir(exist_ok=True)
-            path.chmod(0o711)  # whatever the umask is: the account of the job has to reach it
         if worker.port:
             _replace(folder / "token", worker.token, task.spec.account)
             row = {"host": controller_host, "port": worker.port, "pid": 0}
             _replace(folder / "leader.json", json.dumps(row), task.spec.account)
         self._written[folder] = address
 
+    def _folder(self, task: Task, worker: pb.ElasticWorker) -> Path:
+        """Return the folder that a worker reads; it is created if it does not exist."""
+        folder = task.folder.path / FOLDER / worker.leader_job
+        if folder not in self._written and folder not in self._shares:
+            for path in (folder.parent, folder):
+                path.mkdir(exist_ok=True)
+                path.chmod(0o711)  # whatever the umask is: the account of the job has to reach it
+        return folder
+
     def forget(self, task: Task) -> None:
         """Drop what was written for a task that is removed."""
-        for folder in [path for path in self._written if task.folder.path in path.parents]:
-            del self._written[folder]
+        for files in (self._written, self._shares):
+            for folder in [path for path in files if task.folder.path in path.parents]:
+                del files[folder]
 
 
 def _replace(path: Path, text: str, account: Account | None) -> None:

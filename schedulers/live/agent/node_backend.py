@@ -165,8 +165,7 @@ class NodeBackend(Backend):
             case Resize():
                 before, task.allocations = task.allocations, action.allocations
                 task.has_constant_share = False
-                more = action.allocations[0].compute_milli - before[0].compute_milli
-                verb = "raised" if more > 0 else "reduced"
+                verb = "raised" if _amount(action.allocations) > _amount(before) else "reduced"
                 task.why = f"its share was {verb} to {_share(action.allocations)}"
             case Pause():
                 task.has_constant_share, task.paused = False, True
@@ -191,6 +190,10 @@ class NodeBackend(Backend):
 
 def _key(job: Job, status: JobStatus) -> Key:
     return (-job.priority, job.submit_s)
+
+
+def _amount(allocations: Sequence[Allocation]) -> tuple[int, int]:
+    return allocations[0].compute_milli, allocations[0].memory_bytes
 
 
 def _share(allocations: Sequence[Allocation]) -> str:

@@ -98,6 +98,10 @@ class NodeCore:
             task.is_assigned = True
             if order.worker.port:  # the leader of an elastic job may have been started again
                 task.order.worker.CopyFrom(order.worker)
+            if order.worker.job_id and order is not task.order:
+                # Its share changes as other jobs come and leave.
+                task.order.ClearField("allocations")
+                task.order.allocations.extend(order.allocations)
             if order.end_reason:
                 self._end(task, order.end_reason, checkpoint=not order.discard)
         for name, task in self.tasks.items():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict
 
-from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI, Allocation
 from presage.schedulers.live.agent.agent_options import AgentOptions
 from presage.schedulers.live.agent.elastic_worker import worker_variables
 from presage.schedulers.live.agent.isolation.account import find_account
 from presage.schedulers.live.agent.isolation.inherited_environment import inherited_environment
 from presage.schedulers.live.agent.node_task import NodeTask
+from presage.schedulers.live.agent.slot import Slot
 from presage.schedulers.live.agent.tasks.file_names import safe_name
 from presage.schedulers.live.agent.tasks.task import DesiredState, End, TaskSpec
 from presage.schedulers.policies.sharing.sharing_settings import URGENT_WEIGHT
@@ -25,12 +27,9 @@ def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
     slots = [options.slots[allocation.device] for allocation in task.allocations]
     cpus = [cpu for slot in slots for cpu in slot.cpus or ()]
     cuda = [slot.cuda for slot in slots if slot.cuda is not None]
-    # A job gets at most its predicted memory of a GPU: co-located tasks have the rest.
-    parts = [
-        allocation.memory_bytes
-        for allocation, slot in zip(task.allocations, slots, strict=True)
-        if cuda and allocation.memory_bytes < slot.memory_bytes
-    ]
+    # A job gets at most its share of a GPU: co-located tasks have the rest. That of a worker of an
+    # elastic job changes, so that it is in a file.
+    is_limited = bool(cuda) and not task.order.worker.job_id
     checkpoint = options.checkpoints.resolve() / checkpoint_name(task.order)
     home = options.state if account is None else Path(account.home)
     # A CPU job has at most the memory of its devices; a GPU job is not limited in host memory.
@@ -48,11 +47,11 @@ def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
         },
         tuple(cpus) or None,
         cuda=tuple(cuda) or None,
-        memory_bytes=min(parts, default=0),
+        memory_bytes=memory_share_bytes(task.allocations, options.slots) if is_limited else 0,
         grace_s=submitted.grace_s,
         hard_limit=options.hard_shares,
         weight=URGENT_WEIGHT if submitted.job.latency_sensitive else 1,
-        can_grow=submitted.job.latency_sensitive,
+        can_grow=submitted.job.latency_sensitive or bool(task.order.worker.job_id),
         account=account,
         max_processes=limits.processes,
         max_open_files=limits.open_files,
@@ -62,6 +61,16 @@ def make_spec(task: NodeTask, options: AgentOptions) -> TaskSpec:
             "allocations": [list(allocation) for allocation in task.allocations],
         },
     )
+
+
+def memory_share_bytes(allocations: Sequence[Allocation], slots: Sequence[Slot]) -> int:
+    """Return the smallest share of memory that is less than a whole device; 0 if there is none."""
+    parts = [
+        allocation.memory_bytes
+        for allocation in allocations
+        if allocation.memory_bytes < slots[allocation.device].memory_bytes
+    ]
+    return min(parts, default=0)
 
 
 def checkpoint_name(order: pb.TaskCommand) -> str:

@@ -108,11 +108,14 @@ class AgentsBackend(Backend):
         """Write records. A job that is preempted starts again once its node has released it."""
         reasons = self._reasons(decision)
         leaving = {action.job_id for action in decision.actions if isinstance(action, Preempt)}
+        resized = {one.job_id: one for one in decision.actions if isinstance(one, Resize)}
         for action in decision.actions:
             match action:
                 case Start() if action.job_id not in leaving:
                     self.records.append(self._placed(action, reasons[action.job_id], now_s))
                 case Resize() if self._state.jobs[action.job_id].members:
+                    if action is not resized[action.job_id]:
+                        continue  # a later one of the same decision is complete
                     self._resize(action, reasons.get(action.job_id, ""), now_s)
                 case Preempt() if self._state.jobs[action.job_id].stage in AT_NODE:
                     job = self._state.jobs[action.job_id]

@@ -519,7 +519,7 @@ def _set_members(
     job: LiveJob, rows: Iterable[Sequence[Any]], record: Placed | Resized | MemberEnded
 ) -> None:
     """Change the workers of an elastic job; those that are not among them any more leave."""
-    members = [Member(*row) for row in rows]
+    members, before = [Member(*row) for row in rows], {member.number for member in job.members}
     kept = {member.number for member in members}
     if isinstance(record, Resized):
         job.leaving += [member for member in job.members if member.number not in kept]
@@ -530,8 +530,8 @@ def _set_members(
         del job.member_nodes[name]
     job.first_member = min(members).name if members else job.first_member
     job.next_member = max(job.next_member, *(number + 1 for number in kept), 1)
-    # At the end of an attempt, its workers end one after another.
-    if not job.is_complete and job.stage is not Stage.LEAVING:
+    # At the end of an attempt, its workers end one after another. New shares are no new size.
+    if kept != before and not job.is_complete and job.stage is not Stage.LEAVING:
         _note_size(job, record.time_s, record.reason)
 
 
@@ -548,6 +548,7 @@ def _remove_member(job: LiveJob, record: MemberEnded) -> None:
     if record.failed:
         _note_failure(job, record)
     job.is_complete |= record.finished
+    job.overflows += record.overflowed
     job.leaving = [one for one in job.leaving if one.number != record.number]
     left = [one for one in job.members if one.number != record.number]
     if len(left) < len(job.members):

@@ -233,6 +233,8 @@ class SchedulingView:
         is_here = live.stage in (Stage.PLACED, Stage.RUNNING) and bool(observed.allocations)
         limit = self._limit(live, len(observed.allocations), now_s) if is_here else None
         is_limited = self._limits.get(job_id) == limit
+        if is_here:  # also if the ledger has it from the decision: its nodes do not report it
+            self._elastic.add(job_id)
         if self._is_current(job_id, observed if is_here else None) and is_limited:
             return False
         self.forget(job_id)

@@ -33,3 +33,12 @@ class Contender:
     def is_resizable(self) -> bool:
         """Whether the job runs on exclusive devices and may have another number of them."""
         return self.job.is_elastic and self.job.gpus_per_task == 1 and not self.job.node_limits
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether it may have a part of a device: no urgent job, and none that ran out of memory.
+
+        Shares change while a job runs, which only a resizable job can follow.
+        """
+        urgent = self.job.latency_sensitive
+        return self.is_resizable and not urgent and not self.status.overflows

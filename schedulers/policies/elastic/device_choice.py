@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.policies.elastic.contender import Contender
 
 
 def choose_devices(
@@ -62,3 +64,45 @@ def nodes_of(devices: Iterable[int], cluster: Cluster) -> int:
     """Return the number of nodes of some devices."""
     node_of = cluster.node_of
     return len({node_of[device] for device in devices})
+
+
+def fastest_devices(
+    one: Contender, own: Sequence[int], sizes: range, idle: IdleDevices, cluster: Cluster
+) -> list[int] | None:
+    """Return the devices on which a job is fastest, of its own ones and idle ones.
+
+    They are of the first kind of which there are enough; None if there are of no kind.
+
+    Parameters
+    ----------
+    own : sequence of int
+        Devices that it keeps if they are on the chosen nodes.
+    sizes : range
+        Possible numbers of devices, ascending.
+    """
+    for kinds in one.kinds:
+        allowed = cluster.nodes_of(kinds).bits
+        devices = _fastest_of(one, own, sizes, idle, cluster, allowed)
+        if devices is not None:
+            return devices
+    return None
+
+
+def _fastest_of(
+    one: Contender,
+    own: Sequence[int],
+    sizes: range,
+    idle: IdleDevices,
+    cluster: Cluster,
+    allowed: int,
+) -> list[int] | None:
+    best: tuple[float, int] = (math.inf, 0)
+    found: list[int] | None = None
+    for gpus in reversed(sizes):
+        devices = choose_devices(gpus, own, idle, cluster, allowed)
+        if devices is None:
+            continue
+        cost = one.speed.run_s((gpus, nodes_of(devices, cluster))), gpus
+        if found is None or cost < best:
+            best, found = cost, devices
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from presage.errors import ConfigError
@@ -17,9 +18,11 @@ from presage.schedulers.core.policy import Policy, PolicyNeeds
 from presage.schedulers.core.queue import Key
 from presage.schedulers.core.speedup import fewest_nodes
 from presage.schedulers.core.state import State
+from presage.schedulers.policies.elastic.co_locations import SharingLimits
 from presage.schedulers.policies.elastic.contender import Contender
 from presage.schedulers.policies.elastic.job_speed import JobSpeed, Size
 from presage.schedulers.policies.elastic.placement import Placement
+from presage.schedulers.policies.elastic.shared_placement import SharedPlacement
 from presage.schedulers.policies.elastic.sizes import (
     Demand,
     Increment,
@@ -28,6 +31,7 @@ from presage.schedulers.policies.elastic.sizes import (
     increments,
 )
 
+MOST_SLOWDOWN = 1.5  # two equal jobs that share a device end as early, on average, as in turns
 _SCANNED = 2.0  # pending jobs are considered until their fewest devices are as many clusters
 _MOST_CACHED = 20_000
 _MOST_SPEEDS = 5_000
@@ -50,20 +54,42 @@ class Elastic(Policy):
         Time after a start or a resize before a job may grow.
     gain : float
         Least predicted gain in speed for a job to grow or to move to fewer nodes.
+    jobs_per_device : int
+        Largest number of jobs on a device. With 2 or more, elastic jobs that would wait join
+        others at their smallest size, if their predicted memory bounds fit and all of them
+        together do more work per second (requirement S4).
+    most_slowdown : float
+        Largest predicted slowdown of jobs that share a device.
 
     Raises
     ------
     ConfigError
-        A parameter is negative or not finite.
+        A parameter is negative or not finite, or one of the last two is less than 1.
     """
 
     needs = PolicyNeeds(preempts=True, scales=True)
 
-    def __init__(self, hold_s: float = 60.0, gain: float = 0.05) -> None:
-        for name, value in (("hold_s", hold_s), ("gain", gain)):
-            if not 0 <= value < math.inf:
-                raise ConfigError(f"policy 'elastic': {name}={value}, must be a finite number >= 0")
+    def __init__(
+        self,
+        hold_s: float = 60.0,
+        gain: float = 0.05,
+        jobs_per_device: int = 1,
+        most_slowdown: float = MOST_SLOWDOWN,
+    ) -> None:
+        values = {"hold_s": hold_s, "gain": gain}
+        least = {"jobs_per_device": jobs_per_device, "most_slowdown": most_slowdown}
+        for name, value in {**values, **least}.items():
+            lowest = 1 if name in least else 0
+            if not lowest <= value < math.inf:
+                raise ConfigError(
+                    f"policy 'elastic': {name}={value}, must be a finite number >= {lowest}"
+                )
         self.hold_s, self.gain = hold_s, gain
+        self._limits = SharingLimits(jobs_per_device, most_slowdown)
+        if jobs_per_device > 1:
+            self.needs = replace(
+                self.needs, most_members=jobs_per_device, most_slowdown=most_slowdown
+            )
         self._increments: dict[tuple[object, ...], tuple[Increment, ...]] = {}
         self._speeds: dict[str, tuple[tuple[object, ...], JobSpeed]] = {}
 
@@ -77,16 +103,22 @@ class Elastic(Policy):
         if not len(state.pending) and not state.running:
             return []
         contenders = list(self._contenders(state, forecasts))
-        total = state.idle_count + sum(len(one.own) for one in contenders)
-        sizes = allocate([one.demand for one in contenders], total)
-        placement = Placement(state, contenders, sizes, hold_s=self.hold_s, gain=self.gain)
+        held = {device for one in contenders for device in one.own}
+        sizes = allocate([one.demand for one in contenders], state.idle_count + len(held))
+        if self._limits.jobs_per_device == 1:
+            placement = Placement(state, contenders, sizes, hold_s=self.hold_s, gain=self.gain)
+        else:
+            placement = SharedPlacement(
+                state, contenders, sizes, hold_s=self.hold_s, gain=self.gain,
+                forecasts=forecasts, limits=self._limits,
+            )  # fmt: skip
         return placement.actions()
 
     def _contenders(self, state: State, forecasts: Forecasts) -> Iterator[Contender]:
         """Yield the running jobs, and the first of the pending jobs."""
         for job_id, status in state.running.items():
             yield self._contender(state.job(job_id), status, state, forecasts)
-        scanned, most = 0, _SCANNED * state.cluster.devices
+        scanned, most = 0, _SCANNED * state.cluster.devices * self._limits.jobs_per_device
         for job in state.pending:
             yield self._contender(job, state.status(job.job_id), state, forecasts)
             scanned += job.fewest_gpus

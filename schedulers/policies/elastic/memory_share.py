@@ -1,7 +1,7 @@
 """Share of a device's memory for a job, by how full the device is (requirement S4).
 
-No policy uses it yet: under ``elastic`` a job has its devices to itself, so its share is all of
-their memory, and under ``sharing`` and ``packing`` a job gets its predicted bound.
+The policy ``elastic`` uses it with ``jobs_per_device`` of 2 or more. By default a job has its
+devices to itself. Under ``sharing`` and ``packing`` a job gets its predicted bound.
 """
 
 from __future__ import annotations

@@ -9,12 +9,18 @@ from dataclasses import replace
 from presage.schedulers.core.action import Action, Preempt, Resize, Start, Wake
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.capacity.consolidation import place_consolidated
-from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.resource_requests import gang_size
+from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import fewest_nodes
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.elastic.contender import Contender
-from presage.schedulers.policies.elastic.device_choice import choose_devices, nodes_of
+from presage.schedulers.policies.elastic.device_choice import (
+    choose_devices,
+    fastest_devices,
+    nodes_of,
+)
+from presage.schedulers.policies.elastic.occupants import Occupants
+from presage.schedulers.policies.elastic.replacement import place_instead_of
 from presage.schedulers.policies.elastic.sizes import Demand
 
 
@@ -40,7 +46,10 @@ class Placement:
     ) -> None:
         self._state, self._cluster = state, state.cluster
         self._hold_s, self._gain = hold_s, gain
-        self._idle: IdleDevices = state.idle()
+        self._occupants = Occupants(
+            state.idle(), ((one.job.job_id, one.own) for one in contenders if one.own)
+        )
+        self._idle = self._occupants.idle
         self._released: list[Action] = []
         self._placed: list[tuple[Contender, Action, int]] = []  # with its number of new devices
         self._wake_s = math.inf
@@ -53,6 +62,12 @@ class Placement:
 
     def actions(self) -> list[Action]:
         """Return the actions, those that free devices first."""
+        self._place()
+        placed = self._without_overtaking()
+        return [*self._released, *placed, *self._wakes()]
+
+    def _place(self) -> None:
+        """Evict and shrink jobs, then start and grow others on devices that are idle."""
         kept: list[Contender] = []
         for one in self._in_order:
             target = self._sizes[one.job.job_id]
@@ -72,20 +87,21 @@ class Placement:
                 self._start(one, self._sizes[one.job.job_id], running)
             elif one.is_resizable and self._sizes[one.job.job_id] >= len(one.own):
                 self._grow(one)
-        placed = self._without_overtaking()
-        wakes = [Wake(self._wake_s)] if self._wake_s < math.inf else []
-        return [*self._released, *placed, *wakes]
+
+    def _wakes(self) -> list[Action]:
+        return [Wake(self._wake_s)] if self._wake_s < math.inf else []
 
     def _evict(self, one: Contender) -> None:
         self._released.append(Preempt(one.job.job_id))
         self._evicted.add(one.job.job_id)
-        self._idle.give(one.own)
+        self._occupants.leave(one.job.job_id, one.own)
 
     def _shrink(self, one: Contender, target: int) -> Contender:
         nothing_idle = self._idle.copy()
         nothing_idle.take([d for d in range(self._cluster.devices) if nothing_idle.is_idle(d)])
-        kept = choose_devices(target, one.own, nothing_idle, self._cluster, 0) or one.own
-        self._idle.give(sorted({*one.own} - {*kept}))
+        own = sorted(one.own, key=self._occupants.is_shared)
+        kept = choose_devices(target, own, nothing_idle, self._cluster, 0) or one.own
+        self._occupants.leave(one.job.job_id, {*one.own} - {*kept})
         self._released.append(Resize(one.job.job_id, self._allocations(kept)))
         return replace(one, own=kept)
 
@@ -95,9 +111,9 @@ class Placement:
         if not one.is_resizable:
             self._start_rigid(one, running)
             return
-        devices = self._best(one, target)
+        devices = self._fastest(one, one.own, range(one.job.fewest_gpus, target + 1))
         if devices is not None:
-            self._idle.take(sorted(devices))
+            self._occupants.join(one.job.job_id, devices)
             start = Start(one.job.job_id, self._allocations(devices))
             self._placed.append((one, start, len(devices)))
 
@@ -105,35 +121,23 @@ class Placement:
         """Start a job of a fixed size; it may take the devices of jobs of a lower rank."""
         allocations = place_consolidated(one.job, self._cluster, self._idle)
         if allocations is None:
-            allocations, victims = self._in_place_of(one, running)
-            taken = sorted(allocation.device for allocation in allocations or ())
-            for held in victims:
-                if not set(taken).isdisjoint(held.own):
-                    self._drop_resize(held)
-                    self._evict(held)
-            self._idle.take(taken)
-        if allocations is not None:
+            behind = self._in_order[self._in_order.index(one) + 1 :]
+            others = (running.get(other.job.job_id) for other in reversed(behind))
+            may_leave = (held for held in others if held is not None and self._may_leave(held))
+            allocations, leaving = place_instead_of(
+                one.job, may_leave, self._occupants, self._cluster
+            )
+            for held in leaving:
+                self._drop_resize(held)
+                self._evict(held)
+        if allocations:
+            self._occupants.join(one.job.job_id, (each.device for each in allocations))
             self._placed.append((one, Start(one.job.job_id, allocations), len(allocations)))
 
-    def _in_place_of(
-        self, one: Contender, running: dict[str, Contender]
-    ) -> tuple[tuple[Allocation, ...] | None, list[Contender]]:
-        """Return the devices of a job, taken from jobs of a lower rank too, and these jobs."""
-        freed, victims = self._idle.copy(), []
-        behind = self._in_order[self._in_order.index(one) + 1 :]
-        for other in reversed(behind):
-            held = running.get(other.job.job_id)
-            if held is None or held.job.job_id in self._evicted or self._is_placed(held):
-                continue
-            victims.append(held)
-            freed.give(held.own)
-            allocations = place_consolidated(one.job, self._cluster, freed)
-            if allocations is not None:
-                return allocations, victims
-        return None, []
-
-    def _is_placed(self, one: Contender) -> bool:
-        return any(other.job.job_id == one.job.job_id for other, _, _ in self._placed)
+    def _may_leave(self, one: Contender) -> bool:
+        job_id = one.job.job_id
+        is_placed = any(other.job.job_id == job_id for other, _, _ in self._placed)
+        return job_id not in self._evicted and not is_placed
 
     def _drop_resize(self, one: Contender) -> None:
         self._released = [
@@ -147,51 +151,47 @@ class Placement:
         target = self._sizes[one.job.job_id]
         nodes = nodes_of(one.own, self._cluster)
         largest = self._cluster.nodes_of(one.job.kinds).largest
-        if target <= len(one.own) and nodes <= fewest_nodes(len(one.own), largest):
+        shared = [device for device in one.own if self._occupants.is_shared(device)]
+        is_compact = nodes <= fewest_nodes(len(one.own), largest)
+        if target <= len(one.own) and is_compact and not shared:
             return
         held_until_s = one.status.since_s + self._hold_s
         if self._state.now_s < held_until_s:
             self._wake_s = min(self._wake_s, held_until_s)
             return
-        devices = self._best(one, target)
+        devices = self._larger(one, target, shared)
         if devices is None or {*devices} == {*one.own}:
             return
-        now_s = one.speed.run_s((len(one.own), nodes))
+        now_s = one.speed.run_s((len(one.own), nodes)) * self._slowdown(one, one.own)
         then_s = one.speed.run_s((len(devices), nodes_of(devices, self._cluster)))
-        if not then_s * (1 + self._gain) <= now_s:
+        if not then_s * self._slowdown(one, devices) * (1 + self._gain) <= now_s:
             return
-        self._idle.take(sorted({*devices} - {*one.own}))
-        self._idle.give(sorted({*one.own} - {*devices}))
+        self._occupants.join(one.job.job_id, {*devices} - {*one.own})
+        self._occupants.leave(one.job.job_id, {*one.own} - {*devices})
         resize = Resize(one.job.job_id, self._allocations(devices))
         self._placed.append((one, resize, len({*devices} - {*one.own})))
 
-    def _best(self, one: Contender, target: int) -> list[int] | None:
-        """Return the fastest of the placements that are possible now, with at most ``target``.
-
-        They are of the first kind of which there are enough.
-        """
-        for kinds in one.kinds:
-            devices = self._best_of(one, target, self._cluster.nodes_of(kinds).bits)
+    def _larger(self, one: Contender, target: int, shared: Sequence[int]) -> list[int] | None:
+        """Return devices with which a job grows, in place of shared ones if there are enough."""
+        if shared:
+            exclusive = [device for device in one.own if device not in shared]
+            devices = self._fastest(one, exclusive, range(len(one.own), target + 1))
             if devices is not None:
                 return devices
-        return None
+        return self._fastest(one, one.own, range(one.job.fewest_gpus, target + 1))
 
-    def _best_of(self, one: Contender, target: int, allowed: int) -> list[int] | None:
-        best: tuple[float, int] = (math.inf, 0)
-        found: list[int] | None = None
-        for gpus in range(target, one.job.fewest_gpus - 1, -1):
-            devices = choose_devices(gpus, one.own, self._idle, self._cluster, allowed)
-            if devices is None:
-                continue
-            cost = one.speed.run_s((gpus, nodes_of(devices, self._cluster))), gpus
-            if found is None or cost < best:
-                best, found = cost, devices
-        return found
+    def _fastest(self, one: Contender, own: Sequence[int], sizes: range) -> list[int] | None:
+        return fastest_devices(one, own, sizes, self._idle, self._cluster)
 
-    def _without_overtaking(self) -> list[Action]:
-        """Return starts and growths, best-effort ones only if they delay no waiting urgent job."""
+    def _slowdown(self, one: Contender, devices: Sequence[int]) -> float:
+        """Return the predicted slowdown of a job by the jobs with which it shares devices."""
+        del one, devices
+        return 1.0
+
+    def _waiting_urgent(self) -> list[Job]:
+        """Return the latency-sensitive jobs that wait after this decision."""
         starting = {one.job.job_id for one, _, _ in self._placed if not one.own}
-        waiting = [
+        return [
             *(job for job in self._state.latency_sensitive.values() if job.job_id not in starting),
             *(
                 one.job
@@ -199,10 +199,22 @@ class Placement:
                 if one.job.job_id in self._evicted and one.job.latency_sensitive
             ),
         ]
-        usable = self._idle.count + sum(
-            new for one, _, new in self._placed if not one.job.latency_sensitive
-        )
-        blocked = any(gang_size(job, self._cluster) <= usable for job in waiting)
+
+    def _is_blocked(self, other_devices: int = 0) -> bool:
+        """Return whether starts and growths of best-effort jobs delay a waiting urgent job.
+
+        Parameters
+        ----------
+        other_devices : int
+            Number of devices that are not idle and that an urgent job might use.
+        """
+        usable = self._idle.count + other_devices
+        usable += sum(new for one, _, new in self._placed if not one.job.latency_sensitive)
+        return any(gang_size(job, self._cluster) <= usable for job in self._waiting_urgent())
+
+    def _without_overtaking(self) -> list[Action]:
+        """Return starts and growths, best-effort ones only if they delay no waiting urgent job."""
+        blocked = self._is_blocked()
         return [
             action for one, action, _ in self._placed if one.job.latency_sensitive or not blocked
         ]

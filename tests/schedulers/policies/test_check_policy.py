@@ -14,8 +14,10 @@ from presage.schedulers.policies.fifo import Fifo
 from presage.schedulers.policies.policy_registry import POLICIES
 from presage.testing import BrokenPolicyError, check_policy
 
+SHARED = ("elastic:jobs_per_device=2", "elastic:jobs_per_device=3:most_slowdown=4")
 
-@pytest.mark.parametrize("name", POLICIES)
+
+@pytest.mark.parametrize("name", [*POLICIES, *SHARED])
 def test_our_own_policies_keep_the_contract(name):
     check_policy(name, examples=60)
 

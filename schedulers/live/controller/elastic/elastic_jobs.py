@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.live.controller.elastic.leader_report import MIN_MEASURED_S, LeaderReport
 from presage.schedulers.live.controller.elastic.members import (
     MemberEnd,
@@ -83,6 +84,9 @@ class ElasticJobs:
         if report.per_s <= 0 or report.measured_s < MIN_MEASURED_S:
             return
         at = [one for one in job.members if one.name in training]
+        is_shared = any(one.compute_milli < FULL_DEVICE_MILLI for one in job.members)
+        if is_shared or report.time_s - report.measured_s < job.resized_s:
+            return  # the speed is, or may be, that beside co-located jobs
         if len(at) == report.size == len(job.members):
             if known.kind != kind:
                 known.kind, known.paces_s = kind, {}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from presage.errors import InvalidJobError, UnknownJobError
+from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.job import Job
 from presage.schedulers.live.controller.elastic.leader_report import MAX_WORKERS
 from presage.schedulers.live.controller.journal.records import (
@@ -35,6 +36,8 @@ class MemberEnd(NamedTuple):
     ----------
     finished, failed, is_late : bool
         Whether it completed the job, or failed, and that after the last step.
+    overflowed : bool
+        Whether it failed because it ran out of memory on a part of a device.
     """
 
     member: Member
@@ -42,6 +45,7 @@ class MemberEnd(NamedTuple):
     finished: bool = False
     failed: bool = False
     is_late: bool = False
+    overflowed: bool = False
 
 
 def check_job(job: Job) -> None:
@@ -140,7 +144,9 @@ def _end(job: LiveJob, member: Member, task: pb.Task) -> MemberEnd:
     reason = "it ran out of memory" if result.out_of_memory else result.description
     has_failed = not result.lost
     is_late = has_failed and task.done >= 1  # for example it could not write the final model
-    return MemberEnd(member, reason, failed=has_failed, is_late=is_late)
+    is_part = member.compute_milli < FULL_DEVICE_MILLI
+    overflowed = has_failed and result.out_of_memory and is_part
+    return MemberEnd(member, reason, failed=has_failed, is_late=is_late, overflowed=overflowed)
 
 
 def records_of_ends(
@@ -173,7 +179,7 @@ def records_of_ends(
     records: list[Record] = [
         MemberEnded(
             job.job_id, job.attempt, end.member.number, _name_end(end),
-            end.finished, end.failed, end.is_late, now_s,
+            end.finished, end.failed, end.is_late, now_s, end.overflowed,
         )
         for end in ends
     ]  # fmt: skip
@@ -203,9 +209,11 @@ def _last_record(
     is_ending = job.stage is Stage.LEAVING
     has_failed = bool(late) or (not is_ending and any(end.failed for end in ends))
     reason = late or (job.reason if is_ending else _last_failure(ends))
+    overflowed = any(end.overflowed for end in ends) and not late
+    has_failed &= not overflowed  # next time it gets devices of its own
     if has_failed and job.failures >= job.submitted.retries:
         return ended(Stage.FAILED, reason)
-    return Requeued(job.job_id, job.attempt, reason, saved, ran_s, False, has_failed, now_s)
+    return Requeued(job.job_id, job.attempt, reason, saved, ran_s, overflowed, has_failed, now_s)
 
 
 def _last_failure(ends: Sequence[MemberEnd]) -> str:
@@ -225,7 +233,7 @@ def without_node(job: LiveJob, node: str, reason: str, now_s: float) -> Record:
 
 
 def resized_members(job: LiveJob, devices: Sequence[tuple[str, list[int]]]) -> list[Member]:
-    """Return the workers of a job on other devices: it keeps those that are there already.
+    """Return the workers of a job on other devices or shares: it keeps those that are there.
 
     Parameters
     ----------
@@ -233,10 +241,12 @@ def resized_members(job: LiveJob, devices: Sequence[tuple[str, list[int]]]) -> l
         Node and allocation of each worker.
     """
     here = {(member.node, member.device): member for member in job.members}
-    members, number = [], job.next_member
+    members, number = list[Member](), job.next_member
     for node, allocation in devices:
         known = here.get((node, allocation[0]))
         if known is None:
-            known, number = Member(number, node, *allocation), number + 1
-        members.append(known)
+            members.append(Member(number, node, *allocation))
+            number += 1
+        else:  # its share may be another
+            members.append(Member(known.number, node, *allocation))
     return sorted(members)

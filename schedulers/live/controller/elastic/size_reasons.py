@@ -57,11 +57,14 @@ def _change(
 ) -> str:
     gpus = len(action.allocations)
     if not before:
-        return f"it starts on {gpus} of at most {ledger.jobs[action.job_id].most_gpus} devices"
+        most = ledger.jobs[action.job_id].most_gpus
+        return f"it starts on {gpus} of at most {most} devices{_shared_with(action, ledger)}"
     if gpus > len(before):
         return f"it grows from {len(before)} to {gpus}, since devices are idle"
+    if {one.device for one in before} == {one.device for one in action.allocations}:
+        return _new_shares(before, action.allocations) + _shared_with(action, ledger)
     if gpus == len(before):
-        return "it moves to fewer nodes"
+        return "it moves to other devices"
     freed = {one.device for one in before} - {one.device for one in action.allocations}
     names = [
         other.job_id
@@ -72,6 +75,20 @@ def _change(
     ]
     receivers = f" for {', '.join(names[:MAX_NAMED])}" if names else ""
     return f"it shrinks from {len(before)} to {gpus}{receivers}"
+
+
+def _new_shares(before: Sequence[Allocation], after: Sequence[Allocation]) -> str:
+    compute, others = (sum(one.compute_milli for one in row) for row in (after, before))
+    if compute == others:
+        return "its shares of devices change"
+    return f"its shares of devices are {'raised' if compute > others else 'reduced'}"
+
+
+def _shared_with(action: Start | Resize, ledger: Ledger) -> str:
+    """Return with which jobs a job shares its devices; "" if with none."""
+    others = {other for one in action.allocations for other in ledger.jobs_on(one.device)}
+    names = sorted(others - {action.job_id})[:MAX_NAMED]
+    return f", which it shares with {', '.join(names)}" if names else ""
 
 
 def _why_not_more(most: int, gpus: int, ledger: Ledger, gain: float) -> str:

@@ -102,6 +102,8 @@ class MemberEnded:
         How it ended.
     finished, failed, is_late : bool
         Whether it completed the job, or failed, and that after the last step.
+    overflowed : bool
+        Whether it failed because it ran out of memory on a part of a device.
     """
 
     job_id: str
@@ -112,6 +114,7 @@ class MemberEnded:
     failed: bool
     is_late: bool
     time_s: float
+    overflowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from presage.errors import ElasticError
+from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.live.agent.elastic_worker import LeaderFiles, worker_variables
+from presage.schedulers.live.agent.slot import Slot
+from presage.schedulers.live.agent.task_specs import memory_share_bytes
 from presage.schedulers.live.agent.tasks.task import DesiredState, TaskSpec
 from presage.schedulers.live.agent.tasks.task_process import create
 from presage.schedulers.v1 import cluster_pb2 as pb
@@ -75,3 +78,21 @@ def test_only_the_account_of_the_job_reads_the_token(tmp_path, worker):
 
 def test_other_tasks_get_no_variables(tmp_path):
     assert worker_variables(pb.ElasticWorker(), tmp_path, ("job", 1)) == {}
+
+
+def test_s4_a_worker_reads_the_share_of_memory_that_it_has_now(tmp_path, worker):
+    task, files = make_task(tmp_path), LeaderFiles()
+    folder = job_folder(worker, tmp_path)
+    assert folder.memory_bytes() is None
+    for share_bytes in (700, 300, 300, 0):
+        files.write_share(task, worker, share_bytes)
+        files.write(task, worker, "head")
+        assert folder.memory_bytes() == share_bytes
+    assert folder.leader().port == 4
+
+
+def test_the_smallest_share_of_memory_counts_and_none_if_all_devices_are_whole():
+    slots = [Slot("v100", 16, cuda=0), Slot("v100", 16, cuda=1)]
+
+    assert memory_share_bytes([Allocation(0, 1000, 16), Allocation(1, 1000, 16)], slots) == 0
+    assert memory_share_bytes([Allocation(0, 500, 9), Allocation(1, 500, 7)], slots) == 7

@@ -444,3 +444,51 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
     node.core.decide(51.0)
     assert not reported(node, "slow").HasField("remaining_s")  # other policies check no SLOs
     assert not reported(node, "slow").slo_violated
+
+
+# Shares of elastic workers -----------------------------------------------------------------------
+
+
+def worker(node, name, milli, memory_bytes):
+    """Order a worker of an elastic job, or change its share."""
+    node.order(name, milli)
+    command = node._orders[name]
+    command.worker.job_id = name
+    command.ClearField("allocations")
+    command.allocations.extend(write_allocations([Allocation(0, milli, memory_bytes)]))
+
+
+def apply_exclusively(node, now_s):
+    """Let the agent follow the controller, as under a policy without rebalancing."""
+    node.core.apply(pb.NodeCommands(version=1, tasks=node._orders.values()), now_s)
+    node.core.decide(now_s)
+    for one in tuple(node.core.ready()):
+        node.core.mark_started(one.name)
+
+
+def test_s4_a_worker_starts_on_the_part_of_a_device_that_another_gives_up():
+    node = Node()
+    worker(node, "one", 1000, 16 * GIB)
+    apply_exclusively(node, 1.0)
+    worker(node, "one", 500, 8 * GIB)
+    worker(node, "two", 500, 8 * GIB)
+    apply_exclusively(node, 2.0)
+
+    assert node.allocation("one") == node.allocation("two") == Allocation(0, 500, 8 * GIB)
+    assert node.task("one").why == "its share was reduced to 50 % of the device"
+
+
+def test_s4_a_share_is_raised_once_the_other_worker_has_ended():
+    node = Node()
+    for name in ("one", "two"):
+        worker(node, name, 500, 8 * GIB)
+    apply_exclusively(node, 1.0)
+    worker(node, "one", 1000, 16 * GIB)
+    node._orders["two"].end_reason = "its job continues without it"
+    apply_exclusively(node, 2.0)
+    assert node.allocation("one").compute_milli == 500  # its process may still use memory
+
+    left = Observation(2.0, 1.0, 1.0, 0.0, 0, 0, pb.Exit(requested=True))
+    node.core.observe(("two", 1), left, 3.0)
+    node.core.decide(3.0)
+    assert node.allocation("one") == Allocation(0, 1000, 16 * GIB)

@@ -1,0 +1,1 @@
+"""Elastic jobs that share devices, against one job on each device."""
