@@ -21,8 +21,8 @@ RANKS = 2
 
 def main() -> None:
     """Measure without an arbiter and with the address of one, and write the page."""
-    alone, addressed = _run({}), _run({"PRESAGE_INC_ARBITER": _NO_ARBITER})
-    PAGE.write_text("\n".join(page(alone, addressed)) + "\n")
+    unaddressed, addressed = _run({}), _run({"PRESAGE_INC_ARBITER": _NO_ARBITER})
+    PAGE.write_text("\n".join(page(unaddressed, addressed)) + "\n")
 
 
 def _run(environment: dict[str, str]) -> dict[str, Any]:

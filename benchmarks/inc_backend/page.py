@@ -47,15 +47,15 @@ At a load of 2 to 4 the time over gloo without an arbiter was 5 to 17 us for 1 K
 """
 
 
-def page(alone: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str]:
+def page(unaddressed: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the page."""
     cores = os.cpu_count()
-    ranks = alone["rows"][0]["ranks"]
+    ranks = unaddressed["rows"][0]["ranks"]
     yield INTRODUCTION.format(ranks=ranks, cores=cores, bar=_BAR_US)
     case = "over gloo us | ratio | busy us | |"
     yield f"| KB | gloo us | no arbiter: {case} with one: {case}"
     yield "|---:|---:|---:|---:|---:|---|---:|---:|---:|---|"
-    for one, other in zip(alone["rows"], addressed["rows"], strict=True):
+    for one, other in zip(unaddressed["rows"], addressed["rows"], strict=True):
         yield (
             f"| {one['size'] / 1000:g} | {one['median_us']['gloo']:.0f} "
             f"| {_over(one)} | {_over(other)} |"
@@ -67,15 +67,15 @@ def page(alone: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str]:
         "full_us": "full step of the state machine, start and end",
     }
     for name, text in names.items():
-        yield f"| {text} | {alone[name]:.1f} | {alone[name] / _DECISION_BAR_US:.2f} |"
+        yield f"| {text} | {unaddressed[name]:.1f} | {unaddressed[name] / _DECISION_BAR_US:.2f} |"
     yield EPOCHS
-    for row in alone["rows"]:
+    for row in unaddressed["rows"]:
         over = row["over_us"]
         yield (
             f"| {row['size'] / 1000:g} | {over['appended']:+.0f} | {over['beside']:+.0f} "
             f"| {over['after']:+.0f} |"
         )
-    loads = (alone["load"], addressed["load"])
+    loads = (unaddressed["load"], addressed["load"])
     yield NOTES.format(low=min(loads), high=max(loads), cores=cores).rstrip()
 
 

@@ -118,9 +118,9 @@ def simulate_set(name: str, rounds: Sequence[dict[str, Any]], seconds: float) ->
     """
     jobs = JOB_SETS[name]
     by_ring = [round_ for round_ in rounds if round_["rule"] == "ring"]
-    alone = [r["jobs"][0] for r in rounds if r["rule"] == "first-for-life"]
+    for_life = [r["jobs"][0] for r in rounds if r["rule"] == "first-for-life"]
     inc_s = statistics.median(
-        end - start for row in alone for start, end, on_switch in row["iterations"] if on_switch
+        end - start for row in for_life for start, end, on_switch in row["iterations"] if on_switch
     )
     measured = []
     for index, job in enumerate(jobs):

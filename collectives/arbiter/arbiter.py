@@ -19,8 +19,8 @@ from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.arbiter.jobs import Job, Jobs, check_epochs, check_registration
 from presage.collectives.arbiter.journal import Journal
 from presage.collectives.arbiter.planner import JobReport, plan
-from presage.collectives.arbiter.rank_entry import read_report
-from presage.collectives.arbiter.rank_stream import RankStream
+from presage.collectives.arbiter.ranks.rank_entry import read_report
+from presage.collectives.arbiter.ranks.rank_stream import RankStream
 from presage.collectives.arbiter.switches import Outcome, SwitchSet
 from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank, to_rank

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from presage.collectives.arbiter.rank_entry import RankEntry, Rhythm
+from presage.collectives.arbiter.ranks.rank_entry import RankEntry, Rhythm
 from presage.collectives.arbiter.wire import MAX_EPOCH, view_from_wire
 from presage.collectives.core.costs import Link
 from presage.collectives.core.demand import Call, JobDemand

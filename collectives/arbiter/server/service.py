@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from presage.collectives.arbiter.arbiter import Arbiter
-from presage.collectives.arbiter.rank_stream import RankStream
+from presage.collectives.arbiter.ranks.rank_stream import RankStream
 from presage.collectives.arbiter.server import status
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, OverloadedError

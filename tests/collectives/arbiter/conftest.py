@@ -6,7 +6,7 @@ import pytest
 
 from presage.collectives.switch.options import SwitchOptions
 from presage.collectives.switch.process import SwitchProcess
-from tests.collectives.arbiter.processes import ArbiterProcess, JobProcesses
+from tests.collectives.arbiter.support.processes import ArbiterProcess, JobProcesses
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from tests.collectives.arbiter.crashing_arbiter import POINTS
-from tests.collectives.arbiter.processes import wait_until
+from tests.collectives.arbiter.support.crashing_arbiter import POINTS
+from tests.collectives.arbiter.support.processes import wait_until
 
 ALL = os.environ.get("PRESAGE_TEST_FAULTS") == "all"
 CRASHES = list(itertools.product(POINTS, range(1, 9 if ALL else 3)))
 BACK_S = {"in_band": 2.0, "two_phase": 10.0}  # rounds of two phases are tried again
-MODULE = ("tests.collectives.arbiter.crashing_arbiter", "inc", "arbiter")
+MODULE = ("tests.collectives.arbiter.support.crashing_arbiter", "inc", "arbiter")
 OPTIONS = ("--horizon", "1", "--lease", "3")
 
 

@@ -12,7 +12,7 @@ from presage.collectives.arbiter.jobs import (
     check_epochs,
     check_registration,
 )
-from presage.collectives.arbiter.rank_entry import RankEntry, read_report
+from presage.collectives.arbiter.ranks.rank_entry import RankEntry, read_report
 from presage.collectives.core.costs import Link
 from presage.collectives.core.view import JobView
 from presage.collectives.v1 import arbiter_pb2 as pb

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.collectives.arbiter.processes import ArbiterProcess
+from tests.collectives.arbiter.support.processes import ArbiterProcess
 from tests.collectives.torch.job import ROOT, WORKER
 
 

@@ -22,7 +22,7 @@ from tests.schedulers.live.elastic.laws import KeptJournals, Row, check_exactly_
 from tests.schedulers.live.job import LEDGER, processes_of
 
 HERE = Path(__file__).parent
-WIDEST = "tests.schedulers.live.elastic.widest:Widest"
+WIDEST = "tests.schedulers.live.elastic.policies.widest:Widest"
 
 
 class ElasticCluster(LiveCluster):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from presage.schedulers.v1 import cluster_pb2 as pb
 from tests.schedulers.live.cluster import LiveCluster, until
 
-SHARING = "tests.schedulers.live.elastic.sharing:Sharing"
+SHARING = "tests.schedulers.live.elastic.policies.sharing:Sharing"
 GIB = 2**30
 ALL, HALF = (1000, 2 * GIB), (500, GIB)
 

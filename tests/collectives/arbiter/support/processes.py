@@ -81,7 +81,7 @@ class JobProcesses:
              "job": job, "rank": rank, "ranks": ranks, **options}
             for rank in range(ranks)
         ]  # fmt: skip
-        module = "tests.collectives.arbiter.rank_process"
+        module = "tests.collectives.arbiter.support.rank_process"
         self.processes = [
             subprocess.Popen([sys.executable, "-m", module, json.dumps(row)]) for row in rows
         ]

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from presage.collectives.arbiter.jobs import Job
-from presage.collectives.arbiter.rank_entry import RankEntry
+from presage.collectives.arbiter.ranks.rank_entry import RankEntry
 from presage.collectives.v1 import arbiter_pb2 as pb
 
 _MOST_QUEUED = 64  # messages to a rank that does not read

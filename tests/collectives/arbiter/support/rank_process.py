@@ -38,7 +38,7 @@ from presage.collectives.core.view import Reason
 from presage.collectives.switch.client import SwitchClient
 from presage.collectives.switch.errors import RefusedError, SwitchError, SwitchLostError
 from presage.collectives.v1 import arbiter_pb2 as pb
-from tests.collectives.arbiter.mesh import Mesh
+from tests.collectives.arbiter.support.mesh import Mesh
 
 FLAGS = 16  # pending views whose adoption can be seen in a sum
 SILENCE_S = 1.0  # of the controller, after which a locked rank asks its peers

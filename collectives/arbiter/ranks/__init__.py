@@ -1,0 +1,1 @@
+"""Ranks of jobs, as they register and report."""

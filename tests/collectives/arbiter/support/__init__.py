@@ -1,0 +1,1 @@
+"""Processes of an arbiter domain for tests."""
