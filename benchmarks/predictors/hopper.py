@@ -32,8 +32,8 @@ LIMITS = """## Limits
 - **{low} of {rows} slowdowns are below {implausible:g}, which no sharing can cause.** They are of
   jobs whose steps are shorter than a time slice of the GPU, or wait for the processor. Step times
   are medians of single steps, so within a slice they look fast, and the long pauses between slices
-  do not count. A slowdown by the number of steps in the window would count them. Until it is measured that
-  way, these rows cannot teach, and the scores of slowdowns say little.
+  do not count. A slowdown by the number of steps in the window would count them. Until it is
+  measured that way, these rows cannot teach, and the scores of slowdowns say little.
 - One GPU, one hour, two seeds of one campaign. Two jobs were measured again after it: 0.70 and 0.69
   ms (dcgan), 2.73 and 2.95 ms (neumf).
 - PyTorch was 2.11, not the pinned 2.13. MPS had no daemon.
@@ -138,7 +138,7 @@ def page(predictor: Predictor, campaign: Campaign) -> Iterator[str]:
         f"four jobs, measured on one NVIDIA H200 on {DAY} by"
     )
     yield "`benchmarks/profiling/gpu_campaign.sh` ([how](../measuring.md)), with time-slicing. The"
-    yield "tables and the environment are in `data/profiles/h200`. No training set contains them yet."
+    yield "tables and the environment are in `data/profiles/h200`; no training set contains them."
     yield "Written by `python -m benchmarks.predictors.hopper`."
     yield ""
     yield f"Versions: `{rows['versions'].iloc[0]}`."
