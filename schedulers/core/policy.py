@@ -153,6 +153,17 @@ class Policy(ABC):
             return Demand(whole.compute_milli, whole.memory_bytes)
         return predicted_demand(forecasts.prediction(job, kind), needs.overcommit)
 
+    def checkpoint_interval_s(
+        self, job: Job, allocations: Sequence[Allocation], state: State, forecasts: Forecasts
+    ) -> float:
+        """Return the time between checkpoints of a job that starts on these devices.
+
+        By default that of the job. Only the simulator applies another one; it is not called for a
+        job without periodic checkpoints.
+        """
+        del allocations, state, forecasts
+        return job.checkpointing.interval_s
+
     def reservation_s(self, rollbacks: int) -> float:
         """Return how long a gang may hold devices after ``rollbacks`` expired reservations.
 

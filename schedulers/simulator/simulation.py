@@ -117,6 +117,8 @@ class Simulation(Backend):
         Ended jobs, in the order of their end.
     busy_s : float
         Device-seconds with a job on the device, until the last job ended, without reservations.
+    lost_device_s : float
+        Device-seconds in which jobs did work that failures undid, or restarted.
     preemptions : int
         Number of preemptions by the policy.
     gang_runs : list of GangRun
@@ -153,7 +155,7 @@ class Simulation(Backend):
         self.log = EventLog()
         self.results: list[JobResult] = []
         self.gang_runs: list[GangRun] = []
-        self.busy_s = self._held_s = 0.0
+        self.busy_s = self._held_s = self.lost_device_s = 0.0
         self.preemptions = 0
         self.partial_memory_starts = self.memory_exceeded = 0
         self._runs: dict[str, Run] = {}
@@ -267,6 +269,7 @@ class Simulation(Backend):
             change = self.ledger.end(job_id, Phase.FINISHED, self._now_s)
             changes.append(change)
             run.progress_here += 1.0 - run.progress
+            self._count_restart(run, change.before)
             self._record_gang_run(run, change.before)
             self.log.entries.append((self._now_s, "finish", job_id, None))
             self._end_job(run.job, Phase.FINISHED)
@@ -297,6 +300,10 @@ class Simulation(Backend):
             self.gang_runs.append(GangRun(run.job, status.allocations, run.progress_here))
         run.progress_here = 0.0
 
+    def _count_restart(self, run: Run, status: JobStatus) -> None:
+        """Count the restart of a job that stops on these devices, or changes its share of them."""
+        self.lost_device_s += len(status.allocations) * run.restarted_s(self._now_s)
+
     def _apply_fault(self, fault: Fault) -> None:
         name = self._cluster.nodes[fault.node].name
         self.log.entries.append(
@@ -316,9 +323,11 @@ class Simulation(Backend):
                 (self._now_s, "expire" if reserved else "lost", job.job_id, None)
             )
             if not reserved:
-                self._runs[job.job_id].roll_back(self._now_s)
-                self._record_gang_run(self._runs[job.job_id], before)
-                self._report(self._runs[job.job_id])
+                run = self._runs[job.job_id]
+                self._count_restart(run, before)
+                self.lost_device_s += len(before.allocations) * run.roll_back(self._now_s)
+                self._record_gang_run(run, before)
+                self._report(run)
         self._retime_neighbors(changes)
 
     def _continue_resized(
@@ -326,12 +335,13 @@ class Simulation(Backend):
     ) -> None:
         """Continue an elastic job that has kept some of its devices."""
         former_pace_s = run.pace_s
+        self._count_restart(run, before)
         run.hold(self._now_s)
         self._record_gang_run(run, before)
         costs = self._resize_costs
         run.restart_s += costs.after_failure_s if after_failure else costs.planned_s
         if costs.startup_s and not {*after.allocations} <= {*before.allocations}:
-            gain = max(0.0, 1.0 - self._pace_s(run.job, after) / former_pace_s)
+            gain = max(0.0, 1.0 - self._pace_s(run.job, after, run.interval_s) / former_pace_s)
             run.restart_s += costs.startup_s * gain
             run.ready_s = self._now_s + costs.startup_s
         if after_failure:  # else the caller sets the pace, after all changes of a decision
@@ -419,15 +429,21 @@ class Simulation(Backend):
             elif moved and job.job_id not in released and _is_resized(job, before, after):
                 self._continue_resized(run, before, after, after_failure=False)
             elif moved:
+                self._count_restart(run, before)
                 run.checkpoint(self._now_s)
                 self._record_gang_run(run, before)
             else:
+                self._count_restart(run, before)
                 run.hold(self._now_s)
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
             if before.phase in WAITING and job.is_elastic:
                 run.restart_s += self._resize_costs.startup_s
+            if moved and run.interval_s < math.inf:
+                run.interval_s = self._policy.checkpoint_interval_s(
+                    job, after.allocations, self._view.state, self.forecasts
+                )
             self._resume(run, after.allocations[0], moved=moved)
             resumed.append((run, after))
         for run, status in resumed:
@@ -475,7 +491,7 @@ class Simulation(Backend):
             self.memory_exceeded += peak_bytes > allocation.memory_bytes
 
     def _set_pace(self, run: Run, status: JobStatus) -> None:
-        run.pace_s = self._pace_s(run.job, status)
+        run.pace_s = self._pace_s(run.job, status, run.interval_s)
         run.timing += 1
         if not self._overflows(run, status):
             run.overflows_at = math.inf
@@ -516,7 +532,7 @@ class Simulation(Backend):
         part = min(1.0, solo_s / run.pace_s) if run.pace_s > 0 else 1.0
         return part * self._ground_truth.compute_milli(run.job, kind)
 
-    def _pace_s(self, job: Job, status: JobStatus) -> float:
+    def _pace_s(self, job: Job, status: JobStatus, interval_s: float) -> float:
         """Return the run time of the whole job as allocated: that of the gang's slowest member."""
         slowest, timed_kinds = 0.0, set()
         members, node_of = len(status.allocations), self._cluster.node_of
@@ -537,8 +553,7 @@ class Simulation(Backend):
             if nodes > 1:
                 solo_s *= self._ground_truth.spread(job, kind, members, nodes)
             slowest = max(slowest, solo_s * slowdown)
-        interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
-        return slowest if interval_s == math.inf else slowest * (1 + cost_s / interval_s)
+        return slowest * (1 + job.checkpointing.cost_s / interval_s)
 
     def _slowdown(self, job: Job, kind: str, device: int, colocated: Sequence[str]) -> float:
         members = []
