@@ -85,7 +85,7 @@ class BatchSettings:
     runtime_h: float = 8.0
     runtime_spread: float = 0.8
     mtbf_h: float = 100.0
-    rate_spread: float = 1.5
+    rate_spread: float = 1.3
     mttr_h: float = 2.0
     repair_spread: float = 0.5
     shape: float = 1.0
