@@ -199,5 +199,3 @@ def _step(scorer: JobScorer, optimizer: torch.optim.Optimizer, loss: Tensor) -> 
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(scorer.parameters(), 0.5)
     optimizer.step()
-
-
