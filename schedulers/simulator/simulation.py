@@ -173,9 +173,14 @@ class Simulation(Backend):
         ``progress`` is called every ``_PROGRESS_EVERY`` ended jobs with the number of ended jobs.
         """
         with _disabled_gc():
-            self._run(progress)
+            for _ in self.moments(progress):
+                self._decide(self._policy)
 
-    def _run(self, progress: Callable[[int], None]) -> None:
+    def moments(self, progress: Callable[[int], None] = lambda ended: None) -> Iterator[State]:
+        """Yield the state at each moment with events, for a caller that decides by ``take``.
+
+        ``run`` does the same with the decisions of the policy.
+        """
         arrivals, faults = deque(self._jobs), deque(self._faults)
         idle_wakes = reported = 0
         while True:
@@ -190,7 +195,9 @@ class Simulation(Backend):
                 break
             self._held_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
-            if self._apply_events(arrivals, faults) or self.ledger.running:
+            is_external = self._apply_events(arrivals, faults)
+            yield self.observe(now_s).state
+            if is_external or self.ledger.running:
                 idle_wakes = 0
             else:
                 idle_wakes += 1
@@ -206,7 +213,7 @@ class Simulation(Backend):
                 progress(reported)
 
     def _apply_events(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
-        """Apply the events of this moment, decide, and return whether an external event occurred.
+        """Apply the events of this moment and return whether an external event occurred.
 
         External events are arrivals, failures and repairs.
         """
@@ -226,7 +233,6 @@ class Simulation(Backend):
             self.log.entries.append((now_s, "expire", change.job.job_id, None))
         while self._measured and self._measured[0][0] <= now_s:
             self._report_measured(*heapq.heappop(self._measured)[1:])
-        self._decide()
         return is_external
 
     # Events ---------------------------------------------------------------------------------
@@ -389,9 +395,19 @@ class Simulation(Backend):
             self._note(action)
         self._time(decision.changes)
 
-    def _decide(self) -> None:
+    def take(self, actions: Sequence[Action]) -> None:
+        """Carry out actions at the present moment.
+
+        Raises
+        ------
+        ImpossibleActionError
+            An action is impossible.
+        """
+        self._decide(_Taken(actions))
+
+    def _decide(self, policy: Policy) -> None:
         self._decisions += 1
-        for rejection in reconcile(self, self._policy, self._rng, self._now_s).rejections:
+        for rejection in reconcile(self, policy, self._rng, self._now_s).rejections:
             # The reason alone: the action may be anything, also what no line can hold.
             self.log.entries.append((self._now_s, "decide", "", self._decisions))
             self.log.entries.append((self._now_s, "refused", "", {"reason": rejection.why}))
@@ -584,6 +600,16 @@ class Simulation(Backend):
             if len(colocated) == 1:
                 fitting_kinds.add(node.kind)
         return False
+
+
+class _Taken(Policy):
+    """Policy that decides what it was made with."""
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        self._actions = actions
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
+        return self._actions
 
 
 def _take_arrivals(arrivals: deque[Job]) -> list[Job]:
