@@ -18,6 +18,7 @@ from presage.placement.learnt.observation import (
     JOB_FEATURES,
     can_start,
     observe,
+    rule_action,
 )
 from presage.placement.learnt.state_records import records_of
 from presage.schedulers.core.action import Start
@@ -32,16 +33,17 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):
     """Batch of jobs on failing GPUs; an action starts a pending job, or waits for the next event.
 
     Job i of the observation is the i-th of the batch; the last action waits. ``allowed`` says which
-    actions are possible; any other one counts as waiting, or as the first possible start while no
-    job runs. A started job gets the idle GPUs with the lowest failure rates. The reward comes at the
-    end: 1 minus the makespan over that of the rule ``least-failing`` on the same failures.
+    actions are possible, and ``advised`` is the action of the rule. Any other action counts as
+    waiting, or as the first possible start while no job runs. A started job gets the idle GPUs with
+    the lowest failure rates. The reward comes at the end: 1 minus the makespan over that of the
+    rule ``least-failing`` on the same failures.
 
     Parameters
     ----------
     settings : BatchSettings
         Distribution of the batches; ``reset(seed=...)`` draws one.
     rule : Rule
-        Order of the feature ``rank``.
+        Analytic rule that advises.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as gymnasium declares it
@@ -58,6 +60,7 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):
                 "jobs": spaces.Box(-np.inf, np.inf, (jobs, len(JOB_FEATURES)), np.float32),
                 "cluster": spaces.Box(-np.inf, np.inf, (len(CLUSTER_FEATURES),), np.float32),
                 "allowed": spaces.MultiBinary(jobs + 1),
+                "advised": spaces.MultiBinary(jobs + 1),
             }
         )
         self.action_space = spaces.Discrete(jobs + 1)
@@ -120,7 +123,7 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):
         jobs = self._settings.jobs
         found = np.zeros((jobs, len(JOB_FEATURES)), np.float32)
         cluster = np.zeros(len(CLUSTER_FEATURES))
-        self._allowed = np.zeros(jobs + 1, np.int8)
+        self._allowed, advised = np.zeros((2, jobs + 1), np.int8)
         if self._state is not None:
             count = len(self._numbers)
             values = np.zeros((count, len(JOB_FEATURES)))
@@ -129,10 +132,13 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):
             found[self._numbers] = values
             self._allowed[self._numbers] = allowed[:count]
             self._allowed[jobs] = allowed[count]
+            by_rule = rule_action(self._clusters, self._rule, 0)
+            advised[self._numbers[by_rule] if by_rule < count else jobs] = 1
         return {
             "jobs": found,
             "cluster": cluster.astype(np.float32),
             "allowed": self._allowed.copy(),
+            "advised": advised & self._allowed,
         }
 
     def _makespan_s(self) -> float:

@@ -59,7 +59,7 @@ def can_start(clusters: Clusters, b: int) -> bool:
     jobs, gpus, idle = clusters.jobs[b], clusters.gpus[b], 0
     for g in range(len(gpus)):
         idle += 1 if gpus[g]["holder"] == IDLE else 0
-    for j in range(len(jobs)):
+    for j in range(len(jobs)):  # noqa: SIM110 - numba compiles no generator
         if jobs[j]["phase"] == PENDING and jobs[j]["gpus"] <= idle:
             return True
     return False
@@ -92,7 +92,7 @@ def act(clusters: Clusters, rule: Rule, b: int, action: int) -> bool:
 
 
 @compiled
-def observe(
+def observe(  # noqa: PLR0915 - numba passes few values between functions
     clusters: Clusters, rule: Rule, b: int, job_values: Array, cluster_values: Array, allowed: Bits
 ) -> None:
     """Write the observation of a cluster.

@@ -29,11 +29,14 @@ class Observation(NamedTuple):
     jobs : ndarray of float32, shape (S, J, len(JOB_FEATURES))
     cluster : ndarray of float32, shape (S, len(CLUSTER_FEATURES))
     allowed : ndarray of bool, shape (S, J + 1)
+    advised : ndarray of bool, shape (S, J + 1)
+        The action of the analytic rule.
     """
 
     jobs: Array
     cluster: Array
     allowed: Bits
+    advised: Bits
 
 
 class Steps(NamedTuple):
@@ -84,7 +87,10 @@ def roll_out(batches: Batches, rule: Rule, choose: Choose) -> tuple[Clusters, li
         allowed = np.empty((len(active), clusters.jobs.shape[1] + 1), bool)
         by_rule = np.empty(len(active), np.int64)
         observe_all(clusters, rule, active, jobs, cluster, allowed, by_rule)
-        found = Observation(jobs.astype(np.float32), cluster.astype(np.float32), allowed)
+        advised = np.arange(allowed.shape[1]) == by_rule[:, None]
+        found = Observation(
+            jobs.astype(np.float32), cluster.astype(np.float32), allowed, advised & allowed
+        )
         action = choose(found, by_rule)
         steps.append(Steps(found, action, by_rule, active))
         goes_on = np.zeros(len(active), bool)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from presage.placement.learnt.observation import CLUSTER_FEATURES, JOB_FEATURES
 
 HIDDEN = 32
+TRUST = 4.0  # initial weight of the rule's action: about 0.9 of the probability
 _MASKED = -1e9
 
 
@@ -31,6 +32,8 @@ class Scores(NamedTuple):
 class JobScorer(nn.Module):
     """One network for all jobs, so that it serves any number of jobs and GPUs.
 
+    It corrects an analytic rule: before training the rule's action is the most likely one.
+
     What the other jobs are like reaches a job through the mean and the maximum over all of them.
     """
 
@@ -46,9 +49,19 @@ class JobScorer(nn.Module):
         )
         self.wait = nn.Linear(HIDDEN, 1)
         self.value = nn.Linear(HIDDEN, 1)
+        self.trust = nn.Parameter(torch.tensor(TRUST))
+        for last in (self.start, self.wait, self.value):
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
 
-    def forward(self, jobs: Tensor, cluster: Tensor, allowed: Tensor) -> Scores:
-        """Return scores for ``jobs`` (S, J, F), ``cluster`` (S, G) and ``allowed`` (S, J + 1)."""
+    def forward(self, jobs: Tensor, cluster: Tensor, allowed: Tensor, advised: Tensor) -> Scores:
+        """Return scores.
+
+        Parameters
+        ----------
+        jobs, cluster, allowed, advised : Tensor
+            Of shapes (S, J, F), (S, G), (S, J + 1) and (S, J + 1).
+        """
         can_start = allowed[:, :-1]
         wide = cluster[:, None].expand(-1, jobs.shape[1], -1)
         encoded = self.encoder(torch.cat([jobs, wide], dim=-1))  # (S, J, H)
@@ -58,5 +71,8 @@ class JobScorer(nn.Module):
         context = self.context(torch.cat([mean, largest, cluster], dim=-1))  # (S, H)
         others = context[:, None].expand(-1, jobs.shape[1], -1)
         start = self.start(torch.cat([encoded, others], dim=-1)).squeeze(-1)  # (S, J)
-        logits = torch.cat([start, self.wait(context)], dim=1)
-        return Scores(logits.masked_fill(~allowed, _MASKED), self.value(context).squeeze(-1))
+        logits = torch.cat([start, self.wait(context)], dim=1) + self.trust * advised.to(
+            start.dtype
+        )
+        masked = torch.where(allowed, logits, torch.full_like(logits, _MASKED))
+        return Scores(masked, self.value(context).squeeze(-1))

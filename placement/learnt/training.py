@@ -11,7 +11,7 @@ from torch import Tensor
 
 from presage.placement.core.batches import Batches, BatchSettings, Ints, draw_batches
 from presage.placement.core.clusters import makespans_s
-from presage.placement.core.rules import Rule
+from presage.placement.core.rules import Rule, run_rule
 from presage.placement.learnt.rollout import (
     Choose,
     Observation,
@@ -35,6 +35,9 @@ class TrainingSettings:
         Passes over their decisions.
     rounds : int
         Rounds of PPO; each simulates new batches (L9).
+    validated, validate_every : int
+        Number of other batches on which the scorer is compared with the best one so far, and
+        rounds between; the best one is returned.
     batches, repeats : int
         Batches of a round, and the number of rollouts of each.
     epochs, minibatch : int
@@ -43,11 +46,13 @@ class TrainingSettings:
         Step size, clip of the probability ratio, weight of the entropy, and decay of the advantage.
     """
 
-    imitated: int = 384
-    imitation_epochs: int = 6
-    rounds: int = 40
+    imitated: int = 128
+    imitation_epochs: int = 2
+    rounds: int = 60
     batches: int = 32
     repeats: int = 4
+    validated: int = 256
+    validate_every: int = 10
     epochs: int = 2
     minibatch: int = 1024
     learning_rate: float = 1e-3
@@ -77,6 +82,11 @@ def train(
         for i, world in enumerate(worlds):
             batches = draw_batches(world, settings.imitated // len(worlds), seed=seed * 1000 + i)
             imitate(scorer, optimizer, joined(roll_out(batches, rule, follow_rule)[1]), settings)
+        others = [
+            draw_batches(world, settings.validated // len(worlds), seed=seed * 1000 + 400 + i)
+            for i, world in enumerate(worlds)
+        ]
+        best, weights = validate(scorer, others, rule), copy_weights(scorer)
         for i in range(settings.rounds):
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * (1 - i / settings.rounds)
@@ -84,9 +94,32 @@ def train(
                 worlds[i % len(worlds)], settings.batches, seed=(seed * 1000 + 500 + i) * 7919
             )
             report(i, improve(scorer, optimizer, drawn, rule, settings))
+            if (i + 1) % settings.validate_every == 0:
+                found = validate(scorer, others, rule)
+                if found < best:
+                    best, weights = found, copy_weights(scorer)
+        scorer.load_state_dict(weights)
     finally:
         torch.set_num_threads(threads)
     return scorer
+
+
+def validate(scorer: JobScorer, worlds: list[Batches], rule: Rule) -> float:
+    """Return the mean makespan of the most likely actions over that of the rule."""
+    return float(
+        np.mean(
+            [
+                makespans_s(roll_out(batches, rule, greedy(scorer))[0]).mean()
+                / makespans_s(run_rule(batches, rule)).mean()
+                for batches in worlds
+            ]
+        )
+    )
+
+
+def copy_weights(scorer: JobScorer) -> dict[str, Tensor]:
+    """Return a copy of the weights."""
+    return {name: one.clone() for name, one in scorer.state_dict().items()}
 
 
 def imitate(
@@ -113,7 +146,7 @@ def improve(
     The return of a rollout compares its makespan with the rule's on the same failures, a control
     variate: the reward of L6 with the rule in place of random placements.
     """
-    least_s = makespans_s(roll_out(batches, rule, follow_rule)[0])
+    least_s = makespans_s(run_rule(batches, rule))
     repeated = Batches(*(np.repeat(one, settings.repeats, axis=0) for one in batches))
     clusters, rollout = roll_out(repeated, rule, sampling(scorer))
     ratio = makespans_s(clusters) / np.repeat(least_s, settings.repeats)
@@ -184,10 +217,10 @@ def greedy(scorer: JobScorer) -> Choose:
     return choose
 
 
-def tensors(observation: Observation) -> tuple[Tensor, Tensor, Tensor]:
+def tensors(observation: Observation) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return an observation as tensors."""
-    jobs, cluster, allowed = (torch.from_numpy(one) for one in observation)
-    return jobs, cluster, allowed
+    jobs, cluster, allowed, advised = (torch.from_numpy(one) for one in observation)
+    return jobs, cluster, allowed, advised
 
 
 def _log_probability(logits: Tensor, action: Tensor) -> Tensor:

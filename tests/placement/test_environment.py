@@ -59,6 +59,7 @@ def test_decisions_and_observations_equal_those_on_the_core(seed):
     assert len(rollout) == len(seen)
     for one, other in zip(seen, rollout, strict=True):
         assert one["allowed"].tolist() == other.observation.allowed[0].astype(int).tolist()
+        assert one["advised"].tolist() == other.observation.advised[0].astype(int).tolist()
         assert one["jobs"] == pytest.approx(other.observation.jobs[0], abs=1e-4)
         assert one["cluster"] == pytest.approx(other.observation.cluster[0], abs=1e-4)
 
