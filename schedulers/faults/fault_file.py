@@ -10,16 +10,15 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
-import zlib
 from pathlib import Path
 
 from presage.errors import ConfigError, TableError
+from presage.features.hazard.fault_trace import DAY_S, parse_fault_trace, read_text
+from presage.features.hazard.outage import Outage
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.faults.fault import Fault, Outage, outages_to_faults
-from presage.schedulers.faults.fault_trace import DAY_S, parse_fault_trace
+from presage.schedulers.faults.fault import Fault, outages_to_faults
 from presage.system.text.known_names import check_known
 
 COLUMNS = ("at_s", "node", "event")
@@ -44,13 +43,7 @@ def read_faults(
     TableError
         The file is missing, has neither format, or is invalid; the message names the line or event.
     """
-    try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
-    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
-        raise TableError(f"{path}: is not text, gzipped or plain ({error})") from None
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read ({error.strerror}); name a fault trace") from None
+    text = read_text(path)
     try:
         if text.lstrip()[:1] in {"[", "{"}:
             trace = parse_fault_trace(text)
@@ -65,9 +58,9 @@ def read_faults(
     if not 0 <= start_s <= ends_s:
         raise TableError(f"{path}: has no day {from_day:g}; name one from 0 to {ends_s / DAY_S:g}")
     return outages_to_faults(
-        Outage(node, max(0.0, from_s - start_s), until_s - start_s)
-        for node, from_s, until_s in outages
-        if until_s >= start_s
+        one._replace(from_s=max(0.0, one.from_s - start_s), until_s=one.until_s - start_s)
+        for one in outages
+        if one.until_s >= start_s
     )
 
 
