@@ -21,6 +21,7 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Change, Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key, Queue
+from presage.schedulers.core.reports.outage_history import OutageHistory
 from presage.schedulers.core.state import State
 from presage.system.text.user_code import describe_exception
 
@@ -182,11 +183,23 @@ def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s:
     return Decision(accepted, changes, rejections)
 
 
-def make_ledger(cluster: Cluster, policy: Policy, forecasts: Forecasts) -> Ledger:
-    """Return an empty ledger whose queue is in the order of a policy."""
+def make_ledger(
+    cluster: Cluster,
+    policy: Policy,
+    forecasts: Forecasts,
+    *,
+    outages: OutageHistory | None = None,
+    device_ids: Sequence[str] | None = None,
+) -> Ledger:
+    """Return an empty ledger whose queue is in the order of a policy.
+
+    ``outages`` and ``device_ids`` are as of :class:`presage.schedulers.core.ledger.Ledger`.
+    """
 
     # It closes over the policy and the forecasts alone, because policies can reach the queue.
     def key(job: Job, status: JobStatus) -> Key:
         return policy.key(job, status, forecasts)
 
-    return Ledger(cluster, Queue(key), ageing_s=policy.needs.ageing_s)
+    return Ledger(
+        cluster, Queue(key), ageing_s=policy.needs.ageing_s, outages=outages, device_ids=device_ids
+    )

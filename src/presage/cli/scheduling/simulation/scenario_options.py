@@ -108,8 +108,9 @@ class ScenarioOptions:
     faults: Annotated[
         str,
         typer.Option(
-            metavar="FILE|MTBF,MTTR",
-            help="Node failures: a file, or mean times between failures and to repair, in days.",
+            metavar="FILE|MTBF,MTTR|NAME=VALUE,...",
+            help="Failures: a file; mean times between failures of a node and to its repair, in "
+            "days; or parameters of failures of devices, such as mtbf=30,mttr=0.5,rate_spread=1.",
             rich_help_panel=_FAILURES,
         ),
     ] = ""
