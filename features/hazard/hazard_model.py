@@ -117,18 +117,38 @@ class HazardModel:
         level : float or ndarray of shape (units,)
             Factor of the base rate, such as that of :meth:`level`.
         """
-        if math.isnan(within_s):
-            within_s = math.inf
-        within_s = max(0.0, within_s)
-        added = self.added_failures(decayed_repairs, within_s)
-        days = within_s / DAY_S * np.broadcast_to(level, added.shape)
+        added, days = self._parts(decayed_repairs, within_s, level)
         draws = np.array([(self.base_per_day, self.follow_ups), *self.draws])
         expected = draws[:, :1] * days + draws[:, 1:] * added  # (1 + draws, units)
         chance = -np.expm1(-expected)
         low, high = np.quantile(chance, INTERVAL, axis=0)
         return Hazards(chance[0], np.minimum(low, chance[0]), np.maximum(high, chance[0]))
 
-    def level(self, failures: float, unit_days: float, passed_follow_ups: float) -> float:
+    def probabilities(
+        self, decayed_repairs: Matrix, within_s: float, *, level: float | Array = 1.0
+    ) -> Array:
+        """Return the probabilities of :meth:`hazards` alone, which is faster."""
+        added, days = self._parts(decayed_repairs, within_s, level)
+        chance: Array = -np.expm1(-(self.base_per_day * days + self.follow_ups * added))
+        return chance
+
+    def _parts(
+        self, decayed_repairs: Matrix, within_s: float, level: float | Array
+    ) -> tuple[Array, Array]:
+        """Return the factors of the follow-ups and of the base rate, of shape (units,)."""
+        within_s = math.inf if math.isnan(within_s) else max(0.0, within_s)
+        added = self.added_failures(decayed_repairs, within_s)
+        return added, within_s / DAY_S * np.broadcast_to(np.asarray(level, float), added.shape)
+
+    def added_rate_per_day(self, decayed_repairs: Matrix) -> Array:
+        """Return the hazard that past repairs add now, per day, of shape (units,)."""
+        if not self.half_lives_days:
+            return np.zeros(len(decayed_repairs))
+        weights = math.log(2) / np.array(self.half_lives_days) / len(self.half_lives_days)
+        rates: Array = self.follow_ups * (decayed_repairs @ weights)
+        return rates
+
+    def level(self, failures: float, unit_days: float) -> float:
         """Return the factor of the base rate in a cluster, from what happened there so far.
 
         It is the posterior mean of a gamma distribution with mean 1 and shape ``level_failures``.
@@ -136,16 +156,12 @@ class HazardModel:
         Parameters
         ----------
         failures : float
-            Failures in the cluster.
+            Failures in the cluster that no earlier repair explains.
         unit_days : float
             Uptime of its units.
-        passed_follow_ups : float
-            Sum over all repairs of the part of the added hazard that has passed; see
-            :meth:`added_failures`.
         """
-        own = max(0.0, failures - self.follow_ups * passed_follow_ups)
         expected = self.base_per_day * max(0.0, unit_days)
-        return (self.level_failures + own) / (self.level_failures + expected)
+        return (self.level_failures + max(0.0, failures)) / (self.level_failures + expected)
 
     def as_json(self) -> dict[str, Any]:
         """Return the model as a JSON object, with a digest of its content."""

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, NamedTuple
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action, Preempt
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Change, Ledger
 from presage.schedulers.core.policy import Policy
 from presage.schedulers.core.queue import Key, Queue
-from presage.schedulers.core.reports.outage_history import OutageHistory
 from presage.schedulers.core.state import State
 from presage.system.text.user_code import describe_exception
 

@@ -43,10 +43,10 @@ from presage.schedulers.core.capacity.resource_requests import (
 from presage.schedulers.core.capacity.shared_devices import SharedDevices
 from presage.schedulers.core.capacity.task_slots import check_tasks
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import ENDED, WAITING, JobStatus, Phase
 from presage.schedulers.core.queue import Queue
-from presage.schedulers.core.reports.outage_history import OutageHistory
 
 
 class Change(NamedTuple):

@@ -9,13 +9,13 @@ from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.shared_devices import Occupancy
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
 from presage.schedulers.core.plan import Plan
 from presage.schedulers.core.queue import QueueCursor
 from presage.schedulers.core.reports.compute_usage import Usage
-from presage.schedulers.core.reports.outage_history import OutageHistory
 from presage.schedulers.core.reports.reported_progress import Progress
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from presage.errors import ConfigError
 from presage.features.hazard.outage import Outage
 from presage.schedulers.core.cluster import Cluster
-from presage.schedulers.core.reports.outage_history import OutageHistory
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.faults.fault import Fault
 
 

@@ -15,6 +15,7 @@ from presage.system.text.address import check_address
 if TYPE_CHECKING:
     from presage.features.hazard.outage import Outage
     from presage.schedulers.core.cluster import Cluster
+    from presage.schedulers.core.failures.hazards import HazardForecaster
     from presage.schedulers.core.forecasts import Forecaster
     from presage.schedulers.core.job import Job
     from presage.schedulers.core.policy import Policy
@@ -74,6 +75,8 @@ class Scenario:
     resize_s, resize_after_failure_s : float
         Time for which an elastic job stops when it is resized, or when some of its devices fail:
         see :class:`presage.schedulers.simulator.resize_costs.ResizeCosts`.
+    hazards : str
+        File of the hazard model, for policies that read hazards; if empty, the pretrained model.
     keep_going : bool
         Whether to log impossible actions of the policy and continue; else they are errors.
     """
@@ -99,6 +102,7 @@ class Scenario:
     restart_s: float = 0.0
     resize_s: float = 0.06
     resize_after_failure_s: float = 0.5
+    hazards: str = ""
     keep_going: bool = False
 
     def __post_init__(self) -> None:
@@ -173,18 +177,34 @@ def make_simulation(
         measurements = _measurements(scenario.measured, stamp(scenario.measured))
     jobs, ground_truth = _jobs_and_truth(scenario, cluster, trace, measurements)
     earlier, faults = _faults(scenario, cluster, trace, jobs)
+    policy = policy or policy_of(scenario.policy)
     return Simulation(
         cluster,
-        policy or policy_of(scenario.policy),
+        policy,
         _forecaster(scenario, cluster, ground_truth, measurements, forecaster),
         ground_truth,
         jobs,
         faults=faults,
         earlier_outages=earlier,
+        hazards=load_hazards(scenario.hazards) if policy.needs.hazards else None,
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
         resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
     )
+
+
+def load_hazards(file: str) -> HazardForecaster:
+    """Return a forecaster by the hazard model of a file, or by the pretrained model for "".
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or invalid.
+    """
+    from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
+    from presage.schedulers.forecasters.outage_hazards import OutageHazards
+
+    return OutageHazards(read_hazard_model(Path(file) if file else pretrained_hazard_file()))
 
 
 def load_trace(scenario: Scenario) -> Trace:

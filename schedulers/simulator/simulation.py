@@ -46,6 +46,7 @@ from presage.schedulers.core.backend import (
     reconcile,
 )
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
@@ -108,6 +109,8 @@ class Simulation(Backend):
         Sorted by time.
     earlier_outages : iterable of Outage
         Outages that were over before the start, at negative times: history for the policy.
+    hazards : HazardForecaster, optional
+        Source of the hazards that a policy with ``needs.hazards`` reads.
     stop_on_impossible : bool
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
     resize_costs : ResizeCosts
@@ -141,6 +144,7 @@ class Simulation(Backend):
         *,
         faults: Sequence[Fault] = (),
         earlier_outages: Iterable[Outage] = (),
+        hazards: HazardForecaster | None = None,
         seed: int = 0,
         stop_on_impossible: bool = True,
         resize_costs: ResizeCosts = MEASURED_RESIZE,
@@ -151,7 +155,9 @@ class Simulation(Backend):
         check_units(faults, cluster)
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
-        self.forecasts = Forecasts(forecaster, cluster)
+        self.forecasts = Forecasts(
+            forecaster, cluster, hazards=hazards if policy.needs.hazards else None
+        )
         self._progress, self._usage = Progress(), Usage()
         self.ledger = make_ledger(
             cluster, policy, self.forecasts, outages=make_history(earlier_outages, cluster)

@@ -80,10 +80,16 @@ def test_extreme_times():
 
 
 def test_the_level_moves_from_the_fitted_rate_to_that_of_the_cluster():
-    assert MODEL.level(0, 0.0, 0.0) == 1.0
-    assert MODEL.level(20, 1000.0, 0.0) == pytest.approx(30 / 20)
-    assert MODEL.level(1e6, 1e7, 0.0) == pytest.approx(10, rel=1e-3)
-    assert MODEL.level(10, 1000.0, 100.0) == pytest.approx(10 / 20)  # all of them follow-ups
+    assert MODEL.level(0, 0.0) == 1.0
+    assert MODEL.level(20, 1000.0) == pytest.approx(30 / 20)
+    assert MODEL.level(1e6, 1e7) == pytest.approx(10, rel=1e-3)
+
+
+def test_the_added_rate_is_the_slope_of_the_added_failures():
+    counts = np.array([[2.0, 0.5], [0.0, 0.0]])
+    slope = MODEL.follow_ups * MODEL.added_failures(counts, 1.0) * DAY_S
+
+    assert MODEL.added_rate_per_day(counts) == pytest.approx(slope, rel=1e-4)
 
 
 def test_the_pretrained_model_is_valid_and_survives_a_round_trip():

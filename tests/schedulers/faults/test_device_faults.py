@@ -253,7 +253,7 @@ def test_the_history_of_the_cluster_before_the_start():
     assert {name: list(found) for name, found in history.outages.items()} == {
         "n0/0": [(-50, -40)], "n0/1": [(-50, -30)], "n1/0": [(-9, -8)],
     }  # fmt: skip
-    assert [one.at_s for one in history.repairs] == [-40, -30, -8]
+    assert [one.at_s for one in history.events if one.is_repair] == [-40, -30, -8]
     assert history.down_s(0.0) == 10 + 20 + 1
     with pytest.raises(ConfigError, match="must be over at 0 s"):
         make_history([Outage(0, -1.0, 1.0)], cluster(1))

@@ -148,6 +148,15 @@ class ScenarioOptions:
             rich_help_panel=_FAILURES,
         ),
     ] = 0.5
+    hazards: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            show_default="the pretrained model",
+            help="Hazard model for policies that avoid failing devices.",
+            rich_help_panel=_FAILURES,
+        ),
+    ] = ""
     keep_going: Annotated[
         bool,
         typer.Option(

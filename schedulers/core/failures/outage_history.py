@@ -20,11 +20,12 @@ class DeviceOutage(NamedTuple):
     until_s: float
 
 
-class Repair(NamedTuple):
-    """End of an outage."""
+class OutageEvent(NamedTuple):
+    """Begin or end of an outage."""
 
     device_id: str
     at_s: float
+    is_repair: bool
 
 
 class OutageHistory:
@@ -37,17 +38,18 @@ class OutageHistory:
     ----------
     observed_from_s : float
         Start of the history; negative if it is older than the trace.
-    repairs : list of Repair
-        All repairs, in the order in which they were recorded. Readers may remember their position.
+    events : list of OutageEvent
+        All events, in the order in which they were recorded. Readers may remember their position.
     """
 
-    __slots__ = ("_outages", "failures", "observed_from_s", "repairs")
+    __slots__ = ("_down_since", "_ended_s", "_outages", "events", "observed_from_s")
 
     def __init__(self, observed_from_s: float = 0.0) -> None:
         self.observed_from_s = observed_from_s
-        self.repairs: list[Repair] = []
-        self.failures = 0
+        self.events: list[OutageEvent] = []
         self._outages: dict[str, list[DeviceOutage]] = {}
+        self._down_since: dict[str, float] = {}
+        self._ended_s = 0.0  # lengths of the outages that are over
 
     @property
     def outages(self) -> Mapping[str, Sequence[DeviceOutage]]:
@@ -56,8 +58,7 @@ class OutageHistory:
 
     def is_down(self, device_id: str) -> bool:
         """Return whether a device is down."""
-        found = self._outages.get(device_id)
-        return found is not None and found[-1].until_s == math.inf
+        return device_id in self._down_since
 
     def record_failure(self, device_id: str, now_s: float) -> None:
         """Begin an outage; no effect on a device that is down."""
@@ -66,7 +67,8 @@ class OutageHistory:
         found = self._outages.setdefault(device_id, [])
         start_s = max(now_s, found[-1].until_s) if found else now_s
         found.append(DeviceOutage(start_s, math.inf))
-        self.failures += 1
+        self._down_since[device_id] = start_s
+        self.events.append(OutageEvent(device_id, start_s, False))
 
     def record_repair(self, device_id: str, now_s: float) -> None:
         """End an outage; no effect on a device that is up."""
@@ -75,12 +77,9 @@ class OutageHistory:
         found = self._outages[device_id]
         end_s = max(now_s, found[-1].from_s)
         found[-1] = DeviceOutage(found[-1].from_s, end_s)
-        self.repairs.append(Repair(device_id, end_s))
+        self._ended_s += end_s - self._down_since.pop(device_id)
+        self.events.append(OutageEvent(device_id, end_s, True))
 
     def down_s(self, now_s: float) -> float:
-        """Return the device-seconds of all outages until ``now_s``."""
-        return sum(
-            max(0.0, min(one.until_s, now_s) - one.from_s)
-            for found in self._outages.values()
-            for one in found
-        )
+        """Return the device-seconds of all outages until ``now_s``, the time of the last event."""
+        return self._ended_s + sum(max(0.0, now_s - one) for one in self._down_since.values())
