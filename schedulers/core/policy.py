@@ -55,6 +55,8 @@ class PolicyNeeds:
         Whether it changes the number of devices of elastic jobs (``Resize``).
     plans_gangs : bool
         Whether it plans gangs over several nodes and holds devices for them (``Reserve``).
+    hazards : bool
+        Whether it reads the hazards of devices (``Forecasts.hazards``); they are 0 otherwise.
     """
 
     allocation: AllocationMode = "exclusive"
@@ -68,6 +70,7 @@ class PolicyNeeds:
     resizes: bool = False
     scales: bool = False
     plans_gangs: bool = False
+    hazards: bool = False
 
 
 class Demand(NamedTuple):

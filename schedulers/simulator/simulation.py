@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from random import Random
 
 from presage.errors import ImpossibleActionError
+from presage.features.hazard.outage import Outage
 from presage.schedulers.core.action import (
     Action,
     Migrate,
@@ -45,6 +46,7 @@ from presage.schedulers.core.backend import (
     reconcile,
 )
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
@@ -54,6 +56,7 @@ from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
+from presage.schedulers.faults.fault_history import check_units, make_history
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 from presage.schedulers.simulator.job_run import Run
 from presage.schedulers.simulator.resize_costs import MEASURED_RESIZE, ResizeCosts
@@ -104,6 +107,10 @@ class Simulation(Backend):
         Sorted by submission time.
     faults : sequence of Fault
         Sorted by time.
+    earlier_outages : iterable of Outage
+        Outages that were over before the start, at negative times: history for the policy.
+    hazards : HazardForecaster, optional
+        Source of the hazards that a policy with ``needs.hazards`` reads.
     stop_on_impossible : bool
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
     resize_costs : ResizeCosts
@@ -138,6 +145,8 @@ class Simulation(Backend):
         jobs: Sequence[Job],
         *,
         faults: Sequence[Fault] = (),
+        earlier_outages: Iterable[Outage] = (),
+        hazards: HazardForecaster | None = None,
         seed: int = 0,
         stop_on_impossible: bool = True,
         resize_costs: ResizeCosts = MEASURED_RESIZE,
@@ -145,11 +154,16 @@ class Simulation(Backend):
         self._cluster, self._policy, self._ground_truth = cluster, policy, ground_truth
         self._resize_costs = resize_costs
         self._jobs, self._faults = jobs, faults
+        check_units(faults, cluster)
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
-        self.forecasts = Forecasts(forecaster, cluster)
+        self.forecasts = Forecasts(
+            forecaster, cluster, hazards=hazards if policy.needs.hazards else None
+        )
         self._progress, self._usage = Progress(), Usage()
-        self.ledger = make_ledger(cluster, policy, self.forecasts)
+        self.ledger = make_ledger(
+            cluster, policy, self.forecasts, outages=make_history(earlier_outages, cluster)
+        )
         state = State(self.ledger, 0.0, self._progress, self._usage)
         self._view = ClusterView(self.ledger, state, self.forecasts)
         self.log = EventLog()
@@ -311,14 +325,14 @@ class Simulation(Backend):
         self.lost_device_s += len(status.allocations) * run.restarted_s(self._now_s)
 
     def _apply_fault(self, fault: Fault) -> None:
-        name = self._cluster.nodes[fault.node].name
-        self.log.entries.append(
-            (self._now_s, "repair" if fault.repaired else "fail", "", {"node": name})
-        )
+        unit = {"node": self._cluster.nodes[fault.node].name}
+        if fault.device is not None:
+            unit["device"] = self._cluster.name_of(fault.device)
+        self.log.entries.append((self._now_s, "repair" if fault.repaired else "fail", "", unit))
         if fault.repaired:
-            self.ledger.repair(fault.node)
+            self.ledger.repair(fault.node, self._now_s, fault.device)
             return
-        changes = self.ledger.fail(fault.node, self._now_s)
+        changes = self.ledger.fail(fault.node, self._now_s, fault.device)
         for job, before, after in changes:
             if after.phase is Phase.RUNNING:
                 self.log.entries.append((self._now_s, "shrink", job.job_id, after.allocations))

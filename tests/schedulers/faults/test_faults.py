@@ -14,18 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.errors import ConfigError, TableError
+from presage.features.hazard.fault_trace import DAY_S, NODES, parse_fault_trace
+from presage.features.hazard.outage import Outage, merge_outages
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.faults.fault import (
     Fault,
-    Outage,
     faults_to_outages,
-    merge_outages,
     outages_to_faults,
 )
 from presage.schedulers.faults.fault_file import read_faults
 from presage.schedulers.faults.fault_model import FaultModel, fit_fault_model
-from presage.schedulers.faults.fault_trace import DAY_S, NODES, parse_fault_trace
 from presage.schedulers.policies.fifo import Fifo
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import cluster, job, simulated
@@ -213,7 +212,7 @@ SPAN_S = 350 * DAY_S
 def parts_down(faults, nodes, from_s, until_s):
     """Return, for each node, the fraction of time that it is down."""
     down = np.zeros(nodes)
-    for node, a, b in faults_to_outages(faults):
+    for node, a, b, _ in faults_to_outages(faults):
         down[node] += max(0.0, min(b, until_s) - max(a, from_s))
     return down / (until_s - from_s)
 

@@ -6,15 +6,18 @@ JSON: a list of ``{"node_id": ..., "event_time": days, "event_type": "fault_star
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from presage.errors import TableError
-from presage.schedulers.faults.fault import Outage, merge_outages
+from presage.features.hazard.outage import Outage, merge_outages
 
 DAY_S = 86_400.0
 NODES = 400  # traced nodes of eight GPUs each; the file names only the nodes that failed
@@ -66,6 +69,23 @@ class FaultTrace:
                     copy = outage._replace(node=first + i)
                     found += _shift(copy, shift_s, self.days * DAY_S)
         return found
+
+
+def read_text(path: Path) -> str:
+    """Read a text file, gzipped or plain.
+
+    Raises
+    ------
+    TableError
+        The file is missing or not text.
+    """
+    try:
+        content = path.read_bytes()
+        return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise TableError(f"{path}: is not text, gzipped or plain ({error})") from None
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror}); name a fault trace") from None
 
 
 def parse_fault_trace(text: str) -> FaultTrace:
@@ -133,8 +153,11 @@ def _parse_day(event: Any, where: str) -> float:
 
 def _shift(outage: Outage, shift_s: float, length_s: float) -> list[Outage]:
     """Shift an outage in time, cyclically in the length of the trace."""
-    node, from_s = outage.node, (outage.from_s + shift_s) % length_s
+    from_s = (outage.from_s + shift_s) % length_s
     until_s = outage.until_s + (from_s - outage.from_s)
     if until_s <= length_s:
-        return [Outage(node, from_s, until_s)]
-    return [Outage(node, from_s, length_s), Outage(node, 0.0, until_s - length_s)]
+        return [outage._replace(from_s=from_s, until_s=until_s)]
+    return [
+        outage._replace(from_s=from_s, until_s=length_s),
+        outage._replace(from_s=0.0, until_s=until_s - length_s),
+    ]
