@@ -118,8 +118,16 @@ STRESS = BatchSettings()
 CHECKPOINTS = replace(STRESS, interval_h=2.0, cost_h=1 / 60, restart_h=0.25)
 
 
-def draw_batches(settings: BatchSettings, batches: int, *, seed: int) -> Batches:
-    """Draw batches, each with its own jobs, failure rates and failures."""
+def draw_batches(
+    settings: BatchSettings, batches: int, *, seed: int, cluster_seed: int | None = None
+) -> Batches:
+    """Draw batches, each with its own jobs, failure rates and failures.
+
+    Parameters
+    ----------
+    cluster_seed : int, optional
+        Seed of the failure rates of one cluster, on which all batches then run.
+    """
     rng = np.random.default_rng(seed)
     shape = batches, settings.jobs
     gpus = rng.choice(np.array(settings.job_gpus), shape)
@@ -130,6 +138,9 @@ def draw_batches(settings: BatchSettings, batches: int, *, seed: int) -> Batches
         gaps_h = rng.exponential(1 / settings.arrivals_per_h, shape)
         submit_s = HOUR_S * np.cumsum(gaps_h, axis=1)
     rates = draw_rates(settings, batches, rng)
+    if cluster_seed is not None:
+        one = draw_rates(settings, 1, np.random.default_rng(cluster_seed))
+        rates = np.repeat(one, batches, axis=0)
     work_s = (gpus * runtime_s).sum(axis=1) / settings.gpus + runtime_s.max(axis=1)
     horizon_s = float((submit_s.max(axis=1) + 10 * work_s).max())
     fails_s, repaired_s = draw_outages(settings, rates, horizon_s, rng)

@@ -12,6 +12,7 @@ from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.state import State
 from presage.system.arrays import Array
 
+DAY_S = 86_400.0
 MOST_PER_S = 1.0  # a device that fails within a second
 
 
@@ -23,13 +24,15 @@ class HazardSource(Protocol):
         ...
 
 
-class EqualHazards:
-    """Source for clusters without a hazard forecast: all rates are unknown."""
+class ForecastHazards:
+    """Source that reads the forecasts: the mean rate at which a device fails within a day."""
 
     def rates_per_s(self, state: State, forecasts: Forecasts) -> Array:
-        """Return NaN for every device."""
-        del forecasts
-        return np.full(state.cluster.devices, np.nan)
+        """Return the rates by which the forecast probabilities follow; infinite for 1."""
+        probability = forecasts.hazards(state, DAY_S).probability
+        with np.errstate(divide="ignore"):
+            found: Array = -np.log1p(-probability) / DAY_S
+        return found
 
 
 class FixedHazards:

@@ -13,6 +13,7 @@ from presage.schedulers.core.capacity.resource_requests import gang_size
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.plan import Plan
+from presage.schedulers.core.policy import PolicyNeeds
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.failures.completion import daly_interval_s
 from presage.schedulers.policies.failures.device_order import (
@@ -22,7 +23,7 @@ from presage.schedulers.policies.failures.device_order import (
     idle_mask,
 )
 from presage.schedulers.policies.failures.device_policy import DevicePolicy
-from presage.schedulers.policies.failures.hazards import EqualHazards, HazardSource, clean_rates
+from presage.schedulers.policies.failures.hazards import ForecastHazards, HazardSource, clean_rates
 from presage.system.arrays import Array
 
 
@@ -41,6 +42,8 @@ class LeastFailing(DevicePolicy):
         Source of the failure rates; by default the forecasts.
     """
 
+    needs = PolicyNeeds(hazards=True)
+
     def __init__(
         self,
         avoid: float = 0.0,
@@ -54,7 +57,7 @@ class LeastFailing(DevicePolicy):
             raise ConfigError(f"avoid_above={avoid_above}, must be >= 1")
         self._avoid, self._avoid_above = avoid, avoid_above
         self._sets_interval = sets_interval
-        self._hazards = hazards or EqualHazards()
+        self._hazards = hazards or ForecastHazards()
 
     def preference(self, state: State, forecasts: Forecasts, rng: Random) -> Array:
         """Return the failure rates per second."""

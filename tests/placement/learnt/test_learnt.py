@@ -10,8 +10,14 @@ import torch
 
 from presage.placement.core.batches import CHECKPOINTS, STRESS, draw_batches
 from presage.placement.core.clusters import makespans_s
-from presage.placement.core.rules import LARGEST, LEAST_FAILING, Rule, run_rule
+from presage.placement.core.rules import LARGEST, LEAST_FAILING, RULES, Rule, run_rule
 from presage.placement.learnt.export import export_onnx
+from presage.placement.learnt.placing import (
+    GpuScorer,
+    log_probability,
+    roll_out_gpus,
+    train_placing,
+)
 from presage.placement.learnt.rollout import follow_rule, joined, roll_out
 from presage.placement.learnt.scorer import JobScorer
 from presage.placement.learnt.training import (
@@ -91,3 +97,26 @@ def test_the_same_seed_gives_the_same_bytes_and_onnx_equals_torch(tmp_path):
     with torch.no_grad():
         expected = scorers[0](*tensors(observation)).logits.numpy()
     assert logits == pytest.approx(expected, abs=1e-3)
+
+
+def test_before_training_the_gpu_scorer_is_least_failing_first():
+    batches = draw_batches(SMALL, 10, seed=2)
+    clusters, _ = roll_out_gpus(batches, GpuScorer(), samples=False)
+    expected = makespans_s(run_rule(batches, RULES["least-failing"]))
+    assert makespans_s(clusters).tolist() == expected.tolist()
+
+
+def test_probabilities_of_draws_without_replacement_add_up_to_one():
+    scores, idle = torch.tensor([[1.0, -0.5, 0.3, 9.0]]), torch.tensor([[True, True, True, False]])
+    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    total = sum(
+        float(log_probability(scores, idle, torch.tensor([[*pair, -1]])).exp()) for pair in pairs
+    )
+    assert total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_trained_gpu_scorer_is_near_least_failing_first():
+    scorer = train_placing(SMALL, seed=1, rounds=4, batches=4)
+    batches = draw_batches(SMALL, 200, seed=9)
+    found = makespans_s(roll_out_gpus(batches, scorer, samples=False)[0]).mean()
+    assert found <= 1.03 * makespans_s(run_rule(batches, RULES["least-failing"])).mean()
