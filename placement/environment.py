@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -29,7 +29,7 @@ ENVIRONMENT = "presage/Placement-v0"
 Observed = dict[str, np.ndarray]
 
 
-class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):
+class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):  # type: ignore[misc]
     """Batch of jobs on failing GPUs; an action starts a pending job, or waits for the next event.
 
     Job i of the observation is the i-th of the batch; the last action waits. ``allowed`` says which
@@ -46,7 +46,7 @@ class PlacementEnvironment(gymnasium.Env[Observed, np.int64]):
         Analytic rule that advises.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 - as gymnasium declares it
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(
         self,

@@ -79,8 +79,9 @@ def page(rounds: int, published_rounds: int) -> Iterator[str]:
     yield from table(["rule", *header], rows)
     for name in WORLDS:
         yield (
-            f"Tuned, {name}: a = {best[name].exponent:g}, patience {best[name].patience:g}; with the "
-            f"best interval a = {intervals[name].exponent:g}, patience {intervals[name].patience:g}."
+            f"Tuned, {name}: a = {best[name].exponent:g}, patience {best[name].patience:g}; with "
+            f"the best interval a = {intervals[name].exponent:g}, patience "
+            f"{intervals[name].patience:g}."
         )
     yield "\nOn nodes of one GPU best-fit is first-fit.\n"
     print("rules done", flush=True)
@@ -111,8 +112,8 @@ def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[t
     yield from table(["", *(f"seed {seed}" for seed in TRAINED)], rows)
     print("placing done", flush=True)
     yield (
-        f"Order, placement and waiting, {rounds} rounds of PPO from the best tuned rule on; the best "
-        "scorer on validation batches is kept, the rule itself included:\n"
+        f"Order, placement and waiting, {rounds} rounds of PPO from the best tuned rule on; the "
+        "best scorer on validation batches is kept, the rule itself included:\n"
     )
     results = {
         name: learnt_results(world, rules[name], TrainingSettings(rounds=rounds))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from presage.placement.core.batches import CHECKPOINTS, STRESS, BatchSettings, draw_batches
+from presage.placement.core.batches import CHECKPOINTS, STRESS, Batches, BatchSettings, draw_batches
 from presage.placement.core.clusters import average_jcts_s, makespans_s
 from presage.placement.core.real_batch import known_hazards, real_simulation
 from presage.placement.core.rules import LARGEST, LEAST_FAILING, MATCHED, RULES, Rule, run_rule
@@ -41,7 +41,7 @@ class Ratio(NamedTuple):
     margin: float
 
 
-def reported(world: BatchSettings, seed: int, batches: int = BATCHES):  # noqa: ANN201
+def reported(world: BatchSettings, seed: int, batches: int = BATCHES) -> Batches:
     """Return the batches of a seed on which figures are reported."""
     return draw_batches(world, batches, seed=REPORT_SEED + seed)
 
@@ -196,7 +196,7 @@ def variations(rule: Rule) -> dict[str, tuple[float, float, float]]:
 
 
 def by_mtbf() -> dict[tuple[int, int], tuple[float, float]]:
-    """Return least-failing over first-fit by numbers of GPUs and MTBF: without, with checkpoints."""
+    """Return least-failing over first-fit by GPUs and MTBF, without and with checkpoints."""
     found = {}
     for gpus, mtbf_h in product((16, 128), (100, 300, 1000, 3000, 10_000, 100_000)):
         ratios = []

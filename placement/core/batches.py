@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,12 @@ class Batches(NamedTuple):
     repaired_s: Array
     hazard_per_s: Array
     repair_s: Array
+
+
+def take_batches(batches: Batches, numbers: Ints) -> Batches:
+    """Return the batches of these numbers, which may repeat."""
+    found: list[Any] = [values[numbers] for values in batches]
+    return Batches(*found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

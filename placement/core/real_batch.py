@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from presage.features.hazard.outage import Outage
 from presage.placement.core.batches import Batches
 from presage.schedulers.core.cluster import Cluster, Node
 from presage.schedulers.core.job import Checkpointing, Job
 from presage.schedulers.core.policy import Policy
-from presage.schedulers.faults.fault import Fault, Outage, outages_to_faults
+from presage.schedulers.faults.fault import Fault, outages_to_faults
 from presage.schedulers.forecasters.oracle import Oracle
 from presage.schedulers.policies.failures.hazards import FixedHazards
 from presage.schedulers.simulator.ground_truth.ground_truth import TraceDurations

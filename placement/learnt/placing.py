@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from presage.placement.core.batches import Batches, BatchSettings, Ints, draw_batches
+from presage.placement.core.batches import Batches, BatchSettings, Ints, draw_batches, take_batches
 from presage.placement.core.clusters import (
     IDLE,
     PENDING,
@@ -33,11 +33,10 @@ class GpuScorer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.network = nn.Sequential(
-            nn.Linear(len(GPU_FEATURES), HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1)
-        )
-        nn.init.zeros_(self.network[2].weight)
-        nn.init.zeros_(self.network[2].bias)
+        last = nn.Linear(HIDDEN, 1)
+        self.network = nn.Sequential(nn.Linear(len(GPU_FEATURES), HIDDEN), nn.Tanh(), last)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
 
     def forward(self, gpus: Tensor) -> Tensor:
         """Return a score of shape (S, N) for features of shape (S, N, F)."""
@@ -99,10 +98,9 @@ def roll_out_gpus(
                 scores = scores - torch.log(-torch.log(torch.rand_like(scores)))
             order = torch.where(is_idle, scores, -math.inf).argsort(dim=1, descending=True)
         needed = batches.gpus[active, jobs]
-        for b, job, n, best in zip(
-            active.tolist(), jobs.tolist(), needed, order.numpy(), strict=True
-        ):
-            start(clusters, b, job, best[:n], float(clusters.jobs["interval_s"][b, job]))
+        for i, (b, job) in enumerate(zip(active.tolist(), jobs.tolist(), strict=True)):
+            interval_s = float(clusters.jobs["interval_s"][b, job])
+            start(clusters, b, job, order[i, : needed[i]].numpy(), interval_s)
         chosen = torch.where(torch.arange(n_gpus) < torch.from_numpy(needed)[:, None], order, -1)
         decisions.append((features, is_idle, chosen, active))
     return clusters, decisions
@@ -150,7 +148,7 @@ def _improve(
     scorer: GpuScorer, optimizer: torch.optim.Optimizer, batches: Batches, repeats: int
 ) -> None:
     least_s = makespans_s(run_rule(batches, RULES["least-failing"]))
-    repeated = Batches(*(np.repeat(one, repeats, axis=0) for one in batches))
+    repeated = take_batches(batches, np.repeat(np.arange(len(batches.gpus)), repeats))
     clusters, decisions = roll_out_gpus(repeated, scorer, samples=True)
     gain = 1 - makespans_s(clusters).reshape(-1, repeats) / least_s[:, None]
     gain = (gain - gain.mean(axis=1, keepdims=True)).ravel()

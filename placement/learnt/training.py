@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presage.placement.core.batches import Batches, BatchSettings, Ints, draw_batches
+from presage.placement.core.batches import Batches, BatchSettings, Ints, draw_batches, take_batches
 from presage.placement.core.clusters import makespans_s
 from presage.placement.core.rules import Rule, run_rule
 from presage.placement.learnt.rollout import (
@@ -128,7 +128,7 @@ def imitate(
     """Fit the scorer to the actions of the rule (cross entropy)."""
     inputs, action = tensors(steps.observation), torch.from_numpy(steps.action)
     for _ in range(settings.imitation_epochs):
-        for chosen in torch.randperm(len(action)).split(settings.minibatch):
+        for chosen in torch.randperm(len(action)).split(settings.minibatch):  # type: ignore[no-untyped-call]
             scores: Scores = scorer(*(one[chosen] for one in inputs))
             loss = torch.nn.functional.cross_entropy(scores.logits, action[chosen])
             _step(scorer, optimizer, loss)
@@ -147,7 +147,7 @@ def improve(
     variate: the reward of L6 with the rule in place of random placements.
     """
     least_s = makespans_s(run_rule(batches, rule))
-    repeated = Batches(*(np.repeat(one, settings.repeats, axis=0) for one in batches))
+    repeated = take_batches(batches, np.repeat(np.arange(len(batches.gpus)), settings.repeats))
     clusters, rollout = roll_out(repeated, rule, sampling(scorer))
     ratio = makespans_s(clusters) / np.repeat(least_s, settings.repeats)
     steps = joined(rollout)
@@ -158,13 +158,13 @@ def improve(
     advantage, target = advantages(before.value.numpy(), steps.cluster, 1 - ratio, settings.gae)
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     for _ in range(settings.epochs):
-        for chosen in torch.randperm(len(action)).split(settings.minibatch):
+        for chosen in torch.randperm(len(action)).split(settings.minibatch):  # type: ignore[no-untyped-call]
             scores: Scores = scorer(*(one[chosen] for one in inputs))
             log_ratio = _log_probability(scores.logits, action[chosen]) - log_before[chosen]
             gain = advantage[chosen]
             clipped = log_ratio.exp().clamp(1 - settings.clip, 1 + settings.clip)
             surrogate = torch.minimum(log_ratio.exp() * gain, clipped * gain).mean()
-            entropy = torch.distributions.Categorical(logits=scores.logits).entropy().mean()
+            entropy = _entropy(scores.logits).mean()
             value = torch.nn.functional.mse_loss(scores.value, target[chosen])
             _step(scorer, optimizer, 10 * value - surrogate - settings.entropy * entropy)
     return float(ratio.mean())
@@ -199,7 +199,8 @@ def sampling(scorer: JobScorer) -> Choose:
         del rule_action
         with torch.no_grad():
             scores: Scores = scorer(*tensors(observation))
-            found: Ints = torch.distributions.Categorical(logits=scores.logits).sample().numpy()
+            chosen = torch.multinomial(torch.softmax(scores.logits, dim=1), 1).squeeze(1)
+        found: Ints = chosen.numpy()
         return found
 
     return choose
@@ -225,6 +226,11 @@ def tensors(observation: Observation) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def _log_probability(logits: Tensor, action: Tensor) -> Tensor:
     return torch.log_softmax(logits, dim=1).gather(1, action[:, None]).squeeze(1)
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    log_all = torch.log_softmax(logits, dim=1)
+    return -(log_all.exp() * log_all).sum(1)
 
 
 def _step(scorer: JobScorer, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presage.placement.core.batches import Batches
+from presage.placement.core.batches import Batches, take_batches
 from presage.placement.core.clusters import (
     IDLE,
     PENDING,
@@ -77,7 +77,7 @@ def train_published(
     random_s = random_makespans_s(batches, settings.random_placements, seed=seed)
     for i in range(settings.rounds):
         b = i % count
-        one = Batches(*(values[b : b + 1] for values in batches))
+        one = take_batches(batches, np.array([b]))
         clusters, transitions = place_batch(one, policy, samples=True)
         gained = reward(settings.reward, random_s[b], float(makespans_s(clusters)[0]))
         replay.add(transition._replace(reward=gained) for transition in transitions)
@@ -111,16 +111,12 @@ def place_batch(
 
 def makespans_published_s(batches: Batches, policy: PublishedPolicy) -> list[float]:
     """Return the makespan of each batch with the most likely GPUs; no value is computed."""
-    return [
-        float(
-            makespans_s(
-                place_batch(
-                    Batches(*(values[b : b + 1] for values in batches)), policy, samples=False
-                )[0]
-            )[0]
-        )
-        for b in range(len(batches.gpus))
-    ]
+    found = []
+    for b in range(len(batches.gpus)):
+        one = take_batches(batches, np.array([b]))
+        clusters, _ = place_batch(one, policy, samples=False)
+        found.append(float(makespans_s(clusters)[0]))
+    return found
 
 
 def update(
