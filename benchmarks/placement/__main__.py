@@ -20,6 +20,7 @@ from benchmarks.placement.comparisons import (
     by_mtbf,
     compared_rules,
     equality,
+    gains_results,
     interval_of,
     learnt_results,
     placing_ratios,
@@ -123,6 +124,7 @@ def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[t
         ["", "over least-failing", "over the tuned rule", "each seed", "CPU seconds a seed"],
         (learnt_row(name, found) for name, found in results.items()),
     )
+    yield from gains_section(rules)
     print("learnt done", flush=True)
     scorer = max(results["no checkpoints"], key=lambda one: abs(one.to_rule - 1)).scorer
     yield "One scorer trained on 16 GPUs, on clusters of other sizes:\n"
@@ -130,6 +132,22 @@ def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[t
     yield from table(
         ["GPUs", "over the tuned rule", "ms a decision, with the simulation"],
         ([f"{n}", f"{ratio:.4f}", f"{ms:.2f}"] for n, (ratio, ms) in by_size.items()),
+    )
+
+
+def gains_section(rules: dict) -> Iterator[str]:  # type: ignore[type-arg]
+    """Yield the results of scorers fitted to the gains of single actions."""
+    yield (
+        "A scorer fitted to the gains of single actions, by rollouts on the same failures, over "
+        "the tuned rule:\n"
+    )
+    fitted = {name: gains_results(world, rules[name]) for name, world in WORLDS.items()}
+    yield from table(
+        ["", "over the tuned rule", "each seed"],
+        (
+            [name, shown(interval_of(found)), ", ".join(f"{one:.4f}" for one in found)]
+            for name, found in fitted.items()
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from presage.placement.core.batches import CHECKPOINTS, STRESS, Batches, BatchSe
 from presage.placement.core.clusters import average_jcts_s, makespans_s
 from presage.placement.core.real_batch import known_hazards, real_simulation
 from presage.placement.core.rules import LARGEST, LEAST_FAILING, MATCHED, RULES, Rule, run_rule
+from presage.placement.learnt.improvement import improve_rule
 from presage.placement.learnt.placing import roll_out_gpus, train_placing
 from presage.placement.learnt.rollout import roll_out
 from presage.placement.learnt.scorer import JobScorer
@@ -152,6 +153,17 @@ def learnt_results(world: BatchSettings, rule: Rule, settings: TrainingSettings)
             makespans_s(run_rule(drawn, one)).mean() for one in (RULES["least-failing"], rule)
         )
         found.append(Learnt(learnt_s / least_s, learnt_s / rule_s, cpu_s, scorer))
+    return found
+
+
+def gains_results(world: BatchSettings, rule: Rule) -> list[float]:
+    """Return scorers fitted to counterfactual gains over the rule, for each training."""
+    found = []
+    for seed in TRAINED:
+        scorer = improve_rule(world, rule, seed=seed)
+        drawn = reported(world, 200 + seed)
+        learnt_s = makespans_s(roll_out(drawn, rule, greedy(scorer))[0]).mean()
+        found.append(float(learnt_s / makespans_s(run_rule(drawn, rule)).mean()))
     return found
 
 

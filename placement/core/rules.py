@@ -277,7 +277,8 @@ def total_rate(gpus: Records, chosen: Ints) -> float:
 @compiled
 def remaining_s(jobs: Records, j: int) -> float:
     """Return the run time that a job has left from its last checkpoint on."""
-    return (1.0 - jobs[j]["saved"]) * jobs[j]["runtime_s"]
+    left_s: float = (1.0 - jobs[j]["saved"]) * jobs[j]["runtime_s"]
+    return left_s
 
 
 @compiled

@@ -12,6 +12,7 @@ from presage.placement.core.batches import CHECKPOINTS, STRESS, draw_batches
 from presage.placement.core.clusters import makespans_s
 from presage.placement.core.rules import LARGEST, LEAST_FAILING, RULES, Rule, run_rule
 from presage.placement.learnt.export import export_onnx
+from presage.placement.learnt.improvement import improve_rule, label
 from presage.placement.learnt.placing import (
     GpuScorer,
     log_probability,
@@ -120,3 +121,19 @@ def test_a_trained_gpu_scorer_is_near_least_failing_first():
     batches = draw_batches(SMALL, 200, seed=9)
     found = makespans_s(roll_out_gpus(batches, scorer, samples=False)[0]).mean()
     assert found <= 1.03 * makespans_s(run_rule(batches, RULES["least-failing"])).mean()
+
+
+def test_gains_of_actions_are_relative_to_the_action_of_the_rule():
+    observation, gains = label(draw_batches(SMALL, 6, seed=1), RULE, np.random.default_rng(1),
+                               explored=0.2)  # fmt: skip
+    assert (gains[observation.advised] == 0).all()
+    assert (np.isfinite(gains) <= observation.allowed).all()
+    assert (gains[np.isfinite(gains)] < 1).all()
+    assert np.nanmax(gains) > 0
+
+
+def test_a_scorer_departs_from_the_rule_only_where_it_wins_on_other_batches():
+    scorer = improve_rule(SMALL, RULE, seed=1, labelled=20, epochs=2)
+    batches = draw_batches(SMALL, 200, seed=9)
+    found = makespans_s(roll_out(batches, RULE, greedy(scorer))[0]).mean()
+    assert found <= 1.05 * makespans_s(run_rule(batches, RULE)).mean()
