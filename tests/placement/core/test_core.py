@@ -155,6 +155,7 @@ def test_without_failures_every_choice_of_gpus_takes_as_long():
 
 
 def test_l14_least_failing_beats_first_fit_on_the_same_failures():
+    pytest.importorskip("numba", reason="takes minutes without numba")
     for world, most in ((STRESS, 0.66), (CHECKPOINTS, 0.985)):
         batches = draw_batches(world, 2000, seed=77)
         first, least = (
