@@ -1,7 +1,8 @@
 """Fault trace of InfiniteHBD, and the mapping of its nodes to those of another cluster.
 
 JSON: a list of ``{"node_id": ..., "event_time": days, "event_type": "fault_start" | "fault_end",
-"fault_type": {...}}``. Upstream: github.com/stepfun-ai/InfiniteHBD-Trace.
+"fault_type": {...}}``. Upstream: github.com/stepfun-ai/InfiniteHBD-Trace. The trace of another
+cluster declares its number of nodes: ``{"nodes": 64, "events": [...]}``.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def parse_fault_trace(text: str) -> FaultTrace:
         events = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TableError(f"is not JSON ({error})") from None
+    nodes, events = _declared_nodes(events)
     if not isinstance(events, list) or not events:
         raise TableError("is not a list of fault events")
     days = [_parse_day(event, f"event {i}") for i, event in enumerate(events)]
@@ -123,14 +125,26 @@ def parse_fault_trace(text: str) -> FaultTrace:
             unstarted += 1
     unended = [(node, from_s) for (node, _), starts_s in open_s.items() for from_s in starts_s]
     outages += [Outage(node, from_s, last_day * DAY_S) for node, from_s in unended]
+    if nodes is not None and len(numbers) > nodes:
+        raise TableError(f"has faults of {len(numbers)} nodes, and declares nodes={nodes}")
     return FaultTrace(
-        max(NODES, len(numbers)),
+        nodes or max(NODES, len(numbers)),
         last_day,
         tuple(merge_outages(outages)),
         faults,
         len(unended),
         unstarted,
     )
+
+
+def _declared_nodes(content: Any) -> tuple[int | None, Any]:
+    """Return the declared number of nodes, or None, and the events."""
+    if not isinstance(content, dict) or "events" not in content:
+        return None, content
+    nodes = content.get("nodes")
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        raise TableError(f"nodes={nodes!r}, must be an integer >= 1: all nodes, failed or not")
+    return nodes, content["events"]
 
 
 _START, _END = "fault_start", "fault_end"

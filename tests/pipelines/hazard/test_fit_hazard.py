@@ -51,6 +51,23 @@ def test_without_a_history_the_pretrained_model_is_used(tmp_path):
         run(tmp_path / "absent", tmp_path / "made")
 
 
+def test_the_history_of_a_site_is_fitted(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    events = [
+        {"node_id": f"n{node}", "event_time": day + part, "event_type": kind, "fault_type": {}}
+        for node in range(8)
+        for day in range(node, 100, 20)
+        for part, kind in ((0.25, "fault_start"), (0.5, "fault_end"))
+    ]
+    (tmp_path / "fault_trace.json").write_text(json.dumps({"nodes": 16, "events": events}))
+    run(tmp_path, tmp_path / "made")
+    model = read_hazard_model(tmp_path / "made/hazard.json")
+
+    assert (model.units, model.days, model.failures) == (16, 88.0, 40)
+    assert 0.01 < model.base_per_day < 40 / (16 * 88)  # the rest are follow-ups
+    assert "test" not in json.loads((tmp_path / "made/metrics.json").read_text())
+
+
 def test_corrupt_inputs_are_reported_in_one_line(tmp_path):
     (tmp_path / "fault_trace.json").write_text("[]")
     with pytest.raises(TableError, match=r"fault_trace\.json: is not a list of fault events"):

@@ -146,9 +146,27 @@ def test_overlapping_faults_and_faults_without_end_or_start():
     assert (trace.faults, trace.unended, trace.unstarted) == (4, 1, 2)
 
 
+def test_the_trace_of_another_cluster_declares_its_nodes():
+    events = [event("a", 1.0, "start"), event("a", 2.0, "end")]
+    trace = parse_fault_trace(json.dumps({"nodes": 3, "events": events}))
+
+    assert (trace.nodes, trace.days) == (3, 2)
+    assert parse_fault_trace(json.dumps(events)).nodes == NODES
+    found = trace.map_to(3, seed=0)
+    assert [(one.from_s, one.until_s) for one in found] == [(DAY_S, 2 * DAY_S)]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ('{"events": []}', "nodes=None, must be an integer >= 1"),
+        ('{"nodes": 0, "events": []}', "nodes=0, must be an integer >= 1"),
+        ('{"nodes": true, "events": []}', "nodes=True, must be"),
+        ('{"nodes": 2, "events": []}', "is not a list of fault events"),
+        (
+            json.dumps({"nodes": 1, "events": [event(n, 1.0, "start") for n in "ab"]}),
+            "has faults of 2 nodes, and declares nodes=1",
+        ),
         ("[1, ", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("{}", "is not a list of fault events"),
