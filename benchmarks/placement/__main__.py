@@ -7,6 +7,7 @@ about ten minutes of one core.
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -57,7 +58,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="Rounds of PPO.")
     parser.add_argument("--published-rounds", type=int, default=60)
     args = parser.parse_args()
-    PAGE.write_text("\n".join(page(args.rounds, args.published_rounds)) + "\n")
+    lines = "\n".join(page(args.rounds, args.published_rounds)).split("\n")
+    PAGE.write_text("\n".join(map(wrapped, lines)) + "\n")
+
+
+def wrapped(line: str) -> str:
+    """Return a line of text in at most 100 columns; tables stay as they are."""
+    return line if line.startswith("|") else textwrap.fill(line, 100)
 
 
 def page(rounds: int, published_rounds: int) -> Iterator[str]:
@@ -124,6 +131,10 @@ def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[t
         ["", "over least-failing", "over the tuned rule", "each seed", "CPU seconds a seed"],
         (learnt_row(name, found) for name, found in results.items()),
     )
+    yield (
+        "A ratio of exactly 1 says that no departure from the rule won on validation batches, so "
+        "that the scorer decides as the rule does: a tie.\n"
+    )
     print("ppo done", flush=True)
     yield from gains_section(rules)
     print("learnt done", flush=True)
@@ -188,6 +199,10 @@ def world_section(rule) -> Iterator[str]:  # type: ignore[no-untyped-def] # noqa
     yield "Over `first-fit` in other worlds, without checkpoints, with the rule tuned above:\n"
     rows = ([name, *(f"{one:.3f}" for one in values)] for name, values in variations(rule).items())
     yield from table(["world", "least-failing", "expected", "JCT of expected"], rows)
+    yield (
+        "JCT is the mean job completion time over that of first-fit: large jobs first shortens the "
+        "makespan of a batch, and delays its small jobs."
+    )
 
 
 def shown(ratio: Ratio) -> str:
