@@ -21,8 +21,8 @@ from presage.models.onnx_export.fused_solo import FusedScalar
 Examples = dict[str, tuple[Tensor, tuple[str, ...]]]
 
 
-def export(module: nn.Module, examples: Examples) -> bytes:
-    """Return the ONNX bytes of a predictor whose output is named "quantiles".
+def export(module: nn.Module, examples: Examples, output: str = OUTPUT) -> bytes:
+    """Return the ONNX bytes of a predictor, or of another network with one output.
 
     Predictors are fused to few operators, and a :class:`Router` becomes a conditional model, whose
     unused branch does not run. Equal weights give equal bytes in every checkout: source paths that
@@ -33,10 +33,15 @@ def export(module: nn.Module, examples: Examples) -> bytes:
     module : nn.Module
     examples : mapping of str to (Tensor, tuple of str)
         For each input, an example and the names of its leading dimensions, which stay dynamic.
+    output : str
+        Name of the output, for networks that are no predictors.
     """
     import onnx
 
-    model = _to_model(module, examples)
+    if output == OUTPUT:
+        model = _to_model(module, examples)
+    else:
+        model = _export_module(module, examples, output)
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
@@ -66,7 +71,7 @@ class _Routing(nn.Module):
         return self.of.route(rows)
 
 
-def _export_module(module: nn.Module, examples: Examples) -> Any:
+def _export_module(module: nn.Module, examples: Examples, output: str = OUTPUT) -> Any:
     """Return the ONNX model of a module, unchanged."""
     shapes: list[dict[int, Any]] = [dict(enumerate(leading)) for _, leading in examples.values()]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -77,7 +82,7 @@ def _export_module(module: nn.Module, examples: Examples) -> Any:
             tuple(tensor for tensor, _ in examples.values()),
             dynamo=True,
             input_names=list(examples),
-            output_names=[OUTPUT],
+            output_names=[output],
             dynamic_shapes=shapes,
             external_data=False,
             verbose=False,

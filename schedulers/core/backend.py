@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from presage.errors import ImpossibleActionError
 from presage.schedulers.core.action import Action, Preempt
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
@@ -182,11 +183,23 @@ def _checked(backend: Backend, ledger: Ledger, actions: Sequence[Action], now_s:
     return Decision(accepted, changes, rejections)
 
 
-def make_ledger(cluster: Cluster, policy: Policy, forecasts: Forecasts) -> Ledger:
-    """Return an empty ledger whose queue is in the order of a policy."""
+def make_ledger(
+    cluster: Cluster,
+    policy: Policy,
+    forecasts: Forecasts,
+    *,
+    outages: OutageHistory | None = None,
+    device_ids: Sequence[str] | None = None,
+) -> Ledger:
+    """Return an empty ledger whose queue is in the order of a policy.
+
+    ``outages`` and ``device_ids`` are as of :class:`presage.schedulers.core.ledger.Ledger`.
+    """
 
     # It closes over the policy and the forecasts alone, because policies can reach the queue.
     def key(job: Job, status: JobStatus) -> Key:
         return policy.key(job, status, forecasts)
 
-    return Ledger(cluster, Queue(key), ageing_s=policy.needs.ageing_s)
+    return Ledger(
+        cluster, Queue(key), ageing_s=policy.needs.ageing_s, outages=outages, device_ids=device_ids
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from presage.errors import PresageError
+from presage.features.hazard.hazard_model import Hazards
 from presage.schedulers.core.allocation import FULL_DEVICE_MILLI
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.hazards import Hazard, HazardForecaster, clean_hazards
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.speedup import (
     Speedup,
@@ -17,6 +19,9 @@ from presage.schedulers.core.speedup import (
     clean_speedup,
     fewest_nodes,
 )
+
+if TYPE_CHECKING:
+    from presage.schedulers.core.state import State
 
 MAX_CACHED_COLOCATIONS = 500_000  # cached predictions of co-locations
 MAX_FAILURES = 3  # in a row; each may take as long as a service's deadline
@@ -97,6 +102,8 @@ class Forecasts:
         Forecaster to use while the first one fails; it must not fail itself.
     initial_failure : str
         Value of :attr:`failure` until the forecaster has answered.
+    hazards : HazardForecaster, optional
+        Source of the hazards of devices; without it they are all 0.
 
     Attributes
     ----------
@@ -115,8 +122,10 @@ class Forecasts:
         fallback: Forecaster | None = None,
         *,
         initial_failure: str = "",
+        hazards: HazardForecaster | None = None,
     ) -> None:
         self._forecaster, self._fallback = forecaster, fallback
+        self._hazards = hazards
         self._failed = 0  # in a row
         self._answered, self._initial_failure = False, initial_failure
         self._expected: dict[str, Job] = {}
@@ -255,6 +264,36 @@ class Forecasts:
         for request, answer in zip(requests, answers, strict=True):
             key = (job.equivalence_class, job.gpus, kind, request.gpus, request.nodes)
             self._speedups[key] = clean_speedup(answer, job, request.gpus)
+
+    @property
+    def has_hazards(self) -> bool:
+        """Whether there is a source of hazards."""
+        return self._hazards is not None
+
+    def hazards(self, state: State, within_s: float, *, interval: bool = False) -> Hazards:
+        """Return the probability that each device fails within ``within_s`` of uptime.
+
+        They depend on the outages until ``state.now_s``. All are 0 if there is no source, or if it
+        fails; the hazard of a device is 1 if it is not a number.
+
+        Parameters
+        ----------
+        interval : bool
+            Whether to compute the bounds of an 80 % interval as well, which takes milliseconds;
+            else they equal the probabilities.
+        """
+        found: Hazards | None = None
+        if self._hazards is not None:
+            try:
+                found = self._hazards.hazards(state, within_s, interval=interval)
+            except (PresageError, ValueError, ArithmeticError) as error:
+                self.failures[str(error)] = self.failures.get(str(error), 0) + 1
+        return clean_hazards(found, state.cluster.devices)
+
+    def hazard(self, state: State, device: int, within_s: float) -> Hazard:
+        """Return the hazard of one device, with its interval."""
+        found = self.hazards(state, within_s, interval=True)
+        return Hazard(*(float(values[device]) for values in found))
 
     def _predictions_of(self, job: Job) -> Mapping[str, RuntimePrediction]:
         """Return the predictions of a job by kind."""

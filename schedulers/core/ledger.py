@@ -43,6 +43,7 @@ from presage.schedulers.core.capacity.resource_requests import (
 from presage.schedulers.core.capacity.shared_devices import SharedDevices
 from presage.schedulers.core.capacity.task_slots import check_tasks
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import ENDED, WAITING, JobStatus, Phase
 from presage.schedulers.core.queue import Queue
@@ -65,6 +66,10 @@ class Ledger:
     ----------
     ageing_s : float
         Waiting time after which a best-effort job may precede latency-sensitive jobs.
+    outages : OutageHistory, optional
+        Earlier outages; failures and repairs are added to it.
+    device_ids : sequence of str, optional
+        Id of each device in the history; their names in the cluster by default.
 
     Attributes
     ----------
@@ -74,16 +79,28 @@ class Ledger:
     pending : Queue
         Pending jobs, in the policy's order.
     idle : IdleDevices
-        Devices without jobs, of nodes that are up.
+        Devices without jobs that are up.
     capacity : FreeCapacity
         Free capacity of every device.
     shared : SharedDevices
         Devices with jobs and free compute, by occupancy.
     was_shared : bool
         Whether two jobs have ever been on one device.
+    outages : OutageHistory
+        Outages of the devices up to now.
+    device_ids : sequence of str
+        Id of each device in ``outages``.
     """
 
-    def __init__(self, cluster: Cluster, pending: Queue, *, ageing_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        pending: Queue,
+        *,
+        ageing_s: float = math.inf,
+        outages: OutageHistory | None = None,
+        device_ids: Sequence[str] | None = None,
+    ) -> None:
         self.cluster, self.pending, self.ageing_s = cluster, pending, ageing_s
         self.idle, self.capacity = IdleDevices(cluster), FreeCapacity.full(cluster)
         self.shared = SharedDevices()
@@ -96,6 +113,9 @@ class Ledger:
         self._reserved: dict[str, JobStatus] = {}
         self._paused: dict[str, JobStatus] = {}
         self._down: set[int] = set()
+        self._failed: set[int] = set()
+        self.outages = OutageHistory() if outages is None else outages
+        self._device_ids = device_ids
         self.was_shared = False
 
     # Queries --------------------------------------------------------------------------------
@@ -134,11 +154,29 @@ class Ledger:
         return frozenset(self._down)
 
     @property
+    def failed_devices(self) -> frozenset[int]:
+        """Devices that have failed by themselves and are not repaired yet."""
+        return frozenset(self._failed)
+
+    def is_down(self, device: int) -> bool:
+        """Return whether a device or its node is down."""
+        return device in self._failed or self.cluster.node_of[device] in self._down
+
+    @property
+    def device_ids(self) -> Sequence[str]:
+        """Id of each device in the history of outages."""
+        if self._device_ids is None:
+            self._device_ids = tuple(map(self.cluster.name_of, range(self.cluster.devices)))
+        return self._device_ids
+
+    @property
     def busy(self) -> int:
         """Number of devices with running or paused jobs; reservations do not count."""
         busy = self.cluster.devices - self.idle.count
         if self._down:
             busy -= sum(len(self.cluster.devices_of(node)) for node in self._down)
+        if self._failed:
+            busy -= sum(self.cluster.node_of[device] not in self._down for device in self._failed)
         if self._reserved:
             reserved = {
                 allocation.device
@@ -268,14 +306,28 @@ class Ledger:
         over = [job_id for job_id, held in self._reserved.items() if held.until_s <= now_s]
         return [self._transition(self._jobs[job_id], Phase.PENDING, now_s, ()) for job_id in over]
 
-    def fail(self, node: int, now_s: float) -> list[Change]:
-        """Mark a node as down: its jobs return to the queue and its devices are withdrawn.
+    def fail(self, node: int, now_s: float, device: int | None = None) -> list[Change]:
+        """Mark a node, or one of its devices, as down: jobs there return to the queue.
 
         A running elastic job continues on its other devices if they are enough for it.
         """
-        if node in self._down:
-            return []
-        devices = self.cluster.devices_of(node)
+        if device is None:
+            if node in self._down:
+                return []
+            lost = [one for one in self.cluster.devices_of(node) if one not in self._failed]
+        else:
+            if device in self._failed:
+                return []
+            lost = [] if node in self._down else [device]
+        changes = self._withdraw(lost, now_s)
+        if device is None:
+            self._down.add(node)
+        else:
+            self._failed.add(device)
+        return changes
+
+    def _withdraw(self, devices: Sequence[int], now_s: float) -> list[Change]:
+        """Withdraw the capacity of devices and of the jobs on them."""
         hit = dict.fromkeys(job_id for device in devices for job_id in self._jobs_on[device])
         changes = [
             self._transition(self._jobs[job_id], Phase.RUNNING, now_s, survivors)
@@ -285,10 +337,11 @@ class Ledger:
         ]
         self.idle.take(devices)
         self.capacity.take(self.cluster.full_allocations[device] for device in devices)
-        self._down.add(node)
+        for device in devices:
+            self.outages.record_failure(self.device_ids[device], now_s)
         return changes
 
-    def _survivors(self, job_id: str, failed: range) -> tuple[Allocation, ...]:
+    def _survivors(self, job_id: str, failed: Collection[int]) -> tuple[Allocation, ...]:
         """Return the allocations with which a running job continues; () if it cannot."""
         job, status = self._jobs[job_id], self._statuses[job_id]
         if status.phase is not Phase.RUNNING or not job.is_elastic:
@@ -296,13 +349,25 @@ class Ledger:
         left = tuple(one for one in status.allocations if one.device not in failed)
         return left if len(left) >= job.fewest_gpus else ()
 
-    def repair(self, node: int) -> None:
-        """Mark a node as up again."""
-        if node in self._down:
-            devices = self.cluster.devices_of(node)
+    def repair(self, node: int, now_s: float, device: int | None = None) -> None:
+        """Mark a node, or one of its devices, as up again.
+
+        A device is available once neither itself nor its node is down.
+        """
+        if device is None:
+            if node not in self._down:
+                return
             self._down.remove(node)
-            self.idle.give(devices)
-            self.capacity.give(self.cluster.full_allocations[device] for device in devices)
+            restored = [one for one in self.cluster.devices_of(node) if one not in self._failed]
+        else:
+            if device not in self._failed:
+                return
+            self._failed.remove(device)
+            restored = [] if node in self._down else [device]
+        self.idle.give(restored)
+        self.capacity.give(self.cluster.full_allocations[one] for one in restored)
+        for one in restored:
+            self.outages.record_repair(self.device_ids[one], now_s)
 
     # Decisions of the policy ----------------------------------------------------------------
 
@@ -593,7 +658,7 @@ class Ledger:
 
     def _conflict(self, job_id: str, allocation: Allocation, compute: int) -> str:
         device, name = allocation.device, self.cluster.name_of(allocation.device)
-        if self.cluster.node_of[device] in self._down:
+        if self.is_down(device):
             return f"{name} is down"
         if job_id in self._jobs_on[device]:
             return f"another member of the job is on {name}"

@@ -55,6 +55,8 @@ class PolicyNeeds:
         Whether it changes the number of devices of elastic jobs (``Resize``).
     plans_gangs : bool
         Whether it plans gangs over several nodes and holds devices for them (``Reserve``).
+    hazards : bool
+        Whether it reads the hazards of devices (``Forecasts.hazards``); they are 0 otherwise.
     """
 
     allocation: AllocationMode = "exclusive"
@@ -68,6 +70,7 @@ class PolicyNeeds:
     resizes: bool = False
     scales: bool = False
     plans_gangs: bool = False
+    hazards: bool = False
 
 
 class Demand(NamedTuple):
@@ -152,6 +155,17 @@ class Policy(ABC):
         if job.gpus > 1:
             return Demand(whole.compute_milli, whole.memory_bytes)
         return predicted_demand(forecasts.prediction(job, kind), needs.overcommit)
+
+    def checkpoint_interval_s(
+        self, job: Job, allocations: Sequence[Allocation], state: State, forecasts: Forecasts
+    ) -> float:
+        """Return the time between checkpoints of a job that starts on these devices.
+
+        By default that of the job. Only the simulator applies another one; it is not called for a
+        job without periodic checkpoints.
+        """
+        del allocations, state, forecasts
+        return job.checkpointing.interval_s
 
     def reservation_s(self, rollbacks: int) -> float:
         """Return how long a gang may hold devices after ``rollbacks`` expired reservations.

@@ -9,6 +9,7 @@ from presage.schedulers.core.capacity.free_capacity import FreeCapacity
 from presage.schedulers.core.capacity.idle_devices import IdleDevices
 from presage.schedulers.core.capacity.shared_devices import Occupancy
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.ledger import Ledger
@@ -138,6 +139,25 @@ class State:
     def down(self) -> frozenset[int]:
         """Nodes that have failed and are not repaired yet."""
         return self._ledger.down
+
+    @property
+    def failed_devices(self) -> frozenset[int]:
+        """Devices that have failed by themselves; other devices of their nodes may be up."""
+        return self._ledger.failed_devices
+
+    def is_down(self, device: int) -> bool:
+        """Return whether a device or its node is down."""
+        return self._ledger.is_down(device)
+
+    @property
+    def outages(self) -> OutageHistory:
+        """Outages of devices up to now, by ``device_ids``; policies only read it."""
+        return self._ledger.outages
+
+    @property
+    def device_ids(self) -> Sequence[str]:
+        """Id of each device in ``outages``."""
+        return self._ledger.device_ids
 
     @property
     def shared(self) -> Shared:

@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from presage.errors import ConfigError, TableError
-from presage.schedulers.faults.fault import Fault, Outage, faults_to_outages, outages_to_faults
+from presage.features.hazard.outage import Outage
+from presage.schedulers.faults.fault import Fault, faults_to_outages, outages_to_faults
 from presage.system.arrays import Array
 
 MOST_FAILURES = 1_000_000  # in one draw: their simulation takes minutes

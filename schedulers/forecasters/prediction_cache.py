@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from presage.features.job.job_description import JobFeatures
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 
@@ -23,12 +24,19 @@ class PredictionCache:
         Returns a forecaster with an empty cache.
     fallback : Forecaster, optional
         Forecaster used while the first one fails.
+    hazards : HazardForecaster, optional
+        Source of the hazards of devices.
     """
 
     def __init__(
-        self, make_forecaster: Callable[[], Forecaster], fallback: Forecaster | None = None
+        self,
+        make_forecaster: Callable[[], Forecaster],
+        fallback: Forecaster | None = None,
+        *,
+        hazards: HazardForecaster | None = None,
     ) -> None:
         self._make_forecaster, self._fallback = make_forecaster, fallback
+        self._hazards = hazards
         self._forecasts: Forecasts | None = None
         self._since_s, self._retry_s = 0.0, RETRY_S
         self._kinds: object = None
@@ -46,7 +54,11 @@ class PredictionCache:
             failed = self._forecasts is not None and self._forecasts.failures
             self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) if failed else RETRY_S
             self._forecasts = Forecasts(
-                self._make_forecaster(), cluster, self._fallback, initial_failure=self.failure
+                self._make_forecaster(),
+                cluster,
+                self._fallback,
+                initial_failure=self.failure,
+                hazards=self._hazards,
             )
             self._since_s, self._kinds = now_s, kinds
             self._features = {}

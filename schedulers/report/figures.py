@@ -84,6 +84,11 @@ def make_columns(metrics: Mapping[str, Metrics]) -> list[Column]:
             getattr(one, key) != (getattr(one, usual) if usual else 0) for one in metrics.values()
         ):
             columns.append(_count_column(key, key, metrics, None))
+    if any(one.lost_gpu_hours for one in metrics.values()):
+        lost = {name: one.lost_gpu_hours for name, one in metrics.items()}
+        columns.append(_column("lost_gpu_hours", "lost", "GPU hours", lost, _hours, min))
+        key = "effective_training_time_ratio"
+        columns.append(_percent_column(key, "effective training time", metrics, max))
     if any(one.memory_exceeded_rate is not None for one in metrics.values()):
         columns.append(_percent_column("memory_exceeded_rate", "memory exceeded", metrics, None))
     if any(one.slo_violation_rate is not None for one in metrics.values()):
@@ -105,6 +110,10 @@ def _traffic_columns(metrics: Mapping[str, Metrics]) -> list[Column]:
         if any(values.values()):
             columns.append(_column(level, f"sent over {level}", "TB", values, _terabytes, None))
     return columns
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.1f}"
 
 
 def unit_of(seconds: Sequence[float]) -> str:

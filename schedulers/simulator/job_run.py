@@ -32,6 +32,10 @@ class Run:
         Time at which the job runs out of memory; infinite if it does not.
     ready_s : float
         Time at which the workers on the new devices of an elastic job train.
+    interval_s : float
+        Time between periodic checkpoints; infinite for none.
+    restarting_s : float
+        Length of the restart since the job last resumed.
     timing : int
         Number of times that the end was computed. Ends from earlier timings are outdated.
     """
@@ -47,7 +51,12 @@ class Run:
     arrival: int = 0
     overflows_at: float = math.inf
     ready_s: float = 0.0
+    interval_s: float = math.inf
+    restarting_s: float = 0.0
     timing: int = 0
+
+    def __post_init__(self) -> None:
+        self.interval_s = self.job.checkpointing.interval_s
 
     def advance(self, now_s: float) -> None:
         """Add the progress and the periodic checkpoints made until ``now_s``."""
@@ -58,7 +67,7 @@ class Run:
         self.progress_here += self.progress - before
         self.since_s = now_s
         self.unsaved_s += ran_s
-        cycle_s = self.job.checkpointing.interval_s + self.job.checkpointing.cost_s
+        cycle_s = self.interval_s + self.job.checkpointing.cost_s
         if self.unsaved_s >= cycle_s:
             self.unsaved_s %= cycle_s
             self.saved_progress = self.progress - self.unsaved_s / self.pace_s
@@ -78,17 +87,25 @@ class Run:
         self.restart_s = costs.cost_s + costs.restart_s if self.progress else 0.0
         self._stop()
 
-    def roll_back(self, now_s: float) -> None:
-        """Stop the job and discard its progress since the last checkpoint."""
+    def roll_back(self, now_s: float) -> float:
+        """Stop the job, discard its progress since the last checkpoint, and return its run time."""
         self.advance(now_s)
+        lost_s = self.unsaved_s
         self.progress, self.unsaved_s = self.saved_progress, 0.0
         self.restart_s = self.job.checkpointing.restart_s if self.progress else 0.0
         self._stop()
+        return lost_s
+
+    def restarted_s(self, now_s: float) -> float:
+        """Return the time for which the job has restarted since it last resumed."""
+        return max(0.0, self.restarting_s - max(0.0, self.since_s - now_s))
 
     def resume(self, now_s: float) -> None:
         """Make progress from ``now_s`` plus the restart delay on; the caller sets the pace."""
+        self.restarting_s = self.restart_s
         self.since_s, self.restart_s = now_s + self.restart_s, 0.0
 
     def _stop(self) -> None:
         self.pace_s = self.overflows_at = math.inf
+        self.restarting_s = 0.0
         self.timing += 1

@@ -13,7 +13,9 @@ from presage.errors import ConfigError
 from presage.system.text.address import check_address
 
 if TYPE_CHECKING:
+    from presage.features.hazard.outage import Outage
     from presage.schedulers.core.cluster import Cluster
+    from presage.schedulers.core.failures.hazards import HazardForecaster
     from presage.schedulers.core.forecasts import Forecaster
     from presage.schedulers.core.job import Job
     from presage.schedulers.core.policy import Policy
@@ -65,7 +67,8 @@ class Scenario:
     noise, bias : float
         Noise and bias of the factors applied to forecasts: see ``forecasters/noisy.py``.
     faults : str
-        Fault file, or "MTBF,MTTR" in days; no faults if empty.
+        Fault file, "MTBF,MTTR" of nodes in days, or parameters of faults of devices, such as
+        "mtbf=30,mttr=0.5,rate_spread=1"; no faults if empty.
     from_day : float
         Day of the fault file at which the trace starts.
     checkpoint_interval_s, checkpoint_cost_s, restart_s : float
@@ -73,6 +76,8 @@ class Scenario:
     resize_s, resize_after_failure_s : float
         Time for which an elastic job stops when it is resized, or when some of its devices fail:
         see :class:`presage.schedulers.simulator.resize_costs.ResizeCosts`.
+    hazards : str
+        File of the hazard model, for policies that read hazards; if empty, the pretrained model.
     keep_going : bool
         Whether to log impossible actions of the policy and continue; else they are errors.
     """
@@ -98,6 +103,7 @@ class Scenario:
     restart_s: float = 0.0
     resize_s: float = 0.06
     resize_after_failure_s: float = 0.5
+    hazards: str = ""
     keep_going: bool = False
 
     def __post_init__(self) -> None:
@@ -174,18 +180,36 @@ def make_simulation(
     if scenario.measured is not None:
         measurements = _measurements(scenario.measured, stamp(scenario.measured))
     jobs, ground_truth = _jobs_and_truth(scenario, cluster, trace, measurements)
+    earlier, faults = _faults(scenario, cluster, trace, jobs)
+    policy = policy or policy_of(scenario.policy)
     return Simulation(
         cluster,
-        policy or policy_of(scenario.policy),
+        policy,
         _forecaster(scenario, cluster, ground_truth, measurements, forecaster),
         ground_truth,
         jobs,
-        faults=_faults(scenario, cluster, trace, jobs),
+        faults=faults,
+        earlier_outages=earlier,
+        hazards=load_hazards(scenario.hazards) if policy.needs.hazards else None,
         seed=scenario.seed,
         stop_on_impossible=not scenario.keep_going,
         resize_costs=ResizeCosts(scenario.resize_s, scenario.resize_after_failure_s),
         switch_sharing=switch_sharing,
     )
+
+
+def load_hazards(file: str) -> HazardForecaster:
+    """Return a forecaster by the hazard model of a file, or by the pretrained model for "".
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or invalid.
+    """
+    from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
+    from presage.schedulers.forecasters.outage_hazards import OutageHazards
+
+    return OutageHazards(read_hazard_model(Path(file) if file else pretrained_hazard_file()))
 
 
 def load_trace(scenario: Scenario) -> Trace:
@@ -349,24 +373,33 @@ def _forecaster(
 
 def _faults(
     scenario: Scenario, cluster: Cluster, trace: Trace, jobs: Sequence[Job]
-) -> tuple[Fault, ...]:
+) -> tuple[Sequence[Outage], tuple[Fault, ...]]:
+    """Return the outages before the start, and the faults from then on."""
     if not scenario.faults:
-        return ()
-    from presage.schedulers.faults.fault_file import read_faults
+        return (), ()
+    from presage.schedulers.faults.device_fault_model import parse_device_faults
+    from presage.schedulers.faults.fault import outages_to_faults
+    from presage.schedulers.faults.fault_file import read_outages
     from presage.schedulers.faults.fault_model import FaultModel
 
     path = Path(scenario.faults)
-    if not path.exists():
-        try:
-            mtbf, mttr = (float(text) * DAY_S for text in scenario.faults.split(","))
-        except ValueError:
-            raise ConfigError(
-                f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
-                "file, or give MTBF,MTTR such as 30,0.5"
-            ) from None
-        until_s = _fault_horizon_s(trace, jobs, cluster)
-        return FaultModel(mtbf, mttr).draw(len(cluster.nodes), until_s, seed=scenario.seed)
-    return read_faults(path, cluster, seed=scenario.seed, from_day=scenario.from_day)
+    if path.exists():
+        earlier, outages = read_outages(
+            path, cluster, seed=scenario.seed, from_day=scenario.from_day
+        )
+        return earlier, outages_to_faults(outages)
+    until_s = _fault_horizon_s(trace, jobs, cluster)
+    if "=" in scenario.faults:
+        model = parse_device_faults(scenario.faults)
+        return (), model.draw(cluster, until_s, seed=scenario.seed)
+    try:
+        mtbf, mttr = (float(text) * DAY_S for text in scenario.faults.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"faults {scenario.faults!r} is neither a file nor two numbers of days; name a "
+            "file, or give MTBF,MTTR such as 30,0.5"
+        ) from None
+    return (), FaultModel(mtbf, mttr).draw(len(cluster.nodes), until_s, seed=scenario.seed)
 
 
 def _fault_horizon_s(trace: Trace, jobs: Sequence[Job], cluster: Cluster) -> float:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from random import Random
 
 from presage.errors import ImpossibleActionError
+from presage.features.hazard.outage import Outage
 from presage.schedulers.core.action import (
     Action,
     Migrate,
@@ -45,6 +46,7 @@ from presage.schedulers.core.backend import (
     reconcile,
 )
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.hazards import HazardForecaster
 from presage.schedulers.core.forecasts import Forecaster, Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import WAITING, JobStatus, Phase
@@ -54,6 +56,7 @@ from presage.schedulers.core.reports.compute_usage import Usage
 from presage.schedulers.core.reports.reported_progress import Progress
 from presage.schedulers.core.state import State
 from presage.schedulers.faults.fault import Fault
+from presage.schedulers.faults.fault_history import check_units, make_history
 from presage.schedulers.simulator.ground_truth.ground_truth import GroundTruth
 from presage.schedulers.simulator.ground_truth.switch_sharing import PlacedGang, SwitchSharing
 from presage.schedulers.simulator.job_run import Run
@@ -105,6 +108,10 @@ class Simulation(Backend):
         Sorted by submission time.
     faults : sequence of Fault
         Sorted by time.
+    earlier_outages : iterable of Outage
+        Outages that were over before the start, at negative times: history for the policy.
+    hazards : HazardForecaster, optional
+        Source of the hazards that a policy with ``needs.hazards`` reads.
     stop_on_impossible : bool
         Whether an impossible action of the policy raises an error; else it is logged and ignored.
     resize_costs : ResizeCosts
@@ -120,6 +127,8 @@ class Simulation(Backend):
         Ended jobs, in the order of their end.
     busy_s : float
         Device-seconds with a job on the device, until the last job ended, without reservations.
+    lost_device_s : float
+        Device-seconds in which jobs did work that failures undid, or restarted.
     preemptions : int
         Number of preemptions by the policy.
     gang_runs : list of GangRun
@@ -141,6 +150,8 @@ class Simulation(Backend):
         jobs: Sequence[Job],
         *,
         faults: Sequence[Fault] = (),
+        earlier_outages: Iterable[Outage] = (),
+        hazards: HazardForecaster | None = None,
         seed: int = 0,
         stop_on_impossible: bool = True,
         resize_costs: ResizeCosts = MEASURED_RESIZE,
@@ -153,17 +164,22 @@ class Simulation(Backend):
         self.jobs_on_switches: set[str] = set()
         self._resize_costs = resize_costs
         self._jobs, self._faults = jobs, faults
+        check_units(faults, cluster)
         self._stop = stop_on_impossible
         self._rng = Random(seed)  # noqa: S311 - not used for secrets
-        self.forecasts = Forecasts(forecaster, cluster)
+        self.forecasts = Forecasts(
+            forecaster, cluster, hazards=hazards if policy.needs.hazards else None
+        )
         self._progress, self._usage = Progress(), Usage()
-        self.ledger = make_ledger(cluster, policy, self.forecasts)
+        self.ledger = make_ledger(
+            cluster, policy, self.forecasts, outages=make_history(earlier_outages, cluster)
+        )
         state = State(self.ledger, 0.0, self._progress, self._usage)
         self._view = ClusterView(self.ledger, state, self.forecasts)
         self.log = EventLog()
         self.results: list[JobResult] = []
         self.gang_runs: list[GangRun] = []
-        self.busy_s = self._held_s = 0.0
+        self.busy_s = self._held_s = self.lost_device_s = 0.0
         self.preemptions = 0
         self.partial_memory_starts = self.memory_exceeded = 0
         self._runs: dict[str, Run] = {}
@@ -181,9 +197,14 @@ class Simulation(Backend):
         ``progress`` is called every ``_PROGRESS_EVERY`` ended jobs with the number of ended jobs.
         """
         with _disabled_gc():
-            self._run(progress)
+            for _ in self.moments(progress):
+                self._decide(self._policy)
 
-    def _run(self, progress: Callable[[int], None]) -> None:
+    def moments(self, progress: Callable[[int], None] = lambda ended: None) -> Iterator[State]:
+        """Yield the state at each moment with events, for a caller that decides by ``take``.
+
+        ``run`` does the same with the decisions of the policy.
+        """
         arrivals, faults = deque(self._jobs), deque(self._faults)
         idle_wakes = reported = 0
         while True:
@@ -198,7 +219,9 @@ class Simulation(Backend):
                 break
             self._held_s += self.ledger.busy * (now_s - self._now_s)
             self._now_s = now_s
-            if self._apply_events(arrivals, faults) or self.ledger.running:
+            is_external = self._apply_events(arrivals, faults)
+            yield self.observe(now_s).state
+            if is_external or self.ledger.running:
                 idle_wakes = 0
             else:
                 idle_wakes += 1
@@ -214,7 +237,7 @@ class Simulation(Backend):
                 progress(reported)
 
     def _apply_events(self, arrivals: deque[Job], faults: deque[Fault]) -> bool:
-        """Apply the events of this moment, decide, and return whether an external event occurred.
+        """Apply the events of this moment and return whether an external event occurred.
 
         External events are arrivals, failures and repairs.
         """
@@ -234,7 +257,6 @@ class Simulation(Backend):
             self.log.entries.append((now_s, "expire", change.job.job_id, None))
         while self._measured and self._measured[0][0] <= now_s:
             self._report_measured(*heapq.heappop(self._measured)[1:])
-        self._decide()
         return is_external
 
     # Events ---------------------------------------------------------------------------------
@@ -277,6 +299,7 @@ class Simulation(Backend):
             change = self.ledger.end(job_id, Phase.FINISHED, self._now_s)
             changes.append(change)
             run.progress_here += 1.0 - run.progress
+            self._count_restart(run, change.before)
             self._record_gang_run(run, change.before)
             self.log.entries.append((self._now_s, "finish", job_id, None))
             self._end_job(run.job, Phase.FINISHED)
@@ -307,15 +330,19 @@ class Simulation(Backend):
             self.gang_runs.append(GangRun(run.job, status.allocations, run.progress_here))
         run.progress_here = 0.0
 
+    def _count_restart(self, run: Run, status: JobStatus) -> None:
+        """Count the restart of a job that stops on these devices, or changes its share of them."""
+        self.lost_device_s += len(status.allocations) * run.restarted_s(self._now_s)
+
     def _apply_fault(self, fault: Fault) -> None:
-        name = self._cluster.nodes[fault.node].name
-        self.log.entries.append(
-            (self._now_s, "repair" if fault.repaired else "fail", "", {"node": name})
-        )
+        unit = {"node": self._cluster.nodes[fault.node].name}
+        if fault.device is not None:
+            unit["device"] = self._cluster.name_of(fault.device)
+        self.log.entries.append((self._now_s, "repair" if fault.repaired else "fail", "", unit))
         if fault.repaired:
-            self.ledger.repair(fault.node)
+            self.ledger.repair(fault.node, self._now_s, fault.device)
             return
-        changes = self.ledger.fail(fault.node, self._now_s)
+        changes = self.ledger.fail(fault.node, self._now_s, fault.device)
         for job, before, after in changes:
             if after.phase is Phase.RUNNING:
                 self.log.entries.append((self._now_s, "shrink", job.job_id, after.allocations))
@@ -326,9 +353,11 @@ class Simulation(Backend):
                 (self._now_s, "expire" if reserved else "lost", job.job_id, None)
             )
             if not reserved:
-                self._runs[job.job_id].roll_back(self._now_s)
-                self._record_gang_run(self._runs[job.job_id], before)
-                self._report(self._runs[job.job_id])
+                run = self._runs[job.job_id]
+                self._count_restart(run, before)
+                self.lost_device_s += len(before.allocations) * run.roll_back(self._now_s)
+                self._record_gang_run(run, before)
+                self._report(run)
         self._retime_neighbors(changes)
 
     def _continue_resized(
@@ -336,12 +365,13 @@ class Simulation(Backend):
     ) -> None:
         """Continue an elastic job that has kept some of its devices."""
         former_pace_s = run.pace_s
+        self._count_restart(run, before)
         run.hold(self._now_s)
         self._record_gang_run(run, before)
         costs = self._resize_costs
         run.restart_s += costs.after_failure_s if after_failure else costs.planned_s
         if costs.startup_s and not {*after.allocations} <= {*before.allocations}:
-            gain = max(0.0, 1.0 - self._pace_s(run.job, after) / former_pace_s)
+            gain = max(0.0, 1.0 - self._pace_s(run.job, after, run.interval_s) / former_pace_s)
             run.restart_s += costs.startup_s * gain
             run.ready_s = self._now_s + costs.startup_s
         if after_failure:  # else the caller sets the pace, after all changes of a decision
@@ -389,9 +419,19 @@ class Simulation(Backend):
             self._note(action)
         self._time(decision.changes)
 
-    def _decide(self) -> None:
+    def take(self, actions: Sequence[Action]) -> None:
+        """Carry out actions at the present moment.
+
+        Raises
+        ------
+        ImpossibleActionError
+            An action is impossible.
+        """
+        self._decide(_Taken(actions))
+
+    def _decide(self, policy: Policy) -> None:
         self._decisions += 1
-        for rejection in reconcile(self, self._policy, self._rng, self._now_s).rejections:
+        for rejection in reconcile(self, policy, self._rng, self._now_s).rejections:
             # The reason alone: the action may be anything, also what no line can hold.
             self.log.entries.append((self._now_s, "decide", "", self._decisions))
             self.log.entries.append((self._now_s, "refused", "", {"reason": rejection.why}))
@@ -429,15 +469,21 @@ class Simulation(Backend):
             elif moved and job.job_id not in released and _is_resized(job, before, after):
                 self._continue_resized(run, before, after, after_failure=False)
             elif moved:
+                self._count_restart(run, before)
                 run.checkpoint(self._now_s)
                 self._record_gang_run(run, before)
             else:
+                self._count_restart(run, before)
                 run.hold(self._now_s)
             self._report(run)
             if after.phase is not Phase.RUNNING:
                 continue
             if before.phase in WAITING and job.is_elastic:
                 run.restart_s += self._resize_costs.startup_s
+            if moved and run.interval_s < math.inf:
+                run.interval_s = self._policy.checkpoint_interval_s(
+                    job, after.allocations, self._view.state, self.forecasts
+                )
             self._resume(run, after.allocations[0], moved=moved)
             resumed.append((run, after))
         for run, status in resumed:
@@ -518,7 +564,7 @@ class Simulation(Backend):
             self.memory_exceeded += peak_bytes > allocation.memory_bytes
 
     def _set_pace(self, run: Run, status: JobStatus) -> None:
-        run.pace_s = self._pace_s(run.job, status)
+        run.pace_s = self._pace_s(run.job, status, run.interval_s)
         run.timing += 1
         if not self._overflows(run, status):
             run.overflows_at = math.inf
@@ -564,11 +610,10 @@ class Simulation(Backend):
         part = min(1.0, solo_s / run.pace_s) if run.pace_s > 0 else 1.0
         return part * self._ground_truth.compute_milli(run.job, kind)
 
-    def _pace_s(self, job: Job, status: JobStatus) -> float:
+    def _pace_s(self, job: Job, status: JobStatus, interval_s: float) -> float:
         """Return the run time of the whole job as allocated, with its checkpoints."""
         run_s = self._run_time_s(job, status) * self._switch_factors.get(job.job_id, 1.0)
-        interval_s, cost_s = job.checkpointing.interval_s, job.checkpointing.cost_s
-        return run_s if interval_s == math.inf else run_s * (1 + cost_s / interval_s)
+        return run_s * (1 + job.checkpointing.cost_s / interval_s)
 
     def _run_time_s(self, job: Job, status: JobStatus) -> float:
         """Return the run time of the whole job by ring: that of the gang's slowest member."""
@@ -622,6 +667,16 @@ class Simulation(Backend):
             if len(colocated) == 1:
                 fitting_kinds.add(node.kind)
         return False
+
+
+class _Taken(Policy):
+    """Policy that decides what it was made with."""
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        self._actions = actions
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> Sequence[Action]:
+        return self._actions
 
 
 def _take_arrivals(arrivals: deque[Job]) -> list[Job]:

@@ -110,7 +110,7 @@ def _resolve(key: str, text: str, folder: Path) -> str | Path:
     if key in _FILES:
         return folder / text
     if (key == "predictor" and (folder / text).is_dir()) or (
-        key == "faults" and (folder / text).is_file()
+        key in {"faults", "hazards"} and (folder / text).is_file()
     ):
         return str(folder / text)
     return text
@@ -187,7 +187,7 @@ def compute_digest(scenario: Scenario) -> str:
         The cluster file is invalid, or the service does not respond.
     """
     inputs = {**_to_json(scenario), "code": _code_digests()}
-    for name in ("trace", "measured", "predictor", "faults"):
+    for name in ("trace", "measured", "predictor", "faults", "hazards"):
         path = getattr(scenario, name)
         if path and Path(path).exists():
             inputs[name] = _content_digest(Path(path))
@@ -382,6 +382,7 @@ def _absolute(scenario: Scenario) -> Scenario:
         measured=None if scenario.measured is None else scenario.measured.resolve(),
         predictor=_absolute_text(scenario.predictor),
         faults=_absolute_text(scenario.faults),
+        hazards=_absolute_text(scenario.hazards),
     )
 
 

@@ -378,12 +378,14 @@ class LogChunk(_message.Message):
     def __init__(self, content: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("kind", "memory_bytes")
+    __slots__ = ("kind", "memory_bytes", "id")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     kind: str
     memory_bytes: int
-    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    id: str
+    def __init__(self, kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., id: _Optional[str] = ...) -> None: ...
 
 class Exit(_message.Message):
     __slots__ = ("finished", "out_of_memory", "requested", "description", "lost")

@@ -18,7 +18,7 @@ from tests.support.plain_words import (
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "features", "models", "pipelines", "serving", "schedulers", "training", "collectives",
-    "src/presage", "benchmarks", "examples",
+    "placement", "src/presage", "benchmarks", "examples",
 )  # fmt: skip
 
 

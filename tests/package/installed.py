@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 SOURCES = (
     "src", "features", "models", "pipelines", "schedulers", "serving", "training", "collectives",
-    "data/pretrained",
+    "placement", "data/pretrained",
 )  # fmt: skip
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 

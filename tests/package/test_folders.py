@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 MAX_MODULES = 15  # of a folder, its __init__.py included
 FOLDERS = (
     *("features", "models", "pipelines", "serving", "schedulers", "training", "collectives"),
-    *("src", "tests", "benchmarks"),
+    *("placement", "src", "tests", "benchmarks"),
 )
 
 

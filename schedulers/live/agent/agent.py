@@ -215,7 +215,7 @@ class Agent:
                 agent_id=self._agent_id,
                 number=self._number,
                 devices=[
-                    pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes)
+                    pb.Device(kind=slot.kind, memory_bytes=slot.memory_bytes, id=slot.device_id)
                     for slot in self._options.slots
                 ],
                 tasks=tasks,

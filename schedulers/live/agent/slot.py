@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from presage.errors import ConfigError
 
@@ -19,12 +19,15 @@ class Slot:
         Processor numbers of the device; None for a GPU, whose tasks may use any processor.
     cuda : int or None
         Number of the GPU in the order of the PCI bus.
+    device_id : str
+        UUID of the GPU, by which its history of outages is found; "" if unknown.
     """
 
     kind: str
     memory_bytes: int
     cpus: tuple[int, ...] | None = None
     cuda: int | None = None
+    device_id: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not self.kind or self.memory_bytes < 1:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from presage.errors import JournalError, RefusedAgentError
+from presage.features.hazard.hazard_file import pretrained_hazard_file, read_hazard_model
 from presage.schedulers.core.forecasts import Forecaster
 from presage.schedulers.core.policy import Policy
+from presage.schedulers.forecasters.outage_hazards import OutageHazards
 from presage.schedulers.forecasters.prediction_cache import PredictionCache
 from presage.schedulers.live.controller.clock import ClusterClock
 from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
@@ -92,7 +94,12 @@ class Controller:
             state.apply(record_from_json(entry.record))
         self._clock = ClusterClock(state.clock, state.now_s)
         self._unsaved = journal.last_seq - seq
-        self.forecasts = PredictionCache(forecaster)
+        hazards = (
+            OutageHazards(read_hazard_model(pretrained_hazard_file()))
+            if policy.needs.hazards
+            else None
+        )
+        self.forecasts = PredictionCache(forecaster, hazards=hazards)
         self._forecast_failure = ""  # the last one that was logged
         self.core = Core(
             state,

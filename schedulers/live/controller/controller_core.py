@@ -57,6 +57,7 @@ from presage.serving.authentication.callers import Caller
 
 _ADMIN = Caller("", frozenset({"admin"}))  # without authentication
 MAX_ENDED_JOBS = 10_000
+_MAX_ID = 128  # characters of a device's id
 LOST_NODE_RETENTION_S = 86_400.0  # until a lost node is removed
 END_S = 10.0  # to end jobs after a lease and their grace periods
 
@@ -280,7 +281,9 @@ class Core:
         known = self.state.nodes.get(report.node)
         if known is None or known.lost or not _is_unchanged(known, report):
             devices = [[device.kind, device.memory_bytes] for device in report.devices]
-            records.append(NodeJoined(report.node, report.agent_id, devices, now_s))
+            records.append(
+                NodeJoined(report.node, report.agent_id, devices, now_s, _device_ids(report))
+            )
         tasks = {(task.job_id, task.attempt): task for task in report.tasks}
         for job in self._jobs_on(report.node):
             task = tasks.get((job.job_id, job.attempt))
@@ -402,7 +405,8 @@ class Core:
         elif self._view is None or not self._is_current(self._view, up, now_s):
             cluster = make_cluster((node.name, node.kinds) for node in up)
             forecasts = self._forecasts(cluster, now_s)
-            self._view = SchedulingView(cluster, up, self.policy, forecasts)
+            outages = self.state.outages.history()
+            self._view = SchedulingView(cluster, up, self.policy, forecasts, outages)
             tasks = {node.name: self.nodes[node.name].tasks for node in up}
             self._view.load(self.state, tasks, now_s)
             self._enter_elastic_progress(self._view)
@@ -511,6 +515,7 @@ class Core:
 
     def _is_current(self, view: SchedulingView, up: Sequence[LiveNode], now_s: float) -> bool:
         has_same_nodes = view.nodes == {node.name: node.devices for node in up}
+        has_same_nodes &= view.device_ids == _history_ids(up)
         return has_same_nodes and view.forecasts is self._forecasts(view.cluster, now_s)
 
     def _jobs_on(self, name: str) -> Iterator[LiveJob]:
@@ -630,4 +635,18 @@ def _requeued(
 
 def _is_unchanged(known: LiveNode, report: pb.NodeReport) -> bool:
     devices = [[device.kind, device.memory_bytes] for device in report.devices]
-    return (known.agent_id, known.devices) == (report.agent_id, devices)
+    return (known.agent_id, known.devices, known.device_ids) == (
+        report.agent_id,
+        devices,
+        _device_ids(report),
+    )
+
+
+def _history_ids(nodes: Iterable[LiveNode]) -> tuple[str, ...]:
+    return tuple(device_id for node in nodes for device_id in node.history_ids)
+
+
+def _device_ids(report: pb.NodeReport) -> list[str]:
+    """Return the ids of a node's devices; none if no device has one."""
+    ids = [device.id[:_MAX_ID] for device in report.devices]
+    return ids if any(ids) else []

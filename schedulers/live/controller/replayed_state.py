@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.json_format import ParseDict
 
+from presage.schedulers.live.controller.device_outages import DeviceOutages
 from presage.schedulers.live.controller.journal.records import (
     ClockSet,
     ClusterCreated,
@@ -254,6 +255,8 @@ class LiveNode:
         Whether it has not reported for too long.
     lost_s : float
         When it was recorded as lost.
+    device_ids : list of str
+        Id of the hardware of each device, as in ``NodeJoined``.
     """
 
     name: str
@@ -262,6 +265,13 @@ class LiveNode:
     drained: bool = False
     lost: bool = False
     lost_s: float = 0.0
+    device_ids: list[str] = field(default_factory=list)
+
+    @property
+    def history_ids(self) -> list[str]:
+        """Id of each device in the history of outages: that of the hardware, or node and number."""
+        ids = self.device_ids or [""] * len(self.devices)
+        return [one or f"{self.name}/{number}" for number, one in enumerate(ids)]
 
     @property
     def kinds(self) -> list[tuple[str, int]]:
@@ -293,6 +303,8 @@ class ReplayedState:
         Number of jobs in each stage.
     unfinished : dict of str to (int, int)
         By owner, the number and the bytes of its jobs that have not ended.
+    outages : DeviceOutages
+        Outages of devices so far.
     changed_keys : set of str
         Keys of the rows that changed since the last :meth:`take_changes`.
     """
@@ -309,6 +321,7 @@ class ReplayedState:
     cluster_id: str = ""
     stages: Counter[Stage] = field(default_factory=Counter)
     unfinished: dict[str, tuple[int, int]] = field(default_factory=dict)
+    outages: DeviceOutages = field(default_factory=DeviceOutages)
     changed_keys: set[str] = field(default_factory=set, compare=False)
 
     def apply(self, record: Record) -> None:
@@ -364,14 +377,21 @@ class ReplayedState:
             case NodeJoined():
                 known = self.nodes.get(record.node)
                 drained = known.drained if known else False
-                self.nodes[record.node] = LiveNode(
-                    record.node, record.agent_id, record.devices, drained
-                )
+                node = self.nodes[record.node] = LiveNode(
+                    record.node, record.agent_id, record.devices, drained,
+                    device_ids=record.device_ids,
+                )  # fmt: skip
+                self._note_outages(self.outages.repair(node.history_ids, record.time_s))
             case NodeDrained():
                 self.nodes[record.node].drained = record.drained
             case NodeLost():
                 node = self.nodes[record.node]
                 node.lost, node.lost_s = True, record.time_s
+                if not node.drained:
+                    self._note_outages(self.outages.fail(node.history_ids, record.time_s))
+
+    def _note_outages(self, device_ids: Iterable[str]) -> None:
+        self.changed_keys.update(f"outages {device_id}" for device_id in device_ids)
 
     def _update_job(
         self,
@@ -473,6 +493,8 @@ class ReplayedState:
             if job is None:
                 return None
             return {name: getattr(job, name) for name in LiveJob.__slots__ if name[0] != "_"}
+        if kind == "outages":
+            return {"spans": self.outages.spans[name]}
         found = self.nodes.get(name) if kind == "node" else self.clock
         return None if found is None else asdict(found)
 
@@ -486,6 +508,8 @@ class ReplayedState:
             self._index(job, ())
         elif key.startswith("node "):
             self.nodes[row["name"]] = LiveNode(**row)
+        elif key.startswith("outages "):
+            self.outages.spans[key.partition(" ")[2]] = [[*one] for one in row["spans"]]
         elif key == "clock":
             self.clock = ClockSet(**row)
         elif key == "now":

@@ -15,6 +15,7 @@ import numpy as np
 from presage.schedulers.core.allocation import Allocation
 from presage.schedulers.core.backend import make_ledger
 from presage.schedulers.core.cluster import Cluster
+from presage.schedulers.core.failures.outage_history import OutageHistory
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.job_status import JobStatus, Phase
@@ -53,12 +54,16 @@ class SchedulingView:
     ----------
     cluster : Cluster
         The nodes, as :func:`presage.schedulers.live.protocol.node_devices.make_cluster` makes them.
+    outages : OutageHistory, optional
+        Outages of devices so far, which policies read.
 
     Attributes
     ----------
     ledger : Ledger
     nodes : dict of str to list
         Devices of each node, as in the replayed state.
+    device_ids : tuple of str
+        Id of each device in the history of outages.
     unplaced : set of str
         Jobs on a node whose devices are not free in the ledger; their agent resolves the conflict.
     unschedulable : dict of str to str
@@ -73,8 +78,11 @@ class SchedulingView:
         nodes: Iterable[LiveNode],
         policy: Policy,
         forecasts: Forecasts,
+        outages: OutageHistory | None = None,
     ) -> None:
+        nodes = tuple(nodes)
         self.policy, self.forecasts = policy, forecasts
+        self.device_ids = tuple(one for node in nodes for one in node.history_ids)
         self.nodes = {node.name: node.devices for node in nodes}
         self._devices: dict[str, range] = {}
         first = 0
@@ -82,7 +90,9 @@ class SchedulingView:
             self._devices[name] = range(first, first + len(devices))
             first += len(devices)
         self.cluster = cluster
-        self.ledger = make_ledger(cluster, policy, forecasts)
+        self.ledger = make_ledger(
+            cluster, policy, forecasts, outages=outages, device_ids=self.device_ids
+        )
         self.progress, self.usage = Progress(), Usage()
         self._new: dict[str, LiveJob] = {}
         self._elastic: set[str] = set()  # running jobs that are at several nodes

@@ -24,6 +24,7 @@ def places_near(
     level: str,
     *,
     down: Collection[int] = (),
+    failed: Collection[int] = (),
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the sets of places that a gang may use, one choice after the other.
 
@@ -37,6 +38,8 @@ def places_near(
         One device of each candidate task.
     down : collection of int
         Nodes that are down; their devices do not count.
+    failed : collection of int
+        Single devices that are down.
 
     Raises
     ------
@@ -56,6 +59,8 @@ def places_near(
             usable = usable[cluster.columns.has_kind(job.kinds)]
         if down:
             usable = usable[~np.isin(cluster.columns.node[usable], list(down))]
+        if failed:
+            usable = usable[~np.isin(usable, list(failed))]
         if not are_unconstrained(job):
             cost = np.zeros(len(usable))
             usable = usable[task_slots(with_empty_node_limits(job), cluster, usable, cost)[:, 0]]

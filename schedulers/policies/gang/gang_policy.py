@@ -170,7 +170,10 @@ class Gang(Policy):
         best, least = np.zeros(0, np.int64), math.inf
         size = job.gpus_per_task
         nearest = found.devices[:, 0]  # one device of each task represents the others
-        for subset in places_near(job, nearest, state.cluster, self._near, down=state.down):
+        subsets = places_near(
+            job, nearest, state.cluster, self._near, down=state.down, failed=state.failed_devices
+        )
+        for subset in subsets:
             members = min(job.gpus // size, len(subset))
             if members * size < job.fewest_gpus:
                 best = subset if members > len(best) else best

@@ -315,7 +315,7 @@ class _Serving:
         if job.latency_sensitive or len(status.previous_devices) != 1 or status.overflows:
             return None
         leaves_s = status.since_s + self._settings.home_s
-        down = self._state.cluster.node_of[status.previous_devices[0]] in self._state.down
+        down = self._state.is_down(status.previous_devices[0])
         if down or self._state.now_s >= leaves_s:
             return None
         self.wake_s = min(self.wake_s, leaves_s)

@@ -42,6 +42,11 @@ class Metrics:
     preemptions, restarts, overflows : int
         Number of preemptions by the policy, of starts after the first one (after a preemption, a
         node failure or an out-of-memory error), and of out-of-memory errors.
+    lost_gpu_hours : float
+        Device-hours in which jobs did work that failures undid, or restarted.
+    effective_training_time_ratio : float or None
+        Exclusive, uninterrupted device-time of the finished jobs over the device-time that they
+        held: 1 without failures, checkpoints, restarts and slowdowns.
     memory_exceeded_rate : float or None
         Fraction of jobs first allocated a part of a device's memory that took more: to compare with
         the risk of the memory bound. None if no job was allocated a part.
@@ -56,7 +61,9 @@ class Metrics:
 
     References
     ----------
-    Mahajan et al.: Themis, NSDI 2020; Zheng et al.: Shockwave, NSDI 2023 (finish-time fairness).
+    Mahajan et al.: Themis, NSDI 2020; Zheng et al.: Shockwave, NSDI 2023 (finish-time fairness);
+    Kokolis et al.: Revisiting Reliability in Large-Scale ML Research Clusters, HPCA 2025
+    (effective training time ratio).
     """
 
     jobs: int
@@ -75,6 +82,8 @@ class Metrics:
     preemptions: int
     restarts: int
     overflows: int
+    lost_gpu_hours: float
+    effective_training_time_ratio: float | None
     memory_exceeded_rate: float | None
     slo_violation_rate: float | None
     best_effort_queue_s: float | None
@@ -111,6 +120,8 @@ def compute_metrics(simulation: Simulation) -> Metrics:
         preemptions=simulation.preemptions,
         restarts=sum(max(0, one.status.starts - 1) for one in results),
         overflows=sum(one.status.overflows for one in results),
+        lost_gpu_hours=simulation.lost_device_s / 3600,
+        effective_training_time_ratio=_training_time_ratio(finished),
         memory_exceeded_rate=simulation.memory_exceeded / partial if partial else None,
         slo_violation_rate=_mean(violated),
         best_effort_queue_s=_mean(best_effort_s),
@@ -139,6 +150,12 @@ def _slowdowns(finished: Sequence[JobResult]) -> NDArray[np.float64]:
     solo_s = np.array([one.solo_s for one in finished])
     slowdowns: NDArray[np.float64] = attained_s[solo_s > 0] / solo_s[solo_s > 0]
     return slowdowns
+
+
+def _training_time_ratio(finished: Sequence[JobResult]) -> float | None:
+    """Return the solo device-time of finished jobs over the device-time that they held."""
+    attained_s = sum(one.status.attained_s for one in finished)
+    return sum(one.solo_s * one.job.gpus for one in finished) / attained_s if attained_s else None
 
 
 def _unfairness(

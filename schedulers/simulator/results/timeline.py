@@ -15,6 +15,8 @@ from presage.schedulers.core.cluster import Cluster
 from presage.schedulers.simulator.results.event_log import Entry
 from presage.system.arrays import Array, Int32s
 
+Unit = tuple[str, str | None]  # names of a node, and of one of its devices or None
+
 # Events that end an interval; "log" stands for a log that ends before the job does.
 ENDS = (
     "finish", "preempt", "resize", "migrate", "pause", "resume", "overflow", "lost", "log",
@@ -49,7 +51,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Time spans of pending jobs or of nodes that are down, by job or node index."""
+    """Time spans of pending jobs or of nodes or devices that are down, by their index."""
 
     index: Int32s
     start_s: Array
@@ -94,6 +96,8 @@ class Timeline:
         Spans in which jobs were pending.
     outages : Spans
         Spans in which nodes were down.
+    device_outages : Spans
+        Spans in which single devices were down; their nodes may have been down as well.
     end_s : float
         Time of the last entry, or 0.
     """
@@ -103,20 +107,13 @@ class Timeline:
     intervals: Intervals
     pending: Spans
     outages: Spans
+    device_outages: Spans
     end_s: float
 
     def busy_devices(self) -> Steps:
         """Return the number of devices with a job, paused or not."""
         intervals = self.intervals
-        # Per device, +1 where a job starts and -1 where one ends; it is busy above 0.
-        device = np.tile(intervals.device, 2)
-        at_s = np.concatenate([intervals.start_s, intervals.end_s])
-        change = np.repeat([1, -1], len(intervals.device))
-        order = np.lexsort((-change, at_s, device))
-        jobs = np.cumsum(change[order])  # devices follow each other: each one ends at 0
-        before = jobs - change[order]
-        busy_change = (jobs > 0).astype(float) - (before > 0)
-        return _steps(at_s[order], busy_change)
+        return _steps(*_union(intervals.device, intervals.start_s, intervals.end_s))
 
     def allocated_compute(self) -> Steps:
         """Return the allocated compute in devices; two half devices count as one."""
@@ -136,11 +133,28 @@ class Timeline:
 
     def devices_up(self) -> Steps:
         """Return the number of devices that are not down, from 0 s on."""
+        if len(self.device_outages.index):
+            at_s, change = _union(*self._down_by_device())
+            total = float(self.cluster.devices)
+            return _steps(np.concatenate([[0.0], at_s]), np.concatenate([[total], -change]))
         outages = self.outages
         sizes = np.array([node.devices for node in self.cluster.nodes], dtype=float)[outages.index]
         return _steps(
             np.concatenate([[0.0], outages.start_s, outages.end_s]),
             np.concatenate([[float(self.cluster.devices)], -sizes, sizes]),
+        )
+
+    def _down_by_device(self) -> tuple[Int32s, Array, Array]:
+        """Return devices, starts and ends of all outages, those of nodes for each device."""
+        nodes, single = self.outages, self.device_outages
+        firsts = np.array(self.cluster.first_device)[nodes.index]
+        sizes = np.array([node.devices for node in self.cluster.nodes])[nodes.index]
+        number = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        device = np.concatenate([np.repeat(firsts, sizes) + number, single.index])
+        return (
+            device.astype(np.int32),
+            np.concatenate([np.repeat(nodes.start_s, sizes), single.start_s]),
+            np.concatenate([np.repeat(nodes.end_s, sizes), single.end_s]),
         )
 
 
@@ -160,15 +174,20 @@ def make_timeline(entries: Iterable[Entry], cluster: Cluster, ended: Collection[
         reader.release(job_id, "log")
     for job_id in reader.pending_since.keys() - ended:
         reader.pending.append((reader.number[job_id], reader.pending_since[job_id], reader.now_s))
-    for node in tuple(reader.down_since):
-        reader.repair(node)
+    for unit in tuple(reader.down_since):
+        reader.repair(unit)
     indices = {node.name: index for index, node in enumerate(cluster.nodes)}
+    of_nodes = [one for one in reader.outages if one[0][1] is None]
+    of_devices = [one for one in reader.outages if one[0][1] is not None]
+    if of_devices:
+        numbers = {cluster.name_of(device): device for device in range(cluster.devices)}
     return Timeline(
         cluster,
         tuple(reader.number),
         _intervals(reader.periods, reader.allocated),
         _spans(sorted(reader.pending)),
-        _spans([(indices[name], start_s, end_s) for name, start_s, end_s in reader.outages]),
+        _spans([(indices[node], start_s, end_s) for (node, _), start_s, end_s in of_nodes]),
+        _spans([(numbers[one or ""], start_s, end_s) for (_, one), start_s, end_s in of_devices]),
         reader.now_s,
     )
 
@@ -193,20 +212,20 @@ class _LogReader:
         self.number: dict[str, int] = {}
         self.running: dict[str, tuple[float, tuple[Allocation, ...], bool]] = {}
         self.pending_since: dict[str, float] = {}
-        self.down_since: dict[str, float] = {}
+        self.down_since: dict[Unit, float] = {}
         self.periods: list[tuple[int, float, float, int, bool]] = []
         self.allocated: list[tuple[Allocation, ...]] = []
         self.pending: list[tuple[int, float, float]] = []
-        self.outages: list[tuple[str, float, float]] = []
+        self.outages: list[tuple[Unit, float, float]] = []
 
     def read(self, event: str, job_id: str, details: Any) -> None:
         """Read one entry."""
         if event in {"submit", "start", "reject"}:
             self.read_pending(event, job_id, details)
         elif event == "fail":
-            self.down_since.setdefault(details["node"], self.now_s)
+            self.down_since.setdefault((details["node"], details.get("device")), self.now_s)
         elif event == "repair":
-            self.repair(details["node"])
+            self.repair((details["node"], details.get("device")))
         else:
             self.read_running(event, job_id, details)
 
@@ -249,11 +268,11 @@ class _LogReader:
         if self.now_s > start_s:
             self.pending.append((self.number[job_id], start_s, self.now_s))
 
-    def repair(self, node: str) -> None:
-        """End the outage of a node, if it is down."""
-        start_s = self.down_since.pop(node, None)
+    def repair(self, unit: Unit) -> None:
+        """End the outage of a node or device, if it is down."""
+        start_s = self.down_since.pop(unit, None)
         if start_s is not None:
-            self.outages.append((node, start_s, self.now_s))
+            self.outages.append((unit, start_s, self.now_s))
 
 
 def _intervals(
@@ -286,6 +305,18 @@ def _columns(rows: Iterable[tuple[float, ...]], width: int, count: int) -> Array
     """Transpose rows of numbers into columns; integers are exact below 2**53."""
     flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=count * width)
     return np.ascontiguousarray(flat.reshape(count, width).T)
+
+
+def _union(device: Int32s, start_s: Array, end_s: Array) -> tuple[Array, Array]:
+    """Return times, and +1 or -1 where a device enters or leaves the union of its spans."""
+    # Per device, +1 where a span starts and -1 where one ends; it is in the union above 0.
+    devices = np.tile(device, 2)
+    at_s = np.concatenate([start_s, end_s])
+    change = np.repeat([1, -1], len(device))
+    order = np.lexsort((-change, at_s, devices))
+    spans = np.cumsum(change[order])  # devices follow each other: each one ends at 0
+    before = spans - change[order]
+    return at_s[order], (spans > 0).astype(float) - (before > 0)
 
 
 def _steps(at_s: Array, change: Array) -> Steps:

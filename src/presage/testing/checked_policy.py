@@ -149,6 +149,8 @@ def picture_of(state: State) -> tuple[object, ...]:
         ledger.capacity.compute_milli.tolist(),
         ledger.capacity.memory_bytes.tolist(),
         state.down,
+        state.failed_devices,
+        {name: list(found) for name, found in state.outages.outages.items()},
     )
 
 

@@ -61,6 +61,7 @@ def picture(made: Ledger):
         made.capacity.compute_milli.tolist(),
         made.capacity.memory_bytes.tolist(),
         made.down,
+        made.failed_devices,
     )
 
 
@@ -212,8 +213,8 @@ def test_a_failed_node_has_no_capacity_until_it_is_repaired():
     assert made.idle.count == 2
     with pytest.raises(ImpossibleActionError, match="n0/0 is down"):
         made.apply([Start("b", (part(0),))], 6.0)
-    made.repair(0)
-    made.repair(0)
+    made.repair(0, 7.0)
+    made.repair(0, 8.0)
     assert picture(made)[3:] == picture(ledger(2, 2))[3:]
 
 
@@ -231,7 +232,7 @@ def test_an_elastic_job_continues_on_the_devices_that_survive_a_node():
     assert [change.after.phase for change in made.fail(1, 8.0)] == [Phase.PENDING]  # none is left
     assert [change.after.phase for change in made.fail(2, 9.0)] == [Phase.PENDING]  # not elastic
     for node in range(3):
-        made.repair(node)
+        made.repair(node, 10.0)
     assert made.idle.count == 8
 
 
@@ -403,9 +404,17 @@ class AnyActions(RuleBasedStateMachine):
     @rule(node=st.integers(0, 1), repaired=st.booleans())
     def fault(self, node, repaired):
         if repaired:
-            self.made.repair(node)
+            self.made.repair(node, self.now_s)
         else:
             self.made.fail(node, self.now_s)
+
+    @rule(device=st.integers(0, 4), repaired=st.booleans())
+    def device_fault(self, device, repaired):
+        node = self.made.cluster.node_of[device]
+        if repaired:
+            self.made.repair(node, self.now_s, device)
+        else:
+            self.made.fail(node, self.now_s, device)
 
     @rule(job_id=jobs, phase=st.sampled_from((Phase.FINISHED, Phase.FAILED)))
     def end(self, job_id, phase):
@@ -428,7 +437,8 @@ class AnyActions(RuleBasedStateMachine):
                 for allocation in status.allocations
                 if allocation.device == device
             ]
-            down = node in made.down
+            down = node in made.down or device in made.failed_devices
+            assert made.is_down(device) == made.outages.is_down(made.device_ids[device]) == down
             compute = sum(g.compute_milli for g, phase in held if phase is not Phase.PAUSED)
             memory = sum(g.memory_bytes for g, _ in held)
             assert not (down and held)

@@ -14,18 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presage.errors import ConfigError, TableError
+from presage.features.hazard.fault_trace import DAY_S, NODES, parse_fault_trace
+from presage.features.hazard.outage import Outage, merge_outages
 from presage.schedulers.core.job import Checkpointing
 from presage.schedulers.core.job_status import Phase
 from presage.schedulers.faults.fault import (
     Fault,
-    Outage,
     faults_to_outages,
-    merge_outages,
     outages_to_faults,
 )
 from presage.schedulers.faults.fault_file import read_faults
 from presage.schedulers.faults.fault_model import FaultModel, fit_fault_model
-from presage.schedulers.faults.fault_trace import DAY_S, NODES, parse_fault_trace
 from presage.schedulers.policies.fifo import Fifo
 from tests.pipelines.public_files import real
 from tests.schedulers.clusters import cluster, job, simulated
@@ -147,9 +146,27 @@ def test_overlapping_faults_and_faults_without_end_or_start():
     assert (trace.faults, trace.unended, trace.unstarted) == (4, 1, 2)
 
 
+def test_the_trace_of_another_cluster_declares_its_nodes():
+    events = [event("a", 1.0, "start"), event("a", 2.0, "end")]
+    trace = parse_fault_trace(json.dumps({"nodes": 3, "events": events}))
+
+    assert (trace.nodes, trace.days) == (3, 2)
+    assert parse_fault_trace(json.dumps(events)).nodes == NODES
+    found = trace.map_to(3, seed=0)
+    assert [(one.from_s, one.until_s) for one in found] == [(DAY_S, 2 * DAY_S)]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ('{"events": []}', "nodes=None, must be an integer >= 1"),
+        ('{"nodes": 0, "events": []}', "nodes=0, must be an integer >= 1"),
+        ('{"nodes": true, "events": []}', "nodes=True, must be"),
+        ('{"nodes": 2, "events": []}', "is not a list of fault events"),
+        (
+            json.dumps({"nodes": 1, "events": [event(n, 1.0, "start") for n in "ab"]}),
+            "has faults of 2 nodes, and declares nodes=1",
+        ),
         ("[1, ", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("{}", "is not a list of fault events"),
@@ -213,7 +230,7 @@ SPAN_S = 350 * DAY_S
 def parts_down(faults, nodes, from_s, until_s):
     """Return, for each node, the fraction of time that it is down."""
     down = np.zeros(nodes)
-    for node, a, b in faults_to_outages(faults):
+    for node, a, b, _ in faults_to_outages(faults):
         down[node] += max(0.0, min(b, until_s) - max(a, from_s))
     return down / (until_s - from_s)
 

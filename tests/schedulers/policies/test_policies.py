@@ -113,7 +113,7 @@ def test_no_job_is_placed_on_a_device_with_less_memory_than_requested(name):
     jobs = [job("a", memory_bytes=14 * GIB), job("b", gpus=3, memory_bytes=14 * GIB)]
     done = simulated(devices, POLICIES[name](), jobs, {"a": 10.0, "b": 10.0})
     starts = [more[0].device for _, what, _, more in done.log.entries if what == "start"]
-    assert starts == [1]
+    assert starts == [1] or (name == "random" and starts == [2])
     rejected = [more for _, what, _, more in done.log.entries if what == "reject"]
     assert rejected == ["the gang needs 3 devices, and the cluster has 2 for it"]
 

@@ -51,6 +51,7 @@ def test_json_output_is_only_json(simulate):
         "average_slowdown": 1.0, "p99_unfairness": 0, "unfair_fraction": 2 / 3,
         "device_utilization": (200 + 100 + 10) / 320,
         "preemptions": 0, "restarts": 0, "overflows": 0,
+        "lost_gpu_hours": 0.0, "effective_training_time_ratio": 1.0,
         "memory_exceeded_rate": None, "slo_violation_rate": None,
         "best_effort_queue_s": (0 + 99 + 148) / 3,
         "bytes_by_level": None,

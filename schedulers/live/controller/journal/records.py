@@ -205,12 +205,19 @@ class LeaseChanged:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """Report of a node's devices, each [kind, memory_bytes]."""
+    """Report of a node's devices, each [kind, memory_bytes].
+
+    Attributes
+    ----------
+    device_ids : list of str
+        Id of the hardware of each device, "" where it has none; empty if no device has one.
+    """
 
     node: str
     agent_id: str
     devices: list[list[Any]]
     time_s: float
+    device_ids: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,9 @@ class ScenarioOptions:
     faults: Annotated[
         str,
         typer.Option(
-            metavar="FILE|MTBF,MTTR",
-            help="Node failures: a file, or mean times between failures and to repair, in days.",
+            metavar="FILE|MTBF,MTTR|NAME=VALUE,...",
+            help="Failures: a file; mean times between failures of a node and to its repair, in "
+            "days; or parameters of failures of devices, such as mtbf=30,mttr=0.5,rate_spread=1.",
             rich_help_panel=_FAILURES,
         ),
     ] = ""
@@ -147,6 +148,15 @@ class ScenarioOptions:
             rich_help_panel=_FAILURES,
         ),
     ] = 0.5
+    hazards: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            show_default="the pretrained model",
+            help="Hazard model for policies that avoid failing devices.",
+            rich_help_panel=_FAILURES,
+        ),
+    ] = ""
     keep_going: Annotated[
         bool,
         typer.Option(

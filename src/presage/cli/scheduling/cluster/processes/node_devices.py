@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from presage.cli.options.devices import device_named
@@ -100,12 +100,16 @@ def _given_slots(given: Sequence[str], memory_bytes: int | None) -> tuple[Slot, 
     part_bytes = memory_bytes or _host_bytes() // max(1, with_processors)
     slots = tuple(_slot(text, memory_bytes, part_bytes) for text in given)
     requested = [slot.cuda for slot in slots if slot.cuda is not None]
-    absent = sorted({*requested} - {slot.cuda for slot in detected_gpus(None)}) if requested else []
+    detected = detected_gpus(None) if requested else ()
+    ids = {slot.cuda: slot.device_id for slot in detected}
+    absent = sorted({*requested} - ids.keys())
     if absent:
         raise ConfigError(
             f"--device ...=gpu{absent[0]}: the driver shows no such GPU here; see nvidia-smi -L"
         )
-    return slots
+    return tuple(
+        slot if slot.cuda is None else replace(slot, device_id=ids[slot.cuda]) for slot in slots
+    )
 
 
 def _slot(text: str, memory_bytes: int | None, part_bytes: int) -> Slot:
@@ -155,11 +159,12 @@ def _gpu(driver: Any, number: int, memory_bytes: int | None) -> Slot | None:
     from presage.schedulers.live.agent.slot import Slot
 
     handle = driver.nvmlDeviceGetHandleByIndex(number)
-    if not _is_visible(number, str(driver.nvmlDeviceGetUUID(handle))):
+    uuid = str(driver.nvmlDeviceGetUUID(handle))
+    if not _is_visible(number, uuid):
         return None
     name = str(driver.nvmlDeviceGetName(handle))
     total = _rounded(int(driver.nvmlDeviceGetMemoryInfo(handle).total), GPU_STEP_BYTES)
-    return Slot(device_kind(name) or name, memory_bytes or total, cuda=number)
+    return Slot(device_kind(name) or name, memory_bytes or total, cuda=number, device_id=uuid)
 
 
 def _is_visible(number: int, uuid: str) -> bool:

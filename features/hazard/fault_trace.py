@@ -1,20 +1,24 @@
 """Fault trace of InfiniteHBD, and the mapping of its nodes to those of another cluster.
 
 JSON: a list of ``{"node_id": ..., "event_time": days, "event_type": "fault_start" | "fault_end",
-"fault_type": {...}}``. Upstream: github.com/stepfun-ai/InfiniteHBD-Trace.
+"fault_type": {...}}``. Upstream: github.com/stepfun-ai/InfiniteHBD-Trace. The trace of another
+cluster declares its number of nodes: ``{"nodes": 64, "events": [...]}``.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from presage.errors import TableError
-from presage.schedulers.faults.fault import Outage, merge_outages
+from presage.features.hazard.outage import Outage, merge_outages
 
 DAY_S = 86_400.0
 NODES = 400  # traced nodes of eight GPUs each; the file names only the nodes that failed
@@ -68,6 +72,23 @@ class FaultTrace:
         return found
 
 
+def read_text(path: Path) -> str:
+    """Read a text file, gzipped or plain.
+
+    Raises
+    ------
+    TableError
+        The file is missing or not text.
+    """
+    try:
+        content = path.read_bytes()
+        return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise TableError(f"{path}: is not text, gzipped or plain ({error})") from None
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read ({error.strerror}); name a fault trace") from None
+
+
 def parse_fault_trace(text: str) -> FaultTrace:
     """Parse the text of a trace.
 
@@ -80,6 +101,7 @@ def parse_fault_trace(text: str) -> FaultTrace:
         events = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TableError(f"is not JSON ({error})") from None
+    nodes, events = _declared_nodes(events)
     if not isinstance(events, list) or not events:
         raise TableError("is not a list of fault events")
     days = [_parse_day(event, f"event {i}") for i, event in enumerate(events)]
@@ -103,14 +125,26 @@ def parse_fault_trace(text: str) -> FaultTrace:
             unstarted += 1
     unended = [(node, from_s) for (node, _), starts_s in open_s.items() for from_s in starts_s]
     outages += [Outage(node, from_s, last_day * DAY_S) for node, from_s in unended]
+    if nodes is not None and len(numbers) > nodes:
+        raise TableError(f"has faults of {len(numbers)} nodes, and declares nodes={nodes}")
     return FaultTrace(
-        max(NODES, len(numbers)),
+        nodes or max(NODES, len(numbers)),
         last_day,
         tuple(merge_outages(outages)),
         faults,
         len(unended),
         unstarted,
     )
+
+
+def _declared_nodes(content: Any) -> tuple[int | None, Any]:
+    """Return the declared number of nodes, or None, and the events."""
+    if not isinstance(content, dict) or "events" not in content:
+        return None, content
+    nodes = content.get("nodes")
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        raise TableError(f"nodes={nodes!r}, must be an integer >= 1: all nodes, failed or not")
+    return nodes, content["events"]
 
 
 _START, _END = "fault_start", "fault_end"
@@ -133,8 +167,11 @@ def _parse_day(event: Any, where: str) -> float:
 
 def _shift(outage: Outage, shift_s: float, length_s: float) -> list[Outage]:
     """Shift an outage in time, cyclically in the length of the trace."""
-    node, from_s = outage.node, (outage.from_s + shift_s) % length_s
+    from_s = (outage.from_s + shift_s) % length_s
     until_s = outage.until_s + (from_s - outage.from_s)
     if until_s <= length_s:
-        return [Outage(node, from_s, until_s)]
-    return [Outage(node, from_s, length_s), Outage(node, 0.0, until_s - length_s)]
+        return [outage._replace(from_s=from_s, until_s=until_s)]
+    return [
+        outage._replace(from_s=from_s, until_s=length_s),
+        outage._replace(from_s=0.0, until_s=until_s - length_s),
+    ]

@@ -1,0 +1,1 @@
+"""Accuracy of the hazard model on a published fault trace."""

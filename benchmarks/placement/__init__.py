@@ -1,0 +1,1 @@
+"""Comparison of placement policies on failing GPUs."""

@@ -1,0 +1,1 @@
+"""Failures of nodes and devices: outages, features of their history, and the hazard model."""

@@ -1,0 +1,1 @@
+"""Fit and evaluation of the hazard model."""

@@ -1,0 +1,1 @@
+"""DVC stage that fits the hazard model."""

@@ -1,0 +1,1 @@
+"""Failures of devices: their history and the hazards that follow from it."""
