@@ -36,6 +36,7 @@ while what == "publishes":
     epoch += 1
     table.publish(view(epoch))
     table.start(3 * epoch)
+    time.sleep(0.0005)  # a reader waits for a write to end, not for the owner's next turn
 time.sleep(60)
 """
 

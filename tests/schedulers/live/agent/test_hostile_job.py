@@ -330,7 +330,7 @@ def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -
         left = {path.name for path in (node.state / "tasks").iterdir()}
         return left <= (set() if run_as else {"hostile.1"})  # whose spec it may have damaged
 
-    until(is_clean)
+    until(is_clean, 120.0)
     assert victim.read_text() == "untouched"
     assert _peak_bytes() - before < MORE_BYTES
 
