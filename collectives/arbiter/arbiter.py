@@ -25,6 +25,7 @@ from presage.collectives.arbiter.switches import Outcome, SwitchSet
 from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank, to_rank
 from presage.collectives.core.arbitration import decision_tables
+from presage.collectives.core.costs import time_saved_s
 from presage.collectives.core.fencing import JobPlan
 from presage.collectives.core.messages import (
     Abort,
@@ -215,7 +216,8 @@ class Arbiter:
             read_report(stream.entry, message.report, now_s)
             if job.started > before:
                 job.progress_s = now_s
-            self.recent.add(job, stream.rank, message.report.decisions, time.time())
+            rows = self.recent.add(job, stream.rank, message.report.decisions, time.time())
+            self._count_savings(job, [row.size_bytes for row in rows if row.way == pb.INC])
             return
         found = from_rank(message, job.name, stream.rank)
         if found is None:
@@ -226,6 +228,14 @@ class Arbiter:
             if isinstance(found, Adopted):
                 job.forget_views(found.epoch)
             await self._apply(agreement.receive(self.controller, found))
+
+    def _count_savings(self, job: Job, sizes_bytes: Sequence[int]) -> None:
+        """Count what switches have saved for AllReduces of a job that ran on them."""
+        if not job.switches:
+            return
+        link = self.switches.domain.link(job.switches)
+        job.saved_s += sum(max(0.0, time_saved_s(job.size, size, link)) for size in sizes_bytes)
+        job.saved_calls += len(sizes_bytes)
 
     def _is_forged(self, message: Message) -> bool:
         """Return whether a rank reports an epoch that was never published."""

@@ -51,6 +51,8 @@ class Job:
         ``started`` when it was taken out of the decisions; it comes back when it goes on.
     back_s : float
         Earliest time of that.
+    saved_s, saved_calls : float, int
+        Predicted time that switches have saved, and the AllReduces that it is counted for.
     views : dict of int to JobView
         Views of earlier memberships that a rank may still have, by epoch.
     """
@@ -66,6 +68,8 @@ class Job:
     progress_s: float = 0.0
     idle_at: int = -1
     back_s: float = 0.0
+    saved_s: float = 0.0
+    saved_calls: int = 0
     ranks: dict[int, RankEntry] = field(default_factory=dict)
     views: dict[int, JobView] = field(default_factory=dict)
 

@@ -67,7 +67,8 @@ def parse(text: str, agreement_name: AgreementName) -> SavedState:
         saved = SavedState(controller, content["incarnation"], content["incarnations"], jobs)
     except (ValueError, KeyError, TypeError) as error:
         raise JournalError(
-            f"the journal has no state of an arbiter ({error}); move it away to begin with an empty one"
+            f"the journal has no state of an arbiter ({error}); move it away to begin "
+            "with an empty one"
         ) from error
     found = "in_band" if isinstance(controller, InBandController) else "two_phase"
     if found != agreement_name:
