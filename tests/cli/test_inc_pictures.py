@@ -57,3 +57,28 @@ def test_an_existing_file_is_replaced(tmp_path, monkeypatch, arbiter):
     out.write_text("old")
     assert run(monkeypatch, "inc", "timeline", "--out", str(out)) == 0
     assert "<svg" in out.read_text()
+
+
+@pytest.mark.parametrize("last", ["nan", "-3s", "inf", "soon"])
+def test_a_time_that_cannot_be_is_wrong_usage(monkeypatch, last):
+    assert run(monkeypatch, "inc", "timeline", "--last", last) == 2
+
+
+def test_an_authority_that_is_no_certificate_is_named(tmp_path, monkeypatch, capsys):
+    authority = tmp_path / "ca.pem"
+    authority.write_text("no certificate")
+
+    assert run(monkeypatch, "inc", "status", "--ca", str(authority)) == 1
+
+    said = capsys.readouterr().err
+    assert "ca.pem: contains no certificate" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_client_certificate_needs_its_key(tmp_path, monkeypatch, capsys):
+    certificate = tmp_path / "cert.pem"
+    certificate.write_text("")
+
+    assert run(monkeypatch, "inc", "status", "--cert", str(certificate)) == 1
+
+    assert "give both --cert and --key, or neither" in capsys.readouterr().err

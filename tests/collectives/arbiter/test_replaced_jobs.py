@@ -14,7 +14,7 @@ from presage.collectives.arbiter.domain import Domain, SwitchSpec
 from presage.collectives.arbiter.journal import Journal
 from presage.collectives.arbiter.switches import SwitchSet
 from presage.collectives.core.in_band import InBandAgreement
-from presage.collectives.core.messages import Member
+from presage.collectives.core.messages import Adopted, Member
 from presage.collectives.core.view import JobView
 from presage.errors import InvalidRequestError, JournalError, OverloadedError
 from tests.collectives.arbiter.test_membership import (
@@ -79,7 +79,7 @@ def test_i1_a_later_view_is_not_used_in_the_place_of_a_missing_one():
 
     assert agreed.view.epoch == 7
     assert not any(agreed.view.is_allowed(number) for number in range(60))
-    assert [message.epoch for message in messages] == [7]
+    assert messages == (Adopted("job", 0, 7),)
     assert agreed.complete(member, 4, 9)[0].view == JobView(9, 0, GRANTED)
 
 

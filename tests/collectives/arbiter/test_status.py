@@ -69,7 +69,7 @@ def test_decisions_that_cannot_be_are_skipped(tmp_path):
         async with running(tmp_path / "a.db", MachineControl()) as arbiter:
             streams, _ = await updates(arbiter, [[], []])
             wrong = decision(25)
-            wrong.way = 17  # type: ignore[assignment]
+            wrong.way = 17
             await arbiter.receive(streams[0], decisions(wrong, decision(26, size=1 << 60)))
             assert not arbiter.recent.of_job("job")
 
