@@ -1,4 +1,4 @@
-"""What an arbiter tells users: explanations, savings, time line and problems of switches."""
+"""Output of an arbiter for users: explanations, savings, time line and problems of switches."""
 
 from __future__ import annotations
 
