@@ -36,6 +36,7 @@ class ArbiterService:
     def __init__(self, arbiter: Arbiter, calls: Calls, max_streams: int) -> None:
         self._arbiter, self._calls, self._max_streams = arbiter, calls, max_streams
         self.streams = 0
+        self._drawing = asyncio.Lock()  # so that time lines occupy one thread
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of all methods, for a gRPC server."""
@@ -97,14 +98,15 @@ class ArbiterService:
         request = parse(pb.TimelineRequest, content)
         if not (math.isfinite(request.last_s) and request.last_s >= 0):
             raise InvalidRequestError(f"last_s={request.last_s}, must be finite and at least 0")
-        of_jobs = self._arbiter.recent.all_rows()
-        switches = status.switch_statuses(self._arbiter)
+        async with self._drawing:
+            of_jobs = self._arbiter.recent.all_rows()
+            switches = status.switch_statuses(self._arbiter)
 
-        def draw() -> bytes:
-            found = status.timeline(of_jobs, switches, request.last_s, time.time())
-            return found.SerializeToString()
+            def draw() -> bytes:
+                found = status.timeline(of_jobs, switches, request.last_s, time.time())
+                return found.SerializeToString()
 
-        return await asyncio.to_thread(draw)
+            return await asyncio.to_thread(draw)
 
     async def _read(self, requests: AsyncIterator[bytes], stream: RankStream) -> bool:
         """Handle all messages of a rank; return whether it says that it leaves."""
