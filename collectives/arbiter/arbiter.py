@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from presage.collectives.arbiter import agreement, saved_state
+from presage.collectives.arbiter import agreement, membership, saved_state
 from presage.collectives.arbiter.agreement import Controller
 from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.arbiter.jobs import Job, Jobs, check_epochs, check_registration
@@ -44,7 +44,6 @@ from presage.errors import JournalError, RefusedAgentError
 from presage.serving.server.log import log
 
 TICK_S = 0.1
-_MOST_PENDING = 16  # views that a job has not adopted
 _EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
 _RETRY_S = 0.1
 _MOST_PATIENCE_S = 10.0
@@ -181,7 +180,7 @@ class Arbiter:
     def _set_switches(self, job: Job, switches: tuple[str, ...]) -> None:
         """Set the switches of a job. A member with other ones leaves, and joins by these."""
         if job.is_member and switches != job.switches:
-            self._take_out(job)
+            membership.take_out(job, self.controller)
         job.switches = switches
 
     def _add_views(self, job: Job, views: Sequence[JobView], newest_epoch: int) -> None:
@@ -410,7 +409,9 @@ class Arbiter:
 
     async def _pass_time(self, now_s: float) -> None:
         """Let jobs leave, stop waiting for ranks, and repeat messages; the lock is held."""
-        self._find_leaving(now_s)
+        jobs = self.jobs.by_name.values()
+        for notice in membership.find_leaving(jobs, self.controller, self.options, now_s):
+            self._notice(notice)
         await self._forget_ended(now_s)
         if now_s - self._changed_s >= self._patience_s():
             await self._apply(agreement.time_out(self.controller))
@@ -425,33 +426,6 @@ class Arbiter:
         periods = [3 * job.period_s for job in jobs if job.is_predictable]
         return min(_MOST_PATIENCE_S, max([self.options.adopt_s, *periods]))
 
-    def _find_leaving(self, now_s: float) -> None:
-        """Take jobs out of the decisions that are lost, idle, or adopt no view."""
-        pending = agreement.pending_views(self.controller)
-        options = self.options
-        for job in self.jobs.by_name.values():
-            if not job.is_member:
-                continue
-            is_late = not job.is_complete and now_s - job.since_s >= options.restart_s
-            is_idle = now_s - job.progress_s >= options.idle_s
-            if len(pending.get(job.name, ())) > _MOST_PENDING:
-                self._notice(f"job {job.name!r} adopts no views; it runs by ring for a while")
-                job.back_s = now_s + options.idle_s
-                is_idle = True
-            if is_late or is_idle or job.is_lost(now_s, options.lease_s):
-                self._take_out(job, job.started if is_idle else -1)
-
-    def _take_out(self, job: Job, idle_at: int = -1) -> None:
-        """Take a job out of the decisions; it comes back once it has started another number."""
-        job.is_member, job.idle_at = False, idle_at
-        self._keep_views(job)
-
-    def _keep_views(self, job: Job) -> None:
-        """Keep the views that ranks of a job may have, in case it comes back."""
-        view = agreement.views_in_force(self.controller).get(job.name)
-        views = agreement.pending_views(self.controller).get(job.name, ())
-        job.views |= {one.epoch: one for one in (*views, *((view,) if view else ())) if one.epoch}
-
     async def _forget_ended(self, now_s: float) -> None:
         ended = [
             job
@@ -465,25 +439,9 @@ class Arbiter:
             await self._save()
         self.recent.forget(self.jobs.by_name, time.time() - _REMEMBERED_S)
 
-    def _members(self, now_s: float) -> Sequence[Job]:
-        """Return the jobs that the next decisions are for."""
-        return [
-            job
-            for job in self.jobs.by_name.values()
-            if job.is_member
-            or (
-                job.is_complete
-                and job.size > 1
-                and job.switches
-                and job.connected == job.size
-                and job.started > job.idle_at
-                and now_s >= job.back_s
-            )
-        ]
-
     async def _plan(self, now_s: float) -> None:
         """Propose new decisions if the planner wants them."""
-        members = self._members(now_s)
+        members = membership.members(self.jobs.by_name.values(), now_s)
         if any(not job.is_complete for job in members):
             return  # of the journal: they come back, or leave soon
         members, reports, problems = self._reports(members, now_s)
@@ -494,12 +452,12 @@ class Arbiter:
         view = plan(reports, current, self.switches.slots, now_s, self.options.planner)
         if view is None:
             return
+        planned = [(job, job.is_member, job.switches) for job in members]
         tables = await asyncio.to_thread(decision_tables, view)
         async with self._busy:
-            if any(self.jobs.by_name.get(job.name) is not job for job in members):
-                return
-            if not self.controller.can_propose:
-                return
+            found = [(self.jobs.by_name.get(j.name), j.is_member, j.switches) for j in members]
+            if found != planned or not self.controller.can_propose:
+                return  # a job was replaced, or has other switches now
             self._raise_epoch()
             plans = [JobPlan(job.name, job.size, tables[job.name]) for job in members]
             for job in joining:
@@ -521,7 +479,7 @@ class Arbiter:
             except ValueError as error:
                 self._notice(f"job {job.name!r} cannot be planned ({error}); it runs by ring")
                 job.back_s = now_s + self.options.idle_s
-                self._take_out(job)
+                membership.take_out(job, self.controller)
                 continue
             planned.append(job)
             reports.append(JobReport(demand, job.started))

@@ -13,6 +13,7 @@ from presage.collectives.arbiter.arbiter import Arbiter
 from presage.collectives.arbiter.domain import Domain, SwitchSpec
 from presage.collectives.arbiter.journal import Journal
 from presage.collectives.arbiter.switches import SwitchSet
+from presage.collectives.core.arbitration import decision_tables
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.messages import Adopted, Member
 from presage.collectives.core.view import JobView
@@ -127,6 +128,26 @@ def test_a_journal_of_other_switches_or_nodes_does_not_stop_the_arbiter(tmp_path
             await asyncio.sleep(0.4)
             assert not task.done()
             assert arbiter.jobs.by_name["job"].is_member == bool(found)
+
+    asyncio.run(scenario())
+
+
+def test_decisions_of_a_job_whose_switches_change_meanwhile_are_dropped(tmp_path, monkeypatch):
+    async def scenario():
+        async with running_domain(tmp_path / "a.db", lambda _: ("tor",)) as (arbiter, task):
+            task.cancel()  # only this test plans
+            streams = [await arbiter.connect(registration(rank, [])) for rank in range(2)]
+            for stream in streams:
+                await arbiter.receive(stream, report(20))
+            job = arbiter.jobs.by_name["job"]
+
+            def decide(view):
+                job.switches = ()
+                return decision_tables(view)
+
+            monkeypatch.setattr("presage.collectives.arbiter.arbiter.decision_tables", decide)
+            await arbiter._plan(time.monotonic())
+            assert (job.is_member, arbiter.changes) == (False, 0)
 
     asyncio.run(scenario())
 
