@@ -43,7 +43,8 @@ class RecentDecisions:
         self, job: Job, rank: int, decisions: Sequence[pb.Decision], now_unix_s: float
     ) -> Sequence[Row]:
         """Add decisions of a report, and return the new rows; other ranks' ones are skipped."""
-        if not decisions or rank != min(n for n, r in job.ranks.items() if r.gone_s is None):
+        connected = [n for n, entry in job.ranks.items() if entry.gone_s is None]
+        if not decisions or rank != min(connected, default=-1):
             return ()
         if job.name not in self._rows and len(self._rows) >= MOST_JOBS:
             return ()

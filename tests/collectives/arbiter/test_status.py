@@ -10,9 +10,11 @@ import pytest
 
 from presage.collectives.arbiter.client import ArbiterClient
 from presage.collectives.arbiter.domain import DEFAULT_LINK
+from presage.collectives.arbiter.jobs import Job
+from presage.collectives.arbiter.ranks.rank_entry import RankEntry
 from presage.collectives.arbiter.server import service, status
 from presage.collectives.arbiter.server.service import ArbiterService
-from presage.collectives.arbiter.timeline.recent import Row, newest_rows
+from presage.collectives.arbiter.timeline.recent import RecentDecisions, Row, newest_rows
 from presage.collectives.core.costs import time_saved_s
 from presage.collectives.core.view import Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
@@ -138,3 +140,9 @@ def test_a_name_that_no_job_can_have_is_an_unknown_job(name):
 @pytest.mark.parametrize("words", [["job", "9" * 23], ["job", "-1"]])
 def test_a_number_out_of_range_is_wrong_usage(monkeypatch, words):
     assert run(monkeypatch, "inc", "explain", *words) == 2
+
+
+def test_a_report_of_a_rank_that_counts_as_gone_is_skipped():
+    entry = RankEntry("instance", "node", gone_s=1.0)
+    job = Job("job", 1, b"t", 1, ranks={0: entry})
+    assert RecentDecisions().add(job, 0, [decision(1)], 0.0) == ()
