@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from presage.collectives.arbiter import agreement, saved_state
+from presage.collectives.arbiter import agreement, membership, saved_state
 from presage.collectives.arbiter.agreement import Controller
 from presage.collectives.arbiter.arbiter_options import ArbiterOptions
 from presage.collectives.arbiter.jobs import Job, Jobs, check_epochs, check_registration
@@ -25,6 +25,7 @@ from presage.collectives.arbiter.switches import Outcome, SwitchSet
 from presage.collectives.arbiter.timeline.recent import RecentDecisions
 from presage.collectives.arbiter.wire import from_rank, to_rank
 from presage.collectives.core.arbitration import decision_tables
+from presage.collectives.core.costs import time_saved_s
 from presage.collectives.core.fencing import JobPlan
 from presage.collectives.core.messages import (
     Abort,
@@ -37,13 +38,12 @@ from presage.collectives.core.messages import (
     Update,
     ViewUpdate,
 )
-from presage.collectives.core.view import View
+from presage.collectives.core.view import JobView, View
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import JournalError, RefusedAgentError
 from presage.serving.server.log import log
 
 TICK_S = 0.1
-_MOST_PENDING = 16  # views that a job has not adopted
 _EPOCHS_AHEAD = 1 << 20  # of what switches know, after a lost journal
 _RETRY_S = 0.1
 _MOST_PATIENCE_S = 10.0
@@ -113,6 +113,8 @@ class Arbiter:
         for job in saved.jobs:
             job.since_s = job.progress_s = clock()
             self.jobs.by_name[job.name] = job
+            if not set(job.switches) <= set(switches.states):  # the domain has changed
+                self._set_switches(job, ())
 
     async def start(self) -> None:
         """Contact all switches once, and continue the change that the journal has."""
@@ -147,35 +149,55 @@ class Arbiter:
             raise _other_agreement(message, self.options.agreement)
         async with self._busy:
             now_s = self._clock()
+            self.jobs.check_views(message.job, views)
             before = self.jobs.by_name.get(message.job)
             job = self.jobs.register(message, now_s, agreement.newest_epoch(self.controller) + 1)
-            if before is not None and job is not before:
-                self._replace(before)
-            job.add_views(views)
-            newest = max([message.newest_epoch, *(view.epoch for view in views)])
-            if newest > agreement.newest_epoch(self.controller):
-                self._notice(f"job {job.name!r} knows epoch {newest}, which no journal has")
-                self._least_epoch = max(newest, self._least_epoch)
-                self._raise_epoch()
-            if job.is_complete:
-                nodes = [job.ranks[rank].node for rank in sorted(job.ranks)]
-                job.switches = self.switches.domain.switches_of(nodes)
-            await self._save()
             stream = RankStream(job, message.rank, job.ranks[message.rank])
-            if (old := self._streams.get((job.name, message.rank))) is not None:
-                old.close()
-            self._streams[job.name, message.rank] = stream
-            self._send_switches(job)
-            if job.is_member:
-                await self._apply(agreement.resend(self.controller))
+            try:
+                if before is not None and job is not before:
+                    self._replace(before)
+                self._add_views(job, views, message.newest_epoch)
+                await self._open(stream)
+            except BaseException:  # the call is cancelled, or the journal cannot be written
+                await self.disconnect(stream, has_left=False)
+                raise
         return stream
+
+    async def _open(self, stream: RankStream) -> None:
+        """Save the job of a new stream, and send what its ranks need; the lock is held."""
+        job, key = stream.job, (stream.job.name, stream.rank)
+        if job.is_complete:
+            nodes = [job.ranks[rank].node for rank in sorted(job.ranks)]
+            self._set_switches(job, self.switches.domain.switches_of(nodes))
+        await self._save()
+        if (old := self._streams.get(key)) is not None:
+            old.close()
+        self._streams[key] = stream
+        self._send_switches(job)
+        if job.is_member:
+            await self._apply(agreement.resend(self.controller))
+
+    def _set_switches(self, job: Job, switches: tuple[str, ...]) -> None:
+        """Set the switches of a job. A member with other ones leaves, and joins by these."""
+        if job.is_member and switches != job.switches:
+            membership.take_out(job, self.controller)
+        job.switches = switches
+
+    def _add_views(self, job: Job, views: Sequence[JobView], newest_epoch: int) -> None:
+        """Add the views of a rank; continue above its epoch if the journal was lost."""
+        job.views |= {view.epoch: view for view in views}
+        newest = max([newest_epoch, *(view.epoch for view in views)])
+        if newest > agreement.newest_epoch(self.controller):
+            self._notice(f"job {job.name!r} knows epoch {newest}, which no journal has")
+            self._least_epoch = max(newest, self._least_epoch)
+            self._raise_epoch()
 
     async def disconnect(self, stream: RankStream, *, has_left: bool) -> None:
         """End a stream; a rank that has not left may come back within its lease."""
         if self._streams.get((stream.job.name, stream.rank)) is stream:
             del self._streams[stream.job.name, stream.rank]
-            stream.entry.gone_s = self._clock()
-            stream.entry.has_left = has_left
+        if stream.entry.gone_s is None:
+            stream.entry.gone_s, stream.entry.has_left = self._clock(), has_left
 
     async def receive(self, stream: RankStream, message: pb.RankMessage) -> None:
         """Handle a message of a rank.
@@ -193,7 +215,8 @@ class Arbiter:
             read_report(stream.entry, message.report, now_s)
             if job.started > before:
                 job.progress_s = now_s
-            self.recent.add(job, stream.rank, message.report.decisions, time.time())
+            rows = self.recent.add(job, stream.rank, message.report.decisions, time.time())
+            self._count_savings(job, [row.size_bytes for row in rows if row.way == pb.INC])
             return
         found = from_rank(message, job.name, stream.rank)
         if found is None:
@@ -204,6 +227,14 @@ class Arbiter:
             if isinstance(found, Adopted):
                 job.forget_views(found.epoch)
             await self._apply(agreement.receive(self.controller, found))
+
+    def _count_savings(self, job: Job, sizes_bytes: Sequence[int]) -> None:
+        """Count what switches have saved for AllReduces of a job that ran on them."""
+        if not job.switches:
+            return
+        link = self.switches.domain.link(job.switches)
+        job.saved_s += sum(max(0.0, time_saved_s(job.size, size, link)) for size in sizes_bytes)
+        job.saved_calls += len(sizes_bytes)
 
     def _is_forged(self, message: Message) -> bool:
         """Return whether a rank reports an epoch that was never published."""
@@ -252,8 +283,13 @@ class Arbiter:
             self.controller, self._incarnation, self._incarnations, self.jobs.by_name.values()
         )
         if text != self._saved:
-            await asyncio.to_thread(self._journal.write, text)
-            self._saved = text
+            writing = asyncio.ensure_future(asyncio.to_thread(self._journal.write, text))
+            try:
+                await asyncio.shield(writing)
+            finally:  # also when cancelled: a later write must not be overtaken by this one
+                await asyncio.wait((writing,))
+                if writing.exception() is None:
+                    self._saved = text
 
     def _deliver(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -264,8 +300,8 @@ class Arbiter:
 
     def _deliver_to_rank(self, message: ViewUpdate | Prepare | Update | Abort) -> None:
         stream = self._streams.get((message.job, message.rank))
-        if stream is None or stream.is_closed:
-            return
+        if stream is None or stream.is_closed or not stream.job.was_member:
+            return  # the controller's record is of an ended job of that name
         if isinstance(message, ViewUpdate) and stream.job.views:
             # Ranks of the job may have views of an earlier membership, each its own ones.
             views = {**stream.job.views, **{view.epoch: view for view in message.views}}
@@ -373,7 +409,9 @@ class Arbiter:
 
     async def _pass_time(self, now_s: float) -> None:
         """Let jobs leave, stop waiting for ranks, and repeat messages; the lock is held."""
-        self._find_leaving(now_s)
+        jobs = self.jobs.by_name.values()
+        for notice in membership.find_leaving(jobs, self.controller, self.options, now_s):
+            self._notice(notice)
         await self._forget_ended(now_s)
         if now_s - self._changed_s >= self._patience_s():
             await self._apply(agreement.time_out(self.controller))
@@ -388,29 +426,6 @@ class Arbiter:
         periods = [3 * job.period_s for job in jobs if job.is_predictable]
         return min(_MOST_PATIENCE_S, max([self.options.adopt_s, *periods]))
 
-    def _find_leaving(self, now_s: float) -> None:
-        """Take jobs out of the decisions that are lost, idle, or adopt no view."""
-        pending = agreement.pending_views(self.controller)
-        options = self.options
-        for job in self.jobs.by_name.values():
-            if not job.is_member:
-                continue
-            is_late = not job.is_complete and now_s - job.since_s >= options.restart_s
-            is_idle = now_s - job.progress_s >= options.idle_s
-            if len(pending.get(job.name, ())) > _MOST_PENDING:
-                self._notice(f"job {job.name!r} adopts no views; it runs by ring for a while")
-                job.back_s = now_s + options.idle_s
-                is_idle = True
-            if is_late or is_idle or job.is_lost(now_s, options.lease_s):
-                job.is_member, job.idle_at = False, job.started if is_idle else -1
-                self._keep_views(job)
-
-    def _keep_views(self, job: Job) -> None:
-        """Keep the views that ranks of a job may have, in case it comes back."""
-        view = agreement.views_in_force(self.controller).get(job.name)
-        views = agreement.pending_views(self.controller).get(job.name, ())
-        job.views |= {one.epoch: one for one in (*views, *((view,) if view else ())) if one.epoch}
-
     async def _forget_ended(self, now_s: float) -> None:
         ended = [
             job
@@ -424,33 +439,12 @@ class Arbiter:
             await self._save()
         self.recent.forget(self.jobs.by_name, time.time() - _REMEMBERED_S)
 
-    def _members(self, now_s: float) -> Sequence[Job]:
-        """Return the jobs that the next decisions are for."""
-        return [
-            job
-            for job in self.jobs.by_name.values()
-            if job.is_member
-            or (
-                job.is_complete
-                and job.size > 1
-                and job.switches
-                and job.connected == job.size
-                and job.started > job.idle_at
-                and now_s >= job.back_s
-            )
-        ]
-
     async def _plan(self, now_s: float) -> None:
         """Propose new decisions if the planner wants them."""
-        members = self._members(now_s)
+        members = membership.members(self.jobs.by_name.values(), now_s)
         if any(not job.is_complete for job in members):
             return  # of the journal: they come back, or leave soon
-        reports, problems = [], {}
-        for job in members:
-            demand, problem = job.demand(self.switches.domain.link(job.switches))
-            reports.append(JobReport(demand, job.started))
-            if problem:
-                problems[job.name] = problem
+        members, reports, problems = self._reports(members, now_s)
         joining = [job for job in members if not job.is_member]
         current = None if joining or not self.controller.is_stable else self.view
         if not members and not self.controller.jobs:
@@ -458,20 +452,40 @@ class Arbiter:
         view = plan(reports, current, self.switches.slots, now_s, self.options.planner)
         if view is None:
             return
+        planned = [(job, job.is_member, job.switches) for job in members]
         tables = await asyncio.to_thread(decision_tables, view)
         async with self._busy:
-            if any(self.jobs.by_name.get(job.name) is not job for job in members):
-                return
-            if not self.controller.can_propose:
-                return
+            found = [(self.jobs.by_name.get(j.name), j.is_member, j.switches) for j in members]
+            if found != planned or not self.controller.can_propose:
+                return  # a job was replaced, or has other switches now
             self._raise_epoch()
             plans = [JobPlan(job.name, job.size, tables[job.name]) for job in members]
             for job in joining:
-                job.is_member, job.progress_s = True, now_s
+                job.is_member = job.was_member = True
+                job.progress_s = now_s
             self.view, self.problems = view, problems
             self.changes += 1
             names = [job.name for job in joining]
             await self._apply(agreement.propose(self.controller, plans, names))
+
+    def _reports(
+        self, jobs: Iterable[Job], now_s: float
+    ) -> tuple[list[Job], list[JobReport], dict[str, str]]:
+        """Return the jobs that can be planned, their reports, and why arrivals are unknown."""
+        planned, reports, problems = [], [], {}
+        for job in jobs:
+            try:
+                demand, problem = job.demand(self.switches.domain.link(job.switches))
+            except ValueError as error:
+                self._notice(f"job {job.name!r} cannot be planned ({error}); it runs by ring")
+                job.back_s = now_s + self.options.idle_s
+                membership.take_out(job, self.controller)
+                continue
+            planned.append(job)
+            reports.append(JobReport(demand, job.started))
+            if problem:
+                problems[job.name] = problem
+        return planned, reports, problems
 
     def _notice(self, text: str) -> None:
         if not self.notices or self.notices[-1] != text:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import grpc
 
+from presage.collectives.switch.protocol import is_name
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.collectives.v1 import arbiter_pb2_grpc as pb_grpc
 from presage.errors import (
@@ -67,6 +68,8 @@ class ArbiterClient:
 
     def explain(self, job: str, number: int | None = None) -> pb.ExplainResponse:
         """Explain the decision of an AllReduce; the last started one by default."""
+        if not is_name(job.encode(errors="replace")):  # no message can have such a name
+            raise UnknownJobError(f"no job {job!r} is registered; see `presage inc status`")
         found: pb.ExplainResponse = self._call("Explain", pb.ExplainRequest(job=job, number=number))
         return found
 

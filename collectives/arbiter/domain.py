@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,16 +131,29 @@ def parse_switch(
     values = dict(word.partition("=")[::2] for word in words)
     if unknown := set(values) - set(_KEYS.split(", ")):
         raise ConfigError(f"{where}: unknown key {min(unknown)!r}; use {_KEYS}")
-    if not name:
+    if not name or not name.isprintable():
         raise ConfigError(otherwise)
+    slots_text = values.get("slots", str((slots_of or {}).get(name, 1)))
+    if not (slots_text.isdecimal() and len(slots_text) < 4 and 1 <= int(slots_text) <= 256):
+        raise ConfigError(f"{where}: slots={slots_text}, must be a whole number from 1 to 256")
+    latency_us, mbit = _number(values, "latency_us", where), _number(values, "mbit", where)
+    link = Link(
+        DEFAULT_LINK.latency_s if latency_us is None else latency_us / 1e6,
+        DEFAULT_LINK.bandwidth_bytes_per_s if mbit is None else mbit * 1e6 / 8,
+    )
+    return SwitchSpec(name, host.strip("[]"), int(port), int(slots_text), link, token)
+
+
+def _number(values: Mapping[str, str], key: str, where: str) -> float | None:
+    """Return the value of a key; None if it is not given."""
+    if key not in values:
+        return None
     try:
-        slots = int(values.get("slots", (slots_of or {}).get(name, 1)))
-        link = Link(
-            float(values.get("latency_us", DEFAULT_LINK.latency_s * 1e6)) / 1e6,
-            float(values.get("mbit", DEFAULT_LINK.bandwidth_bytes_per_s * 8 / 1e6)) * 1e6 / 8,
-        )
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    if not 1 <= slots <= 256:
-        raise ConfigError(f"{where}: slots={slots} is out of range; use 1 to 256")
-    return SwitchSpec(name, host.strip("[]"), int(port), slots, link, token)
+        found = float(values[key])
+    except ValueError:
+        found = math.nan
+    is_valid = found > 0 or (found == 0 and key == "latency_us")
+    if not (is_valid and math.isfinite(found)):
+        least = "of at least 0" if key == "latency_us" else "above 0"
+        raise ConfigError(f"{where}: {key}={values[key]}, must be a finite number {least}")
+    return found

@@ -18,7 +18,9 @@ from presage.errors import InvalidRequestError, OverloadedError, RefusedAgentErr
 
 MAX_RANKS = 1024
 MAX_NODE = 128  # characters
-MAX_VIEW_BYTES = 4 << 20  # of a job
+MAX_VIEW_BYTES = 4 << 20  # of all jobs, since each save writes them
+MAX_JOB_VIEW_BYTES = 1 << 20
+_VIEW_OVERHEAD = 64  # bytes of a view without decisions
 MOST_GAP = 1 << 32  # of epochs, that a rank may be ahead after a journal was lost
 
 
@@ -38,6 +40,9 @@ class Job:
         Its switches, the topmost one first; () until all ranks are registered.
     is_member : bool
         Whether the controller has decisions for it, or is about to.
+    was_member : bool
+        Whether it has been a member: a record of the controller with its name is then its own, and
+        not that of an ended job.
     since_s : float
         Time of its first registration, or of the start of this arbiter.
     progress_s : float
@@ -46,6 +51,8 @@ class Job:
         ``started`` when it was taken out of the decisions; it comes back when it goes on.
     back_s : float
         Earliest time of that.
+    saved_s, saved_calls : float, int
+        Predicted time that switches have saved, and the AllReduces that it is counted for.
     views : dict of int to JobView
         Views of earlier memberships that a rank may still have, by epoch.
     """
@@ -56,10 +63,13 @@ class Job:
     epoch: int
     switches: tuple[str, ...] = ()
     is_member: bool = False
+    was_member: bool = False
     since_s: float = 0.0
     progress_s: float = 0.0
     idle_at: int = -1
     back_s: float = 0.0
+    saved_s: float = 0.0
+    saved_calls: int = 0
     ranks: dict[int, RankEntry] = field(default_factory=dict)
     views: dict[int, JobView] = field(default_factory=dict)
 
@@ -93,13 +103,6 @@ class Job:
             return True
         gone = [rank.gone_s for rank in self.ranks.values() if rank.gone_s is not None]
         return self.connected == 0 and now_s - max([self.since_s, *gone]) >= lease_s
-
-    def add_views(self, views: Iterable[JobView]) -> None:
-        """Add views that a rank may have; raise InvalidRequestError if they are too large."""
-        added = self.views | {view.epoch: view for view in views}
-        if sum(len(view.decisions) for view in added.values()) > MAX_VIEW_BYTES:
-            raise InvalidRequestError(f"job {self.name!r}: its ranks have too many views")
-        self.views = added
 
     def forget_views(self, epoch: int) -> None:
         """Forget views before an epoch that the job has adopted."""
@@ -189,6 +192,28 @@ class Jobs:
         self.by_name: dict[str, Job] = {}
         self._max_jobs, self._lease_s = max_jobs, lease_s
 
+    def check_views(self, name: str, views: Iterable[JobView]) -> None:
+        """Check that the views of a rank fit into the state of the arbiter.
+
+        Raises
+        ------
+        InvalidRequestError
+            The job would have too many.
+        OverloadedError
+            All jobs together would.
+        """
+        kept = {job.name: _view_bytes(job.views) for job in self.by_name.values()}
+        own = self.by_name[name].views if name in self.by_name else {}
+        size = _view_bytes(own | {view.epoch: view for view in views})
+        if size > MAX_JOB_VIEW_BYTES:
+            raise InvalidRequestError(f"job {name!r}: its ranks have too many views")
+        if size > kept.get(name, 0) and sum((kept | {name: size}).values()) > MAX_VIEW_BYTES:
+            raise OverloadedError(
+                f"job {name!r}: the jobs of this arbiter have too many views; try again when "
+                "others have ended",
+                retry_after_s=5.0,
+            )
+
     def register(self, message: pb.Registration, now_s: float, epoch: int) -> Job:
         """Add a rank, and return its job.
 
@@ -240,3 +265,7 @@ class Jobs:
         job = Job(message.job, message.ranks, message.job_token_sha256, epoch, since_s=now_s)
         self.by_name[job.name] = job
         return job
+
+
+def _view_bytes(views: Mapping[int, JobView]) -> int:
+    return sum(_VIEW_OVERHEAD + len(view.decisions) for view in views.values())

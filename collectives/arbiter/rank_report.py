@@ -35,7 +35,7 @@ class EndedAllReduce(NamedTuple):
     """AllReduce that has ended at this rank.
 
     ``start_s`` is by ``time.monotonic()``; ``way`` is one of ``pb.INC``, ``pb.RING`` and
-    ``pb.REFUSED``; ``saved_s`` is what the switch has saved by prediction.
+    ``pb.REFUSED``.
     """
 
     number: int
@@ -44,7 +44,6 @@ class EndedAllReduce(NamedTuple):
     size_bytes: int
     reason: Reason
     way: int
-    saved_s: float = 0.0
 
 
 class _Report(NamedTuple):
@@ -60,7 +59,6 @@ class RankReports:
     def __init__(self) -> None:
         self._ended: deque[EndedAllReduce] = deque(maxlen=_MOST_DECISIONS)
         self._counts = [0, 0, 0]  # by way
-        self._saved_s = 0.0
         self._report: _Report | None = None
 
     def replace(self, phases: PhasesLike | None, started: int, now_s: float) -> None:
@@ -70,7 +68,6 @@ class RankReports:
     def record(self, ended: EndedAllReduce) -> None:
         """Record an AllReduce that has ended."""
         self._counts[ended.way] += 1
-        self._saved_s += ended.saved_s
         self._ended.append(ended)
 
     def take(self) -> pb.Report | None:
@@ -108,7 +105,6 @@ class RankReports:
             inc=counts[pb.INC],
             ring=counts[pb.RING],
             refused=counts[pb.REFUSED],
-            saved_s=self._saved_s,
         )
 
 

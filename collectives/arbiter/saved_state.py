@@ -34,6 +34,7 @@ def to_text(
             "epoch": job.epoch,
             "switches": job.switches,
             "is_member": job.is_member,
+            "was_member": job.was_member,
             "views": [agreement.view_to_row(job.views[epoch]) for epoch in sorted(job.views)],
         }
         for job in jobs
@@ -66,7 +67,8 @@ def parse(text: str, agreement_name: AgreementName) -> SavedState:
         saved = SavedState(controller, content["incarnation"], content["incarnations"], jobs)
     except (ValueError, KeyError, TypeError) as error:
         raise JournalError(
-            f"the journal has no state of an arbiter ({error}); move it away to begin anew"
+            f"the journal has no state of an arbiter ({error}); move it away to begin "
+            "with an empty one"
         ) from error
     found = "in_band" if isinstance(controller, InBandController) else "two_phase"
     if found != agreement_name:
@@ -86,5 +88,6 @@ def _job_of(row: Mapping[str, Any]) -> Job:
         row["epoch"],
         tuple(row["switches"]),
         row["is_member"],
+        row["was_member"],
         views={view.epoch: view for view in views},
     )

@@ -11,6 +11,8 @@ import asyncio
 import enum
 import json
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 POLL_S = 0.25  # between checks for a restart of a switch
 TIMEOUT_S = 1.0  # of a request to a switch
+_LOG_S = 10.0  # before the same state of a switch is logged again
 
 
 class Control(Protocol):
@@ -99,6 +102,7 @@ class SwitchSet:
         self.domain, self._controls = domain, controls
         self.states = {switch.name: SwitchState() for switch in domain.switches}
         self.newest_epoch = self.newest_token = 0  # that a switch has reported
+        self._logged: dict[str, dict[SwitchState, float]] = {name: {} for name in self.states}
         self._locks = {switch.name: asyncio.Lock() for switch in domain.switches}
 
     @property
@@ -127,14 +131,10 @@ class SwitchSet:
             hello = await self._call(name, lambda: control.hello(known))
             if hello.incarnation != known:
                 await self._read_newest(name)
-            self.states[name] = SwitchState(hello.incarnation, "")
+            self._set(name, SwitchState(hello.incarnation, ""))
         except (PresageError, OSError) as error:
             self._fail(name, str(error))
-        if (after := self.states[name]) == before:
-            return False
-        if bool(after.problem) != bool(before.problem) or not after.problem:
-            log(logging.INFO, "switch", name=name, problem=after.problem or "none",
-                incarnation=after.incarnation)  # fmt: skip
+        after = self.states[name]
         return (after.incarnation, bool(after.problem)) != (
             before.incarnation,
             bool(before.problem),
@@ -203,7 +203,21 @@ class SwitchSet:
         self.newest_token = max(self.newest_token, token)
 
     def _fail(self, name: str, problem: str) -> None:
-        self.states[name] = SwitchState(self.states[name].incarnation, problem or "unreachable")
+        self._set(name, SwitchState(self.states[name].incarnation, problem or "unreachable"))
+
+    def _set(self, name: str, state: SwitchState) -> None:
+        """Set the state of a switch, and log it unless the same was logged a moment ago."""
+        if state == self.states[name]:
+            return
+        self.states[name] = state
+        now_s, logged = time.monotonic(), self._logged[name]
+        if now_s - logged.get(state, -math.inf) < _LOG_S:
+            return
+        self._logged[name] = {s: at_s for s, at_s in logged.items() if now_s - at_s < _LOG_S}
+        self._logged[name][state] = now_s
+        level = logging.WARNING if state.problem else logging.INFO
+        log(level, "switch", name=name, problem=state.problem or "none",
+            incarnation=state.incarnation)  # fmt: skip
 
     async def _call(self, name: str, function: Callable[[], T]) -> T:
         async with self._locks[name]:

@@ -47,11 +47,14 @@ class InBandAgreement:
         """Adopt the smallest epoch that the ranks contributed to AllReduce ``number``.
 
         The rank is idle then, so none of its AllReduces runs by an older view: only now it reports
-        the adoption.
+        the adoption. A view that is missing allows nothing: a later one is never used in its place,
+        since other ranks do not use it.
         """
         if min_epoch <= self.view.epoch:
             return self, ()
         views = tuple(view for view in self.views if view.epoch >= min_epoch)
+        if not views or views[0].epoch != min_epoch:
+            views = (JobView(min_epoch), *views)
         return InBandAgreement(views), (Adopted(member.job, member.rank, min_epoch),)
 
     def receive(

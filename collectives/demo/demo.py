@@ -12,7 +12,9 @@ from presage.collectives.demo.contending_jobs import JobResult, run_jobs, throug
 from presage.collectives.demo.inc_domain import inc_domain
 from presage.collectives.demo.training_job import TrainingJob
 from presage.collectives.star_network import MAX_HOSTS, check_network, star_network
-from presage.errors import ConfigError
+from presage.errors import ConfigError, ServiceError
+
+_OPTIONS = {"mbit_per_s": "--mbit", "seconds": "--seconds", "gradient_mib": "--gradient-mib"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,9 @@ class DemoOptions:
                 f"{self.jobs} jobs of {self.ranks} ranks: use at least 1 job, 2 ranks of each, and "
                 f"at most {MAX_HOSTS} ranks together"
             )
-        for name in ("mbit_per_s", "seconds", "gradient_mib"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name}={getattr(self, name)}, must be above 0 and finite")
+        for name, option in _OPTIONS.items():
+            if not 0 < (value := getattr(self, name)) < float("inf"):
+                raise ConfigError(f"{option} {value:g}, must be a finite number above 0")
 
     def training_jobs(self) -> list[TrainingJob]:
         """Return the jobs: their computation takes 0.25, 0.4, 0.55 ... seconds."""
@@ -88,7 +90,15 @@ class DemoRow:
         return asdict(self)
 
 
-def run_demo(options: DemoOptions, say: Callable[[str], None]) -> list[DemoRow]:
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """Jobs in both runs, and why the time line could not be drawn; "" if it was."""
+
+    rows: list[DemoRow]
+    timeline_problem: str
+
+
+def run_demo(options: DemoOptions, say: Callable[[str], None]) -> DemoResult:
     """Run the jobs twice, and write the time line of the second run.
 
     Parameters
@@ -120,14 +130,19 @@ def run_demo(options: DemoOptions, say: Callable[[str], None]) -> list[DemoRow]:
         with inc_domain(network, folder) as domain:
             say(f"training the same jobs with the arbiter, for {options.seconds:g} s")
 
+            drawn, problems = options.timeline.absolute(), list[str]()
+
             def draw() -> None:
-                domain.ask("timeline", "--last", "10s", "--out", str(options.timeline.absolute()))
+                try:
+                    domain.request("timeline", "--last", "10s", "--out", str(drawn))
+                except ServiceError as error:
+                    problems.append(str(error))
 
             shared = run_jobs(
                 network, jobs, options.seconds, arbiter=domain.arbiter, token=domain.token,
                 before_end=draw, logs=folder,
             )  # fmt: skip
-    return _rows(ring, shared)
+    return DemoResult(_rows(ring, shared), "; ".join(problems))
 
 
 def _rows(ring: Sequence[JobResult], shared: Sequence[JobResult]) -> list[DemoRow]:

@@ -1,4 +1,4 @@
-"""A switch domain in an emulated network: the software switch, and the arbiter beside it."""
+"""A switch domain in an emulated network: the software switch, and its arbiter."""
 
 from __future__ import annotations
 
@@ -77,14 +77,27 @@ class IncDomain:
             self.process.wait()
 
     def ask(self, *words: str) -> Any:
-        """Return the output of ``presage inc`` in this network, parsed if it is JSON."""
+        """Return what :meth:`request` does; None if the command fails."""
+        try:
+            return self.request(*words)
+        except ServiceError:
+            return None
+
+    def request(self, *words: str) -> Any:
+        """Return the output of ``presage inc`` in this network, parsed if it is JSON.
+
+        Raises
+        ------
+        ServiceError
+            The command fails; the message is its own.
+        """
         command = [*self.network.hub_prefix(), *_PRESAGE, *words]
         command += ["--arbiter", self.arbiter, "--token-file", str(self.folder / "token")]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=self._environment()
         )
         if done.returncode:
-            return None
+            raise ServiceError(_last_line(done.stderr) or f"its status is {done.returncode}")
         return json.loads(done.stdout) if "--json" in words else done.stdout
 
     def _environment(self) -> dict[str, str]:
@@ -122,3 +135,9 @@ def inc_domain(network: StarNetwork, folder: Path, *, slots: int = 1) -> Iterato
             if domain.process is not None:
                 domain.process.terminate()
                 domain.process.wait()
+
+
+def _last_line(text: str) -> str:
+    """Return the error in what a command has printed."""
+    lines = text.strip().splitlines()
+    return lines[-1].removeprefix("error: ") if lines else ""

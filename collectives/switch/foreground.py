@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,7 +57,7 @@ def run_switch(
     ConfigError
         It would listen for other machines without a token.
     ServiceError
-        It cannot be started, or has ended by itself.
+        The port is in use, the switch cannot be started, or it has ended by itself.
     """
     if not token and not _is_loopback(options.host):
         raise ConfigError(
@@ -67,6 +69,7 @@ def run_switch(
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
+    _check_free(options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     with SwitchProcess(options, token=token, implementation=implementation) as switch:
@@ -75,6 +78,20 @@ def run_switch(
             status = switch.process.poll()
             if status is not None and not stopping.wait(_POLL_S):  # Ctrl-C ends both
                 raise ServiceError(f"the switch ended by itself; its status is {status}")
+
+
+def _check_free(options: SwitchOptions) -> None:
+    """Raise ServiceError if another process listens on the port."""
+    with suppress(UnicodeError):
+        try:
+            found = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+            socket.create_server(found[0][4][:2], family=found[0][0]).close()
+        except OSError as error:  # the switch itself reports other problems
+            if error.errno == errno.EADDRINUSE:
+                raise ServiceError(
+                    f"port {options.port} of {options.host} is in use; stop the other process, or "
+                    "give another one by --port"
+                ) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -122,7 +122,10 @@ class Run:
         folder = self.checkpoint_folder
         if folder is not None:
             try:
-                replace_text(folder / SAVED, json.dumps({"done": done}), durable=True, mode=_MODE)
+                replace_text(
+                    folder / SAVED, json.dumps({"done": done}), durable=True, mode=_MODE,
+                    displace_folder=True,
+                )  # fmt: skip
             except OSError:
                 return False
         self._saved, self._saved_at_s = done, time.clock_gettime(_CLOCK)
@@ -142,7 +145,7 @@ class Run:
             "out_of_memory": self._out_of_memory,
         }
         with suppress(OSError):  # full disk: a later report may succeed
-            replace_text(self._file, json.dumps(report), mode=_MODE)
+            replace_text(self._file, json.dumps(report), mode=_MODE, displace_folder=True)
             self._written = self._done
 
     def _request_checkpoint(self, _signal: int, _frame: FrameType | None) -> None:

@@ -82,15 +82,30 @@ def read_credentials(
     Raises
     ------
     ConfigError
-        A file cannot be read, or only one of certificate and key is given.
+        A file cannot be read, the authority is no certificate, or only one of certificate and key
+        is given.
     """
     if (cert is None) != (key is None):
         raise ConfigError("give both --cert and --key, or neither")
     for path in (token_file, ca, cert, key):
         if path is not None and not path.is_file():
             raise ConfigError(f"{path}: no such file; give a readable file")
+    if ca is not None:
+        _check_authority(ca)
     try:
         token = "" if token_file is None else token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{token_file}: the token cannot be read ({error})") from error
     return Credentials(token=token, ca=ca, certificate=cert, key=key)
+
+
+def _check_authority(path: Path) -> None:
+    """Raise ConfigError unless a file has a certificate; gRPC's error would not name it."""
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            f"{path}: contains no certificate; give that of the authority, in PEM"
+        ) from error

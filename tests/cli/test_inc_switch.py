@@ -156,7 +156,9 @@ def test_port_in_use_and_no_switch_are_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = presage("switch", "--port", port)
-        assert done.returncode == 1 and "did not start" in done.stderr
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: port {port} of 127.0.0.1 is in use")
+        assert len(done.stderr.splitlines()) == 1
     done = presage("switch-status", f"127.0.0.1:{port}")
     assert done.returncode == 1 and "cannot be reached" in done.stderr
     done = presage("switch-status", "nowhere")

@@ -17,7 +17,7 @@ def shell_commands(text: str) -> list[list[str]]:
     """Words after ``presage`` of each command in a text, with its continuation lines."""
     found = []
     for line in re.sub(r"\\\n", " ", text).splitlines():
-        match = re.match(r" *(?:\$ )?presage (?P<rest>.*)", line)
+        match = re.match(r" *(?:\$ )?(?:sudo )?presage (?P<rest>.*)", line)
         if match:
             words = shlex.split(match["rest"], comments=True)
             found.append(list(_until_operator(words)))

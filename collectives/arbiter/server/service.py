@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ from presage.errors import InvalidRequestError, OverloadedError
 from presage.serving.server.call import Call, Calls
 
 M = TypeVar("M", bound=Message)
+FIRST_MESSAGE_S = 10.0
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ArbiterService"].full_name
 
 
@@ -34,6 +36,7 @@ class ArbiterService:
     def __init__(self, arbiter: Arbiter, calls: Calls, max_streams: int) -> None:
         self._arbiter, self._calls, self._max_streams = arbiter, calls, max_streams
         self.streams = 0
+        self._drawing = asyncio.Lock()  # so that time lines occupy one thread
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the handlers of all methods, for a gRPC server."""
@@ -64,7 +67,7 @@ class ArbiterService:
             )
         self.streams += 1
         try:
-            first = parse(pb.RankMessage, await anext(requests, b""))
+            first = parse(pb.RankMessage, await _first(requests))
             if first.WhichOneof("content") != "registration":
                 raise InvalidRequestError("the first message of a stream must be a registration")
             stream = await self._arbiter.connect(first.registration)
@@ -93,8 +96,17 @@ class ArbiterService:
     async def timeline(self, content: bytes, _call: Call) -> bytes:
         """Return recent AllReduces."""
         request = parse(pb.TimelineRequest, content)
-        found = status.timeline(self._arbiter, request.last_s, time.time())
-        return found.SerializeToString()
+        if not (math.isfinite(request.last_s) and request.last_s >= 0):
+            raise InvalidRequestError(f"last_s={request.last_s}, must be finite and at least 0")
+        async with self._drawing:
+            of_jobs = self._arbiter.recent.all_rows()
+            switches = status.switch_statuses(self._arbiter)
+
+            def draw() -> bytes:
+                found = status.timeline(of_jobs, switches, request.last_s, time.time())
+                return found.SerializeToString()
+
+            return await asyncio.to_thread(draw)
 
     async def _read(self, requests: AsyncIterator[bytes], stream: RankStream) -> bool:
         """Handle all messages of a rank; return whether it says that it leaves."""
@@ -104,6 +116,17 @@ class ArbiterService:
                 return True
             await self._arbiter.receive(stream, message)
         return False
+
+
+async def _first(requests: AsyncIterator[bytes]) -> bytes:
+    """Return the first message of a stream; a silent one must not count as a rank for ever."""
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_S):
+            return await anext(requests, b"")
+    except TimeoutError as error:
+        raise InvalidRequestError(
+            f"no registration within {FIRST_MESSAGE_S:g} s; send it at the start of the stream"
+        ) from error
 
 
 async def _messages(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from presage.collectives.arbiter import agreement
 from presage.collectives.arbiter.arbiter import Arbiter
 from presage.collectives.arbiter.jobs import Job
 from presage.collectives.arbiter.timeline.reason_texts import REASON_TEXTS
+from presage.collectives.arbiter.timeline.recent import Row, newest_rows
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
 from presage.errors import InvalidRequestError, UnknownJobError
@@ -66,16 +68,17 @@ def explain(arbiter: Arbiter, name: str, number: int | None) -> pb.ExplainRespon
     if number < 0:
         raise InvalidRequestError(f"job {name!r} has started no AllReduce; give a number")
     view = agreement.views_in_force(arbiter.controller).get(name, JobView(0))
-    reason = view.reason(number)
+    row = next((one for one in arbiter.recent.of_job(name) if one.number == number), None)
+    reason = view.reason(number) if row is None else row.reason  # views of the past are gone
     details = [f"state: {job_state(arbiter, job)}"]
     if view.decisions:
         end = view.first_number + len(view.decisions) - 1
         details.append(
             f"decisions of epoch {view.epoch} are for numbers {view.first_number} to {end}"
         )
-    for row in arbiter.recent.of_job(name):
-        if row.number == number:
-            details.append(f"it ran {_WAYS[row.way]} in {1000 * row.duration_s:.3f} ms")
+    if row is not None:
+        time = f" in {1000 * row.duration_s:.3f} ms" if row.duration_s else ""  # not measured
+        details.append(f"it ran {_WAYS[row.way]}{time}")
     details += _demand_details(arbiter, name, number)
     return pb.ExplainResponse(
         job=name,
@@ -127,7 +130,10 @@ def _job_status(arbiter: Arbiter, job: Job, view: JobView | None) -> pb.JobStatu
     view = view or JobView(0)
     demands = arbiter.view.jobs if arbiter.view else ()
     demand = next((one for one in demands if one.job_id == job.name), None)
-    counts = job.ranks[min(job.ranks)].counts if job.ranks else pb.Counts()
+    counts = pb.Counts()
+    if job.ranks:
+        counts.CopyFrom(job.ranks[min(job.ranks)].counts)
+    counts.saved_s = job.saved_s
     reasons = Counter(view.decisions)
     return pb.JobStatus(
         job=job.name,
@@ -145,12 +151,17 @@ def _job_status(arbiter: Arbiter, job: Job, view: JobView | None) -> pb.JobStatu
             pb.ReasonCount(reason=code, text=REASON_TEXTS[Reason(code)], count=count)
             for code, count in sorted(reasons.items())
         ],
-        mean_saved_s=counts.saved_s / counts.inc if counts.inc else 0.0,
+        mean_saved_s=job.saved_s / job.saved_calls if job.saved_calls else 0.0,
     )
 
 
-def timeline(arbiter: Arbiter, last_s: float, now_unix_s: float) -> pb.TimelineResponse:
-    """Return recent AllReduces by their start."""
+def timeline(
+    of_jobs: Iterable[Sequence[Row]],
+    switches: Iterable[pb.SwitchStatus],
+    last_s: float,
+    now_unix_s: float,
+) -> pb.TimelineResponse:
+    """Return recent AllReduces by their start; takes up to a second, so not in the event loop."""
     rows = [
         pb.TimelineRow(
             job=row.job,
@@ -164,6 +175,6 @@ def timeline(arbiter: Arbiter, last_s: float, now_unix_s: float) -> pb.TimelineR
                 way=pb.Way.Name(row.way),
             ),
         )
-        for row in arbiter.recent.rows(last_s, now_unix_s)
+        for row in newest_rows(of_jobs, last_s, now_unix_s)
     ]
-    return pb.TimelineResponse(rows=rows, switches=switch_statuses(arbiter))
+    return pb.TimelineResponse(rows=rows, switches=switches)

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from presage.collectives.arbiter.jobs import Job
+from presage.collectives.arbiter.ranks.rank_entry import MAX_SIZE_BYTES
 from presage.collectives.core.view import Reason
 from presage.collectives.v1 import arbiter_pb2 as pb
 
 MOST_ROWS = 4096  # of a job
 MOST_JOBS = 512
 MOST_DECISIONS = 512  # of a report
-_REASONS = frozenset(Reason)
+MOST_DRAWN = 40_000  # of a time line
+_REASONS, _WAYS = frozenset(Reason), frozenset(pb.Way.values())
 
 
 class Row(NamedTuple):
@@ -37,27 +39,34 @@ class RecentDecisions:
         self._rows: dict[str, deque[Row]] = {}
         self._newest: dict[str, int] = {}
 
-    def add(self, job: Job, rank: int, decisions: Sequence[pb.Decision], now_unix_s: float) -> None:
-        """Add decisions of a report; those that another rank has reported are skipped."""
-        if not decisions or rank != min(n for n, r in job.ranks.items() if r.gone_s is None):
-            return
+    def add(
+        self, job: Job, rank: int, decisions: Sequence[pb.Decision], now_unix_s: float
+    ) -> Sequence[Row]:
+        """Add decisions of a report, and return the new rows; other ranks' ones are skipped."""
+        connected = [n for n, entry in job.ranks.items() if entry.gone_s is None]
+        if not decisions or rank != min(connected, default=-1):
+            return ()
         if job.name not in self._rows and len(self._rows) >= MOST_JOBS:
-            return
+            return ()
         rows = self._rows.setdefault(job.name, deque(maxlen=MOST_ROWS))
-        newest = self._newest.get(job.name, -1)
+        newest, added = self._newest.get(job.name, -1), []
         for one in decisions[:MOST_DECISIONS]:
             times = one.age_s, one.duration_s
             if not all(math.isfinite(t) and 0 <= t < 1e6 for t in times):
                 continue
-            if one.reason not in _REASONS or one.number <= newest:
+            if one.reason not in _REASONS or one.way not in _WAYS or one.number <= newest:
+                continue
+            if one.size_bytes > MAX_SIZE_BYTES:
                 continue
             start_s = now_unix_s - one.age_s
-            rows.append(
+            added.append(
                 Row(job.name, job.switches, one.number, start_s, one.duration_s, one.size_bytes,
                     Reason(one.reason), one.way)
             )  # fmt: skip
             newest = one.number
         self._newest[job.name] = newest
+        rows.extend(added)
+        return added
 
     def forget(self, jobs: Iterable[str], before_unix_s: float) -> None:
         """Forget jobs other than these, once they have no row after a time."""
@@ -76,8 +85,15 @@ class RecentDecisions:
         """Return the AllReduces of a job, the newest last."""
         return tuple(self._rows.get(job, ()))
 
-    def rows(self, last_s: float, now_unix_s: float) -> list[Row]:
-        """Return the AllReduces of the last seconds by their start; 0 for all."""
-        since_s = now_unix_s - last_s if last_s > 0 else -math.inf
-        found = [row for rows in self._rows.values() for row in rows if row.start_s >= since_s]
-        return sorted(found, key=lambda row: (row.start_s, row.job))
+    def all_rows(self) -> list[tuple[Row, ...]]:
+        """Return a copy of the AllReduces of each job, which another thread may read."""
+        return [tuple(rows) for rows in self._rows.values()]
+
+
+def newest_rows(
+    of_jobs: Iterable[Sequence[Row]], last_s: float, now_unix_s: float, most: int = MOST_DRAWN
+) -> list[Row]:
+    """Return the newest AllReduces of the last seconds by their start; 0 for all times."""
+    since_s = now_unix_s - last_s if last_s > 0 else -math.inf
+    found = [row for rows in of_jobs for row in rows if row.start_s >= since_s]
+    return sorted(found, key=lambda row: (row.start_s, row.job))[-most:]

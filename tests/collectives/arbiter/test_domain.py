@@ -63,7 +63,7 @@ def test_i3_a_job_that_cannot_be_predicted_counts_as_soon_with_its_reason(domain
     wait_for_inc(job)
     assert "cannot be predicted" in state_of(arbiter, "job")
     with ArbiterClient(arbiter.target) as client:
-        assert client.explain("job").reason == Reason.RESERVED
+        wait_until(lambda: client.explain("job").reason == Reason.RESERVED)
 
 
 def test_i4_a_job_does_not_wait_for_an_arbiter_that_is_stopped(domain, start_job):

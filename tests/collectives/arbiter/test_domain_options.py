@@ -34,6 +34,23 @@ def test_a_switch_has_an_address_slots_and_the_link_of_its_jobs():
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tor=h:1,slots=x", "slots=x, must be a whole number from 1 to 256"),
+        ("tor=h:1,slots=300", "slots=300, must be"),
+        ("tor=h:1,mbit=0", "mbit=0, must be a finite number above 0"),
+        ("tor=h:1,mbit=inf", "mbit=inf, must be a finite number above 0"),
+        ("tor=h:1,mbit=fast", "mbit=fast, must be"),
+        ("tor=h:1,latency_us=-1", "latency_us=-1, must be a finite number of at least 0"),
+        ("tor\n=h:1", "is not NAME=HOST:PORT"),
+    ],
+)
+def test_an_error_repeats_the_words_of_the_option(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_switch(text)
+
+
+@pytest.mark.parametrize(
     "text",
     ["", "tor", "tor=h", "=h:1", "tor=h:0", "tor=h:70000", "tor=h:1,slots=0", "tor=h:1,slots=x",
      "tor=h:1,colour=red", "tor=h:1,mbit=0", "tor=h:1,latency_us=nan", "tor=h:1,mbit=nan"],

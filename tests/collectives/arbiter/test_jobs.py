@@ -169,8 +169,6 @@ def test_ranks_that_report_other_sizes_count_as_soon():
 
 
 def test_views_of_a_job_are_bounded():
-    job = registered()
     views = [JobView(epoch, 0, b"\1" * 60_000) for epoch in range(1, 100)]
-    with pytest.raises(InvalidRequestError):
-        job.add_views(views)
-    assert not job.views
+    with pytest.raises(InvalidRequestError, match="too many views"):
+        Jobs(4, 1.0).check_views("job", views)

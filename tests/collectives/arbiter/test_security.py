@@ -1,4 +1,4 @@
-"""Who may connect, and what a hostile client cannot do."""
+"""Clients that can connect, and what a hostile client cannot do."""
 
 from __future__ import annotations
 

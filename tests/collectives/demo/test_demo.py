@@ -9,15 +9,24 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from unittest.mock import create_autospec
 
 import pytest
 
+from presage.collectives.demo import demo
+from presage.collectives.demo import inc_domain as inc_domain_module
 from presage.collectives.demo.contending_jobs import run_jobs
-from presage.collectives.demo.demo import DemoOptions
+from presage.collectives.demo.demo import DemoOptions, DemoResult, DemoRow
 from presage.collectives.demo.inc_domain import inc_domain
 from presage.collectives.demo.training_job import TrainingJob, make_model
-from presage.collectives.star_network import NetworkUnavailableError, check_network, star_network
-from presage.errors import ConfigError
+from presage.collectives.star_network import (
+    NetworkUnavailableError,
+    StarNetwork,
+    check_network,
+    star_network,
+)
+from presage.collectives.switch.process import SwitchProcess
+from presage.errors import ConfigError, ServiceError
 from tests.cli.test_terminal import run
 from tests.support.slow_tests import all_faults
 
@@ -39,9 +48,9 @@ def network():
         ({"jobs": 0}, "0 jobs of 3 ranks"),
         ({"ranks": 1}, "2 jobs of 1 ranks"),
         ({"jobs": 40}, "at most 64 ranks together"),
-        ({"mbit_per_s": float("nan")}, "mbit_per_s=nan, must be above 0 and finite"),
-        ({"gradient_mib": 0.0}, "gradient_mib=0.0"),
-        ({"seconds": float("inf")}, "seconds=inf"),
+        ({"mbit_per_s": float("nan")}, "--mbit nan, must be a finite number above 0"),
+        ({"gradient_mib": 0.0}, "--gradient-mib 0"),
+        ({"seconds": float("inf")}, "--seconds inf"),
     ],
 )
 def test_options_out_of_range_are_rejected(changes, message):
@@ -61,6 +70,29 @@ def test_without_root_the_demo_says_what_is_missing(tmp_path, monkeypatch, capsy
     said = capsys.readouterr()
     assert "an emulated network needs root (run it with sudo)" in said.err
     assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_picture_that_could_not_be_drawn_is_an_error(tmp_path, monkeypatch, capsys, words):
+    rows = [DemoRow("job-1", 2, 0.25, 0.5, 0.4, 1.25, 0.6, is_equal=True)]
+    found = DemoResult(rows, "no arbiter at 10.0.0.1:7300")
+    monkeypatch.setattr(demo, "run_demo", lambda *_: found)
+
+    assert run(monkeypatch, "inc", "demo", "--out", str(tmp_path / "t.html"), *words) == 1
+
+    said = capsys.readouterr()
+    assert "job-1" in said.out  # the measurement is not lost
+    assert "time line: " not in said.out
+    assert "the time line could not be drawn: no arbiter at 10.0.0.1:7300" in said.err
+
+
+def test_a_command_in_the_network_that_fails_says_why(tmp_path):
+    network, switch = create_autospec(StarNetwork), create_autospec(SwitchProcess)
+    network.hub_prefix.return_value = ["sh", "-c", "echo 'error: no space left' >&2; exit 3"]
+    domain = inc_domain_module.IncDomain(network, "h:1", "t", switch, tmp_path)
+    with pytest.raises(ServiceError, match=r"^no space left$"):
+        domain.request("timeline")
+    assert domain.ask("timeline") is None
 
 
 @all_faults

@@ -24,7 +24,8 @@ def write_json(path: Path, value: Mapping[str, object], *, durable: bool = False
     TypeError, ValueError
         The object is not JSON. The file keeps its content.
     """
-    replace_text(path, json.dumps(value, allow_nan=False), durable=durable)
+    text = json.dumps(value, allow_nan=False)
+    replace_text(path, text, durable=durable, displace_folder=True)
 
 
 def overwrite_json(path: Path, value: Mapping[str, object]) -> None:

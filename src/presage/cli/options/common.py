@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +18,14 @@ def seconds_of(duration: str, option: str) -> float:
     """Return the seconds of "150", "150s", "9m" or "1h"."""
     number = duration.rstrip("smh")
     try:
-        return float(number) * _UNITS[duration[len(number) :]]
-    except (ValueError, KeyError) as error:
+        found = float(number) * _UNITS.get(duration[len(number) :], math.nan)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
         raise typer.BadParameter(
             f"{duration!r} is not a duration; write it as 150s, 9m or 1h", param_hint=option
-        ) from error
+        )
+    return found
 
 
 def create_folder(folder: Path, option: str) -> None:

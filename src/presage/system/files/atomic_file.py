@@ -33,15 +33,27 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         partial.replace(path)
 
 
-def replace_text(path: Path, text: str, *, durable: bool = False, mode: int = 0o600) -> None:
+def replace_text(
+    path: Path,
+    text: str,
+    *,
+    durable: bool = False,
+    mode: int = 0o600,
+    displace_folder: bool = False,
+) -> None:
     """Replace a file by ``text``, as :func:`replace_bytes` does."""
-    replace_bytes(path, text.encode(), durable=durable, mode=mode)
+    replace_bytes(path, text.encode(), durable=durable, mode=mode, displace_folder=displace_folder)
 
 
-def replace_bytes(path: Path, content: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
+def replace_bytes(
+    path: Path,
+    content: bytes,
+    *,
+    durable: bool = False,
+    mode: int = 0o600,
+    displace_folder: bool = False,
+) -> None:
     """Replace a file by ``content``; safe in a folder that a job can write to.
-
-    A folder in the place of the file is moved to a hidden name next to it.
 
     Parameters
     ----------
@@ -50,15 +62,19 @@ def replace_bytes(path: Path, content: bytes, *, durable: bool = False, mode: in
         not wait for the disk, and a power failure may leave an empty file.
     mode : int
         Permissions of the file, before the process's umask; by default of its owner only.
+    displace_folder : bool
+        Whether a folder in the place of the file is moved to a hidden name next to it. Only for
+        files in a folder of a job, which could otherwise prevent each write.
 
     Raises
     ------
     OSError
         The file cannot be written, for example because the disk is full. It keeps its old content.
+        ``IsADirectoryError``: a folder is in its place, and stays there.
     """
     with _partial_file(path) as partial:
         write_new(partial, content, durable=durable, mode=mode)
-        _rename_over(partial, path)
+        _rename_over(partial, path, displace_folder=displace_folder)
     if durable:
         sync_folder(path.parent)
 
@@ -110,11 +126,13 @@ def _partial_file(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
-def _rename_over(partial: Path, path: Path) -> None:
+def _rename_over(partial: Path, path: Path, *, displace_folder: bool) -> None:
     try:
         partial.replace(path)
     except OSError as error:
         if error.errno not in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
             raise
+        if not displace_folder:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path)) from error
         path.rename(path.with_name(f".{os.urandom(8).hex()}"))
         partial.replace(path)

@@ -140,7 +140,7 @@ class Rank:
         assert abs(total[0] - expected) < 1e-3, (number, total[0], expected)
         way = self.way
         self.connection.record(
-            EndedAllReduce(number, begin_s, time.monotonic() - begin_s, size, reason, way, 0.001)
+            EndedAllReduce(number, begin_s, time.monotonic() - begin_s, size, reason, way)
         )
         row = [number, pb.Way.Name(way), Reason(reason).name, time.time(), view.epoch]
         self.log.write(json.dumps(row) + "\n")

@@ -82,7 +82,7 @@ def test_whatever_stands_in_a_files_place_is_read_at_once_or_refused(tmp_path, v
             opens(path, 4096)
         except OSError:
             assert time.monotonic() - began_s < MAX_LOOK_S
-    replace_text(path, "{}")
+    replace_text(path, "{}", displace_folder=True)
     assert read_json(path) == {}
     assert victim.read_text() == "untouched"
 

@@ -9,6 +9,7 @@ import typer
 
 from presage.cli.command import command
 from presage.cli.options.common import Json, seconds_of
+from presage.cli.scheduling.inc.picture_file import check_picture
 from presage.system.text.terminal import Name, Table, box, print_table, say
 
 if TYPE_CHECKING:
@@ -42,17 +43,19 @@ def demo(
     """
     from presage.cli.output.json_output import print_json
     from presage.collectives.demo.demo import DemoOptions, run_demo
-    from presage.errors import ConfigError
+    from presage.errors import ServiceError
 
-    if out.suffix not in (".html", ".svg"):
-        raise ConfigError(f"--out {out}: the file must end with .html or .svg")
+    check_picture(out)
     options = DemoOptions(jobs, ranks, mbit, seconds_of(seconds, "--seconds"), gradient_mib, out)
-    rows = run_demo(options, lambda text: say(text, err=True))
+    found = run_demo(options, lambda text: say(text, err=True))
     if as_json:
-        print_json([row.to_json() for row in rows])
-        return
-    print_table(_table(rows))
-    say(f"time line: {out}")
+        print_json([row.to_json() for row in found.rows])
+    else:
+        print_table(_table(found.rows))
+    if found.timeline_problem:
+        raise ServiceError(f"the time line could not be drawn: {found.timeline_problem}")
+    if not as_json:
+        say(f"time line: {out}")
 
 
 def _table(rows: list[DemoRow]) -> Table:

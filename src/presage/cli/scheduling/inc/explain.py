@@ -25,6 +25,7 @@ def explain(
         int | None,
         typer.Argument(
             min=0,
+            max=(1 << 63) - 1,
             metavar="[NUMBER]",
             show_default="the last one that all ranks have started",
             help="Number of an AllReduce of the job.",

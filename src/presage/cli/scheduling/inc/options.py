@@ -52,6 +52,24 @@ class ArbiterConnection:
             rich_help_panel=_PANEL,
         ),
     ] = None
+    cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--cert",
+            metavar="PEM",
+            help="Client certificate, for an arbiter that requires one.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="PEM",
+            help="Private key of --cert.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
 
     @contextmanager
     def connected(self) -> Iterator[ArbiterClient]:
@@ -67,6 +85,6 @@ class ArbiterConnection:
 
         named = f"--arbiter (or PRESAGE_INC_ARBITER) {self.arbiter!r}"
         check_address(self.arbiter, named, f"{named} is not HOST:PORT; write it like {HERE}")
-        credentials = read_credentials(self.token_file, self.ca)
+        credentials = read_credentials(self.token_file, self.ca, self.cert, self.key)
         with ArbiterClient(self.arbiter, credentials=credentials) as client:
             yield client

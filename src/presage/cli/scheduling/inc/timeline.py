@@ -10,6 +10,7 @@ import typer
 from presage.cli.command import command
 from presage.cli.options.common import seconds_of
 from presage.cli.scheduling.inc.options import ArbiterConnection
+from presage.cli.scheduling.inc.picture_file import check_picture, write_picture
 from presage.system.text.terminal import say
 
 
@@ -30,13 +31,10 @@ def timeline(
 ) -> None:
     """Draw which AllReduces used the switches, when and why."""
     from presage.collectives.arbiter.timeline.picture import picture
-    from presage.errors import ConfigError
-    from presage.system.files.atomic_file import replace_text
 
     last_s = seconds_of(last, "--last")
-    if out.suffix not in (".html", ".svg"):
-        raise ConfigError(f"--out {out}: the file must end with .html or .svg")
+    check_picture(out)
     with connection.connected() as client:
         found = client.timeline(last_s)
-    replace_text(out, picture(found, is_page=out.suffix == ".html"))
+    write_picture(out, picture(found, is_page=out.suffix == ".html"))
     say(f"{out}: {len(found.rows)} AllReduces")
