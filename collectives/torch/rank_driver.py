@@ -149,10 +149,15 @@ class RankDriver:
         self._number += 1
 
     def _plan_skips(self) -> None:
-        """Set the first number that needs a full step, after the end of an AllReduce."""
+        """Set the first number that needs a full step, after the end of an AllReduce.
+
+        The AllReduce after a sum of the switch is a full step: until its ring has ended, a peer
+        may need that sum.
+        """
         agreement, number = self.state.agreement, self.state.number
         is_in_band = isinstance(agreement, InBandAgreement)
-        if self._exchange.is_under_way or self._next_min_epoch is not None or not is_in_band:
+        has_epoch = self._exchange.is_under_way or self._next_min_epoch is not None
+        if has_epoch or self.state.last_min_epoch is not None or not is_in_band:
             self._skip_until = 0
             return
         view = agreement.view

@@ -109,6 +109,23 @@ def test_i4_a_sum_that_only_one_rank_received_is_given_to_the_other(
     assert [result["summed"] for result in results] == [1, 1]
 
 
+def test_i4_a_sum_is_given_to_a_peer_although_the_next_number_runs_by_ring(
+    start_arbiter, start_job, ending
+):
+    switch = HalfSwitch(pause_s=0.3)  # rank 0 has started the next ring by then
+    ending.append(switch)
+    arbiter = start_arbiter()
+    arbiter.use_switch(switch)
+    arbiter.allow(lambda number: number % 16 == 5)
+    options = {"size": SIZE, "steps": 120, "pause_s": 0.01, "timeout_s": 6}
+
+    results = start_job("sums", 2, arbiter, options).results()
+
+    assert switch.done == 1
+    assert_equal_results(results)
+    assert [result["summed"] for result in results] == [1, 1]
+
+
 def test_i4_a_rank_that_is_cut_off_from_the_switch_only_takes_all_to_the_ring(
     start_switch, start_arbiter, start_job, ending
 ):
