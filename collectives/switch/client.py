@@ -145,6 +145,8 @@ class SwitchClient:
         """
         _check(buffer, number, epoch)
         if not self._busy.acquire(blocking=False):
+            if self.is_closed:  # ``close`` holds the lock
+                raise ClientClosedError("the client was closed")
             raise ValueError("another AllReduce of this client is under way")
         try:
             self._reduce(buffer.reshape(-1), number, epoch, timeout_s or self._timeout_s)

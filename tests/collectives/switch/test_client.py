@@ -190,6 +190,26 @@ def test_client_can_be_closed_by_another_thread(switch):
     assert isinstance(error_of(client, 5, number=2), ClientClosedError)
 
 
+def test_all_reduce_during_the_close_of_another_thread_is_an_error_of_the_switch(switch):
+    client = connect_one(switch, 0, ranks=1)
+    close_stream, is_closing, may_end = client._stream.close, threading.Event(), threading.Event()
+
+    def close_slowly():
+        is_closing.set()
+        may_end.wait(5)
+        close_stream()
+
+    client._stream.close = close_slowly
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    is_closing.wait(5)
+
+    with pytest.raises(ClientClosedError):
+        client.all_reduce(np.ones(4, np.float32), number=0, epoch=1)
+    may_end.set()
+    closing.join()
+
+
 def test_start_runs_in_a_thread_and_reports_through_a_future(switch):
     with connect_one(switch, 0) as first, connect_one(switch, 1) as second:
         buffers = values_of(2, 300)
