@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.collectives.torch.arbiter import TestAddress
 class SlowClient:
     """Client that is connected when the test lets it."""
 
-    made: list[SlowClient] = []
+    made: ClassVar[list[SlowClient]] = []
     may_connect = threading.Event()
 
     def __init__(self, host, port, **_):
