@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from presage.collectives.core.messages import Member, ToController, ToRank
@@ -108,6 +109,7 @@ def open_arbiter_link(settings: Settings, member: Member) -> ArbiterLink:
     """Return a connection to the arbiter of the settings; it connects in the background."""
     from presage.collectives.arbiter.rank_connection import RankConnection, Registration
     from presage.collectives.phases.estimator import PhaseEstimator
+    from presage.serving.client.credentials import Credentials
 
     registration = Registration(
         job=member.job,
@@ -117,7 +119,11 @@ def open_arbiter_link(settings: Settings, member: Member) -> ArbiterLink:
         node=settings.node,
         agreement=settings.agreement,
     )
-    connection = RankConnection(settings.arbiter, registration, token=settings.token)
+    ca, cert, key = (
+        Path(file) if file else None for file in (settings.ca, settings.cert, settings.key)
+    )
+    credentials = Credentials(token=settings.token, ca=ca, certificate=cert, key=key)
+    connection = RankConnection(settings.arbiter, registration, credentials=credentials)
     return ArbiterLink(connection, PhaseEstimator(), _open_table(member))
 
 
