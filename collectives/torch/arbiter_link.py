@@ -57,15 +57,22 @@ class ArbiterLink:
 
     Attributes
     ----------
-    started, ended : deque
+    ended : deque
         What the path of AllReduces appends to, and ``report`` takes from.
     """
 
     def __init__(self, connection: Connection, estimator: Any, table: DecisionTable | None) -> None:
         self.connection, self._estimator, self._table = connection, estimator, table
-        self.started: deque[Started] = deque(maxlen=_MOST_WAITING)
+        self._started: deque[Started] = deque(maxlen=_MOST_WAITING)
         self.ended: deque[Ended] = deque(maxlen=_MOST_WAITING)
         self._view = JobView(0)
+
+    def start(self, started: Started) -> None:
+        """Note an AllReduce that has started, in the path of AllReduces."""
+        self._started.append(started)
+        if self._table is not None:
+            with suppress(TableError, ValueError):  # closed, maybe in this moment
+                self._table.start(started.number + 1)
 
     def publish(self, view: JobView) -> None:
         """Write a view that has come into use to the table in shared memory."""
@@ -82,8 +89,8 @@ class ArbiterLink:
         number : int
             Number of the next AllReduce.
         """
-        while self.started:
-            one = self.started.popleft()
+        while self._started:
+            one = self._started.popleft()
             self._estimator.observe(one.number, one.start_s, one.size_bytes)
             if one.is_skipped:
                 reason = self._view.reason(one.number)
@@ -92,9 +99,6 @@ class ArbiterLink:
                 )
         while self.ended:
             self.connection.record(_wire(self.ended.popleft()))
-        if self._table is not None:
-            with suppress(TableError):
-                self._table.start(number)
         phases = self._estimator.estimate()
         self.connection.report(phases, started=number - 1, now_s=time.monotonic())
 
