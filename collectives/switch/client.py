@@ -53,8 +53,8 @@ class SwitchClient:
         Token of the switch, if it has one.
     timeout_s : float
         Longest time without progress, unless an AllReduce has its own. Then the rank cancels the
-        AllReduce, and waits as long again, at least 1 s, for the decision of the switch. It should
-        exceed the lease of the switch.
+        AllReduce, and waits 2 s for the decision of the switch. It should exceed the lease of the
+        switch.
 
     Attributes
     ----------

@@ -10,6 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from presage.collectives.switch import exchange
 from presage.collectives.switch.client import SwitchClient
 from presage.collectives.switch.errors import ClientClosedError, SwitchLostError
 from presage.collectives.switch.protocol import (
@@ -121,6 +122,19 @@ def test_silence_after_all_chunks_ends_in_bounded_time_and_may_be_complete(fake)
     assert time.monotonic() - start_s < 5
     assert isinstance(error, SwitchLostError) and error.may_be_complete
     assert "no progress" in str(error)
+
+
+def test_a_long_time_out_does_not_lengthen_the_wait_for_a_decision(fake, monkeypatch):
+    monkeypatch.setattr(exchange, "_VERDICT_S", 0.1)
+    done = threading.Event()
+    fake.run(lambda connection: (receive_chunks(connection, 2), done.wait(10)))
+    start_s = time.monotonic()
+
+    error = error_of(client_of(fake), 2 * CHUNK // 4, timeout_s=1.5)
+
+    done.set()
+    assert 1.5 < time.monotonic() - start_s < 2.4
+    assert "no progress at the switch for 1.5 s" in str(error)
 
 
 def test_sums_that_come_after_the_time_out_count(fake):

@@ -10,6 +10,7 @@ import pytest
 from presage.collectives.switch.options import SwitchOptions
 from presage.collectives.switch.process import SwitchProcess
 from tests.collectives.torch.switches import Gate, HalfSwitch
+from tests.support.slow_tests import all_faults
 
 SIZE = 50_000
 LARGE = 1_000_000
@@ -88,6 +89,21 @@ def test_i4_a_switch_that_dies_and_returns_costs_no_result(job_on_switch, ending
     assert 1 <= results[0]["failed"] < 140
     assert results[0]["summed"] > 20
     assert results[0]["summed"] == results[1]["summed"]
+
+
+@all_faults
+@pytest.mark.parametrize("size", [SIZE // 2, LARGE])  # the first fits into buffers of the system
+def test_i4_a_frozen_switch_holds_one_allreduce_for_ten_seconds(job_on_switch, size):
+    job, switch, _ = job_on_switch(steps=60, size=size, pause_s=0.02)
+    job.wait_for(0, is_step(10))
+
+    switch.process.send_signal(signal.SIGSTOP)
+    results = job.results()
+    switch.process.send_signal(signal.SIGCONT)
+
+    assert_equal_results(results)
+    assert all(5 < result["longest_s"] < 11 for result in results)
+    assert results[0]["failed"] == results[1]["failed"] > 20
 
 
 @pytest.mark.parametrize("lucky", [0, 1])
