@@ -317,7 +317,7 @@ class RankDriver:
             self._link.maintain(self._connection.switches, agreement.view.epoch)
 
     def leave(self, timeout_s: float) -> None:
-        """Tell the peers that this rank leaves, and wait until none can need its last sum."""
+        """Announce to the peers that this rank leaves; wait until none can need its last sum."""
         assert self.peers is not None
         with self._changed:
             self._catch_up()
