@@ -33,7 +33,7 @@ EPOCHS = """
 
 Time over gloo of ways to get the smallest epoch of all ranks with each AllReduce, in us:
 
-| KB | one for each epoch, appended to the data | small AllReduce at the same time | after the data |
+| KB | one for each epoch, appended to the data | second AllReduce with the data | after the data |
 |---:|---:|---:|---:|"""
 
 NOTES = """

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from presage.collectives.core.messages import Member, ToController, ToRank
+from presage.collectives.core.messages import Member
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.table.errors import TableError
 from presage.collectives.table.writer import DecisionTable
+from presage.collectives.torch.rank_driver import ArbiterConnection
 from presage.collectives.torch.settings import Settings
-from presage.collectives.torch.switch_link import Address
 
 _LOG = logging.getLogger(__name__)
 _MOST_WAITING = 4096
@@ -40,16 +40,11 @@ class Ended(NamedTuple):
     way: str
 
 
-class Connection(Protocol):
+class Connection(ArbiterConnection, Protocol):
     """Interface of ``collectives.arbiter.rank_connection.RankConnection``."""
 
-    @property
-    def switches(self) -> tuple[Address, ...]: ...  # noqa: D102
-    def messages(self) -> list[ToRank]: ...  # noqa: D102
-    def send(self, message: ToController) -> None: ...  # noqa: D102
     def report(self, phases: Any, *, started: int, now_s: float) -> None: ...  # noqa: D102
     def record(self, ended: Any) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
 
 
 class ArbiterLink:

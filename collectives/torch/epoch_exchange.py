@@ -2,8 +2,8 @@
 
 Each rank contributes its newest epoch, and all get the smallest one. It runs at some AllReduces
 only, at the same time as their data, and its result is used when the *next* AllReduce ends. So no
-rank waits for it. For the state machine this is as if newer views had arrived later. Which AllReduces exchange
-epochs depends on their numbers and sizes only, so all ranks agree on it.
+rank waits for it. For the state machine this is as if newer views had arrived later. Which
+AllReduces exchange epochs depends on their numbers and sizes only, so all ranks agree on it.
 
 The exchange also compares number and size over the ranks.
 """

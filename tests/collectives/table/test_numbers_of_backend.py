@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ def table(tmp_path):
 
 @pytest.fixture
 def link(table):
-    return ArbiterLink(SimpleNamespace(), SimpleNamespace(), table)
+    connection: Any = SimpleNamespace()
+    return ArbiterLink(connection, SimpleNamespace(), table)
 
 
 @pytest.fixture
@@ -33,25 +35,30 @@ def reader(table):
         yield found
 
 
-def driver_at(number):
+def driver_at(number) -> Any:
     return SimpleNamespace(
         number=number, reason=Reason.IN_USE, skip=lambda: None,
         can_begin_at_once=lambda size: True, begin=lambda size, order: False,
     )  # fmt: skip
 
 
+def decided_at(number, link) -> Any:
+    ring: Any = lambda: "work"  # noqa: E731
+    return DecidedAllReduce(
+        driver_at(number), torch.ones(4), ring, divisor=1, order=1, arbiter=link
+    )
+
+
 def test_a_decided_allreduce_leaves_the_number_after_it(link, reader):
     assert reader.next_number == 0
 
-    DecidedAllReduce(
-        driver_at(7), torch.ones(4), lambda: None, divisor=1, order=1, arbiter=link
-    ).start_at_once()
+    decided_at(7, link).start_at_once()
 
     assert reader.next_number == 8
 
 
 def test_a_counted_ring_leaves_the_number_after_it(link, reader):
-    group = SimpleNamespace(_arbiter=link, _driver=driver_at(9), _is_numbered=lambda *_: True)
+    group: Any = SimpleNamespace(_arbiter=link, _driver=driver_at(9), _is_numbered=lambda *_: True)
 
     IncProcessGroup._count(group, [torch.ones(4)], AllreduceOptions())
 
@@ -61,8 +68,4 @@ def test_a_counted_ring_leaves_the_number_after_it(link, reader):
 def test_a_closed_table_stops_no_allreduce(link, table):
     table.close()
 
-    collective = DecidedAllReduce(
-        driver_at(7), torch.ones(4), lambda: "work", divisor=1, order=1, arbiter=link
-    )
-
-    assert collective.start_at_once() == "work"
+    assert decided_at(7, link).start_at_once() == "work"

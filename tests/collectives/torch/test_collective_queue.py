@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ class Work:
 
     def __init__(self, error=None):
         self.error, self.has_ended = error, False
-        self.future = torch.futures.Future()
+        self.future: Any = torch.futures.Future()
 
     def end(self):
         self.has_ended = True
@@ -40,11 +41,12 @@ class Work:
 class Collective:
     """Collective that notes in ``log`` the thread that starts and ends it."""
 
-    order, size_bytes, has_begun, tensors = 0, 0, True, ()
+    order, size_bytes, has_begun = 0, 0, True
 
     def __init__(self, name, log, *, error=None, is_at_once=True, start_error=None):
-        self.name, self.log, self.is_at_once = name, log, is_at_once
-        self.work, self.start_error = Work(error), start_error
+        self.name, self.log, self.is_at_once, self.tensors = name, log, is_at_once, []
+        self.work: Any = Work(error)
+        self.start_error = start_error
 
     def start_at_once(self):
         return self.start() if self.is_at_once else None
@@ -186,11 +188,11 @@ def test_a_queue_closes_after_a_collective_that_ended_with_an_error(log):
 
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_tensors_of_a_gpu_never_run_by_gloo(is_idle):
-    tensor = SimpleNamespace(
+    tensor: Any = SimpleNamespace(
         is_cuda=True, is_cpu=False, dtype=torch.float32, layout=torch.strided,
         numel=lambda: 10, element_size=lambda: 4,
     )  # fmt: skip
-    group = SimpleNamespace(
+    group: Any = SimpleNamespace(
         _order=0, _least_bytes=65536, _equal_sizes={}, _all_reduce=None, _can_skip=None,
         _start_if_idle=lambda *_: "gloo" if is_idle else None,
         _is_numbered=lambda *_: False, _arbiter=None,
@@ -198,7 +200,8 @@ def test_tensors_of_a_gpu_never_run_by_gloo(is_idle):
     )  # fmt: skip
     group._of_gpus = lambda name: IncProcessGroup._of_gpus(group, name)
 
-    assert IncProcessGroup.allreduce(group, [tensor], AllreduceOptions()) == "nccl"
+    work: Any = IncProcessGroup.allreduce(group, [tensor], AllreduceOptions())
+    assert work == "nccl"
 
     group._cuda = None
     with pytest.raises(CollectiveError, match="allreduce of a tensor of a GPU needs NCCL"):

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from presage.collectives.core.messages import Vote
 from presage.collectives.torch.peers import connections
@@ -42,10 +42,10 @@ def no_addresses(monkeypatch):
 @pytest.fixture
 def connect():
     """Return the connections of two ranks that handle messages as the test wants."""
-    found = []
+    found: list[Peers] = []
 
     def start(*on_message):
-        store = dist.HashStore()
+        store = HashStore()
         store.set_timeout(timedelta(seconds=5))
 
         def join(rank):

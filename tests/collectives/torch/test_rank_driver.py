@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,16 +30,17 @@ class Link:
 @pytest.fixture
 def driver():
     """Rank 0 of 2, which has reduced all numbers up to that on the switch."""
-    exchange = SimpleNamespace(
+    exchange: Any = SimpleNamespace(
         has_epochs=False, is_under_way=False, is_ready=True, equal_sizes={SIZE_BYTES: 15},
         is_new=lambda size: False, begin=lambda *_: None, finish=lambda check: None,
     )  # fmt: skip
+    link: Any = Link()
     codes = [Reason.IN_USE] * 8
     codes[ON_SWITCH] = Reason.NO_OTHER_ARRIVAL
     agreement = InBandAgreement((JobView(1, 0, bytes(codes)),))
-    driver = RankDriver(
+    driver: Any = RankDriver(
         m.Member("job", 0, 2), agreement,
-        exchange=exchange, link=Link(), connection=None, timeout_s=5,
+        exchange=exchange, link=link, connection=None, timeout_s=5,
     )  # fmt: skip
     driver.sent = []
     driver.peers = SimpleNamespace(

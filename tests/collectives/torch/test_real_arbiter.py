@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -100,4 +101,5 @@ def test_a_rank_connects_by_tls_with_a_certificate_from_its_environment(
     link = open_arbiter_link(settings, Member("tls", 0, 2))
     ending.append(link)
 
-    wait_until(lambda: link.connection.is_connected)
+    connection: Any = link.connection
+    wait_until(lambda: connection.is_connected)
