@@ -7,13 +7,13 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from presage.collectives.core.messages import Member
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.table.errors import TableError
 from presage.collectives.table.writer import DecisionTable
-from presage.collectives.torch.rank_driver import ArbiterConnection
+from presage.collectives.torch.interfaces import ReportingConnection
 from presage.collectives.torch.settings import Settings
 
 _LOG = logging.getLogger(__name__)
@@ -40,13 +40,6 @@ class Ended(NamedTuple):
     way: str
 
 
-class Connection(ArbiterConnection, Protocol):
-    """Interface of ``collectives.arbiter.rank_connection.RankConnection``."""
-
-    def report(self, phases: Any, *, started: int, now_s: float) -> None: ...  # noqa: D102
-    def record(self, ended: Any) -> None: ...  # noqa: D102
-
-
 class ArbiterLink:
     """Connection to the arbiter, estimator of the job's phases, and table of decisions.
 
@@ -56,7 +49,9 @@ class ArbiterLink:
         What the path of AllReduces appends to, and ``report`` takes from.
     """
 
-    def __init__(self, connection: Connection, estimator: Any, table: DecisionTable | None) -> None:
+    def __init__(
+        self, connection: ReportingConnection, estimator: Any, table: DecisionTable | None
+    ) -> None:
         self.connection, self._estimator, self._table = connection, estimator, table
         self._started: deque[Started] = deque(maxlen=_MOST_WAITING)
         self.ended: deque[Ended] = deque(maxlen=_MOST_WAITING)
