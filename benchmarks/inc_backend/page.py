@@ -33,13 +33,13 @@ EPOCHS = """
 
 Time over gloo of ways to get the smallest epoch of all ranks with each AllReduce, in us:
 
-| KB | one for each epoch, appended to the data | small AllReduce beside the data | after the data |
+| KB | one for each epoch, appended to the data | second AllReduce with the data | after the data |
 |---:|---:|---:|---:|"""
 
 NOTES = """
-Appending ones copies the data twice. An exchange beside the data takes processor time, which these
-two cores lack. The backend exchanges epochs beside the data of every 16th AllReduce of 256 KiB and
-less, and more often beside larger ones, up to each of 4 MiB.
+Appending ones copies the data twice. An exchange at the same time takes processor time, which
+these two cores lack. The backend exchanges epochs with the data of every 16th AllReduce of 256 KiB
+and less, and more often with larger ones, up to each of 4 MiB.
 [Decision 50](../decisions/0050-a-backend-that-counts-rings.md) has the reasons.
 
 Load average, other processes of the machine included: {low:.1f} to {high:.1f} on {cores} cores.
@@ -72,7 +72,7 @@ def page(unaddressed: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str
     for row in unaddressed["rows"]:
         over = row["over_us"]
         yield (
-            f"| {row['size'] / 1000:g} | {over['appended']:+.0f} | {over['beside']:+.0f} "
+            f"| {row['size'] / 1000:g} | {over['appended']:+.0f} | {over['concurrent']:+.0f} "
             f"| {over['after']:+.0f} |"
         )
     loads = (unaddressed["load"], addressed["load"])

@@ -75,7 +75,7 @@ def _ways(group: Any, gloo: Any, small: Any) -> dict[str, Run]:
         small.allreduce([torch.zeros(5, dtype=torch.int64)], smallest).wait()
 
     return {
-        "gloo": by_gloo, "backend": by_backend, "appended": appended, "beside": each_time,
+        "gloo": by_gloo, "backend": by_backend, "appended": appended, "concurrent": each_time,
         "after": after,
     }  # fmt: skip
 

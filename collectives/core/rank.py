@@ -173,7 +173,7 @@ def skip_rings(state: RankState, count: int) -> RankState:
 
 
 def time_out_agreement(state: RankState) -> Step:
-    """Tell the agreement that the controller has been silent for too long."""
+    """Pass a silence of the controller that is too long to the agreement."""
     agreement, messages = state.agreement.time_out(state.member, started=state.started)
     return Step(replace(state, agreement=agreement), messages)
 

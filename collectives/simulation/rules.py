@@ -32,7 +32,7 @@ class Rule:
         """Record the start of an AllReduce."""
 
     def plan(self, now_s: float) -> None:
-        """Decide anew from what was observed."""
+        """Decide again from what was observed."""
 
 
 class Never(Rule):

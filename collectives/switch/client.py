@@ -53,8 +53,8 @@ class SwitchClient:
         Token of the switch, if it has one.
     timeout_s : float
         Longest time without progress, unless an AllReduce has its own. Then the rank cancels the
-        AllReduce, and waits as long again, at least 1 s, for the decision of the switch. It should
-        exceed the lease of the switch.
+        AllReduce, and waits 2 s for the decision of the switch. It should exceed the lease of the
+        switch.
 
     Attributes
     ----------
@@ -145,6 +145,8 @@ class SwitchClient:
         """
         _check(buffer, number, epoch)
         if not self._busy.acquire(blocking=False):
+            if self.is_closed:  # ``close`` holds the lock
+                raise ClientClosedError("the client was closed")
             raise ValueError("another AllReduce of this client is under way")
         try:
             self._reduce(buffer.reshape(-1), number, epoch, timeout_s or self._timeout_s)

@@ -22,7 +22,7 @@ from presage.collectives.switch.protocol import (
     pack,
 )
 
-_VERDICT_S = 1.0  # least time for the answer of the switch to a cancellation
+_VERDICT_S = 2.0  # without progress after a cancellation, which a switch answers at once
 
 
 class Limits(NamedTuple):
@@ -80,7 +80,7 @@ class Exchange:
             raise
 
     def _run(self, timeout_s: float) -> None:
-        progress_s = time.monotonic()
+        progress_s, patience_s = time.monotonic(), timeout_s
         while self._received < self._chunks:
             self._put_chunks()
             moved = self._stream.send()
@@ -90,11 +90,11 @@ class Exchange:
             now_s = time.monotonic()
             if moved or received:
                 progress_s = now_s
-            elif (left_s := progress_s + timeout_s - now_s) > 0:
+            elif (left_s := progress_s + patience_s - now_s) > 0:
                 self._stream.wait(left_s)
             else:
                 self._cancel(timeout_s)
-                timeout_s, progress_s = max(timeout_s, _VERDICT_S), now_s
+                patience_s, progress_s = _VERDICT_S, now_s
 
     def _put_chunks(self) -> None:
         limit = min(self._chunks, self._received + self._limits.window)

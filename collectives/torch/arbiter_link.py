@@ -6,14 +6,15 @@ import logging
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from presage.collectives.core.messages import Member, ToController, ToRank
+from presage.collectives.core.messages import Member
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.table.errors import TableError
 from presage.collectives.table.writer import DecisionTable
+from presage.collectives.torch.interfaces import ReportingConnection
 from presage.collectives.torch.settings import Settings
-from presage.collectives.torch.switch_link import Address
 
 _LOG = logging.getLogger(__name__)
 _MOST_WAITING = 4096
@@ -39,32 +40,29 @@ class Ended(NamedTuple):
     way: str
 
 
-class Connection(Protocol):
-    """Interface of ``collectives.arbiter.rank_connection.RankConnection``."""
-
-    @property
-    def switches(self) -> tuple[Address, ...]: ...  # noqa: D102
-    def messages(self) -> list[ToRank]: ...  # noqa: D102
-    def send(self, message: ToController) -> None: ...  # noqa: D102
-    def report(self, phases: Any, *, started: int, now_s: float) -> None: ...  # noqa: D102
-    def record(self, ended: Any) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
-
-
 class ArbiterLink:
     """Connection to the arbiter, estimator of the job's phases, and table of decisions.
 
     Attributes
     ----------
-    started, ended : deque
+    ended : deque
         What the path of AllReduces appends to, and ``report`` takes from.
     """
 
-    def __init__(self, connection: Connection, estimator: Any, table: DecisionTable | None) -> None:
+    def __init__(
+        self, connection: ReportingConnection, estimator: Any, table: DecisionTable | None
+    ) -> None:
         self.connection, self._estimator, self._table = connection, estimator, table
-        self.started: deque[Started] = deque(maxlen=_MOST_WAITING)
+        self._started: deque[Started] = deque(maxlen=_MOST_WAITING)
         self.ended: deque[Ended] = deque(maxlen=_MOST_WAITING)
         self._view = JobView(0)
+
+    def start(self, started: Started) -> None:
+        """Note an AllReduce that has started, in the path of AllReduces."""
+        self._started.append(started)
+        if self._table is not None:
+            with suppress(TableError, ValueError):  # closed, maybe in this moment
+                self._table.start(started.number + 1)
 
     def publish(self, view: JobView) -> None:
         """Write a view that has come into use to the table in shared memory."""
@@ -81,8 +79,8 @@ class ArbiterLink:
         number : int
             Number of the next AllReduce.
         """
-        while self.started:
-            one = self.started.popleft()
+        while self._started:
+            one = self._started.popleft()
             self._estimator.observe(one.number, one.start_s, one.size_bytes)
             if one.is_skipped:
                 reason = self._view.reason(one.number)
@@ -91,9 +89,6 @@ class ArbiterLink:
                 )
         while self.ended:
             self.connection.record(_wire(self.ended.popleft()))
-        if self._table is not None:
-            with suppress(TableError):
-                self._table.start(number)
         phases = self._estimator.estimate()
         self.connection.report(phases, started=number - 1, now_s=time.monotonic())
 
@@ -108,6 +103,7 @@ def open_arbiter_link(settings: Settings, member: Member) -> ArbiterLink:
     """Return a connection to the arbiter of the settings; it connects in the background."""
     from presage.collectives.arbiter.rank_connection import RankConnection, Registration
     from presage.collectives.phases.estimator import PhaseEstimator
+    from presage.serving.client.credentials import Credentials
 
     registration = Registration(
         job=member.job,
@@ -117,7 +113,11 @@ def open_arbiter_link(settings: Settings, member: Member) -> ArbiterLink:
         node=settings.node,
         agreement=settings.agreement,
     )
-    connection = RankConnection(settings.arbiter, registration, token=settings.token)
+    ca, cert, key = (
+        Path(file) if file else None for file in (settings.ca, settings.cert, settings.key)
+    )
+    credentials = Credentials(token=settings.token, ca=ca, certificate=cert, key=key)
+    connection = RankConnection(settings.arbiter, registration, credentials=credentials)
     return ArbiterLink(connection, PhaseEstimator(), _open_table(member))
 
 

@@ -21,6 +21,7 @@ from presage.collectives.torch.arbiter_link import Started
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.collectives_of_group import DecidedAllReduce, PlainCollective
 from presage.collectives.torch.eligibility import is_average, is_eligible
+from presage.collectives.torch.errors import CollectiveError
 from presage.collectives.torch.rank import Rank
 from presage.collectives.torch.settings import Settings
 
@@ -53,7 +54,7 @@ def _queued(name: str) -> Callable[..., Work]:
     def method(self: IncProcessGroup, *args: Any, **options: Any) -> Work:
         tensors = _tensors(args)
         if tensors and tensors[0].is_cuda:
-            return getattr(self._cuda, name)(*args, **options)  # type: ignore[no-any-return]
+            return self._of_gpus(name)(*args, **options)
         launch = getattr(self._ring, name)
         return self._queue.submit(PlainCollective(lambda: launch(*args, **options), tensors))
 
@@ -94,8 +95,10 @@ class IncProcessGroup(ProcessGroup):
         """Reduce tensors over the ranks, on the switch or by ring."""
         if type(options) is not AllreduceOptions or isinstance(tensors, Tensor):
             tensors, options = _arguments(tensors, options, timeout)
-        self._order += 1
         tensor = tensors[0]
+        if tensor.is_cuda:
+            return self._of_gpus("allreduce")(tensors, options)
+        self._order += 1
         size = tensor.numel() * tensor.element_size()
         is_small = size < self._least_bytes
         mask = None if is_small else self._equal_sizes.get(size)
@@ -108,8 +111,6 @@ class IncProcessGroup(ProcessGroup):
                 return work
         if self._is_numbered(tensors, options):
             return self._queue.submit(self._decided(tensor, options))
-        if tensor.is_cuda:
-            return self._cuda.allreduce(tensors, options)  # type: ignore[no-any-return]
         ring = self._all_reduce
         return self._queue.submit(
             PlainCollective(lambda: ring(tensors, options), tensors, self._order, size)
@@ -123,6 +124,18 @@ class IncProcessGroup(ProcessGroup):
     gather = _queued("gather")
     reduce = _queued("reduce")
     scatter = _queued("scatter")
+
+    def _of_gpus(self, name: str) -> Callable[..., Work]:
+        """Return a collective for tensors of GPUs, which do not pass the queue.
+
+        Raises
+        ------
+        CollectiveError
+            There is no NCCL for them.
+        """
+        if self._cuda is None:
+            raise CollectiveError(f"{name} of a tensor of a GPU needs NCCL, which is not available")
+        return getattr(self._cuda, name)  # type: ignore[no-any-return]
 
     def _is_numbered(self, tensors: list[Tensor], options: AllreduceOptions) -> bool:
         """Return whether an AllReduce gets a number.
@@ -141,7 +154,7 @@ class IncProcessGroup(ProcessGroup):
         """Count an AllReduce that was started by ring."""
         if self._arbiter is not None and self._is_numbered(tensors, options):
             number, size = self._driver.number, tensors[0].numel() * 4
-            self._arbiter.started.append(Started(number, time.monotonic(), size, True))
+            self._arbiter.start(Started(number, time.monotonic(), size, True))
             self._driver.skip()
 
     def _decided(self, tensor: Tensor, options: AllreduceOptions) -> DecidedAllReduce:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -86,8 +87,14 @@ class CollectiveQueue:
         can_start, mask
             Another condition, which is asked for when nothing is under way, unless ``mask`` is
             None.
+
+        Raises
+        ------
+        CollectiveError
+            An earlier collective failed, or the queue is closed.
         """
         with self._lock:
+            self._raise_if_failed()
             if not self._is_idle() or (mask is not None and not can_start(mask)):
                 return None
             self._work = work = launch(tensors, options)
@@ -99,7 +106,7 @@ class CollectiveQueue:
         Raises
         ------
         CollectiveError
-            An earlier collective failed.
+            An earlier collective failed, or the queue is closed.
         """
         with self._lock:
             self._raise_if_failed()
@@ -119,9 +126,7 @@ class CollectiveQueue:
 
     def end_finished(self) -> None:
         """Note the end of a collective whose caller has its work, unless others wait."""
-        with self._lock:
-            if self._error is None:
-                self._is_idle()
+        self._is_busy()  # notes it
 
     def stalled(self, seconds: float) -> Collective | None:
         """Return the collective under way if it has run for longer than this."""
@@ -132,7 +137,7 @@ class CollectiveQueue:
     def close(self) -> None:
         """Wait for what is under way, for some seconds, and end the thread."""
         end_s = time.monotonic() + _DRAIN_S
-        while self._error is None and self._is_busy() and time.monotonic() < end_s:
+        while self._is_busy() and time.monotonic() < end_s:
             time.sleep(0.001)
         with self._lock:
             self._error = self._error or CollectiveError("the process group was destroyed")
@@ -144,11 +149,19 @@ class CollectiveQueue:
             self._thread.join(5)
 
     def _is_busy(self) -> bool:
-        with self._lock:
-            return not self._is_idle()
+        """Return whether something is under way or waits; False after an error."""
+        with self._lock, suppress(CollectiveError):
+            return self._error is None and not self._is_idle()
+        return False
 
     def _is_idle(self) -> bool:
-        """Return whether nothing is under way or waits; the lock is held."""
+        """Return whether nothing is under way or waits; the lock is held.
+
+        Raises
+        ------
+        CollectiveError
+            The collective under way has ended with an error.
+        """
         if self._is_starting or self._pending or self._handle is not None:
             return False
         if self._work is not None:

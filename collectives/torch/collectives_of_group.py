@@ -121,6 +121,4 @@ class DecidedAllReduce:
         self._way = "inc" if self._is_on_switch else "ring"
         self._reason = self._driver.reason
         if self._arbiter is not None:
-            self._arbiter.started.append(
-                Started(self._number, self._start_s, self.size_bytes, False)
-            )
+            self._arbiter.start(Started(self._number, self._start_s, self.size_bytes, False))

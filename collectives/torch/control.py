@@ -1,7 +1,7 @@
 """Thread of a rank that does what is not on the path of an AllReduce.
 
 It handles messages while the rank is idle, keeps the connection to the switch, reports predicted
-phases to the arbiter, and tells peers about an AllReduce that does not end.
+phases to the arbiter, and reports an AllReduce that does not end to the peers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STALL_S = 5.0
 
 
 class Control:
-    """Thread beside the queue of a rank.
+    """Background thread of a rank.
 
     Parameters
     ----------
@@ -51,15 +51,15 @@ class Control:
             try:
                 self._queue.end_finished()
                 self._driver.tick()
-                self._tell_stall()
+                self._report_stall()
                 if self._report is not None and time.monotonic() >= report_s:
                     report_s = time.monotonic() + _REPORT_S
                     self._report()
             except Exception:
                 _LOG.exception("control of a rank")
 
-    def _tell_stall(self) -> None:
-        """Tell the peers once which AllReduce does not end, so that they can compare sizes."""
+    def _report_stall(self) -> None:
+        """Report once to the peers which AllReduce does not end, so that they can compare sizes."""
         collective = self._queue.stalled(STALL_S)
         if collective is None or collective is self._reported or self._driver.peers is None:
             return

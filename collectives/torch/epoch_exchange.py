@@ -1,9 +1,9 @@
-"""Exchange of the ranks' newest epochs beside their AllReduces.
+"""Exchange of the ranks' newest epochs, concurrent with their AllReduces.
 
 Each rank contributes its newest epoch, and all get the smallest one. It runs at some AllReduces
-only, beside their data, and its result is used when the *next* AllReduce ends. So no rank waits
-for it. For the state machine this is as if newer views had arrived later. Which AllReduces exchange
-epochs depends on their numbers and sizes only, so all ranks agree on it.
+only, at the same time as their data, and its result is used when the *next* AllReduce ends. So no
+rank waits for it. For the state machine this is as if newer views had arrived later. Which
+AllReduces exchange epochs depends on their numbers and sizes only, so all ranks agree on it.
 
 The exchange also compares number and size over the ranks.
 """
@@ -27,7 +27,7 @@ from torch.distributed import ReduceOp, Work
 from presage.collectives.torch.errors import CollectiveError, unequal
 
 PERIOD = 16  # AllReduces from one exchange to the next; a power of 2
-INTERVAL_BYTES = 4 << 20  # of data; beside so much an exchange costs little
+INTERVAL_BYTES = 4 << 20  # of data, of whose time an exchange takes little
 _MAX_SIZES = 4096  # that are remembered as equal
 _FIRST_POLL_S, _POLL_S = 5e-5, 0.01
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,46 +27,17 @@ from presage.collectives.core.view import RING_ONLY, JobView, Reason
 from presage.collectives.switch.client import Completed
 from presage.collectives.switch.errors import NoSlotError, RefusedError, SwitchError
 from presage.collectives.torch.epoch_exchange import EpochExchange
-from presage.collectives.torch.errors import CollectiveError, PeerLostError, unequal
+from presage.collectives.torch.errors import CollectiveError, PeerLostError
+from presage.collectives.torch.interfaces import ArbiterConnection, PeerConnections
 from presage.collectives.torch.peers.messages import Ballot, Goodbye, PeerMessage, Progress
-from presage.collectives.torch.switch_link import Address, SwitchLink
+from presage.collectives.torch.peers.records import PeerRecords
+from presage.collectives.torch.switch_link import SwitchLink
 
 _FROM_CONTROLLER = (m.ViewUpdate, m.Prepare, m.Update, m.Abort)
 _GRACE_S = 1.0  # for the switch, after a peer's vote
 _SILENCE_S = 0.5  # of the controller while it has locked this rank
 _WAIT_S = 0.2
 _NEVER = 1 << 62
-
-
-class ArbiterConnection(Protocol):
-    """Connection to the arbiter; no method blocks."""
-
-    @property
-    def switches(self) -> Sequence[Address]:
-        """Switches of the job."""
-
-    def messages(self) -> list[m.ToRank]:
-        """Take the messages that have arrived."""
-
-    def send(self, message: m.ToController) -> None:
-        """Send a message."""
-
-    def close(self) -> None:
-        """End the connection."""
-
-
-class PeerConnections(Protocol):
-    """Connections to the other ranks of the job."""
-
-    @property
-    def lost(self) -> list[int]:
-        """Ranks that have ended."""
-
-    def send(self, rank: int, message: PeerMessage) -> None:
-        """Send a message to one rank."""
-
-    def broadcast(self, message: PeerMessage) -> None:
-        """Send a message to all other ranks."""
 
 
 class RankDriver:
@@ -122,9 +92,7 @@ class RankDriver:
         self._held_votes: list[m.Vote] = []
         self._held_since_s = 0.0
         self._locked_since_s: float | None = None
-        self._ballots: dict[int, dict[int, Ballot]] = {}  # by number, then rank
-        self._progress: dict[int, Progress] = {}
-        self._gone: dict[int, int] = {}  # next number of each rank that leaves
+        self._records = PeerRecords(member.rank)
 
     # --- AllReduces that are only counted -----------------------------------------------------
 
@@ -149,10 +117,15 @@ class RankDriver:
         self._number += 1
 
     def _plan_skips(self) -> None:
-        """Set the first number that needs a full step, after the end of an AllReduce."""
+        """Set the first number that needs a full step, after the end of an AllReduce.
+
+        The AllReduce after a sum of the switch is a full step: until its ring has ended, a peer
+        may need that sum.
+        """
         agreement, number = self.state.agreement, self.state.number
         is_in_band = isinstance(agreement, InBandAgreement)
-        if self._exchange.is_under_way or self._next_min_epoch is not None or not is_in_band:
+        has_epoch = self._exchange.is_under_way or self._next_min_epoch is not None
+        if has_epoch or self.state.last_min_epoch is not None or not is_in_band:
             self._skip_until = 0
             return
         view = agreement.view
@@ -204,8 +177,7 @@ class RankDriver:
             self.reason = step.state.agreement.view.reason(number)
             is_on_switch = self.reason.is_allowed
             self._is_at_switch = is_on_switch
-            if self._ballots:  # of AllReduces that are over
-                self._ballots = {n: found for n, found in self._ballots.items() if n >= number}
+            self._records.drop_before(number)
         self._send(step.messages)  # votes, if a peer has given up already
         is_new = self._exchange.is_new(size_bytes)
         self._exchange.begin(number, newest, size_bytes)
@@ -270,7 +242,7 @@ class RankDriver:
             view = self.state.agreement.view
             match message:
                 case Ballot(vote) if vote.sender == rank:
-                    self._ballots.setdefault(vote.number, {})[rank] = message
+                    self._records.add_ballot(rank, message)
                     if vote.number == self.state.number and self._is_at_switch:
                         self._held_votes.append(vote)
                         self._held_since_s = self._held_since_s or time.monotonic()
@@ -279,9 +251,9 @@ class RankDriver:
                 case m.Status() if message.sender == rank:
                     sent = self._step(machine.receive(self.state, message), view, send=False)
                 case Progress():
-                    self._progress[rank] = message
+                    self._records.stalled[rank] = message
                 case Goodbye(number):
-                    self._gone[rank] = number
+                    self._records.left_at[rank] = number
             self._changed.notify_all()
         self._send(sent)
 
@@ -312,7 +284,7 @@ class RankDriver:
             self._link.maintain(self._connection.switches, agreement.view.epoch)
 
     def leave(self, timeout_s: float) -> None:
-        """Tell the peers that this rank leaves, and wait until none can need its last sum."""
+        """Announce to the peers that this rank leaves; wait until none can need its last sum."""
         assert self.peers is not None
         with self._changed:
             self._catch_up()
@@ -323,7 +295,7 @@ class RankDriver:
             while is_needed and (left_s := end_s - time.monotonic()) > 0:
                 lost = self.peers.lost
                 if all(
-                    self._gone.get(peer, -1) >= number or peer in lost
+                    self._records.left_at.get(peer, -1) >= number or peer in lost
                     for peer in self.state.member.peers
                 ):
                     return
@@ -403,8 +375,8 @@ class RankDriver:
         end_s = time.monotonic() + self._timeout_s
         with self._changed:
             while self.state.number == number and self.state.phase is Phase.VOTING:
-                if lost := self._dead_peers() - set(self._ballots.get(number, {})):
-                    self._check_sizes(number)
+                if lost := self._dead_peers() - set(self._records.ballots(number)):
+                    self._records.check_votes(number, self._size)
                     raise PeerLostError(
                         f"rank {min(lost)} closed its connection during AllReduce {number}; "
                         "it has ended, or cannot be reached"
@@ -412,8 +384,8 @@ class RankDriver:
                 if time.monotonic() > end_s:
                     raise CollectiveError(f"no vote of all ranks within {self._timeout_s:g} s")
                 self._changed.wait(_WAIT_S)
-            self._check_sizes(number)
-            ballots = self._ballots.pop(number, {})
+            self._records.check_votes(number, self._size)
+            ballots = self._records.take_ballots(number)
         if self.state.number == number:
             return False
         data = next(ballot.data for ballot in ballots.values() if ballot.vote.min_epoch is not None)
@@ -423,28 +395,13 @@ class RankDriver:
         self._plan_skips()
         return True
 
-    def _check_sizes(self, number: int) -> None:
-        """Raise an error if the votes on an AllReduce have different sizes."""
-        ballots = self._ballots.get(number, {})
-        sizes = {rank: ballot.size_bytes for rank, ballot in ballots.items()}
-        if set(sizes.values()) - {self._size}:
-            sizes[self.state.member.rank] = self._size
-            raise unequal({rank: (number, size) for rank, size in sizes.items()})
-
     def _check_peers(self, order: int, size_bytes: int) -> None:
         """Raise an error if a peer has ended, or waits for this AllReduce with another size."""
         if lost := self._dead_peers():
             raise PeerLostError(f"rank {min(lost)} closed its connection; it has ended")
-        sizes = {
-            rank: found.size_bytes
-            for rank, found in list(self._progress.items())
-            if found.order == order
-        }
-        if set(sizes.values()) - {size_bytes}:
-            sizes[self.state.member.rank] = size_bytes
-            raise unequal({rank: (order, size) for rank, size in sizes.items()})
+        self._records.check_stalled(order, size_bytes)
 
     def _dead_peers(self) -> set[int]:
         """Return the ranks that ended before they had completed the current AllReduce."""
         lost = set(self.peers.lost if self.peers is not None else ())
-        return {rank for rank in lost if self._gone.get(rank, -1) <= self.state.number}
+        return {rank for rank in lost if self._records.left_at.get(rank, -1) <= self.state.number}

@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from presage.collectives.switch.protocol import MAX_NAME
@@ -26,6 +27,9 @@ class Settings:
         ``host:port`` of the arbiter, or "" to run everything by ring.
     token : str
         Token of the arbiter.
+    ca, cert, key : str
+        PEM files for an arbiter with TLS: its certificate authority, and the certificate of the
+        client with its private key. "" for none.
     job, node : str
         Name of the job at arbiter and switch, and name of this machine.
     agreement : str
@@ -38,6 +42,9 @@ class Settings:
 
     arbiter: str = ""
     token: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
     job: str = ""
     node: str = ""
     agreement: str = "in_band"
@@ -56,6 +63,12 @@ class Settings:
                 f"PRESAGE_INC_MIN_BYTES={self.min_bytes} and PRESAGE_INC_MAX_BYTES="
                 f"{self.max_bytes} are no range of sizes; use 0 < minimum <= maximum"
             )
+        if bool(self.cert) != bool(self.key):
+            raise ConfigError("set both PRESAGE_INC_CERT and PRESAGE_INC_KEY, or neither")
+        for name in ("ca", "cert", "key"):
+            file = getattr(self, name)
+            if file and not Path(file).is_file():
+                raise ConfigError(f"PRESAGE_INC_{name.upper()}={file!r}: no such file")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:

@@ -88,9 +88,10 @@ class SwitchLink:
             Epoch of the view in use.
         """
         address = addresses[0] if addresses else None
-        if address != self._address:
-            self._address = address
-            self.interrupt()
+        with self._lock:
+            if address != self._address:
+                self._address = address
+                self.interrupt()
         is_trying = self._connecting is not None and self._connecting.is_alive()
         if address is None or self.is_connected or is_trying or time.monotonic() < self._retry_s:
             return
@@ -121,7 +122,7 @@ class SwitchLink:
                 timeout_s=self._timeout_s,
             )
             with self._lock:
-                if self._is_closed:
+                if self._is_closed or address != self._address:  # changed meanwhile
                     client.close()
                 else:
                     self._client = client

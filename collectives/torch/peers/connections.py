@@ -7,9 +7,7 @@ the peer has ended.
 
 from __future__ import annotations
 
-import fcntl
 import hmac
-import os
 import selectors
 import socket
 import struct
@@ -22,6 +20,7 @@ from dataclasses import dataclass, field
 from torch._C._distributed_c10d import Store
 
 from presage.collectives.torch.errors import CollectiveError
+from presage.collectives.torch.peers.address import own_address
 from presage.collectives.torch.peers.messages import (
     LENGTHS,
     MAX_TEXT,
@@ -32,8 +31,7 @@ from presage.collectives.torch.peers.messages import (
 
 _HELLO = struct.Struct("<I32s")
 _MAX_DATA = 1 << 34
-_GET_ADDRESS = 0x8915  # SIOCGIFADDR
-_SEND_S = 60.0
+_SEND_S = 60.0  # without progress
 _READ_BYTES = 1 << 20
 
 
@@ -83,7 +81,7 @@ class Peers:
         self._on_message, self._on_loss = on_message, on_loss
         self._is_closed = False
         end_s = time.monotonic() + timeout_s
-        with socket.create_server((own_address(), 0), backlog=ranks) as listener:
+        with _listen(ranks) as listener:
             host, port = listener.getsockname()[:2]
             store.set(f"peer/{rank}", f"{host}:{port}")
             found = [self._connect(store, peer, end_s) for peer in range(rank)]
@@ -98,7 +96,7 @@ class Peers:
         content = encode(message)
         try:
             with peer.lock:
-                peer.socket.sendall(content)
+                _send_all(peer.socket, content)
         except OSError:
             self._lose(peer)
 
@@ -181,18 +179,10 @@ class Peers:
             self._on_loss(peer.rank)
 
 
-def own_address() -> str:
-    """Return the address at which other ranks reach this machine.
-
-    It belongs to the interface that ``GLOO_SOCKET_IFNAME`` names, or else to the one by which this
-    machine reaches ``MASTER_ADDR``.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        if name := os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]:
-            request = struct.pack("256s", name.encode()[:15])
-            return socket.inet_ntoa(fcntl.ioctl(probe, _GET_ADDRESS, request)[20:24])
-        probe.connect((os.environ.get("MASTER_ADDR") or "127.0.0.1", 9))  # sends nothing
-        return str(probe.getsockname()[0])
+def _listen(backlog: int) -> socket.socket:
+    address = own_address()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, 0), family=family, backlog=backlog)
 
 
 def _configured(connection: socket.socket) -> socket.socket:
@@ -200,6 +190,13 @@ def _configured(connection: socket.socket) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection
+
+
+def _send_all(connection: socket.socket, content: bytes) -> None:
+    """Send all bytes; the time-out of the socket is for each part that the system takes."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[connection.send(rest) :]
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -10,6 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from presage.collectives.switch import exchange
 from presage.collectives.switch.client import SwitchClient
 from presage.collectives.switch.errors import ClientClosedError, SwitchLostError
 from presage.collectives.switch.protocol import (
@@ -123,6 +124,19 @@ def test_silence_after_all_chunks_ends_in_bounded_time_and_may_be_complete(fake)
     assert "no progress" in str(error)
 
 
+def test_a_long_time_out_does_not_lengthen_the_wait_for_a_decision(fake, monkeypatch):
+    monkeypatch.setattr(exchange, "_VERDICT_S", 0.1)
+    done = threading.Event()
+    fake.run(lambda connection: (receive_chunks(connection, 2), done.wait(10)))
+    start_s = time.monotonic()
+
+    error = error_of(client_of(fake), 2 * CHUNK // 4, timeout_s=1.5)
+
+    done.set()
+    assert 1.5 < time.monotonic() - start_s < 2.4
+    assert "no progress at the switch for 1.5 s" in str(error)
+
+
 def test_sums_that_come_after_the_time_out_count(fake):
     def serve(connection):
         chunks = receive_chunks(connection, 2)
@@ -188,6 +202,26 @@ def test_client_can_be_closed_by_another_thread(switch):
     assert time.monotonic() - start_s < 5
     assert isinstance(error, ClientClosedError) and not error.may_be_complete
     assert isinstance(error_of(client, 5, number=2), ClientClosedError)
+
+
+def test_all_reduce_during_the_close_of_another_thread_is_an_error_of_the_switch(switch):
+    client = connect_one(switch, 0, ranks=1)
+    close_stream, is_closing, may_end = client._stream.close, threading.Event(), threading.Event()
+
+    def close_slowly():
+        is_closing.set()
+        may_end.wait(5)
+        close_stream()
+
+    client._stream.close = close_slowly
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    is_closing.wait(5)
+
+    with pytest.raises(ClientClosedError):
+        client.all_reduce(np.ones(4, np.float32), number=0, epoch=1)
+    may_end.set()
+    closing.join()
 
 
 def test_start_runs_in_a_thread_and_reports_through_a_future(switch):

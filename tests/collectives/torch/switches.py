@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 import numpy as np
 
@@ -28,12 +29,14 @@ class HalfSwitch:
     ----------
     sent_to : int
         Rank that gets the sum.
+    pause_s : float
+        Time from the sum to the death.
     """
 
     host = "127.0.0.1"
 
-    def __init__(self, sent_to=0):
-        self.sent_to = sent_to
+    def __init__(self, sent_to=0, pause_s=0.0):
+        self.sent_to, self.pause_s = sent_to, pause_s
         self.listener = socket.create_server((self.host, 0))
         self.port = self.listener.getsockname()[1]
         self.chunks, self.ranks, self.done = {}, {}, 0
@@ -75,6 +78,7 @@ class HalfSwitch:
             self.ranks[self.sent_to].sendall(frame(answer, total))
             self.done += 1
             self.listener.close()
+            time.sleep(self.pause_s)
             for connection in self.ranks.values():
                 connection.shutdown(socket.SHUT_WR)
 

@@ -93,6 +93,8 @@ def test_sums_and_averages_of_float32_are_eligible(operation):
         {"PRESAGE_INC_MIN_BYTES": "many"},
         {"PRESAGE_INC_MIN_BYTES": "-1"},
         {"PRESAGE_INC_MIN_BYTES": "9", "PRESAGE_INC_MAX_BYTES": "8"},
+        {"PRESAGE_INC_CA": "/no/such.pem"},
+        {"PRESAGE_INC_CERT": "pyproject.toml"},
     ],
 )
 def test_invalid_settings_are_rejected_by_name(environment):

@@ -10,6 +10,7 @@ import pytest
 from presage.collectives.switch.options import SwitchOptions
 from presage.collectives.switch.process import SwitchProcess
 from tests.collectives.torch.switches import Gate, HalfSwitch
+from tests.support.slow_tests import all_faults
 
 SIZE = 50_000
 LARGE = 1_000_000
@@ -90,6 +91,21 @@ def test_i4_a_switch_that_dies_and_returns_costs_no_result(job_on_switch, ending
     assert results[0]["summed"] == results[1]["summed"]
 
 
+@all_faults
+@pytest.mark.parametrize("size", [SIZE // 2, LARGE])  # the first fits into buffers of the system
+def test_i4_a_frozen_switch_holds_one_allreduce_for_ten_seconds(job_on_switch, size):
+    job, switch, _ = job_on_switch(steps=60, size=size, pause_s=0.02)
+    job.wait_for(0, is_step(10))
+
+    switch.process.send_signal(signal.SIGSTOP)
+    results = job.results()
+    switch.process.send_signal(signal.SIGCONT)
+
+    assert_equal_results(results)
+    assert all(5 < result["longest_s"] < 11 for result in results)
+    assert results[0]["failed"] == results[1]["failed"] > 20
+
+
 @pytest.mark.parametrize("lucky", [0, 1])
 def test_i4_a_sum_that_only_one_rank_received_is_given_to_the_other(
     start_arbiter, start_job, ending, lucky
@@ -106,6 +122,23 @@ def test_i4_a_sum_that_only_one_rank_received_is_given_to_the_other(
     assert switch.done == 1
     assert_equal_results(results)
     assert all(result["worst"] < 1e-5 for result in results)
+    assert [result["summed"] for result in results] == [1, 1]
+
+
+def test_i4_a_sum_is_given_to_a_peer_although_the_next_number_runs_by_ring(
+    start_arbiter, start_job, ending
+):
+    switch = HalfSwitch(pause_s=0.3)  # rank 0 has started the next ring by then
+    ending.append(switch)
+    arbiter = start_arbiter()
+    arbiter.use_switch(switch)
+    arbiter.allow(lambda number: number % 16 == 5)
+    options = {"size": SIZE, "steps": 120, "pause_s": 0.01, "timeout_s": 6}
+
+    results = start_job("sums", 2, arbiter, options).results()
+
+    assert switch.done == 1
+    assert_equal_results(results)
     assert [result["summed"] for result in results] == [1, 1]
 
 

@@ -8,11 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
-from tests.collectives.arbiter.support.processes import ArbiterProcess
+from presage.collectives.core.messages import Member
+from presage.collectives.torch.arbiter_link import open_arbiter_link
+from presage.collectives.torch.settings import Settings
+from tests.collectives.arbiter.support.processes import ArbiterProcess, wait_until
 from tests.collectives.torch.job import ROOT, WORKER
+from tests.serving.support.certificates import make_authority, make_certificate
 
 
 @pytest.fixture
@@ -64,3 +69,37 @@ def test_i6_an_arbiter_that_is_killed_stops_no_job(arbiter, start_job):
     assert results[0]["digest"] == results[1]["digest"]
     assert results[0]["numbered"] == 500
     assert results[0]["longest_s"] < 3
+
+
+def test_a_rank_connects_by_tls_with_a_certificate_from_its_environment(
+    start_switch, ending, tmp_path
+):
+    authority = make_authority(tmp_path, "authority")
+    server, server_key = make_certificate(tmp_path, "server", authority)
+    client, client_key = make_certificate(tmp_path, "client", authority)
+    tokens = tmp_path / "tokens"
+    made = subprocess.run(
+        [sys.executable, "-m", "presage", "token", "rank", "--role", "submit", "--file", tokens],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    arbiter = ArbiterProcess(
+        start_switch(controlled=True), tmp_path / "tls.db",
+        "--tls-cert", str(server), "--tls-key", str(server_key),
+        "--client-ca", str(authority[0]), "--tokens", str(tokens),
+    )  # fmt: skip
+    ending.append(arbiter)
+    settings = Settings.from_environment(
+        {
+            "PRESAGE_INC_ARBITER": arbiter.target,
+            "PRESAGE_INC_TOKEN": made.stdout.split()[-1],
+            "PRESAGE_INC_CA": str(authority[0]),
+            "PRESAGE_INC_CERT": str(client),
+            "PRESAGE_INC_KEY": str(client_key),
+        }
+    )
+
+    link = open_arbiter_link(settings, Member("tls", 0, 2))
+    ending.append(link)
+
+    connection: Any = link.connection
+    wait_until(lambda: connection.is_connected)
