@@ -36,11 +36,7 @@ def ui(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     serve_pages(
-        new_client,
-        connection.controller,
-        host=host,
-        port=port,
-        allow_remote=allow_remote,
+        new_client, connection.controller, host=host, port=port, allow_remote=allow_remote,
         on_ready=lambda url: say(f"cluster {connection.controller}: {url}", err=True),
         stopped=stopped,
-    )
+    )  # fmt: skip

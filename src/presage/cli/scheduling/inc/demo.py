@@ -15,6 +15,11 @@ from presage.system.text.terminal import Name, Table, box, print_table, say
 if TYPE_CHECKING:
     from presage.collectives.demo.demo import DemoRow
 
+_Seconds = Annotated[
+    str, typer.Option(metavar="DURATION", help="Measured time of each of the two runs.")
+]
+_Out = Annotated[Path, typer.Option(metavar="FILE", help="Picture: .html or .svg.")]
+
 
 @command(
     examples="""
@@ -27,12 +32,8 @@ def demo(
     ranks: Annotated[int, typer.Option(min=2, help="Number of ranks of each job.")] = 3,
     mbit: Annotated[float, typer.Option(help="Rate of each machine's link, in Mbit/s.")] = 50.0,
     gradient_mib: Annotated[float, typer.Option(help="Gradients of an iteration, in MiB.")] = 2.0,
-    seconds: Annotated[
-        str, typer.Option(metavar="DURATION", help="Measured time of each of the two runs.")
-    ] = "15s",
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Picture: .html or .svg.")] = Path(
-        "timeline.html"
-    ),
+    seconds: _Seconds = "15s",
+    out: _Out = Path("timeline.html"),
     as_json: Json = False,
 ) -> None:
     """Train jobs that share a switch on this machine, and draw which of them used it.
