@@ -23,8 +23,7 @@ def run_and_print(
     from presage.schedulers.simulator import sweep
     from presage.system.text.progress import counted_progress
 
-    if workers < 1:
-        raise ConfigError(f"--workers {workers}: must be at least 1")
+    _check_workers(workers)
     scenarios = sweep.read_sweep(path)
     with counted_progress(f"{len(scenarios)} simulations", len(scenarios)) as step:
         found = sweep.run_sweep(scenarios, folder, workers=workers, ray=ray, progress=step)
@@ -38,6 +37,10 @@ def run_and_print(
     for name, one in zip(sweep.scenario_names(scenarios), found, strict=True):
         if isinstance(one, PresageError):
             say(f"{name}: {one}", err=True)
-    if len(outcomes) < len(found):
-        failed = len(found) - len(outcomes)
+    if failed := len(found) - len(outcomes):
         raise ConfigError(f"{failed:,} of {len(found):,} simulations failed; see the lines above")
+
+
+def _check_workers(workers: int) -> None:
+    if workers < 1:
+        raise ConfigError(f"--workers {workers}: must be at least 1")
