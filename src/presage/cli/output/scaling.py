@@ -30,6 +30,12 @@ def print_scaling(request: ScalingRequest, answer: ScalingForecasts, *, as_json:
             }
         )
         return
+    print_table(_table(request, answer))
+    say(f"speed-ups refer to: {_size(request.requested)}")
+    say(f"scaling law: {'of the release' if answer.fitted else 'built-in'}")
+
+
+def _table(request: ScalingRequest, answer: ScalingForecasts) -> Table:
     table = Table(title=f"Scaling on {request.device.kind} by release {answer.release_id}")
     for name in ("GPUs", "nodes"):
         table.add_column(name, justify="right")
@@ -37,7 +43,7 @@ def print_scaling(request: ScalingRequest, answer: ScalingForecasts, *, as_json:
         table.add_column(name, justify="right")
         table.add_column(f"{answer.coverage:.0%} interval")
     table.add_column("extrapolated")
-    for placement, found in rows:
+    for placement, found in zip(request.placements, answer.forecasts, strict=True):
         step, speedup = found.step_time_s, found.speedup
         table.add_row(
             str(placement.gpus), str(placement.nodes),
@@ -46,9 +52,7 @@ def print_scaling(request: ScalingRequest, answer: ScalingForecasts, *, as_json:
             f"{speedup.median:.2f}", f"{speedup.low:.2f} to {speedup.high:.2f}",
             "yes" if found.extrapolated else "no",
         )  # fmt: skip
-    print_table(table)
-    say(f"speed-ups refer to: {_size(request.requested)}")
-    say(f"scaling law: {'of the release' if answer.fitted else 'built-in'}")
+    return table
 
 
 def _size(placement: GpuPlacement) -> str:
