@@ -152,6 +152,8 @@ class SwitchClient:
             self._reduce(buffer.reshape(-1), number, epoch, timeout_s or self._timeout_s)
         finally:
             self._busy.release()
+            if self.is_closed:  # ``close`` left that to this thread
+                self._stream.close()
 
     def start(
         self,

@@ -118,6 +118,9 @@ class SwitchControl:
             except SwitchError:  # the switch ends the connection after any other refusal
                 self._drop()
                 raise
+            finally:
+                if self._is_closed:  # ``close`` left that to this thread
+                    self._drop()
 
     def _connected(self) -> FrameStream:
         if self._is_closed:

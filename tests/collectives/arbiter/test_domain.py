@@ -39,7 +39,7 @@ def test_i1_i2_i3_i6_two_jobs_share_a_slot_and_no_number_is_split(
     start_switch, start_arbiter, start_job, agreement
 ):
     arbiter = start_arbiter(start_switch(), "--agreement", agreement)
-    jobs = [start_job(arbiter.target, n, seconds=5, agreement=agreement) for n in ("a", "b")]
+    jobs = [start_job(arbiter.target, n, seconds=10, agreement=agreement) for n in ("a", "b")]
     for job in jobs:
         assert job.wait() == [0, 0]
         job.check_no_number_is_split()
