@@ -73,11 +73,12 @@ small = st.builds(
 rules = st.sampled_from([rule for rule, _ in PAIRS.values()] + [RULES["random"]])
 
 
-@pytest.mark.parametrize("rule", PAIRS)
-@pytest.mark.parametrize("world", WORLDS)
+# With restart costs `expected` differs: its policy does not see how long a restart still takes.
+COMPARED = [(w, r) for w in WORLDS for r in PAIRS if (w, r) != ("checkpoints", "expected")]
+
+
+@pytest.mark.parametrize(("world", "rule"), COMPARED)
 def test_l13_the_core_equals_the_simulator_on_a_thousand_batches(world, rule):
-    if (world, rule) == ("checkpoints", "expected"):
-        pytest.skip("the policy does not see how long a restart still takes")
     batches = draw_batches(WORLDS[world], BATCHES, seed=len(world) * len(rule))
     made, policy = PAIRS[rule]
     clusters = run_rule(batches, made)

@@ -145,7 +145,7 @@ def test_fewer_workers_have_more_samples_each_and_a_larger_bound():
     assert shares(done, "wide")[0][0] == 100.0  # on one device it may need four times 4 GiB
 
 
-# Who shares with whom -------------------------------------------------------------------------
+# Which jobs share a device ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
