@@ -34,8 +34,8 @@ LIMITS = """## Limits
   are medians of single steps, so within a slice they look fast, and the long pauses between slices
   do not count. A slowdown by the number of steps in the window would count them. Until it is
   measured that way, these rows cannot teach, and the scores of slowdowns say little.
-- One GPU, ten minutes, two seeds of one campaign. Two jobs were measured again after it: 0.70 and 0.69
-  ms (dcgan), 2.73 and 2.95 ms (neumf).
+- One GPU, ten minutes, two seeds of one campaign. Two jobs were measured again after it: 0.70 and
+  0.69 ms (dcgan), 2.73 and 2.95 ms (neumf).
 - PyTorch was 2.11, not the pinned 2.13. MPS had no daemon.
 """
 
