@@ -84,15 +84,15 @@ def test_rows_that_come_go_and_move_leave_the_others_as_they_are(show):
 GROWS = "it grows from 1 to 3, since devices are idle"
 
 
-def spirals(*sizes, members=(("node-00", 0),)):
-    """An elastic job that was submitted 100 s ago."""
-    begin_s = time.time() - 100
+def spirals(*sizes, members=(("node-00", 0),), begin_s=None):
+    """An elastic job that was submitted at ``begin_s``, by default 100 s ago."""
+    begin_s = begin_s or time.time() - 100
     return elastic("spirals", members, sizes, submitted_unix_s=begin_s, started_unix_s=begin_s)
 
 
 def test_a_change_of_size_appears_in_the_chart_the_table_and_the_workers(show):
-    start = (10, 1, "it starts on 1 of at most 4 devices")
-    with StandIn(listing([spirals(start)])) as stand_in, served(stand_in.target) as url:
+    start, begin_s = (10, 1, "it starts on 1 of at most 4 devices"), time.time() - 100
+    with StandIn(listing([spirals(start, begin_s=begin_s)])) as stand_in, served(stand_in.target) as url:
         page = show(url)
         page.locator("#jobs").get_by_role("link", name="spirals").click()
         page.wait_for_url("**/jobs/spirals")
@@ -102,7 +102,7 @@ def test_a_change_of_size_appears_in_the_chart_the_table_and_the_workers(show):
         page.evaluate(f"window.kept = {steps}[1]")
 
         members = [("node-00", 0), ("node-00", 1), ("node-01", 0, "joining")]
-        job = spirals(start, (60, 3, GROWS), members=members)
+        job = spirals(start, (60, 3, GROWS), members=members, begin_s=begin_s)
         stand_in.found = listing([job], [node(), node("node-01")])
         wait_until(page, f"{steps}.length === 3")
 
