@@ -14,9 +14,9 @@ from benchmarks.gang.annealing import Annealing
 from presage.schedulers.core.topology import Topology, Vertex
 from presage.schedulers.policies.gang.distances import Distances
 from presage.schedulers.policies.gang.gang_policy import OPTIMISERS
-from presage.schedulers.policies.gang.optimiser import Optimiser
+from presage.schedulers.policies.gang.optimisers.optimiser import Optimiser
+from presage.schedulers.policies.gang.optimisers.tree_optimum import TreeOptimum
 from presage.schedulers.policies.gang.problem import Plan, Problem, Reduce, Weights
-from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 
 NODE = 8
 GANGS = 30  # small ones

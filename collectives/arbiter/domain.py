@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from presage.collectives.core.costs import Link
-from presage.collectives.job_switches import job_switches, switches
 from presage.errors import ConfigError
+from presage.schedulers.core.capacity.job_switches import job_switches, switches
 from presage.schedulers.core.topology import Topology
 from presage.system.text.address import check_address
 

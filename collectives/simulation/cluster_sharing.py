@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from presage.collectives.core.costs import Link, ring_s
-from presage.collectives.job_switches import Switch, job_switches, switches
 from presage.collectives.simulation.arbitrated import Settings
 from presage.collectives.simulation.compare import make_rule
 from presage.collectives.simulation.phased_job import PhasedJob, Way, overlapping_calls
 from presage.collectives.simulation.simulate import simulate_phases
+from presage.schedulers.core.capacity.job_switches import Switch, job_switches, switches
 from presage.schedulers.core.topology import Topology
 
 BUCKETS = 4  # AllReduces of an iteration

@@ -145,6 +145,22 @@ class Topology:
         """Vertices by number, which is the position in depth-first order."""
         return tuple(indexed.vertex for indexed in self._vertices)
 
+    @cached_property
+    def node_paths(self) -> Mapping[str, tuple[Vertex, ...]]:
+        """Vertices above each node by its name, innermost first; nodes in depth-first order."""
+        found: dict[str, tuple[Vertex, ...]] = {}
+
+        def walk(vertex: Vertex, above: tuple[Vertex, ...]) -> None:
+            if vertex.level == "node":
+                found[vertex.name] = above
+                return
+            for child in vertex.below:
+                if isinstance(child, Vertex):
+                    walk(child, (vertex, *above))
+
+        walk(self.root, ())
+        return found
+
     def ancestor(self, level: str) -> NDArray[np.int64]:
         """Return the number of each device's ancestor of a level; -1 where there is none.
 

@@ -19,17 +19,17 @@ from presage.schedulers.core.job_status import JobStatus
 from presage.schedulers.core.policy import Demand, Policy, PolicyNeeds
 from presage.schedulers.core.queue import Key, priority_key
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.gang.candidates import Candidates, candidates_of, needs_of
-from presage.schedulers.policies.gang.distances import Distances
-from presage.schedulers.policies.gang.fewest_nodes import places_near
-from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
-from presage.schedulers.policies.gang.greedy import Greedy
+from presage.schedulers.policies.gang.candidates import candidates_of, needs_of
 from presage.schedulers.policies.gang.occupancy import Tenants
-from presage.schedulers.policies.gang.optimiser import Optimiser
-from presage.schedulers.policies.gang.problem import Problem, Reduce, Weights
-from presage.schedulers.policies.gang.subtrees import Subtrees
-from presage.schedulers.policies.gang.swaps import Swaps
-from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
+from presage.schedulers.policies.gang.optimisers.frog_leaping import FrogLeaping
+from presage.schedulers.policies.gang.optimisers.greedy import Greedy
+from presage.schedulers.policies.gang.optimisers.optimiser import Optimiser
+from presage.schedulers.policies.gang.optimisers.subtrees import Subtrees
+from presage.schedulers.policies.gang.optimisers.swaps import Swaps
+from presage.schedulers.policies.gang.optimisers.tree_optimum import TreeOptimum
+from presage.schedulers.policies.gang.planner import Planner
+from presage.schedulers.policies.gang.problem import Reduce, Weights
+from presage.schedulers.policies.gang.switch_sharing import SwitchSharing
 from presage.schedulers.policies.gang.unplaceable import Unplaceable
 from presage.schedulers.policies.packing.compatibility import Limits
 from presage.schedulers.policies.priority_guard import PriorityGuard
@@ -54,7 +54,8 @@ class Gang(Policy):
     If its quorum is there before the reservation expires, the gang starts; otherwise the devices
     are released, and the gang waits for ``backoff_s`` and then queues behind jobs that arrived
     before it failed. Each reservation may last twice as long as the one before, so that a large
-    gang does not starve. More urgent jobs do not wait for reserved devices.
+    gang does not starve. More urgent jobs do not wait for reserved devices. Where the topology has
+    switches with in-network computing, the communication cost counts their free slots.
 
     Parameters
     ----------
@@ -75,6 +76,8 @@ class Gang(Policy):
     ----------
     limits : Limits
         Limits of co-location on a device.
+    planner : Planner
+        Chooses the devices of a gang.
     expiry_s, backoff_s : float
         The parameters of the same names.
 
@@ -109,8 +112,7 @@ class Gang(Policy):
                 raise ConfigError(f"gang: {name}={value:g}, must be a finite number >= 0")
         if alpha == beta == 0:
             raise ConfigError("gang: alpha=0 and beta=0 make all places equal; set one of them")
-        self._weights = Weights(alpha, beta, reduce)
-        self._optimiser, self._near = OPTIMISERS[optimiser], near
+        self.planner = Planner(Weights(alpha, beta, reduce), OPTIMISERS[optimiser], near)
         self.expiry_s, self.backoff_s = expiry_s, backoff_s
         self.limits = Limits(most_slowdown, most_members, overcommit)
         self.limits.check("gang")
@@ -163,34 +165,6 @@ class Gang(Policy):
             return Demand(FULL_DEVICE_MILLI, cluster.memory_of[kind])
         return Demand(*self.limits.needs(forecasts.prediction(job, kind)))
 
-    def plan(
-        self, job: Job, found: Candidates, state: State, draws: np.random.Generator
-    ) -> tuple[Allocation, ...]:
-        """Return allocations of the gang, or of as many of its members as fit."""
-        best, least = np.zeros(0, np.int64), math.inf
-        size = job.gpus_per_task
-        nearest = found.devices[:, 0]  # one device of each task represents the others
-        subsets = places_near(
-            job, nearest, state.cluster, self._near, down=state.down, failed=state.failed_devices
-        )
-        for subset in subsets:
-            members = min(job.gpus // size, len(subset))
-            if members * size < job.fewest_gpus:
-                best = subset if members > len(best) else best
-                continue
-            problem = Problem(
-                np.broadcast_to(found.degradation[subset], (members, len(subset))),
-                Distances(state.cluster.topology, nearest[subset]),
-                self._weights,
-            )
-            places = np.arange(members)
-            if members < len(subset):
-                places = self._optimiser.plan(problem, draws)
-            cost = float(problem.costs(places[None])[0])
-            if members > len(best) or (members == len(best) and cost < least):
-                best, least = subset[places], cost
-        return found.allocations(best, state.cluster)
-
     def until_s(self, status: JobStatus, state: State) -> float:
         """Return when a reservation expires; an existing one keeps its time."""
         if status.allocations:
@@ -239,7 +213,8 @@ class _Round:
         found = candidates_of(job, needs, state.cluster, tenants, self._forecasts, limits)
         if found.with_capacity < job.fewest_gpus:
             self._no_capacity.add(job.fewest_gpus, needs)
-        allocations = self._policy.plan(job, found, state, self._draws)
+        sharing = SwitchSharing(state.cluster, tenants.gangs)
+        allocations = self._policy.planner.plan(job, found, state, sharing, self._draws)
         starts = len(allocations) >= job.fewest_gpus
         new = tuple(
             allocation for allocation in allocations if allocation not in status.allocations

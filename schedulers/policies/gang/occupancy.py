@@ -24,6 +24,8 @@ class Tenants:
         Free capacity of every device.
     count : ndarray of int of shape (devices,)
         Number of jobs on each device.
+    gangs : Mapping of str to tuple of Allocation
+        Devices of each job that has several.
     """
 
     def __init__(self, state: State) -> None:
@@ -31,6 +33,10 @@ class Tenants:
         self.capacity = state.capacity()
         devices = range(state.cluster.devices)
         self.count = np.fromiter((len(state.jobs_on(device)) for device in devices), np.int64)
+        held = {**state.running, **state.reserved}
+        self.gangs = {
+            name: one.allocations for name, one in held.items() if len(one.allocations) > 1
+        }
         self._removed: set[str] = set()
         self._added: dict[int, tuple[Job, ...]] = {}
         self._occupancy_of = np.full(state.cluster.devices, _NOT_EVALUATED)
@@ -70,6 +76,7 @@ class Tenants:
     def remove(self, job_id: str) -> None:
         """Release the devices of a job."""
         self._removed.add(job_id)
+        self.gangs.pop(job_id, None)
         allocations = self._state.status(job_id).allocations
         self.capacity.give(allocations)
         for allocation in allocations:
@@ -80,6 +87,8 @@ class Tenants:
         """Allocate devices to a job."""
         allocations = tuple(allocations)
         self.capacity.take(allocations)
+        if len(allocations) > 1:
+            self.gangs[job.job_id] = allocations
         for allocation in allocations:
             self.count[allocation.device] += 1
             self._added[allocation.device] = (*self._added.get(allocation.device, ()), job)

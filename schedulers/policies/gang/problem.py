@@ -87,14 +87,20 @@ class Problem:
                 f"a gang of {self.members} members has {self.candidates} candidates; wait for more"
             )
 
-    def costs(self, plans: Plans) -> NDArray[np.float64]:
-        """Return the cost of each plan; plans have shape (plans, members), costs (plans,)."""
+    def costs(self, plans: Plans, communication_factor: float = 1.0) -> NDArray[np.float64]:
+        """Return the cost of each plan; plans have shape (plans, members), costs (plans,).
+
+        Parameters
+        ----------
+        communication_factor : float
+            Communication cost over that by ring.
+        """
         weights = self.weights
         found = np.zeros(len(plans))
         if weights.alpha:
             found += weights.alpha * self.interference(plans)
         if weights.beta:
-            found += weights.beta * self.communication(plans)
+            found += weights.beta * communication_factor * self.communication(plans)
         return found
 
     def interference(self, plans: Plans) -> NDArray[np.float64]:

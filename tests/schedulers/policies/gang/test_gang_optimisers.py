@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from presage.schedulers.core.topology import Topology, Vertex, flat_topology
 from presage.schedulers.policies.gang.distances import Distances
-from presage.schedulers.policies.gang.frog_leaping import FrogLeaping
-from presage.schedulers.policies.gang.greedy import Greedy
-from presage.schedulers.policies.gang.optimiser import Optimiser
+from presage.schedulers.policies.gang.optimisers.frog_leaping import FrogLeaping
+from presage.schedulers.policies.gang.optimisers.greedy import Greedy
+from presage.schedulers.policies.gang.optimisers.optimiser import Optimiser
+from presage.schedulers.policies.gang.optimisers.ring import Ring
+from presage.schedulers.policies.gang.optimisers.subtrees import Subtrees
+from presage.schedulers.policies.gang.optimisers.swaps import Swaps
+from presage.schedulers.policies.gang.optimisers.tree_optimum import TreeOptimum
 from presage.schedulers.policies.gang.problem import Problem, Weights
-from presage.schedulers.policies.gang.ring import Ring
-from presage.schedulers.policies.gang.subtrees import Subtrees
-from presage.schedulers.policies.gang.swaps import Swaps
-from presage.schedulers.policies.gang.tree_optimum import TreeOptimum
 from tests.schedulers.policies.gang.gang_enumeration import Enumeration
 
 SEARCHES: dict[str, Optimiser] = {
@@ -212,9 +212,9 @@ class Watched(Problem):
     def seen(self):
         return []
 
-    def costs(self, plans):
+    def costs(self, plans, communication_factor=1.0):
         self.seen.append(plans.copy())
-        return super().costs(plans)
+        return super().costs(plans, communication_factor)
 
 
 def watched(members, candidates):

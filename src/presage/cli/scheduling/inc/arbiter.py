@@ -75,9 +75,9 @@ class DomainOptions:
         import os
 
         from presage.collectives.arbiter.domain import one_switch, parse_switch, topology_domain
-        from presage.collectives.job_switches import switches
         from presage.errors import ConfigError
         from presage.schedulers.cluster_files.cluster_file import read_cluster
+        from presage.schedulers.core.capacity.job_switches import switches
 
         token = os.environ.get("PRESAGE_SWITCH_TOKEN", "")
         if self.cluster is None:

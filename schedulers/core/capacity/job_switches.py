@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from presage.schedulers.core.topology import Topology, Vertex
 
+_Id = tuple[str, str]  # level and name of a vertex
+
 
 class Switch(NamedTuple):
     """Switch with in-network computing.
@@ -47,25 +49,24 @@ def job_switches(topology: Topology, nodes: Collection[str]) -> tuple[Switch, ..
     ValueError
         A node is unknown.
     """
-    required = set(nodes)
-    known = {vertex.name for vertex in topology.vertices if vertex.level == "node"}
-    if unknown := required - known:
+    required, paths = set(nodes), topology.node_paths
+    if unknown := required - paths.keys():
         raise ValueError(f"no node is called {min(unknown)!r}")
-    meeting: list[Vertex] = []
-
-    def walk(vertex: Vertex) -> bool:
-        """Return whether nodes of the job are below the vertex; collect where they meet."""
-        if vertex.level == "node":
-            return vertex.name in required
-        used = sum([walk(child) for child in vertex.below if isinstance(child, Vertex)])
-        if used > 1:
-            meeting.append(vertex)
-        return used > 0
-
-    walk(topology.root)
-    if not meeting or not meeting[-1].inc_slots:  # the lowest common ancestor is left last
+    below: dict[_Id, set[_Id]] = {}  # children with nodes of the job
+    last: dict[_Id, tuple[int, int]] = {}  # position of the last node below, and the height
+    slots: dict[_Id, int] = {}
+    for position, node in enumerate(name for name in paths if name in required):
+        child = ("node", node)
+        for height, vertex in enumerate(paths[node]):
+            parent = (vertex.level, vertex.name)
+            below.setdefault(parent, set()).add(child)
+            last[parent] = (position, max(height, last.get(parent, (0, 0))[1]))
+            slots[parent] = vertex.inc_slots
+            child = parent
+    meeting = sorted((one for one in below if len(below[one]) > 1), key=last.__getitem__)
+    if not meeting or not slots[meeting[-1]]:
         return ()
-    return tuple(_switch(vertex) for vertex in meeting if vertex.inc_slots)
+    return tuple(Switch("/".join(one), slots[one]) for one in meeting if slots[one])
 
 
 def _switch(vertex: Vertex) -> Switch:

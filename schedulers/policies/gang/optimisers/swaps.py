@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.policies.gang.greedy import Greedy
+from presage.schedulers.policies.gang.optimisers.greedy import Greedy
+from presage.schedulers.policies.gang.optimisers.ring import Ring
 from presage.schedulers.policies.gang.problem import Plan, Problem
-from presage.schedulers.policies.gang.ring import Ring
 
 LEAST_GAIN = 1e-12  # smaller gains are rounding errors
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from presage.schedulers.policies.gang.optimisers.ring import Ring
 from presage.schedulers.policies.gang.problem import Plan, Problem
-from presage.schedulers.policies.gang.ring import Ring
 
 
 class Greedy:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presage.collectives.job_switches import Switch, job_switches, switches
 from presage.schedulers.cluster_files.cluster_file import read_cluster
+from presage.schedulers.core.capacity.job_switches import Switch, job_switches, switches
 from presage.schedulers.core.topology import Topology, Vertex
 from tests.schedulers.cluster_files.nvidia_topo_listings import CUBE_MESH, listing
 
@@ -84,7 +84,7 @@ def test_all_or_none_in_every_topology_of_three_levels(nodes, slots):
 
 
 def test_the_guides_example_is_right(tmp_path):
-    guide = (Path(__file__).parents[2] / "docs/topology.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/topology.md").read_text()
     (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
     path = tmp_path / "cluster.yaml"
     path.write_text(guide.split("```yaml\n")[1].split("```")[0])

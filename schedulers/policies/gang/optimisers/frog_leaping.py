@@ -8,10 +8,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from presage.schedulers.policies.gang.greedy import Greedy
+from presage.schedulers.policies.gang.optimisers.greedy import Greedy
+from presage.schedulers.policies.gang.optimisers.subtrees import subtree_plans
+from presage.schedulers.policies.gang.optimisers.swaps import descend
 from presage.schedulers.policies.gang.problem import Plan, Plans, Problem
-from presage.schedulers.policies.gang.subtrees import subtree_plans
-from presage.schedulers.policies.gang.swaps import descend
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from presage.schedulers.policies.gang.optimisers.swaps import descend
 from presage.schedulers.policies.gang.problem import Plan, Plans, Problem
-from presage.schedulers.policies.gang.swaps import descend
 
 
 class Subtrees:

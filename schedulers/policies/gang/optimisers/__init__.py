@@ -1,0 +1,1 @@
+"""Optimisers that choose the devices of a gang (requirement D)."""
