@@ -92,7 +92,10 @@ def spirals(*sizes, members=(("node-00", 0),), begin_s=None):
 
 def test_a_change_of_size_appears_in_the_chart_the_table_and_the_workers(show):
     start, begin_s = (10, 1, "it starts on 1 of at most 4 devices"), time.time() - 100
-    with StandIn(listing([spirals(start, begin_s=begin_s)])) as stand_in, served(stand_in.target) as url:
+    with (
+        StandIn(listing([spirals(start, begin_s=begin_s)])) as stand_in,
+        served(stand_in.target) as url,
+    ):
         page = show(url)
         page.locator("#jobs").get_by_role("link", name="spirals").click()
         page.wait_for_url("**/jobs/spirals")
