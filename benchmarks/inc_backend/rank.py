@@ -20,7 +20,7 @@ import presage.collectives.torch  # noqa: F401 - registers the backend
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.messages import Member
 from presage.collectives.core.view import JobView, Reason
-from presage.collectives.torch.rank_driver import RankDriver
+from presage.collectives.torch.driver.rank_driver import RankDriver
 
 SIZES = (1 << 10, 80_000, 400_000, 4_000_000)  # bytes
 _CALLS = {1 << 10: 1500, 80_000: 1500, 400_000: 600, 4_000_000: 120}

@@ -13,9 +13,9 @@ import os
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -64,6 +64,36 @@ def make_model(gradient_bytes: int) -> nn.Module:
     )
 
 
+@dataclass(slots=True)
+class _Log:
+    """Iterations so far: bounds of the backward pass, AllReduces on the switch, and losses."""
+
+    starts_s: list[float] = field(default_factory=list)
+    ends_s: list[float] = field(default_factory=list)
+    summed: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+
+class _End:
+    """Last iteration, which rank 0 chooses after SIGTERM and all ranks read from the store."""
+
+    def __init__(self) -> None:
+        self.last = sys.maxsize
+        self._is_ending = False
+        self._store = dist.distributed_c10d._get_default_store()
+
+    def request(self, *_: object) -> None:
+        """Handle SIGTERM."""
+        self._is_ending = True
+
+    def update(self, done: int) -> None:
+        """Choose the last iteration, or read it, after ``done`` iterations."""
+        if self._is_ending and dist.get_rank() == 0 and self.last == sys.maxsize:
+            self._store.set("last", str(done + _MORE))
+        if self.last == sys.maxsize and self._store.check(["last"]):
+            self.last = int(self._store.get("last"))
+
+
 def train(job: TrainingJob) -> dict[str, Any]:
     """Train until rank 0 gets SIGTERM.
 
@@ -75,49 +105,47 @@ def train(job: TrainingJob) -> dict[str, Any]:
         parameters at the end.
     """
     torch.set_num_threads(1)
-    is_ending: list[bool] = []
-    signal.signal(signal.SIGTERM, lambda *_: is_ending.append(True))
+    signals: list[Any] = []
+    signal.signal(signal.SIGTERM, lambda *_: signals.append(True))
     dist.init_process_group(BACKEND, timeout=_TIMEOUT)
-    rank = dist.get_rank()
-    store = dist.distributed_c10d._get_default_store()
+    end = _End()
+    signal.signal(signal.SIGTERM, end.request)
+    if signals:  # while the group was created
+        end.request()
     model = nn.parallel.DistributedDataParallel(
         make_model(job.gradient_bytes), gradient_as_bucket_view=True
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    width = model.module[0].in_features
-    generator = torch.Generator().manual_seed(rank)
-    inputs = torch.randn(4, width, generator=generator)
+    log = _iterate(job, model, end)
     group: Any = dist.group.WORLD
-    starts_s: list[float] = []
-    ends_s: list[float] = []
-    summed: list[int] = []
-    losses: list[float] = []
-    last = sys.maxsize
-    while len(ends_s) < last:
-        loss = model(inputs).square().mean()
-        time.sleep(job.compute_s)
-        optimizer.zero_grad()
-        starts_s.append(time.monotonic())
-        loss.backward()  # ends when the gradients are summed
-        ends_s.append(time.monotonic())
-        optimizer.step()
-        summed.append(group.statistics()["summed"])
-        losses.append(float(loss.detach()))
-        if len(ends_s) == WARM_UP and rank == 0:
-            sys.stdout.write('{"ready": true}\n')
-            sys.stdout.flush()
-        if is_ending and rank == 0 and last == sys.maxsize:
-            store.set("last", str(len(ends_s) + _MORE))
-        if last == sys.maxsize and store.check(["last"]):
-            last = int(store.get("last"))
     counts = group.statistics()
     flat = torch.cat([one.detach().flatten() for one in model.parameters()])
     dist.destroy_process_group()
-    return {
-        "starts_s": starts_s, "ends_s": ends_s, "summed": summed, "losses": losses,
-        "counts": counts,
-        "digest": hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:16],
-    }  # fmt: skip
+    digest = hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:16]
+    return {**asdict(log), "counts": counts, "digest": digest}
+
+
+def _iterate(job: TrainingJob, model: nn.Module, end: _End) -> _Log:
+    """Train until the last iteration; rank 0 prints a line after the warm-up."""
+    log, group = _Log(), cast("Any", dist.group.WORLD)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    width = next(model.parameters()).shape[1]
+    inputs = torch.randn(4, width, generator=generator)
+    while len(log.ends_s) < end.last:
+        loss = model(inputs).square().mean()
+        time.sleep(job.compute_s)
+        optimizer.zero_grad()
+        log.starts_s.append(time.monotonic())
+        loss.backward()  # ends when the gradients are summed
+        log.ends_s.append(time.monotonic())
+        optimizer.step()
+        log.summed.append(group.statistics()["summed"])
+        log.losses.append(float(loss.detach()))
+        if len(log.ends_s) == WARM_UP and dist.get_rank() == 0:
+            sys.stdout.write('{"ready": true}\n')
+            sys.stdout.flush()
+        end.update(len(log.ends_s))
+    return log
 
 
 if __name__ == "__main__":

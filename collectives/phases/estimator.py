@@ -7,6 +7,7 @@ AllReduce and only appends; ``estimate`` does the work, in another thread.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -65,7 +66,8 @@ class PhaseEstimator:
     """Estimator of the phases of one job.
 
     An iteration begins with the AllReduce after the longest gap. Sizes have to repeat for three
-    iterations; until then the prior, if there is one, gives the period. If all sizes are equal, the
+    iterations or more, until past predictions give an interval. Before, the prior gives the period
+    and the interval, if there is one; afterwards it is dropped. If all sizes are equal, the
     gaps between AllReduces show how many there are in an iteration. Gaps of more than three
     iterations are pauses: they only shift what follows. A number that is missing, or a time that is
     not finite or lies before the previous one, ends what was learnt before it.
@@ -80,6 +82,11 @@ class PhaseEstimator:
         Number of iterations ahead for which it is to contain them.
     clock : callable
         Monotonic clock of the times that are observed.
+
+    Attributes
+    ----------
+    prior : Prior or None
+        Forecast until the phases are learnt, then None. Another thread may set it.
 
     Raises
     ------
@@ -99,7 +106,7 @@ class PhaseEstimator:
             raise ValueError(f"coverage={coverage}, must be between 0 and 1")
         if horizon < 1:
             raise ValueError(f"horizon={horizon}, must be at least 1")
-        self._prior = prior if prior is not None and prior.is_usable else None
+        self.prior = prior
         self._coverage, self._horizon, self._clock = coverage, horizon, clock
         self._records: deque[tuple[int, float, int]] = deque(maxlen=HISTORY)
 
@@ -116,7 +123,11 @@ class PhaseEstimator:
         history = read_history(self._records)
         if not len(history):
             return None
-        phases = self._from_history(history) or self._from_prior(history)
+        phases = self._from_history(history)
+        if phases is not None:
+            self.prior = None  # learnt: after a change of rhythm the forecast would be wrong
+        else:
+            phases = self._from_prior(history)
         if phases is None or phases.period_s <= 2 * phases.margin_s:
             return None
         overdue_s = self._clock() - phases.arrival_s(int(history.numbers[-1]) + 1)
@@ -130,11 +141,13 @@ class PhaseEstimator:
         steady = replace(repeating, starts_s=cut_pauses(repeating.starts_s, calls))
         steady = steady.last(count_since_change(steady.starts_s, calls))
         margin_s = interval_margin_s(steady.starts_s, calls, self._horizon, self._coverage)
+        if not math.isfinite(margin_s):
+            return None  # too few iterations for an interval
         return _phases(steady.last((RECENT + 1) * calls), calls, margin_s)
 
     def _from_prior(self, history: History) -> Phases | None:
         """Use the newest AllReduces whose sizes sum to the gradient bytes as an iteration."""
-        prior = self._prior
+        prior = self.prior
         if prior is None:
             return None
         sums = np.cumsum(history.sizes[::-1])
@@ -143,10 +156,10 @@ class PhaseEstimator:
             return None
         newest = history.last(calls)
         offsets = newest.starts_s - newest.starts_s[0]
-        if offsets[-1] > prior.step_s:
+        if offsets[-1] > prior.step_time_s:
             return None  # no iteration, or not by this forecast
         return Phases(
-            period_s=prior.step_s,
+            period_s=prior.step_time_s,
             calls=_calls(offsets, newest.sizes),
             anchor_number=int(newest.numbers[0]),
             anchor_s=float(newest.starts_s[0]),

@@ -6,7 +6,7 @@
     torch.distributed.init_process_group("presage_inc")
 
 ``backend`` is the process group, ``collective_queue`` runs one collective at a time,
-``rank_driver`` drives the state machine of ``collectives.core.rank``, ``peers`` carries votes
+``driver`` drives the state machine of ``collectives.core.rank``, ``peers`` carries votes
 between ranks, ``epoch_exchange`` agrees on views, and ``switch_link`` holds the connection to the
 switch.
 """

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from presage.collectives.core.messages import Member
 from presage.collectives.core.view import JobView, Reason
+from presage.collectives.phases.prior import Prior
 from presage.collectives.table.errors import TableError
 from presage.collectives.table.writer import DecisionTable
 from presage.collectives.torch.interfaces import ReportingConnection
@@ -71,6 +72,15 @@ class ArbiterLink:
             with suppress(TableError, ValueError):  # others run by ring then
                 self._table.publish(view)
 
+    def set_prior(self, prior: Prior) -> None:
+        """Set the forecast that predicts arrivals until they are learnt."""
+        if not prior.can_predict:
+            _LOG.warning(
+                "the forecast of the step time, %g s, is not used: its interval is as wide as an "
+                "iteration; arrivals count as soon until they are learnt", prior.step_time_s,
+            )  # fmt: skip
+        self._estimator.prior = prior
+
     def report(self, number: int) -> None:
         """Learn from what has started, and hand it and the predictions to the connection.
 
@@ -118,7 +128,10 @@ def open_arbiter_link(settings: Settings, member: Member) -> ArbiterLink:
     )
     credentials = Credentials(token=settings.token, ca=ca, certificate=cert, key=key)
     connection = RankConnection(settings.arbiter, registration, credentials=credentials)
-    return ArbiterLink(connection, PhaseEstimator(), _open_table(member))
+    link = ArbiterLink(connection, PhaseEstimator(), _open_table(member))
+    if (prior := settings.prior()) is not None:
+        link.set_prior(prior)
+    return link
 
 
 def _open_table(member: Member) -> DecisionTable | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
 from torch.distributed import ProcessGroup, ReduceOp, Work
 
+from presage.collectives.phases.prior import Prior
 from presage.collectives.torch.arbiter_link import Started
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.collectives_of_group import DecidedAllReduce, PlainCollective
@@ -184,6 +185,11 @@ class IncProcessGroup(ProcessGroup):
             "failed": driver.failed,
             "epoch": driver.state.agreement.view.epoch,
         }
+
+    def set_prior(self, prior: Prior) -> None:
+        """Set the forecast that predicts arrivals until they are learnt."""
+        if self._arbiter is not None:
+            self._arbiter.set_prior(prior)
 
     def shutdown(self) -> None:
         """End all threads and connections; wait a few seconds for collectives under way."""

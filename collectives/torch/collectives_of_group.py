@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed import Work
 
 from presage.collectives.torch.arbiter_link import ArbiterLink, Ended, Started
-from presage.collectives.torch.rank_driver import RankDriver
+from presage.collectives.torch.driver.rank_driver import RankDriver
 
 
 class PlainCollective:

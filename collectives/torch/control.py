@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from presage.collectives.torch.collective_queue import CollectiveQueue
+from presage.collectives.torch.driver.rank_driver import RankDriver
 from presage.collectives.torch.peers.messages import Progress
-from presage.collectives.torch.rank_driver import RankDriver
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02

@@ -16,9 +16,9 @@ from presage.collectives.core.two_phase import TwoPhaseAgreement
 from presage.collectives.torch.arbiter_link import ArbiterLink, open_arbiter_link
 from presage.collectives.torch.collective_queue import CollectiveQueue
 from presage.collectives.torch.control import Control
+from presage.collectives.torch.driver.rank_driver import RankDriver
 from presage.collectives.torch.epoch_exchange import EpochExchange
 from presage.collectives.torch.peers.connections import Peers
-from presage.collectives.torch.rank_driver import RankDriver
 from presage.collectives.torch.settings import Settings
 from presage.collectives.torch.switch_link import SwitchLink
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from presage.collectives.phases.prior import Prior
 from presage.collectives.switch.protocol import MAX_NAME
 from presage.errors import ConfigError
 
 AGREEMENTS = ("in_band", "two_phase")
+_FORECAST = ("step_time_s", "gradient_bytes", "step_time_interval_s")
 _DEFAULT_JOB = "TORCHELASTIC_RUN_ID"  # set by torchrun
 
 
@@ -36,6 +38,8 @@ class Settings:
         How ranks agree on views: ``in_band`` or ``two_phase``.
     min_bytes, max_bytes : int
         Sizes of tensors that may use the switch.
+    step_time_s, gradient_bytes, step_time_interval_s : optional
+        Forecast of the job; see ``Prior``.
     job_token : str
         Secret that the ranks of this start of the job share.
     """
@@ -50,6 +54,9 @@ class Settings:
     agreement: str = "in_band"
     min_bytes: int = 64 << 10
     max_bytes: int = 1 << 30
+    step_time_s: float | None = None
+    gradient_bytes: int | None = None
+    step_time_interval_s: tuple[float, float] | None = None
     job_token: str = ""
 
     def __post_init__(self) -> None:
@@ -69,6 +76,28 @@ class Settings:
             file = getattr(self, name)
             if file and not Path(file).is_file():
                 raise ConfigError(f"PRESAGE_INC_{name.upper()}={file!r}: no such file")
+        self.prior()
+
+    def prior(self) -> Prior | None:
+        """Return the forecast of the job, or None if there is none.
+
+        Raises
+        ------
+        ConfigError
+            It has an invalid value, or lacks one.
+        """
+        if all(getattr(self, name) is None for name in _FORECAST):
+            return None
+        if self.step_time_s is None or self.gradient_bytes is None:
+            raise ConfigError(
+                "a forecast needs both PRESAGE_INC_STEP_TIME_S and PRESAGE_INC_GRADIENT_BYTES; "
+                "set both, or unset all of them, with PRESAGE_INC_STEP_TIME_INTERVAL_S"
+            )
+        try:
+            return Prior(self.step_time_s, self.gradient_bytes, self.step_time_interval_s)
+        except ValueError as error:
+            name, _, problem = str(error).partition("=")
+            raise ConfigError(f"PRESAGE_INC_{name.upper()}={problem}") from None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -83,26 +112,57 @@ class Settings:
         for field in fields(cls):
             name = f"PRESAGE_INC_{field.name.upper()}"
             if text := environment.get(name, ""):
-                values[field.name] = _number(name, text) if field.name.endswith("bytes") else text
+                values[field.name] = _PARSERS.get(field.name, _text)(name, text)
         values.setdefault("node", os.uname().nodename)
         job = values.get("job") or environment.get(_DEFAULT_JOB, "")
         return cls(**{**values, "job": _job_name(job), "job_token": secrets.token_hex(16)})
 
     def shared(self) -> dict[str, Any]:
         """Return what rank 0 decides for all ranks."""
-        names = ("job", "agreement", "min_bytes", "max_bytes", "job_token")
+        names = ("job", "agreement", "min_bytes", "max_bytes", "job_token", *_FORECAST)
         return {name: getattr(self, name) for name in names}
 
     def with_shared(self, values: Mapping[str, Any]) -> Settings:
         """Return these settings with what rank 0 decided."""
-        return replace(self, **values)
+        interval = values["step_time_interval_s"]  # a list, as JSON has no tuples
+        return replace(self, **{**values, "step_time_interval_s": interval and tuple(interval)})
 
 
-def _number(name: str, text: str) -> int:
+def _text(name: str, text: str) -> str:
+    return text
+
+
+def _bytes(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise ConfigError(f"{name}={text!r} is no number of bytes") from None
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r} is no number of seconds, such as 0.31") from None
+
+
+def _interval(name: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"{name}={text!r} is no interval; give LOW,HIGH in seconds, such as 0.28,0.35"
+        ) from None
+    return low, high
+
+
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "min_bytes": _bytes,
+    "max_bytes": _bytes,
+    "step_time_s": _seconds,
+    "gradient_bytes": _bytes,
+    "step_time_interval_s": _interval,
+}
 
 
 def _job_name(text: str) -> str:

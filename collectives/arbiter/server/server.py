@@ -66,10 +66,7 @@ async def run_arbiter(
     JournalError
         The journal cannot be written at the start.
     """
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = _stop_event()
     address = resolve_address(options)
     check_authentication(address, options)
     before = server_ids()
@@ -78,22 +75,9 @@ async def run_arbiter(
     open_calls, connections = OpenCalls(), Connections(lambda: port)
     local = None if options.authenticates else LocalToken(port, _LOCAL_ROLES)
     access_log = AccessLog(on_dropped=metrics.unlogged.inc) if options.access_log else None
-    calls = Calls(
-        metrics,
-        TokenFile(options.tokens) if options.tokens else local,
-        backlog=Backlog(before, open_calls, _MAX_WAITING),
-        access_log=access_log,
-        certificates=options.requires_certificates,
-        anonymous_roles=frozenset() if local is None else frozenset({"view"}),
-        trimmer=MemoryTrimmer(),
-        connections=connections,
-    )
-    served = health.Health(("", SERVICE_NAME))
-    service = ArbiterService(arbiter, calls, max_streams)
-    server.add_generic_rpc_handlers(
-        (open_calls, service.handlers(), served.handlers(calls.unfinished))
-    )
-    add_reflection(server, (SERVICE_NAME,), calls.unfinished)
+    backlog = Backlog(before, open_calls, _MAX_WAITING)
+    calls = _calls(options, metrics, backlog, connections, local, access_log)
+    served = _add_services(server, ArbiterService(arbiter, calls, max_streams), calls, open_calls)
     await arbiter.start()
     if local is not None:
         local.write()
@@ -107,6 +91,47 @@ async def run_arbiter(
             local.remove()
         if access_log is not None:
             await asyncio.to_thread(access_log.close)
+
+
+def _stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def _calls(
+    options: Options,
+    metrics: Metrics,
+    backlog: Backlog,
+    connections: Connections,
+    local: LocalToken | None,
+    access_log: AccessLog | None,
+) -> Calls:
+    """Return the admission and authentication of requests."""
+    return Calls(
+        metrics,
+        TokenFile(options.tokens) if options.tokens else local,
+        backlog=backlog,
+        access_log=access_log,
+        certificates=options.requires_certificates,
+        anonymous_roles=frozenset() if local is None else frozenset({"view"}),
+        trimmer=MemoryTrimmer(),
+        connections=connections,
+    )
+
+
+def _add_services(
+    server: grpc.aio.Server, service: ArbiterService, calls: Calls, open_calls: OpenCalls
+) -> health.Health:
+    """Add the arbiter, health and reflection to the server; return the health service."""
+    served = health.Health(("", SERVICE_NAME))
+    server.add_generic_rpc_handlers(
+        (open_calls, service.handlers(), served.handlers(calls.unfinished))
+    )
+    add_reflection(server, (SERVICE_NAME,), calls.unfinished)
+    return served
 
 
 async def _serve(

@@ -145,8 +145,10 @@ def test_decisions_of_a_job_whose_switches_change_meanwhile_are_dropped(tmp_path
                 job.switches = ()
                 return decision_tables(view)
 
-            monkeypatch.setattr("presage.collectives.arbiter.arbiter.decision_tables", decide)
-            await arbiter._plan(time.monotonic())
+            monkeypatch.setattr(
+                "presage.collectives.arbiter.runtime.view_planning.decision_tables", decide
+            )
+            await arbiter._planning.plan(time.monotonic())
             assert (job.is_member, arbiter.changes) == (False, 0)
 
     asyncio.run(scenario())
@@ -158,7 +160,7 @@ def test_a_job_that_cannot_be_planned_is_a_notice(tmp_path):
             await updates(arbiter, [[], []])
             arbiter.jobs.by_name["job"].switches = ()
             arbiter._planned_s = -1e9
-            await arbiter._plan(time.monotonic())
+            await arbiter._planning.plan(time.monotonic())
             assert any("'job' cannot be planned" in notice for notice in arbiter.notices)
             assert not arbiter.jobs.by_name["job"].is_member
 
@@ -171,7 +173,7 @@ def test_a_stream_that_breaks_while_its_job_is_saved_is_not_connected(
 ):
     async def scenario():
         async with running(tmp_path / "a.db", MachineControl()) as arbiter:
-            write = arbiter._journal.write
+            write = arbiter._state.journal.write
 
             def slow(text):
                 time.sleep(0.2)
@@ -179,14 +181,14 @@ def test_a_stream_that_breaks_while_its_job_is_saved_is_not_connected(
                     raise JournalError("the disk is full")
                 write(text)
 
-            monkeypatch.setattr(arbiter._journal, "write", slow)
+            monkeypatch.setattr(arbiter._state.journal, "write", slow)
             connecting = asyncio.create_task(arbiter.connect(registration(0, [])))
             await asyncio.sleep(0.05)
             if is_cancelled:
                 connecting.cancel()
             with pytest.raises((asyncio.CancelledError, JournalError)):
                 await connecting
-            monkeypatch.setattr(arbiter._journal, "write", write)
+            monkeypatch.setattr(arbiter._state.journal, "write", write)
             assert arbiter.jobs.by_name["job"].connected == 0
             assert not arbiter._streams
             await asyncio.sleep(3 * OPTIONS.lease_s)

@@ -234,7 +234,7 @@ def test_estimates_scale_with_time(calls, noise, factor):
 
 
 def test_the_prior_predicts_after_the_first_iteration():
-    prior = Prior(step_s=2.0, gradient_bytes=3 * MB, interval=(1.7, 2.2))
+    prior = Prior(2.0, gradient_bytes=3 * MB, step_time_interval_s=(1.7, 2.2))
     phases = learnt(*iterations(1, (0.0, 0.1), (MB, 2 * MB)), prior=prior)
 
     assert (phases.period_s, phases.margin_s) == (2.0, pytest.approx(0.3))
@@ -242,22 +242,90 @@ def test_the_prior_predicts_after_the_first_iteration():
 
 
 def test_what_is_observed_replaces_the_prior():
-    prior = Prior(step_s=2.0, gradient_bytes=3 * MB, interval=(1.7, 2.2))
+    prior = Prior(2.0, gradient_bytes=3 * MB, step_time_interval_s=(1.7, 2.2))
     phases = learnt(*iterations(5, (0.0, 0.1), (MB, 2 * MB)), prior=prior)
 
     assert phases.period_s == pytest.approx(1.0)
     assert phases.margin_s == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("step_s", [0.0, -1.0, NAN, math.inf])
-def test_a_forecast_that_predicts_nothing_is_no_prior(step_s):
-    prior = Prior(step_s=step_s, gradient_bytes=3 * MB, interval=(step_s, step_s))
+@pytest.mark.parametrize("step_time_s", [0.0, -1.0, NAN, math.inf, -math.inf])
+def test_a_forecast_that_predicts_nothing_is_no_prior(step_time_s):
+    with pytest.raises(ValueError, match=r"^step_time_s=.*must be a finite number .*; give"):
+        Prior(step_time_s, 3 * MB, (step_time_s, step_time_s))
 
+
+@pytest.mark.parametrize(
+    "interval", [(0.0, 3.0), (-1.0, 3.0), (NAN, 3.0), (1.0, NAN), (1.0, math.inf), (2.1, 3.0),
+                 (1.0, 1.9), (3.0, 1.0)]
+)  # fmt: skip
+def test_an_interval_without_the_step_time_is_no_prior(interval):
+    with pytest.raises(ValueError, match=r"^step_time_interval_s=.*contain the step time 2; give"):
+        Prior(2.0, 3 * MB, interval)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_gradients_without_bytes_are_no_prior(size):
+    with pytest.raises(ValueError, match=rf"^gradient_bytes={size}, must be at least 1; give"):
+        Prior(2.0, size)
+
+
+def test_a_prior_without_an_interval_has_a_margin_of_a_quarter():
+    phases = learnt(*iterations(1, (0.0, 0.1), (MB, 2 * MB)), prior=Prior(2.0, 3 * MB))
+
+    assert phases.margin_s == pytest.approx(0.5)
+
+
+def test_i2_a_prior_whose_interval_is_as_wide_as_an_iteration_predicts_nothing():
+    prior = Prior(2.0, 3 * MB, (1.0, 2.5))
+
+    assert not prior.can_predict
+    assert Prior(2.0, 3 * MB, (1.1, 2.5)).can_predict
     assert Replay({"prior": prior}).observe(*iterations(1, (0.0, 0.1), (MB, 2 * MB))) is None
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+def test_i2_the_prior_predicts_each_iteration_until_the_phases_are_learnt(calls):
+    sizes = (MB, 2 * MB)[:calls]
+    replay = Replay({"prior": Prior(2.0, sum(sizes))})
+    periods = []
+    for number, start_s, size in iterations(9, (0.0, 0.1)[:calls], sizes):
+        phases = replay.observe((number, start_s, size))
+        if number >= calls - 1 and (number + 1) % calls == 0:
+            assert phases is not None, number
+            periods.append(phases.period_s)
+
+    assert periods[0] == 2.0
+    assert periods == sorted(periods, reverse=True)  # never back to the forecast
+    assert periods[-1] == pytest.approx(1.0)
+
+
+def test_a_prior_is_not_used_again_after_a_change_of_rhythm():
+    replay = Replay({"prior": Prior(2.0, MB)})
+    replay.observe(*iterations(12, (0.0,), (MB,)))
+    later = iterations(5, (0.0,), (MB,), 0.3, begin_s=12.0, number=12)
+    found = [replay.observe(record) for record in later]
+
+    assert all(phases is None or phases.period_s < 2.0 for phases in found)
+
+
+def test_a_prior_that_is_set_later_is_used_and_then_replaced_by_what_is_learnt():
+    replay = Replay()
+    records = iterations(6, (0.0, 0.1), (MB, 2 * MB))
+    assert replay.observe(*records[:2]) is None
+
+    replay.estimator.prior = Prior(2.0, 3 * MB)
+    first = replay.observe(records[2])
+    last = replay.observe(*records[3:])
+
+    assert first is not None
+    assert first.period_s == 2.0
+    assert last is not None
+    assert last.period_s == pytest.approx(1.0)
+
+
 def test_gradient_bytes_that_do_not_match_are_no_iteration():
-    prior = Prior(step_s=2.0, gradient_bytes=5 * MB, interval=(1.7, 2.2))
+    prior = Prior(2.0, gradient_bytes=5 * MB, step_time_interval_s=(1.7, 2.2))
 
     assert Replay({"prior": prior}).observe(*iterations(1, (0.0, 0.1), (MB, 2 * MB))) is None
 

@@ -12,8 +12,8 @@ from presage.collectives.core import messages as m
 from presage.collectives.core.in_band import InBandAgreement
 from presage.collectives.core.view import JobView, Reason
 from presage.collectives.switch.client import Completed
+from presage.collectives.torch.driver.rank_driver import RankDriver
 from presage.collectives.torch.peers.messages import Ballot
-from presage.collectives.torch.rank_driver import RankDriver
 
 SIZE_BYTES = 1 << 20
 ON_SWITCH = 2  # the only number that the view allows

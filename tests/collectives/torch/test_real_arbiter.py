@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from presage.collectives.arbiter.client import ArbiterClient
 from presage.collectives.core.messages import Member
+from presage.collectives.core.view import Reason
 from presage.collectives.torch.arbiter_link import open_arbiter_link
 from presage.collectives.torch.settings import Settings
 from tests.collectives.arbiter.support.processes import ArbiterProcess, wait_until
@@ -103,3 +105,41 @@ def test_a_rank_connects_by_tls_with_a_certificate_from_its_environment(
 
     connection: Any = link.connection
     wait_until(lambda: connection.is_connected)
+
+
+FORECAST = {
+    "PRESAGE_INC_STEP_TIME_S": "0.5",
+    "PRESAGE_INC_STEP_TIME_INTERVAL_S": "0.4,0.6",
+    "PRESAGE_INC_GRADIENT_BYTES": str(4 << 20),
+}
+
+
+@pytest.mark.parametrize("way", ["environment", "script", "none"])
+def test_i2_the_first_window_uses_the_forecast_of_the_step_time(arbiter, start_job, way):
+    options: dict[str, Any] = {"size": 1 << 20, "steps": 14, "pause_s": 0.4}
+    environment = {"PRESAGE_INC_ARBITER": arbiter.target}
+    if way == "environment":
+        environment |= FORECAST
+    elif way == "script":
+        options["forecast"] = [0.5, 4 << 20, [0.4, 0.6]]
+    job = start_job("timed", 2, None, options, environment)
+
+    def windows():
+        return [one for one in arbiter.status().jobs if one.window]
+
+    (first,) = wait_until(windows, timeout_s=60, step_s=0.02)
+    results = job.results()
+    with ArbiterClient(arbiter.target) as client:
+        rows = [row.decision for row in client.timeline().rows]
+    reasons = {Reason(row.reason) for row in rows}
+
+    assert results[0]["digest"] == results[1]["digest"]
+    if way == "none":
+        assert (first.period_s, Reason.RESERVED in reasons) == (0.0, True)
+        assert "arrivals count as soon" in first.state
+        return
+    assert first.state == "arbitrated"
+    assert first.period_s == 0.5  # nothing else was learnt yet
+    assert Reason.RESERVED not in reasons
+    assert Reason.NO_OTHER_ARRIVAL in reasons
+    assert results[0]["summed"] > 5

@@ -16,6 +16,7 @@ import torch.distributed as dist
 import presage.collectives.torch  # noqa: F401 - registers the backend
 from presage.collectives.torch import rank as rank_module
 from presage.collectives.torch.arbiter_link import ArbiterLink
+from presage.collectives.torch.forecast import set_forecast
 from tests.collectives.torch.arbiter import VARIABLE, TestConnection
 
 
@@ -92,6 +93,8 @@ def sums(options):
 def timed(options):
     """Reduce for some time, and print how long the longest AllReduce took."""
     group, rank = group_of_all(), dist.get_rank()
+    if forecast := options.get("forecast"):
+        set_forecast(*forecast)
     wait_for_switch(group, options)
     say(ready=True)
     hashes = hashlib.sha256()

@@ -11,8 +11,8 @@ import os
 import signal
 
 from presage.__main__ import main
-from presage.collectives.arbiter.arbiter import Arbiter
 from presage.collectives.arbiter.journal import Journal
+from presage.collectives.arbiter.runtime.controller_steps import ControllerSteps
 
 POINTS = ("before", "after", "part", "sent")
 FLUSH_S = 0.02  # in which a queued message leaves the process
@@ -23,7 +23,7 @@ def die() -> None:
 
 
 def install(point: str, number: int) -> None:
-    write, deliver = Journal.write, Arbiter._deliver
+    write, deliver = Journal.write, ControllerSteps.deliver
     count = 0
 
     def counted_write(self, text):
@@ -45,7 +45,7 @@ def install(point: str, number: int) -> None:
 
     patched: list[tuple[type, str, object]] = [
         (Journal, "write", counted_write),
-        (Arbiter, "_deliver", counted_deliver),
+        (ControllerSteps, "deliver", counted_deliver),
     ]
     for owner, name, function in patched:
         setattr(owner, name, function)

@@ -6,6 +6,7 @@ from presage.cli.command import add_command, group
 from presage.cli.scheduling.inc.arbiter import arbiter
 from presage.cli.scheduling.inc.demo import demo
 from presage.cli.scheduling.inc.explain import explain
+from presage.cli.scheduling.inc.forecast import forecast
 from presage.cli.scheduling.inc.status import status
 from presage.cli.scheduling.inc.switch import switch
 from presage.cli.scheduling.inc.switch_status import switch_status
@@ -23,7 +24,7 @@ app = group(
     presage inc explain resnet
     """,
 )
-for _function in (demo, switch, arbiter):
+for _function in (demo, switch, arbiter, forecast):
     add_command(app, _function, panel=_RUN)
 for _function in (status, explain, timeline):
     add_command(app, _function, panel=_OBSERVE)
