@@ -22,6 +22,7 @@ from presage.collectives.core.view import JobView, Reason
 
 VARIABLE = "PRESAGE_TEST_ARBITER"
 _KEY = b"test"
+ROUND_S = 1.0  # longest round of the two-phase protocol
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,15 @@ class TestArbiter:
             self.machine_step(self.machine.receive(self.state, message))
 
     def _resend(self):
+        round_, since_s = None, 0.0
         while not self.is_closed:
             time.sleep(0.1)
             with self.lock:
+                if round_ != (round_ := getattr(self.state, "tag", None)):
+                    since_s = time.monotonic()
+                elif round_ and time.monotonic() > since_s + ROUND_S:
+                    # Ranks that waited too long have aborted it, and ignore it.
+                    self.machine_step(self.machine.time_out(self.state))
                 self.machine_step(self.machine.resend(self.state))
                 if not self.state.is_stable and self.state.can_propose:  # an aborted round
                     self.machine_step(self.machine.propose(self.state, self.plans))
