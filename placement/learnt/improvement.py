@@ -20,8 +20,6 @@ from presage.placement.core.clusters import Clusters, advance, new_clusters
 from presage.placement.core.compiling import compiled
 from presage.placement.core.rules import Rule, decide, idle_gpus, place, typed
 from presage.placement.learnt.observation import (
-    CLUSTER_FEATURES,
-    JOB_FEATURES,
     Bits,
     act_all,
     begin_all,
@@ -30,6 +28,10 @@ from presage.placement.learnt.observation import (
 from presage.placement.learnt.rollout import Observation
 from presage.placement.learnt.scorer import JobScorer
 from presage.placement.learnt.training import tensors, validate
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    CLUSTER_FEATURES,
+    JOB_FEATURES,
+)
 from presage.system.arrays import Array
 
 GAIN = 100.0  # logits of a scorer are gains in percent of the makespan

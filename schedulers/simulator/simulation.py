@@ -191,6 +191,11 @@ class Simulation(Backend):
         self._decisions = 0
         self._now_s = 0.0
 
+    @property
+    def policy(self) -> Policy:
+        """Policy that decides."""
+        return self._policy
+
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
         """Simulate until every job has ended, or no pending job can ever start.
 
@@ -451,6 +456,8 @@ class Simulation(Backend):
             heapq.heappush(self._wakes, action.until_s)
             details = {"allocations": action.allocations, "until_s": action.until_s}
         self.log.entries.append((self._now_s, _ACTION_NAMES[type(action)], job_id, details))
+        if why := self._policy.explanation(job_id):
+            self.log.entries.append((self._now_s, "explain", job_id, {"reason": why}))
 
     # Timing ---------------------------------------------------------------------------------
 
