@@ -162,7 +162,13 @@ def fit_gains(
 
 
 def improve_rule(
-    world: BatchSettings, rule: Rule, *, seed: int, labelled: int = 1500, epochs: int = 4
+    world: BatchSettings,
+    rule: Rule,
+    *,
+    seed: int,
+    labelled: int = 1500,
+    epochs: int = 4,
+    validated: int = 500,
 ) -> JobScorer:
     """Return a scorer that departs from a rule where it predicts a gain.
 
@@ -174,7 +180,7 @@ def improve_rule(
     observation, gains = label(drawn, rule, np.random.default_rng(seed), explored=0.15)
     scorer = JobScorer()
     fit_gains(scorer, tensors(observation), gains, epochs=epochs)
-    others = draw_batches(world, 500, seed=seed * 1000 + 901)
+    others = draw_batches(world, validated, seed=seed * 1000 + 901)
     best, trust = 1.0, MOST_GAIN * 10
     for least_gain in LEAST_GAINS:
         scorer.trust.data.fill_(least_gain)

@@ -24,7 +24,6 @@ from presage.models.registry.champion import find_champion_id
 from presage.models.registry.promotion import commit_move
 from presage.models.registry.promotion_journal import (
     GATE,
-    JOURNAL,
     NO_ENTRY,
     Entry,
     Move,
@@ -40,6 +39,8 @@ VERSIONS = 5
 # Children of a process that has imported MLflow, which takes seconds.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
+
+JOURNAL = "presage-journal"
 
 
 def entry(number: int, follows: int) -> Entry:

@@ -88,6 +88,11 @@ class PlacementRelease:
     manifest: Mapping[str, Any]
 
     @property
+    def search_params(self) -> Mapping[str, str]:
+        """Values by which the registry finds the release."""
+        return {f"domain.{name}": str(value) for name, value in self.manifest["domain"].items()}
+
+    @property
     def model(self) -> bytes:
         """Content of the ONNX file."""
         return (self.folder / MODEL_FILE).read_bytes()

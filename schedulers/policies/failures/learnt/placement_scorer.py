@@ -9,7 +9,7 @@ import numpy as np
 from presage.errors import ConfigError, ReleaseError
 from presage.schedulers.policies.failures.device_order import Mask
 from presage.schedulers.policies.failures.learnt.placement_release import OUTPUT
-from presage.system.arrays import Array, Float32s
+from presage.system.arrays import AnyArray, Array, Float32s
 
 
 class PlacementScorer:
@@ -62,18 +62,31 @@ class PlacementScorer:
         ReleaseError
             ONNX Runtime fails, or the scores have another shape.
         """
-        inputs = {
-            "jobs": jobs.astype(np.float32)[None],
-            "cluster": cluster.astype(np.float32)[None],
-            "allowed": allowed[None],
-            "advised": advised[None],
-        }
-        try:
-            found: Float32s = self._session.run([OUTPUT], inputs)[0][0]
-        except Exception as error:  # as above
-            raise ReleaseError(f"ONNX Runtime failed ({_first_line(error)})") from error
+        found: Float32s = self.batch_logits(
+            jobs.astype(np.float32)[None], cluster.astype(np.float32)[None], allowed[None],
+            advised[None],
+        )[0]  # fmt: skip
         if found.shape != allowed.shape:
             raise ReleaseError(f"it returned {found.shape} scores for {allowed.shape} actions")
+        return found
+
+    def batch_logits(
+        self, jobs: AnyArray, cluster: AnyArray, allowed: Mask, advised: Mask
+    ) -> Float32s:
+        """Return the scores of the actions of S states, of shape (S, J + 1); not validated.
+
+        ``jobs`` and ``cluster`` are of float32.
+
+        Raises
+        ------
+        ReleaseError
+            ONNX Runtime fails.
+        """
+        inputs = {"jobs": jobs, "cluster": cluster, "allowed": allowed, "advised": advised}
+        try:
+            found: Float32s = self._session.run([OUTPUT], inputs)[0]
+        except Exception as error:  # as above
+            raise ReleaseError(f"ONNX Runtime failed ({_first_line(error)})") from error
         return found
 
 

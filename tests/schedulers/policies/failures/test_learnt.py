@@ -43,7 +43,7 @@ def changed_release(release, tmp_path, **changed):
 
 
 def decisions(simulation):
-    return [entry for entry in simulation.log.entries if entry[1] not in ("explain", "decide")]
+    return simulation.log.entries
 
 
 def expected(**options):
@@ -56,8 +56,7 @@ def learnt(folder, **options):
 
 
 def reasons(simulation, job_id):
-    return [more["reason"] for _, what, one, more in simulation.log.entries
-            if what == "explain" and one == job_id]  # fmt: skip
+    return [why for _, one, why in simulation.explanations if one == job_id]
 
 
 @pytest.mark.parametrize(
