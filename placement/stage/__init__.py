@@ -1,1 +1,1 @@
-"""DVC stages of the learnt placement policy: training and evaluation, registration and promotion."""
+"""DVC stages of the learnt placement policy: training, evaluation, promotion."""

@@ -1,4 +1,4 @@
-"""Paired evaluation of a placement scorer against every heuristic, on the same jobs and failures."""
+"""Paired evaluation of a placement scorer against every heuristic, on the same failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gate of placement releases: better than every heuristic, and than the champion, on paired batches."""
+"""Gate of placement releases: better than every heuristic, and than the champion."""
 
 from __future__ import annotations
 

@@ -69,11 +69,8 @@ def promote_placement(
     number = registry.register(
         release, release.manifest["metrics"], lambda: read_origin(release.folder)
     )
-    challenger, follows, champion = (
-        registry.resolve(number),
-        registry.reconcile(),
-        registry.champion(),
-    )
+    challenger, follows = registry.resolve(number), registry.reconcile()
+    champion = registry.champion()
     if champion is not None and champion.version == challenger.version:
         decided = dict(challenger.decision or {}) or _by_hand(release)
         decided["outcome"] = PROMOTED

@@ -31,9 +31,17 @@ from tests.support.quick_evaluate import copy_stages, environment
 from tests.support.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[2]
-CODE = ("features", "models", "pipelines", "serving", "data/pretrained", ".dvc/plots")
+CODE = (
+    "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained",
+    ".dvc/plots",
+)  # fmt: skip
 FAMILIES = ("gnn", "mlp", "neumf", "vgg")
-ALWAYS = {"hazard", "ingest", "promote"}  # their inputs are outside the repository
+ALWAYS = {
+    "hazard",
+    "ingest",
+    "promote",
+    "promote_placement",
+}  # their inputs are outside the repository
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -57,6 +65,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name in QUANTITIES:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
+    params["placement"] |= {"labelled": 2, "validated": 2, "epochs": 1, "evaluated": 20}
     params["train"]["step_time"]["steps"] = 1  # there is something to improve on
     # Of so few jobs any release is promoted.
     params["promote"] |= {"coverage_risk": 1e-9, "resamples": 200}
