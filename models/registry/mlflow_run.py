@@ -68,7 +68,6 @@ def log_release(
     release: RegistrableRelease,
     metrics: Mapping[str, Any],
     origin: Origin,
-    *,
     stored: Callable[[Any], AbstractContextManager[Path]],
 ) -> Any:
     """Create the MLflow run of a release, with its files, tags, parameters and metrics.

@@ -105,9 +105,7 @@ class Registry:
             ensure_model(client, client.model)
             provenance = origin()
             experiment = self._files.experiment(client)
-            run = log_release(
-                client, experiment, release, metrics, provenance, stored=self._kind.stored
-            )
+            run = log_release(client, experiment, release, metrics, provenance, self._kind.stored)
             version = client.create_model_version(
                 client.model,
                 source=f"{run.info.artifact_uri}/{FOLDER}",

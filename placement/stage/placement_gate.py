@@ -40,7 +40,7 @@ class PlacementGatePolicy:
 
 
 def decide(
-    challenger: str, champion: str | None, ratios: Mapping[str, PairedRatio], asked: str
+    challenger: str, champion: str | None, ratios: Mapping[str, PairedRatio], input_digest: str
 ) -> Document:
     """Return the gate's decision.
 
@@ -53,7 +53,7 @@ def decide(
         Release ids.
     ratios : mapping of str to PairedRatio
         Makespan over that of each heuristic, and of the champion.
-    asked : str
+    input_digest : str
         Digest of everything that the decision depends on.
     """
     verdicts = {name: verdict(one) for name, one in ratios.items()}
@@ -64,7 +64,7 @@ def decide(
     return {
         "challenger": challenger,
         "champion": champion,
-        "asked": asked,
+        "asked": input_digest,
         "outcome": NOT_PROMOTED if failed else PROMOTED,
         "reason": reason,
         "figures": {name: _figures(one) for name, one in ratios.items()},

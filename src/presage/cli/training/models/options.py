@@ -64,7 +64,7 @@ class ReleaseModel(StrEnum):
 
 Model = Annotated[
     ReleaseModel,
-    typer.Option("--model", help="Kind of releases: predictors, or the learnt placement policy."),
+    typer.Option("--model", help="Kind of releases: predictors, or placement policies."),
 ]
 
 
