@@ -14,8 +14,6 @@ from presage.placement.core.clusters import makespans_s
 from presage.placement.core.real_batch import real_simulation
 from presage.placement.core.rules import LARGEST, LEAST_FAILING, RULES, Rule, run_rule, typed
 from presage.placement.learnt.observation import (
-    CLUSTER_FEATURES,
-    JOB_FEATURES,
     can_start,
     observe,
     rule_action,
@@ -24,6 +22,10 @@ from presage.placement.learnt.state_records import records_of
 from presage.schedulers.core.action import Start
 from presage.schedulers.core.state import State
 from presage.schedulers.policies.failures.device_policy import FirstFit, full_devices
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    CLUSTER_FEATURES,
+    JOB_FEATURES,
+)
 
 ENVIRONMENT = "presage/Placement-v0"
 Observed = dict[str, np.ndarray]

@@ -154,8 +154,9 @@ def describe_lineage(release: ReleaseRecord) -> dict[str, Any]:
         "aliases": list(release.aliases),
         "folder": None if release.folder is None else str(release.folder),
         "predictors": {
-            name: file["sha256"] for name, file in release.manifest["predictors"].items()
-        },
+            name: file["sha256"] for name, file in release.manifest.get("predictors", {}).items()
+        }
+        | dict(release.manifest.get("files", {})),
         "data_digest": release.manifest["data_digest"],
         "run": None if registered is None else _describe_run(registered),
         "learnt_from": None if data is None else data.as_json(),

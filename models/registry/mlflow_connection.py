@@ -12,6 +12,7 @@ from typing import Any
 from presage.errors import RegistryError
 from presage.models.registry.uri import (
     ENVIRONMENT_VARIABLE,
+    MODEL,
     SQLITE,
     check_database,
     database_path,
@@ -27,23 +28,41 @@ _SETTINGS = {
 }
 
 
-class MlflowConnection:
-    """Connection to the registry at ``uri``, opened by the first :meth:`connect`.
+class ModelClient:
+    """MLflow's client, with the names of a registered model and of its promotion journal.
 
     Attributes
     ----------
+    model, journal : str
+    """
+
+    def __init__(self, client: Any, model: str) -> None:
+        self._client = client
+        self.model, self.journal = model, f"{model}-journal"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+class MlflowConnection:
+    """Connection to a model of the registry at ``uri``, opened by the first :meth:`connect`.
+
+    Attributes
+    ----------
+    model : str
+        Name of the registered model.
     database : Path or None
         The registry's SQLite file; None for a server.
     """
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, model: str = MODEL) -> None:
+        self.uri, self.model = uri, model
         self.database = database_path(uri)
         self._client: Any = None
 
     @contextmanager
     def connect(self, action: str, *, create: bool = False) -> Iterator[Any]:
-        """Yield MLflow's client.
+        """Yield the client.
 
         Parameters
         ----------
@@ -72,7 +91,8 @@ class MlflowConnection:
         uri = self.uri if self.database is None else f"{SQLITE}{self.database}"
         try:
             if self._client is None:
-                self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+                client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+                self._client = ModelClient(client, self.model)
             yield self._client
         except (MlflowException, OSError) as error:
             raise RegistryError(

@@ -8,14 +8,14 @@ import io
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from presage.models.registry.mlflow_model_files import mlflow_model_folder
+from presage.models.registry.release_kind import RegistrableRelease
 from presage.models.registry.uri import FOLDER, RELEASE_ID
-from presage.models.release.release import Release
 from presage.models.release.training_data import read_training_data
 
 DVC_LOCK = "dvc.lock"  # artifact of a version's run
@@ -63,9 +63,17 @@ class Origin:
 
 
 def log_release(
-    client: Any, experiment: str, release: Release, metrics: Mapping[str, Any], origin: Origin
+    client: Any,
+    experiment: str,
+    release: RegistrableRelease,
+    metrics: Mapping[str, Any],
+    origin: Origin,
+    stored: Callable[[Any], AbstractContextManager[Path]],
 ) -> Any:
-    """Create the MLflow run of a release, with its files, tags, parameters and metrics."""
+    """Create the MLflow run of a release, with its files, tags, parameters and metrics.
+
+    ``stored`` yields the folder with the files to store.
+    """
     run = client.create_run(
         experiment,
         run_name=f"release {release.release_id}",
@@ -74,7 +82,7 @@ def log_release(
     run_id = run.info.run_id
     log_params(client, run_id, search_params(release, origin))
     log_metrics(client, run_id, metrics)
-    with mlflow_model_folder(release) as folder:
+    with stored(release) as folder:
         client.log_artifacts(run_id, str(folder), FOLDER)
     if origin.dvc_lock:
         client.log_text(run_id, origin.dvc_lock, DVC_LOCK)
@@ -101,7 +109,7 @@ def log_decision(
         client.set_tag(run_id, name, str(decision.get(name) or ""))
 
 
-def search_tags(release: Release, origin: Origin) -> dict[str, str]:
+def search_tags(release: RegistrableRelease, origin: Origin) -> dict[str, str]:
     """Return the tags of a release's run and version; unknown values have no tag."""
     tags = {
         RELEASE_ID: release.release_id,
@@ -116,7 +124,7 @@ def search_tags(release: Release, origin: Origin) -> dict[str, str]:
     return {name: _truncate(value) for name, value in tags.items() if value}
 
 
-def mlflow_tags(release: Release, origin: Origin) -> dict[str, str]:
+def mlflow_tags(release: RegistrableRelease, origin: Origin) -> dict[str, str]:
     """Return the tags that MLflow's pages show: source, user, commit, description."""
     tags = {
         "mlflow.source.name": "dvc repro",
@@ -128,7 +136,7 @@ def mlflow_tags(release: Release, origin: Origin) -> dict[str, str]:
     return {name: value for name, value in tags.items() if value}
 
 
-def describe_release(release: Release, origin: Origin) -> str:
+def describe_release(release: RegistrableRelease, origin: Origin) -> str:
     """Return the description of a run and a version, in Markdown."""
     names = ", ".join(training_campaigns(release)) or "not known"
     commit = origin.git_commit or "not known"
@@ -140,7 +148,7 @@ def describe_release(release: Release, origin: Origin) -> str:
     )
 
 
-def training_campaigns(release: Release) -> list[str]:
+def training_campaigns(release: RegistrableRelease) -> list[str]:
     """Return the names of the campaigns in the training of a release and its base releases."""
     data = read_training_data(release.manifest, f"release {release.release_id}")
     return (
@@ -150,12 +158,11 @@ def training_campaigns(release: Release) -> list[str]:
     )
 
 
-def search_params(release: Release, origin: Origin) -> dict[str, str]:
+def search_params(release: RegistrableRelease, origin: Origin) -> dict[str, str]:
     """Return the parameters of a release's run: those of ``params.yaml``, and versions."""
     versions = {f"version.{name}": v for name, v in release.manifest["versions"].items()}
     return {
-        "levels": ", ".join(f"{level:g}" for level in release.levels),
-        "trained_devices": ", ".join(sorted(set().union(*release.trained_devices.values()))),
+        **release.search_params,
         **versions,
         **dict(_flatten(origin.params)),
     }

@@ -52,8 +52,8 @@ class AliasedVersion:
     run_id: str
 
 
-def read_alias(uri: str, alias: str) -> AliasedVersion | None:
-    """Return the version that an alias of the model names.
+def read_alias(uri: str, alias: str, model: str = MODEL) -> AliasedVersion | None:
+    """Return the version that an alias of a registered model names.
 
     None if there is no such model or alias, or if Presage did not register the version.
 
@@ -64,8 +64,8 @@ def read_alias(uri: str, alias: str) -> AliasedVersion | None:
     """
     database = database_path(uri)
     if database is None:
-        return _read_alias_from_server(uri, alias)
-    return _read_alias_from_database(database, alias)
+        return _read_alias_from_server(uri, alias, model)
+    return _read_alias_from_database(database, alias, model)
 
 
 def fetch_artifact(uri: str, run_id: str, path: str, target: Path) -> None:
@@ -84,14 +84,14 @@ def fetch_artifact(uri: str, run_id: str, path: str, target: Path) -> None:
         target.write_bytes(_get(uri, query))
 
 
-def _read_alias_from_database(database: Path, alias: str) -> AliasedVersion | None:
+def _read_alias_from_database(database: Path, alias: str, model: str) -> AliasedVersion | None:
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-        rows = connection.execute(_QUERY, (MODEL, alias, RELEASE_ID)).fetchall()
+        rows = connection.execute(_QUERY, (model, alias, RELEASE_ID)).fetchall()
     return AliasedVersion(str(rows[0][0]), str(rows[0][1])) if rows else None
 
 
-def _read_alias_from_server(uri: str, alias: str) -> AliasedVersion | None:
-    query = f"api/2.0/mlflow/registered-models/alias?name={MODEL}&alias={alias}"
+def _read_alias_from_server(uri: str, alias: str, model: str) -> AliasedVersion | None:
+    query = f"api/2.0/mlflow/registered-models/alias?name={model}&alias={alias}"
     try:
         reply = json.loads(_get(uri, query))
     except urllib.error.HTTPError as error:
@@ -100,7 +100,7 @@ def _read_alias_from_server(uri: str, alias: str) -> AliasedVersion | None:
         raise
     version = reply["model_version"]
     tags = {tag["key"]: tag["value"] for tag in version.get("tags", ())}
-    if version["name"] == MODEL and RELEASE_ID not in tags:
+    if version["name"] == model and RELEASE_ID not in tags:
         return None  # not registered by Presage
     return AliasedVersion(str(tags[RELEASE_ID]), str(version["run_id"]))
 

@@ -31,7 +31,7 @@ from presage.models.registry.promotion_journal import (
     select_moves,
 )
 from presage.models.registry.registered_release import read_aliases, read_versions
-from presage.models.registry.uri import CHALLENGER, CHAMPION, MODEL, PREVIOUS, RELEASE_ID
+from presage.models.registry.uri import CHALLENGER, CHAMPION, PREVIOUS, RELEASE_ID
 
 _MAX_ROUNDS = 20  # of reading again, before the registry is reported as unstable
 # A process with an outdated entry may still move the alias, at most this much later: MLflow's
@@ -191,10 +191,10 @@ def _delete(client: Any, entry: Entry) -> None:
     """Delete the version that an entry names, and its run, unless they are already deleted."""
     version = str(entry.deletes)
     with _ignore_missing():
-        run_id = client.get_model_version(MODEL, version).run_id
+        run_id = client.get_model_version(client.model, version).run_id
         with _ignore_missing():
             client.delete_run(run_id)
-        client.delete_model_version(MODEL, version)
+        client.delete_model_version(client.model, version)
     mark_done(client, entry)
 
 
@@ -214,15 +214,15 @@ def _update_aliases(client: Any, entry: Entry, state: State) -> None:
     """Set aliases and tags as an entry says; idempotent."""
     old, new = entry.from_version, entry.to_version
     if new in state.releases and entry.verdict != OUTSIDE:
-        client.set_registered_model_alias(MODEL, CHAMPION, new)
+        client.set_registered_model_alias(client.model, CHAMPION, new)
     if new in state.releases:
-        client.delete_model_version_tag(MODEL, str(new), "withdrawn_at")
-        client.set_model_version_tag(MODEL, str(new), "promoted_at", entry.at)
+        client.delete_model_version_tag(client.model, str(new), "withdrawn_at")
+        client.set_model_version_tag(client.model, str(new), "promoted_at", entry.at)
     if old in state.releases:
-        client.set_registered_model_alias(MODEL, PREVIOUS, old)
+        client.set_registered_model_alias(client.model, PREVIOUS, old)
         if entry.withdraws:
-            client.set_model_version_tag(MODEL, str(old), "withdrawn_at", entry.at)
+            client.set_model_version_tag(client.model, str(old), "withdrawn_at", entry.at)
     elif PREVIOUS in state.aliases and entry.verdict != OUTSIDE:
-        client.delete_registered_model_alias(MODEL, PREVIOUS)
+        client.delete_registered_model_alias(client.model, PREVIOUS)
     if new is not None and state.aliases.get(CHALLENGER) == new:
-        client.delete_registered_model_alias(MODEL, CHALLENGER)
+        client.delete_registered_model_alias(client.model, CHALLENGER)

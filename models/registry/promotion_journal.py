@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-JOURNAL = "presage-journal"  # the registered model
 NO_ENTRY = 0  # the predecessor of the first entry
 
 GATE, MANUAL, FORCED, ROLLBACK, OUTSIDE = "gate", "by hand", "forced", "rollback", "outside"
@@ -121,7 +120,7 @@ def read_journal(client: Any) -> list[Entry]:
     found, token = [], None
     while True:
         page = client.search_model_versions(
-            f"name='{JOURNAL}'", max_results=_PAGE, page_token=token
+            f"name='{client.journal}'", max_results=_PAGE, page_token=token
         )
         found += [_parse_entry(version) for version in page if "follows" in version.tags]
         token = page.token
@@ -133,7 +132,7 @@ def append_entry(client: Any, move: Move, follows: int) -> str:
     """Append an entry; return its token. Read the journal to learn whether it is valid."""
     from mlflow.exceptions import MlflowException
 
-    ensure_model(client, JOURNAL)
+    ensure_model(client, client.journal)
     token = secrets.token_hex(8)
     tags = {
         "follows": str(follows),
@@ -143,7 +142,7 @@ def append_entry(client: Any, move: Move, follows: int) -> str:
     }
     for left in reversed(range(_TRIES)):
         try:
-            client.create_model_version(JOURNAL, _SOURCE, tags=tags)
+            client.create_model_version(client.journal, _SOURCE, tags=tags)
             break
         except MlflowException as error:
             # Other processes took the number three times, or locked the database for long. If the
@@ -155,7 +154,7 @@ def append_entry(client: Any, move: Move, follows: int) -> str:
 
 def mark_done(client: Any, entry: Entry) -> None:
     """Mark an entry as applied."""
-    client.set_model_version_tag(JOURNAL, str(entry.number), _DONE, "true")
+    client.set_model_version_tag(client.journal, str(entry.number), _DONE, "true")
 
 
 def ensure_model(client: Any, name: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from presage.models.registry.uri import MODEL, RELEASE_ID
+from presage.models.registry.uri import RELEASE_ID
 
 _ORIGIN = ("registered_by", "git_commit", "git_changed", "dvc_lock_sha256")  # tags
 
@@ -55,13 +55,13 @@ def read_aliases(client: Any) -> dict[str, int] | None:
 
     Versions in the result of a search have no aliases; the model has all of them.
     """
-    found = client.search_registered_models(f"name='{MODEL}'")
+    found = client.search_registered_models(f"name='{client.model}'")
     return {alias: int(version) for alias, version in found[0].aliases.items()} if found else None
 
 
 def read_versions(client: Any) -> list[Any]:
     """Return MLflow's versions of the model, including those that Presage did not register."""
-    return list(client.search_model_versions(f"name='{MODEL}'"))
+    return list(client.search_model_versions(f"name='{client.model}'"))
 
 
 def read_releases(client: Any) -> list[RegisteredRelease]:

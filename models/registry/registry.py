@@ -42,15 +42,15 @@ from presage.models.registry.registered_release import (
     read_releases,
     summarize_releases,
 )
+from presage.models.registry.release_kind import PREDICTORS, RegistrableRelease, ReleaseKind
 from presage.models.registry.stored_releases import StoredReleases
 from presage.models.registry.uri import (
     CHALLENGER,
     CHAMPION,
     FOLDER,
-    MODEL,
     PREVIOUS,
 )
-from presage.models.release.release import MANIFEST, SIGNATURE, Release, release_files
+from presage.models.release.release import MANIFEST, SIGNATURE, Release
 from presage.system.files.atomic_folder import partial_folder, put_in_place
 
 SHORTEST_PREFIX = 4
@@ -63,16 +63,22 @@ class Registry:
     The files of a database are in ``artifacts/`` next to it. Nothing is opened before the first
     call. Every method raises RegistryError if the registry cannot be reached. Only :meth:`register`
     creates a registry that does not exist.
+
+    Parameters
+    ----------
+    uri : str
+    kind : ReleaseKind
+        Kind of the releases; each kind has a registered model, aliases and a journal of its own.
     """
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self._connection = MlflowConnection(uri)
-        self._files = StoredReleases(self._connection)
+    def __init__(self, uri: str, kind: ReleaseKind = PREDICTORS) -> None:
+        self.uri, self._kind = uri, kind
+        self._connection = MlflowConnection(uri, kind.model)
+        self._files = StoredReleases(self._connection, kind)
 
     def register(
         self,
-        release: Release,
+        release: RegistrableRelease,
         metrics: Mapping[str, Any],
         origin: Callable[[], Origin] = Origin,
     ) -> int:
@@ -96,12 +102,12 @@ class Registry:
                 if known.release_id == release.release_id:
                     self._files.restore(client, known, release)
                     return known.version
-            ensure_model(client, MODEL)
+            ensure_model(client, client.model)
             provenance = origin()
             experiment = self._files.experiment(client)
-            run = log_release(client, experiment, release, metrics, provenance)
+            run = log_release(client, experiment, release, metrics, provenance, self._kind.stored)
             version = client.create_model_version(
-                MODEL,
+                client.model,
                 source=f"{run.info.artifact_uri}/{FOLDER}",
                 run_id=run.info.run_id,
                 tags=search_tags(release, provenance),
@@ -114,7 +120,7 @@ class Registry:
                 if known.release_id == release.release_id
             )
             if first != int(version.version):
-                client.delete_model_version(MODEL, version.version)
+                client.delete_model_version(client.model, version.version)
                 client.delete_run(run.info.run_id)
             return first
 
@@ -150,7 +156,7 @@ class Registry:
     def set_challenger(self, version: int) -> None:
         """Give a version the alias ``challenger``."""
         with self._connection.connect(f"make version {version} the challenger") as client:
-            client.set_registered_model_alias(MODEL, CHALLENGER, version)
+            client.set_registered_model_alias(client.model, CHALLENGER, version)
 
     def reconcile(self) -> int:
         """Make aliases and journal agree; return the number of the journal's last entry.
@@ -293,7 +299,7 @@ class Registry:
         partial = partial_folder(target)
         try:
             self._files.fetch(release, partial)
-            names = (*release_files(partial), SIGNATURE)
+            names = (*self._kind.files(partial), SIGNATURE)
             for path in {*partial.iterdir()} - {partial / name for name in names}:
                 path.unlink()  # MLflow's model files
             loaded = self._files.load(partial, release)
@@ -327,9 +333,9 @@ class Registry:
         run_id = self.resolve(version).run_id
         with self._connection.connect(f"log the gate's decision on version {version}") as client:
             log_decision(client, run_id, decision, metrics, table)
-            client.set_model_version_tag(MODEL, version, "outcome", decision["outcome"])
+            client.set_model_version_tag(client.model, version, "outcome", decision["outcome"])
             compact = json.dumps(decision, sort_keys=True, separators=(",", ":"))
-            client.set_model_version_tag(MODEL, version, "decision", compact)
+            client.set_model_version_tag(client.model, version, "decision", compact)
 
 
 def _check_target(target: Path) -> None:

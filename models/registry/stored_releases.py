@@ -12,20 +12,17 @@ from typing import Any
 
 from presage.errors import ForeignReleaseError, RegistryError, ReleaseError, one_line
 from presage.models.registry.mlflow_connection import MlflowConnection, root_cause
-from presage.models.registry.mlflow_model_files import mlflow_model_folder
 from presage.models.registry.registered_release import RegisteredRelease
+from presage.models.registry.release_kind import RegistrableRelease, ReleaseKind
 from presage.models.registry.uri import (
     ARTIFACTS,
     FOLDER,
-    MODEL,
     REGISTER_AGAIN,
     artifacts_folder,
 )
 from presage.models.release.manifest import read_manifest
-from presage.models.release.release import MANIFEST, SIGNATURE, Release, load_release
+from presage.models.release.release import MANIFEST, SIGNATURE, Release
 from presage.system.files.atomic_folder import replaced_folder
-
-MLMODEL = "MLmodel"  # MLflow's description of a model
 
 
 class StoredReleases:
@@ -34,8 +31,8 @@ class StoredReleases:
     The files of a database are in ``artifacts/`` next to it, also after it was moved.
     """
 
-    def __init__(self, connection: MlflowConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: MlflowConnection, kind: ReleaseKind) -> None:
+        self._connection, self._kind = connection, kind
 
     def fetch(self, release: RegisteredRelease, target: Path, artifact: str = FOLDER) -> None:
         """Copy a version's files, or one of them, to ``target``, which must not exist."""
@@ -64,7 +61,7 @@ class StoredReleases:
             found = read_manifest(folder / MANIFEST).get("release_id")
             if found != release.release_id:
                 raise ReleaseError(f"{folder}: its files are those of release {one_line(found)}; ")
-            return load_release(folder)
+            loaded: Release = self._kind.load(folder)
         except ForeignReleaseError as error:
             raise ForeignReleaseError(str(error).replace(str(folder), where)) from error
         except ReleaseError as error:
@@ -74,6 +71,7 @@ class StoredReleases:
                 f"{self._connection.uri}: {damage}; the registry's files are corrupt: "
                 f"{REGISTER_AGAIN}, with DIR an intact folder of release {release.release_id}"
             ) from error
+        return loaded
 
     def manifest(self, release: RegisteredRelease) -> dict[str, Any]:
         """Return ``release.json`` of a version, also if this version of Presage cannot serve it."""
@@ -100,7 +98,7 @@ class StoredReleases:
             shutil.copyfile(signature, partial)
             partial.replace(local / SIGNATURE)
 
-    def restore(self, client: Any, known: RegisteredRelease, release: Release) -> None:
+    def restore(self, client: Any, known: RegisteredRelease, release: RegistrableRelease) -> None:
         """Store a version's files again, with those of MLflow, unless they are intact."""
         with tempfile.TemporaryDirectory() as folder:
             stored = Path(folder) / FOLDER
@@ -114,11 +112,11 @@ class StoredReleases:
                 )
                 if (
                     is_local
-                    and (stored / MLMODEL).is_file()
+                    and (stored / self._kind.marker).is_file()
                     and _is_signature_stored(stored, release)
                 ):
                     return
-        with mlflow_model_folder(release) as folder:
+        with self._kind.stored(release) as folder:
             if self._connection.database is None:
                 client.log_artifacts(known.run_id, str(folder), FOLDER)
                 return
@@ -141,7 +139,7 @@ class StoredReleases:
             if self._connection.database is None
             else str(self._connection.database.parent / ARTIFACTS)
         )
-        for name in (MODEL, f"{MODEL}, moved to {location}"):
+        for name in (self._kind.model, f"{self._kind.model}, moved to {location}"):
             found = client.get_experiment_by_name(name)
             if found is None:
                 try:
@@ -163,7 +161,7 @@ class StoredReleases:
         return artifacts_folder(self._connection.database, release.run_id) / artifact
 
 
-def _is_signature_stored(stored: Path, release: Release) -> bool:
+def _is_signature_stored(stored: Path, release: RegistrableRelease) -> bool:
     """Return whether stored files include the signature of a release, if it has one."""
     if not (release.folder / SIGNATURE).is_file():
         return True

@@ -123,6 +123,14 @@ class Release:
         """Names of the predicted quantities, in the order of the registry."""
         return tuple(name for name in QUANTITIES if name in self.trained_devices)
 
+    @property
+    def search_params(self) -> Mapping[str, str]:
+        """Values by which MLflow finds the release."""
+        return {
+            "levels": ", ".join(f"{level:g}" for level in self.levels),
+            "trained_devices": ", ".join(sorted(set().union(*self.trained_devices.values()))),
+        }
+
     def find_device_class(self, kind: str) -> str:
         """Return the class of a device kind."""
         return device_class(find_device(kind, self.devices))

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from presage.models.onnx_export.export import export
-from presage.placement.learnt.observation import CLUSTER_FEATURES, JOB_FEATURES
 from presage.placement.learnt.scorer import JobScorer
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    CLUSTER_FEATURES,
+    JOB_FEATURES,
+)
 from presage.system.files.atomic_file import replace_bytes
 
 OUTPUT = "logits"

@@ -20,8 +20,6 @@ from presage.placement.core.clusters import Clusters, advance, new_clusters
 from presage.placement.core.compiling import compiled
 from presage.placement.core.rules import Rule, decide, idle_gpus, place, typed
 from presage.placement.learnt.observation import (
-    CLUSTER_FEATURES,
-    JOB_FEATURES,
     Bits,
     act_all,
     begin_all,
@@ -30,6 +28,10 @@ from presage.placement.learnt.observation import (
 from presage.placement.learnt.rollout import Observation
 from presage.placement.learnt.scorer import JobScorer
 from presage.placement.learnt.training import tensors, validate
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    CLUSTER_FEATURES,
+    JOB_FEATURES,
+)
 from presage.system.arrays import Array
 
 GAIN = 100.0  # logits of a scorer are gains in percent of the makespan
@@ -160,7 +162,13 @@ def fit_gains(
 
 
 def improve_rule(
-    world: BatchSettings, rule: Rule, *, seed: int, labelled: int = 1500, epochs: int = 4
+    world: BatchSettings,
+    rule: Rule,
+    *,
+    seed: int,
+    labelled: int = 1500,
+    epochs: int = 4,
+    validated: int = 500,
 ) -> JobScorer:
     """Return a scorer that departs from a rule where it predicts a gain.
 
@@ -172,7 +180,7 @@ def improve_rule(
     observation, gains = label(drawn, rule, np.random.default_rng(seed), explored=0.15)
     scorer = JobScorer()
     fit_gains(scorer, tensors(observation), gains, epochs=epochs)
-    others = draw_batches(world, 500, seed=seed * 1000 + 901)
+    others = draw_batches(world, validated, seed=seed * 1000 + 901)
     best, trust = 1.0, MOST_GAIN * 10
     for least_gain in LEAST_GAINS:
         scorer.trust.data.fill_(least_gain)

@@ -1,6 +1,8 @@
 """What a learnt policy observes of a cluster, and its actions: start a pending job, or wait.
 
-All values are ratios, so that one network serves clusters of any size and jobs of any length.
+All values are ratios, so that one network serves clusters of any size and jobs of any length. The
+scheduler's policy computes the same values in numpy
+(:mod:`presage.schedulers.policies.failures.learnt.placement_features`).
 """
 
 from __future__ import annotations
@@ -31,15 +33,11 @@ from presage.placement.core.rules import (
     sorting,
     waits,
 )
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    LEAST_S,
+)
 from presage.system.arrays import Array
 
-JOB_FEATURES = (
-    "log_runtime", "gpus", "log_size", "risk", "log_stretch", "log_least_stretch", "wait_gain",
-    "rank", "has_checkpoint", "idle_after",
-)  # fmt: skip
-CLUSTER_FEATURES = (
-    "idle", "down", "pending", "log_area", "next_release", "log_risk", "idle_risk",
-)  # fmt: skip
 GPU_FEATURES = ("log_rate", "risk", "safer", "job_gpus")
 Bits = NDArray[np.bool_]
 
@@ -148,8 +146,8 @@ def observe(  # noqa: PLR0915 - numba passes few values between functions
         here = _rate(gpus, idle, n)
         least = _least_rate(gpus, n)
         left_s = max(1.0, remaining_s(jobs, j))
-        here_s = completion_s(jobs[j], here, total["repair_s"])
-        least_s = completion_s(jobs[j], least, total["repair_s"])
+        here_s = max(LEAST_S, completion_s(jobs[j], here, total["repair_s"]))
+        least_s = max(LEAST_S, completion_s(jobs[j], least, total["repair_s"]))
         job_values[j, 0] = math.log(left_s / scale_s)
         job_values[j, 1] = n / n_gpus
         job_values[j, 2] = math.log(n * left_s / (n_gpus * scale_s)) / 3

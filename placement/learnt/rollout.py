@@ -11,12 +11,14 @@ from presage.placement.core.batches import Batches, Ints
 from presage.placement.core.clusters import Clusters, new_clusters
 from presage.placement.core.rules import Rule, typed
 from presage.placement.learnt.observation import (
-    CLUSTER_FEATURES,
-    JOB_FEATURES,
     Bits,
     act_all,
     begin_all,
     observe_all,
+)
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    CLUSTER_FEATURES,
+    JOB_FEATURES,
 )
 from presage.system.arrays import Array
 

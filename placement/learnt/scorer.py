@@ -7,7 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from presage.placement.learnt.observation import CLUSTER_FEATURES, JOB_FEATURES
+from presage.schedulers.policies.failures.learnt.placement_features import (
+    CLUSTER_FEATURES,
+    JOB_FEATURES,
+)
 
 HIDDEN = 32
 TRUST = 4.0  # initial weight of the rule's action: about 0.9 of the probability

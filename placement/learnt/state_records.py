@@ -6,21 +6,12 @@ import math
 
 import numpy as np
 
-from presage.placement.core.clusters import (
-    DOWN,
-    GPU,
-    IDLE,
-    JOB,
-    PENDING,
-    RUNNING,
-    TOTAL,
-    Clusters,
-)
+from presage.placement.core.clusters import GPU, JOB, PENDING, RUNNING, TOTAL, Clusters
 from presage.schedulers.core.forecasts import Forecasts
 from presage.schedulers.core.job import Job
 from presage.schedulers.core.state import State
-from presage.schedulers.policies.backfill import end_s
 from presage.schedulers.policies.failures.device_order import idle_mask
+from presage.schedulers.policies.failures.learnt.placement_view import PlacementView, read_view
 from presage.system.arrays import Array
 
 
@@ -36,27 +27,23 @@ def records_of(
     repair_s : float
         Expected time from a failure until a job has devices again.
     """
-    running = [state.job(job_id) for job_id in state.running]
-    pending = [job for job in state.pending if forecasts.runtime_s(job) < math.inf]
-    found = [*pending, *running]
-    jobs, gpus, totals = np.zeros((1, len(found)), JOB), np.zeros((1, len(rates_per_s)), GPU), None
-    jobs["end_s"] = jobs["done_s"] = math.inf
-    for j, job in enumerate(found):
-        record, costs = jobs[0, j], job.checkpointing
-        record["gpus"], record["runtime_s"] = job.gpus, forecasts.runtime_s(job)
-        record["interval_s"], record["cost_s"] = costs.interval_s, costs.cost_s
-        record["restart_s"], record["submit_s"] = costs.restart_s, job.submit_s
-        record["saved"] = state.progress(job.job_id)
-        record["phase"] = PENDING
-    idle = idle_mask(state.cluster, state.capacity())
-    gpus["hazard_per_s"], gpus["holder"] = rates_per_s, np.where(idle, IDLE, DOWN)
-    gpus["safest"] = np.argsort(rates_per_s, kind="stable")
-    for j, job in enumerate(running, start=len(pending)):
-        status = state.status(job.job_id)
-        jobs[0, j]["phase"] = RUNNING
-        jobs[0, j]["end_s"] = end_s(job, status.allocations, state, forecasts)
-        gpus["holder"][0, [one.device for one in status.allocations]] = j
+    usable = idle_mask(state.cluster, state.capacity())
+    view = read_view(state, forecasts, rates_per_s, repair_s, usable)
+    return view_records(view), list(view.jobs)
+
+
+def view_records(view: PlacementView) -> Clusters:
+    """Return one cluster of the core that equals a view."""
+    jobs, gpus = np.zeros((1, len(view.jobs)), JOB), np.zeros((1, len(view.holder)), GPU)
+    for field in ("gpus", "runtime_s", "interval_s", "cost_s", "restart_s", "saved", "end_s"):
+        jobs[field][0] = getattr(view, field)
+    jobs["submit_s"] = [job.submit_s for job in view.jobs]
+    jobs["done_s"] = math.inf
+    jobs["phase"][0] = np.where(view.is_running, RUNNING, PENDING)
+    gpus["hazard_per_s"], gpus["holder"], gpus["safest"] = (
+        view.rates_per_s, view.holder, view.safest,
+    )  # fmt: skip
     totals = np.zeros(1, TOTAL)
-    totals["now_s"], totals["repair_s"] = state.now_s, repair_s
-    never = np.full((1, len(rates_per_s), 1), math.inf)
-    return Clusters(jobs, gpus, totals, never, never), found
+    totals["now_s"], totals["repair_s"] = view.now_s, view.repair_s
+    never = np.full((1, len(view.holder), 1), math.inf)
+    return Clusters(jobs, gpus, totals, never, never)

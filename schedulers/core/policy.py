@@ -175,6 +175,18 @@ class Policy(ABC):
         del rollbacks
         return math.inf
 
+    # Explanations ---------------------------------------------------------------------------
+
+    @property
+    def warning(self) -> str:
+        """Reason for which the policy decides otherwise than its name says; "" without one."""
+        return ""
+
+    def explanation(self, job_id: str) -> str:
+        """Return why a decision started a job where it runs, or left it waiting; "" if unknown."""
+        del job_id
+        return ""
+
     # Live clusters --------------------------------------------------------------------------
 
     @property

@@ -43,6 +43,7 @@ _LOCATIONS = {
     "least-failing": "failures.least_failing:LeastFailing",
     "matched": "failures.least_failing:Matched",
     "expected": "failures.expected:Expected",
+    "learnt": "failures.learnt.learnt_policy:Learnt",
     "bin-packing": "bin_packing:BinPacking",
     "packing": "packing.packing_policy:Packing",
     "gang": "gang.gang_policy:Gang",

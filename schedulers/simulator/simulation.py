@@ -131,6 +131,8 @@ class Simulation(Backend):
         Device-seconds in which jobs did work that failures undid, or restarted.
     preemptions : int
         Number of preemptions by the policy.
+    explanations : list of (float, str, str)
+        Time, job and reason of each start that the policy explains.
     gang_runs : list of GangRun
         Runs of gangs, each from a start to the release of its devices.
     jobs_on_switches : set of str
@@ -177,6 +179,7 @@ class Simulation(Backend):
         state = State(self.ledger, 0.0, self._progress, self._usage)
         self._view = ClusterView(self.ledger, state, self.forecasts)
         self.log = EventLog()
+        self.explanations: list[tuple[float, str, str]] = []
         self.results: list[JobResult] = []
         self.gang_runs: list[GangRun] = []
         self.busy_s = self._held_s = self.lost_device_s = 0.0
@@ -190,6 +193,11 @@ class Simulation(Backend):
         self._arrived = 0
         self._decisions = 0
         self._now_s = 0.0
+
+    @property
+    def policy(self) -> Policy:
+        """Policy that decides."""
+        return self._policy
 
     def run(self, progress: Callable[[int], None] = lambda ended: None) -> None:
         """Simulate until every job has ended, or no pending job can ever start.
@@ -451,6 +459,8 @@ class Simulation(Backend):
             heapq.heappush(self._wakes, action.until_s)
             details = {"allocations": action.allocations, "until_s": action.until_s}
         self.log.entries.append((self._now_s, _ACTION_NAMES[type(action)], job_id, details))
+        if isinstance(action, Start) and (why := self._policy.explanation(job_id)):
+            self.explanations.append((self._now_s, job_id, why))
 
     # Timing ---------------------------------------------------------------------------------
 

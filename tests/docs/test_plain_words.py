@@ -47,6 +47,7 @@ def test_the_readme_has_no_private_words():
 
 
 def hits(source, text):
+    text = text.replace(" learnt,", ",")  # the policy of that name
     return [
         f"{source}:{number}: {word} -> {TEXT_WORDS[word.lower()]}"
         for number, line in enumerate(text.splitlines(), 1)

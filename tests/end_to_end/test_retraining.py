@@ -31,9 +31,13 @@ from tests.support.quick_evaluate import copy_stages, environment
 from tests.support.small_campaign import small_campaign
 
 ROOT = Path(__file__).parents[2]
-CODE = ("features", "models", "pipelines", "serving", "data/pretrained", ".dvc/plots")
+CODE = (
+    "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained",
+    ".dvc/plots",
+)  # fmt: skip
 FAMILIES = ("gnn", "mlp", "neumf", "vgg")
-ALWAYS = {"hazard", "ingest", "promote"}  # their inputs are outside the repository
+# Their inputs are outside the repository.
+ALWAYS = {"hazard", "ingest", "promote", "promote_placement"}
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -57,6 +61,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name in QUANTITIES:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
+    params["placement"] |= {"labelled": 2, "validated": 2, "epochs": 1, "evaluated": 20}
     params["train"]["step_time"]["steps"] = 1  # there is something to improve on
     # Of so few jobs any release is promoted.
     params["promote"] |= {"coverage_risk": 1e-9, "resamples": 200}
@@ -143,7 +148,7 @@ def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of
     command = [sys.executable, "-m", "presage", "models"]
     release_id = load_release(workspace / "data/release").release_id
     told = json.loads(call(*command, "show", release_id, "--lineage", "--json", cwd=workspace))
-    (logged,) = (workspace / "data/registry/artifacts").glob("*/artifacts")  # of one run
+    logged = workspace / "data/registry/artifacts" / told["run"]["run_id"] / "artifacts"
 
     lock = (logged / "dvc.lock").read_bytes()
     assert told["run"]["dvc_lock_sha256"] == hashlib.sha256(lock).hexdigest()

@@ -112,7 +112,8 @@ class AgentsBackend(Backend):
         for action in decision.actions:
             match action:
                 case Start() if action.job_id not in leaving:
-                    self.records.append(self._placed(action, reasons[action.job_id], now_s))
+                    why = self._view.policy.explanation(action.job_id) or reasons[action.job_id]
+                    self.records.append(self._placed(action, why, now_s))
                 case Resize() if self._state.jobs[action.job_id].members:
                     if action is not resized[action.job_id]:
                         continue  # a later one of the same decision is complete

@@ -101,6 +101,7 @@ class Controller:
         )
         self.forecasts = PredictionCache(forecaster, hazards=hazards)
         self._forecast_failure = ""  # the last one that was logged
+        self._policy_warning = ""  # as above
         self.core = Core(
             state,
             policy,
@@ -269,6 +270,7 @@ class Controller:
                     self._metrics.observe_decision(took_s)
                 self._metrics.update(core, self.now_s())
         self._log_forecast_failure()
+        self._log_policy_warning()
         if core.problem:
             log(logging.ERROR, "the policy's decision cannot be applied", error=core.problem)
         if decided:
@@ -284,6 +286,13 @@ class Controller:
             log(logging.WARNING, "no forecasts", error=self._forecast_failure)
         else:
             log(logging.INFO, "forecasts are available again")
+
+    def _log_policy_warning(self) -> None:
+        """Log a warning of the policy once."""
+        warning = self.core.policy.warning
+        if warning and warning != self._policy_warning:
+            log(logging.WARNING, "the policy", error=warning)
+        self._policy_warning = warning
 
     async def _write(self, records: list[Record], principal: str = "") -> None:
         if not records:

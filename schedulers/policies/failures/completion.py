@@ -6,6 +6,7 @@ import math
 
 MOST_EXPONENT = 50.0  # above it a job practically never finishes
 LEAST_INTERVAL_S = 1.0
+LEAST_RATE_PER_S = 1e-300  # a lower rate has no finite inverse, and counts as 0
 
 
 def expected_completion_s(
@@ -36,14 +37,14 @@ def expected_completion_s(
     Daly: A higher order estimate of the optimum checkpoint interval, FGCS 2006, eq. 13.
     """
     if interval_s == math.inf:
-        if rate_per_s <= 0:
+        if rate_per_s < LEAST_RATE_PER_S:
             return work_s
         exponent = min(MOST_EXPONENT, rate_per_s * work_s)
         return math.expm1(exponent) * (1 / rate_per_s + repair_s)
     segment_s = min(interval_s, work_s)
     if segment_s <= 0:
         return 0.0
-    if rate_per_s <= 0:
+    if rate_per_s < LEAST_RATE_PER_S:
         return work_s * (1 + cost_s / interval_s)
     exponent = min(MOST_EXPONENT, rate_per_s * (segment_s + cost_s))
     segment = math.expm1(exponent) * (1 / rate_per_s + restart_s + repair_s)
@@ -65,7 +66,7 @@ def daly_interval_s(rate_per_s: float, cost_s: float) -> float:
     Young: A first order approximation to the optimum checkpoint interval, CACM 1974; Daly 2006,
     eq. 37.
     """
-    if rate_per_s <= 0:
+    if rate_per_s < LEAST_RATE_PER_S:
         return math.inf
     mtbf_s = 1 / rate_per_s
     if cost_s >= 2 * mtbf_s:

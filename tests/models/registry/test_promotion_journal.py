@@ -21,10 +21,10 @@ from presage.errors import RegistryError
 from presage.models.registry import promotion
 from presage.models.registry import registry as registry_module
 from presage.models.registry.champion import find_champion_id
+from presage.models.registry.mlflow_connection import ModelClient
 from presage.models.registry.promotion import commit_move
 from presage.models.registry.promotion_journal import (
     GATE,
-    JOURNAL,
     NO_ENTRY,
     Entry,
     Move,
@@ -40,6 +40,12 @@ VERSIONS = 5
 # Children of a process that has imported MLflow, which takes seconds.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
+
+JOURNAL = "presage-journal"
+
+
+def model_client(uri: str) -> ModelClient:
+    return ModelClient(MlflowClient(tracking_uri=uri, registry_uri=uri), "presage")
 
 
 def entry(number: int, follows: int) -> Entry:
@@ -168,7 +174,7 @@ def test_an_outdated_decision_fails_and_names_the_winner(five):
     assert aliases(five) == {"champion": 2, "previous": 1}
 
     # The same where both had looked before either wrote.
-    client = MlflowClient(tracking_uri=five.uri, registry_uri=five.uri)
+    client = model_client(five.uri)
     move = Move(1, "", 4, "", GATE, "", "", withdraws=False)
     with pytest.raises(RegistryError, match="first, by grace@lab"):
         commit_move(client, move, last)

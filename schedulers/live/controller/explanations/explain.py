@@ -166,7 +166,7 @@ def _blocking_reason(view: SchedulingView, job: LiveJob, now_s: float) -> str:
         leaves_s = status.since_s + view.policy.needs.home_s - now_s
         if leaves_s > 0 and not job.submitted.job.latency_sensitive:
             return f"it prefers node {job.node}, where it ran, for another {leaves_s:.0f} s"
-    return "jobs before it in the queue have priority"
+    return view.policy.explanation(job.job_id) or "jobs before it in the queue have priority"
 
 
 def find_candidates(core: Core, job: LiveJob, now_s: float) -> list[pb.Candidate]:

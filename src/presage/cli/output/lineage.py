@@ -20,7 +20,7 @@ def print_lineage(facts: Mapping[str, Any]) -> None:
     title = styled(f"release {facts['release_id']} ", "bold")
     title.append_text(styled(", ".join([where, *facts["aliases"]]), "not bold"))
     tree = Tree(title)
-    files = tree.add("predictors, sha256 of each ONNX file")
+    files = tree.add("sha256 of each ONNX file")
     for name, digest in facts["predictors"].items():
         files.add(f"{name:<20} {digest}")
     run = tree.add("registered")

@@ -107,6 +107,32 @@ def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> No
     print_table(_devices_table(manifest))
 
 
+def print_placement_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> None:
+    """Print a placement release: facts, training settings, and makespans over heuristics."""
+    domain = manifest["domain"]
+    facts = {
+        "release": f"{release.release_id}, version {release.version}",
+        "aliases": ", ".join(release.aliases) or "none",
+        "registered": release.registered_at,
+        "promoted": release.promoted_at or "never",
+        "withdrawn": release.withdrawn_at or "no",
+        "gate": gate_result(release),
+        "git commit": release.git_commit or "unknown",
+        "ONNX sha256": ", ".join(manifest["files"].values()),
+        "domain": f"{domain['fewest_gpus']} to {domain['most_gpus']} GPUs, at most "
+        f"{domain['most_jobs']} jobs",
+        "seed": str(manifest["training"]["seed"]),
+    }
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        table.add_row(name, value)
+    print_table(table)
+    ratios = Table("heuristic", "makespan over its own", "low", "high", title="on unseen clusters")
+    for name, one in manifest["metrics"].items():
+        ratios.add_row(name, *(f"{one[key]:.4f}" for key in ("ratio", "low", "high")))
+    print_table(ratios)
+
+
 def _metrics_table(figures: Figures) -> Table:
     """Return a table with a row per predictor and metric, and a column per split."""
     splits = list(dict.fromkeys(split for _, split, _ in figures))

@@ -118,6 +118,8 @@ def say_remarks(name: str, run: Simulation, *, has_forecasts: bool) -> None:
 def _remarks(run: Simulation, *, has_forecasts: bool) -> Iterator[str]:
     from presage.schedulers.core.job_status import ENDED
 
+    if run.policy.warning:
+        yield run.policy.warning
     for why, times in run.forecasts.failures.items():
         yield f"the predictor failed {times:,} times: {why}"
     for kind, jobs in run.forecasts.missing.items() if has_forecasts else ():

@@ -5,15 +5,20 @@ from __future__ import annotations
 from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.output.json_output import print_json
-from presage.cli.training.models.options import Ref, facts_of, open_registry
+from presage.cli.training.models.options import Model, Ref, ReleaseModel, facts_of, open_registry
 from presage.cli.training.options import RegistryUri
 from presage.system.text.terminal import say
 
 
 @command(examples="presage models delete 3")
-def delete(ref: Ref, registry: RegistryUri = "", as_json: Json = False) -> None:
+def delete(
+    ref: Ref,
+    registry: RegistryUri = "",
+    model: Model = ReleaseModel.PREDICTORS,
+    as_json: Json = False,
+) -> None:
     """Delete a release that no alias and none of the last ten promotions refers to."""
-    opened = open_registry(registry)
+    opened = open_registry(registry, model)
     deleted = opened.delete(opened.resolve(ref).version)
     if as_json:
         print_json(facts_of(deleted), sort_keys=True)

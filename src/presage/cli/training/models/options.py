@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,12 +55,29 @@ class JournalOptions:
     ] = ""
 
 
-def open_registry(uri: str) -> Registry:
-    """Open a registry; "" is the configured one."""
+class ReleaseModel(StrEnum):
+    """Registered model, by the kind of its releases."""
+
+    PREDICTORS = "predictors"
+    PLACEMENT = "placement"
+
+
+Model = Annotated[
+    ReleaseModel,
+    typer.Option("--model", help="Kind of releases: predictors, or placement policies."),
+]
+
+
+def open_registry(uri: str, model: ReleaseModel = ReleaseModel.PREDICTORS) -> Registry:
+    """Open a registry of a kind of releases; "" is the configured one."""
     from presage.models.registry.registry import Registry
     from presage.models.registry.uri import configured_uri
 
-    return Registry(uri or configured_uri())
+    if model is ReleaseModel.PREDICTORS:
+        return Registry(uri or configured_uri())
+    from presage.placement.stage.release_kind import PLACEMENT
+
+    return Registry(uri or configured_uri(), PLACEMENT)
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from presage.cli.output.json_output import print_json
 from presage.cli.output.releases import gate_result
 from presage.cli.training.models.options import (
     JournalOptions,
+    Model,
     Ref,
+    ReleaseModel,
     facts_of,
     open_registry,
     say_withdrawn,
@@ -39,10 +41,11 @@ def promote(
         typer.Option("--force", help="Promote a release that failed the gate. Needs --reason."),
     ] = False,
     registry: RegistryUri = "",
+    model: Model = ReleaseModel.PREDICTORS,
     as_json: Json = False,
 ) -> None:
     """Make a release the champion, which servers then load."""
-    opened = open_registry(registry)
+    opened = open_registry(registry, model)
     follows = opened.reconcile()
     before, release = opened.champion(), opened.resolve(ref)
     verdict = _verdict(release, before, is_forced=force and bool(journal.reason.strip()))

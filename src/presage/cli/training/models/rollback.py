@@ -7,6 +7,8 @@ from presage.cli.options.common import Json
 from presage.cli.output.json_output import print_json
 from presage.cli.training.models.options import (
     JournalOptions,
+    Model,
+    ReleaseModel,
     facts_of,
     open_registry,
     say_withdrawn,
@@ -16,9 +18,14 @@ from presage.system.text.terminal import say
 
 
 @command(examples='presage models rollback --reason "slow on the H100 nodes"')
-def rollback(journal: JournalOptions, registry: RegistryUri = "", as_json: Json = False) -> None:
+def rollback(
+    journal: JournalOptions,
+    registry: RegistryUri = "",
+    model: Model = ReleaseModel.PREDICTORS,
+    as_json: Json = False,
+) -> None:
     """Make the previous release the champion again."""
-    opened = open_registry(registry)
+    opened = open_registry(registry, model)
     before = opened.champion()
     after = opened.rollback(reason=journal.reason, by=journal.by)
     if as_json:

@@ -11,8 +11,14 @@ from presage.cli.command import command
 from presage.cli.options.common import Json
 from presage.cli.output.json_output import print_json
 from presage.cli.output.lineage import print_lineage
-from presage.cli.output.releases import print_release
-from presage.cli.training.models.options import RefOrFolder, facts_of, open_registry
+from presage.cli.output.releases import print_placement_release, print_release
+from presage.cli.training.models.options import (
+    Model,
+    RefOrFolder,
+    ReleaseModel,
+    facts_of,
+    open_registry,
+)
 from presage.cli.training.options import RegistryUri
 from presage.errors import RegistryError
 from presage.system.text.terminal import say
@@ -43,12 +49,13 @@ def show(
         typer.Option(metavar="DIR", help="Folder to download the release to; files are verified."),
     ] = None,
     registry: RegistryUri = "",
+    model: Model = ReleaseModel.PREDICTORS,
     as_json: Json = False,
 ) -> None:
     """Show a release: its metrics, devices, training data and versions."""
     if lineage and download is not None:
         raise RegistryError("--download and --lineage exclude each other; run the command twice")
-    opened = open_registry(registry)
+    opened = open_registry(registry, model)
     if lineage:
         _show_lineage(ref, opened, as_json=as_json)
     else:
@@ -65,7 +72,10 @@ def _show_release(ref: str, registry: Registry, download: Path | None, *, as_jso
         more = {"decision": release.decision, "manifest": manifest, "folder": folder}
         print_json(facts_of(release) | more, sort_keys=True)
         return
-    print_release(release, manifest)
+    if manifest.get("kind") == "placement":
+        print_placement_release(release, manifest)
+    else:
+        print_release(release, manifest)
     if download is not None:
         say(f"release folder: {download}")
 

@@ -1,0 +1,1 @@
+"""DVC stages of the learnt placement policy: training, evaluation, promotion."""

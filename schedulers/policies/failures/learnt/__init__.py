@@ -1,0 +1,1 @@
+"""Policy that decides by a learnt scorer of placements, exported as ONNX."""

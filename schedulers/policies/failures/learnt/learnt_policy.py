@@ -1,0 +1,212 @@
+"""Policy that chooses the next job, its devices or waiting by a learnt scorer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from presage.errors import ReleaseError
+from presage.schedulers.core.action import Action, Start
+from presage.schedulers.core.forecasts import Forecasts
+from presage.schedulers.core.plan import Plan
+from presage.schedulers.core.state import State
+from presage.schedulers.policies.failures.device_order import Mask, choose_devices
+from presage.schedulers.policies.failures.device_policy import full_devices
+from presage.schedulers.policies.failures.expected import Expected
+from presage.schedulers.policies.failures.hazards import HazardSource
+from presage.schedulers.policies.failures.learnt.placement_explanation import (
+    explain_start,
+    explain_wait,
+)
+from presage.schedulers.policies.failures.learnt.placement_features import Observed, Observer
+from presage.schedulers.policies.failures.learnt.placement_release import (
+    PlacementRelease,
+    load_placement_release,
+    placement_schema_hash,
+)
+from presage.schedulers.policies.failures.learnt.placement_scorer import PlacementScorer
+from presage.schedulers.policies.failures.learnt.placement_view import (
+    PlacementView,
+    read_view,
+    used_interval_s,
+)
+from presage.system.arrays import Array
+
+NO_RELEASE = "no placement release is given; write learnt:release=FOLDER"
+
+
+class Learnt(Expected):
+    """Policy that starts the job to which a learnt scorer gives the highest score, or waits.
+
+    A job gets the idle devices with the lowest failure rates. Jobs of a higher priority are scored
+    before others. Jobs without a forecast are started last, as by ``expected``.
+
+    The policy decides as ``expected`` without a release, if the release has another feature schema,
+    if the number of devices or jobs is out of its domain, and if its scores are not numbers.
+    :attr:`warning` has the reason.
+
+    Parameters
+    ----------
+    release : str
+        Folder of a placement release.
+    hazards : HazardSource, optional
+        Source of the failure rates; by default the forecasts.
+
+    Raises
+    ------
+    ReleaseError
+        The folder is no placement release, or is corrupt.
+    ConfigError
+        ONNX Runtime is not installed.
+    """
+
+    def __init__(self, release: str = "", hazards: HazardSource | None = None) -> None:
+        found = load_placement_release(Path(release)) if release else None
+        if found is None:
+            super().__init__(hazards=hazards)
+        else:
+            super().__init__(
+                found.exponent, found.patience, found.repair_s, sets_interval=found.sets_interval,
+                hazards=hazards,
+            )  # fmt: skip
+        self._release = found
+        self._scorer = None if found is None else PlacementScorer(found.model)
+        self._explanations: dict[str, str] = {}
+        self._warning = ""
+
+    @property
+    def warning(self) -> str:
+        """Reason for which the last decision, or an earlier one, was that of ``expected``."""
+        return self._warning
+
+    def explanation(self, job_id: str) -> str:
+        """Return why a job was started where it runs, or why the last decision left it waiting."""
+        return self._explanations.get(job_id, "")
+
+    def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
+        """Start jobs by their scores until the highest score is that of waiting."""
+        self._explanations = {
+            job_id: text for job_id, text in self._explanations.items() if job_id in state.running
+        }
+        return super().decide(state, forecasts, rng)
+
+    def start(
+        self, plan: Plan, state: State, forecasts: Forecasts, usable: Mask, rates: Array
+    ) -> None:
+        """Start jobs on usable devices."""
+        problem = self._problem(state)
+        if problem:
+            self._fall_back(problem, plan, state, forecasts, usable, rates)
+            return
+        view = read_view(
+            state, forecasts, rates, self._repair_s, usable, sets_interval=self._sets_interval
+        )
+        try:
+            self._start_scored(plan, state, view, usable)
+        except ReleaseError as error:
+            self._fall_back(f"{error}", plan, state, forecasts, usable, rates)
+            return
+        listed = {job.job_id for job in view.jobs}
+        others = [job for job in state.pending if job.job_id not in listed]
+        self.fill(plan, state, others, usable, rates)
+
+    def _problem(self, state: State) -> str:
+        """Return why the scorer cannot be used in a state; "" if it can."""
+        if self._release is None:
+            return NO_RELEASE
+        if self._release.schema_hash != placement_schema_hash():
+            return (
+                f"its features are of schema {self._release.schema_hash}, this version has "
+                f"{placement_schema_hash()}; train it again with `dvc repro placement`"
+            )
+        jobs = len(state.pending) + len(state.running)
+        return self._release.domain.problem(state.cluster.devices, jobs)
+
+    def _fall_back(
+        self,
+        problem: str,
+        plan: Plan,
+        state: State,
+        forecasts: Forecasts,
+        usable: Mask,
+        rates: Array,
+    ) -> None:
+        """Start jobs as the policy ``expected``, which has the rule of the release."""
+        self._warning = f"{_named(self._release)} is not used: {problem}; `expected` decides"
+        before = len(plan.actions)
+        super().start(plan, state, forecasts, usable, rates)
+        for action in plan.actions[before:]:
+            if isinstance(action, Start):
+                self._explanations[action.job_id] = self._warning
+
+    def _start_scored(self, plan: Plan, state: State, view: PlacementView, usable: Mask) -> None:
+        """Start jobs by their scores; those of a higher priority first."""
+        urgencies = [(not job.latency_sensitive, -job.priority) for job in view.jobs]
+        refused: set[int] = set()
+        for urgency in sorted(set(urgencies)):
+            members = np.array([one == urgency for one in urgencies])
+            while self._start_next(plan, state, view, members, refused, usable):
+                pass
+
+    def _start_next(
+        self,
+        plan: Plan,
+        state: State,
+        view: PlacementView,
+        members: Mask,
+        refused: set[int],
+        usable: Mask,
+    ) -> bool:
+        """Start one of the members, or note that it cannot start; return False to wait."""
+        assert self._release is not None
+        observer = Observer(view, self._release.exponent, self._release.patience)
+        observed = observer.observe()
+        allowed = observed.allowed.copy()
+        allowed[:-1] &= members
+        allowed[list(refused)] = False
+        if not allowed[:-1].any():
+            return False
+        action = self._choose(observer, observed, allowed)
+        if action == len(view.jobs):
+            for j in np.flatnonzero(allowed[:-1]).tolist():
+                text = explain_wait(self._release.release_id, observer, j)
+                self._explanations[view.jobs[j].job_id] = text
+            return False
+        job = view.jobs[action]
+        devices = choose_devices(
+            job, int(view.gpus[action]), usable, view.rates_per_s, state.cluster
+        )
+        if devices is None or not plan.start(job, full_devices(devices, state)):
+            refused.add(action)
+            return True
+        self._explanations[job.job_id] = explain_start(
+            self._release.release_id, observer, action, devices, state.cluster
+        )
+        usable[devices] = False
+        interval_s = used_interval_s(
+            job, devices, view.rates_per_s, sets_interval=self._sets_interval
+        )
+        view.start(action, devices, interval_s)
+        return True
+
+    def _choose(self, observer: Observer, observed: Observed, allowed: Mask) -> int:
+        """Return the action with the highest score: the position of a job, or J to wait.
+
+        Raises
+        ------
+        ReleaseError
+            A score is not a number.
+        """
+        assert self._scorer is not None
+        advised = np.zeros(len(allowed), bool)
+        advised[observer.rule_action(allowed, observed.ranked)] = True
+        logits = self._scorer.logits(observed.jobs, observed.cluster, allowed, advised & allowed)
+        if not np.isfinite(logits[allowed]).all():
+            raise ReleaseError("its scores are not finite numbers")
+        return int(np.where(allowed, logits, -np.inf).argmax())
+
+
+def _named(release: PlacementRelease | None) -> str:
+    return "the scorer" if release is None else f"placement release {release.release_id}"

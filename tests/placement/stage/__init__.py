@@ -1,0 +1,1 @@
+"""Tests of the stages of the learnt placement policy."""
