@@ -142,6 +142,11 @@ gangs on switches: weighed | ignored |
                 for name in ("weighed_users", "ignored_users")
             ]
             yield f"| {slots} | {load:.0%} | {' | '.join((*ratios, *users))} |"
+    yield """
+Weighing helps where some racks have slots and others have none. Where all have one, the only choice
+is a switch with fewer gangs. The cost counts a slot that is shared with one other gang as half of a
+slot, which spreads gangs further apart than they need to be, and it does not know which gangs
+communicate much."""
 
 
 def _interval(values: list[float]) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _Seconds = Annotated[
     str, typer.Option(metavar="DURATION", help="Measured time of each of the two runs.")
 ]
+_Gradients = Annotated[float, typer.Option(help="Gradients of an iteration, in MiB.")]
 _Out = Annotated[Path, typer.Option(metavar="FILE", help="Picture: .html or .svg.")]
 
 
@@ -31,7 +32,7 @@ def demo(
     jobs: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 2,
     ranks: Annotated[int, typer.Option(min=2, help="Number of ranks of each job.")] = 3,
     mbit: Annotated[float, typer.Option(help="Rate of each machine's link, in Mbit/s.")] = 50.0,
-    gradient_mib: Annotated[float, typer.Option(help="Gradients of an iteration, in MiB.")] = 2.0,
+    gradient_mib: _Gradients = 2.0,
     seconds: _Seconds = "15s",
     out: _Out = Path("timeline.html"),
     as_json: Json = False,
@@ -39,8 +40,7 @@ def demo(
     """Train jobs that share a switch on this machine, and draw which of them used it.
 
     Creates an emulated network (namespaces with links of a limited rate), a software switch, an
-    arbiter and real DDP jobs. Trains them by ring only, then with the arbiter. Needs Linux and
-    root.
+    arbiter and real DDP jobs. Trains them by ring only, then with it. Needs Linux and root.
     """
     from presage.cli.output.json_output import print_json
     from presage.collectives.demo.demo import DemoOptions, run_demo

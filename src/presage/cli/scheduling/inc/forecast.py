@@ -20,37 +20,39 @@ if TYPE_CHECKING:
     from presage.features.job.job_description import JobFeatures
     from presage.features.scaling.scaling_request import GpuPlacement
 
+_Size = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help="Devices of the job, one for each rank: GPUS or GPUSxNODES. --batch-size is that of "
+        "each.",
+    ),
+]
+_Release = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        show_default="the release that `presage serve` serves",
+        help="Release folder to predict with, without --server.",
+    ),
+]
+
 
 @command(
     examples="""
-    # Ask a running `presage serve`, and start the job with its forecast
-    eval "$(presage inc forecast --job model.onnx --device a100 --gpus 8x2 \\
-      --server 10.0.0.1:50051)"
-    torchrun --nnodes 2 --nproc-per-node 4 train.py
+    # Settings of a job on 8 devices of 2 nodes; `. ./forecast.sh` sets them
+    presage inc forecast --job model.onnx --device a100 --gpus 8x2 > forecast.sh
+    presage inc forecast --job model.onnx --gpus 8x2 --server 10.0.0.1:50051
     """
 )
 def forecast(
     job: Annotated[str, typer.Option(metavar="JOB", help=JOB_FORMATS)],
     *,
-    gpus: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="Devices of the job, one for each rank: GPUS or GPUSxNODES. --batch-size is that "
-            "of each.",
-        ),
-    ],
+    gpus: _Size,
     device: DeviceKind = "",
     model: ModelOptions,
     server: ServerOptions,
-    release: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            show_default="the release that `presage serve` serves",
-            help="Release folder to predict with, without --server.",
-        ),
-    ] = None,
+    release: _Release = None,
     devices: DevicesFile = None,
     as_json: Json = False,
 ) -> None:
@@ -86,7 +88,7 @@ def _read_size(text: str) -> GpuPlacement:
 
 
 def _prior(features: JobFeatures, step: Forecast) -> Prior:
-    """Return the forecast as the backend reads it, and warn if it is of little use.
+    """Return the forecast as the backend reads it; warn if it is of little use.
 
     Raises
     ------
@@ -109,6 +111,11 @@ def _prior(features: JobFeatures, step: Forecast) -> Prior:
             f"no forecast of job {name!r} can be used ({error.args[0].partition(';')[0]}); start "
             "the job without one"
         ) from error
+    _warn(prior, step)
+    return prior
+
+
+def _warn(prior: Prior, step: Forecast) -> None:
     if not prior.can_predict:
         say(
             "warning: the interval is as wide as the step time; arrivals count as soon until they "
@@ -116,7 +123,6 @@ def _prior(features: JobFeatures, step: Forecast) -> Prior:
         )  # fmt: skip
     if not step.in_domain:
         say("warning: the job or its device is unlike the training data", err=True)
-    return prior
 
 
 def _variables(prior: Prior) -> dict[str, str]:
