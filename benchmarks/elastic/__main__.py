@@ -1,6 +1,6 @@
 """Cost of elastic training, written to docs/benchmarks/elastic.md.
 
-Run ``python -m benchmarks.elastic``: about 15 minutes on two cores. It measures the pause of
+Run ``python -m benchmarks.elastic``: about 40 minutes on two cores. It measures the pause of
 planned changes and of kills, the time of a step against DDP over gloo, the ring against gloo, and
 pauses of the same job under torchrun and torchft, which are installed in an environment of theirs.
 Measurements are stored in ``--output`` and not repeated; ``--only NAME`` makes one of them.

@@ -18,8 +18,7 @@ from benchmarks.elastic.commits import lost_s
 from benchmarks.elastic.peer_jobs import README_MS, SHORT_MS, PeerJob, TorchftJob, TorchrunJob
 from benchmarks.serving.environments import environment
 
-ROUNDS, CHANGES = 6, 2  # changes of each kind in a round
-SLOW_EVERY = 2  # rounds from one turn of a slow system, of one change of each kind, to the next
+ROUNDS, CHANGES = 10, 3  # changes of each kind in a round
 TIMEOUT_S = 60.0
 _BETWEEN_S = 1.0  # of training between two changes
 _SMALL, _LARGE = 2, 3  # workers
@@ -30,15 +29,13 @@ def peers() -> dict[str, Any]:
     torchft = environment("torchft")
     systems: dict[str, Callable[[int], dict[str, Any]]] = {
         "presage": _presage,
-        "torchft": partial(_torchft, torchft.python, SHORT_MS, CHANGES),
-        "torchft_readme": partial(_torchft, torchft.python, README_MS, 1),
+        "torchft": partial(_torchft, torchft.python, SHORT_MS),
+        "torchft_readme": partial(_torchft, torchft.python, README_MS),
         "torchrun": _torchrun,
     }
     found: dict[str, Any] = {name: _none() for name in systems}
     for number in range(ROUNDS):
         for name, measure in systems.items():
-            if number % SLOW_EVERY and name in ("torchft_readme", "torchrun"):
-                continue
             load = os.getloadavg()[0]
             one = measure(number)
             _add(found[name], one | {"load": [load, os.getloadavg()[0]]})
@@ -63,25 +60,25 @@ def _presage(seed: int) -> dict[str, Any]:
     return _none() | {"grow": grown, "kill": killed, "kill_hangs": hangs}
 
 
-def _torchft(python: str, lighthouse: dict[str, int], changes: int, seed: int) -> dict[str, Any]:
-    return _changes(lambda: TorchftJob(python, _SMALL, lighthouse), changes, seed)
+def _torchft(python: str, lighthouse: dict[str, int], seed: int) -> dict[str, Any]:
+    return _changes(lambda: TorchftJob(python, _SMALL, lighthouse), seed)
 
 
 def _torchrun(seed: int) -> dict[str, Any]:
-    """Measure a change of each kind, and then a kill of the agent that serves the rendezvous."""
+    """Measure changes, and then a kill of the agent that serves the rendezvous."""
     make = partial(TorchrunJob, sys.executable, _SMALL)
-    return _changes(make, 1, seed, first_victim=1, then=_kill_host)
+    return _changes(make, seed, first_victim=1, then=_kill_host)
 
 
 def _changes(
-    make: Callable[[], PeerJob], repeats: int, seed: int, first_victim: int = 0,
+    make: Callable[[], PeerJob], seed: int, first_victim: int = 0,
     then: Callable[[PeerJob], str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure growing from 2 to 3 workers and killing one of 3, in turn; stop at a hang."""
     rng, found, kind = random.Random(seed), _none(), "grow"
     try:
         with closing(make()) as job:
-            for _ in range(repeats):
+            for _ in range(CHANGES):
                 kind = "grow"
                 found["grow"].append(_grow(job))
                 kind = "kill"
