@@ -134,7 +134,7 @@ def page(
         *table(*_absolute(figures, kinds, versions)),
         "",
         "Where a call's time goes, and what was done about it: "
-        "[decision 22](../decisions/0022-where-a-calls-time-goes.md).",
+        "[decision 22](../decisions/0022-reduce-request-time-without-compiled-code.md).",
         "",
         *([] if about["peers"] else [WITHOUT_PEERS, ""]),
         *METHOD,

@@ -135,7 +135,7 @@ def child_environment(threads: int) -> dict[str, str]:
     waking a sleeping core dominates small operators, and a solo job is slower than one with a
     co-located job that keeps the cores awake. With libgomp's default of endless spinning,
     co-located jobs take whole time slices from each other. Measurements:
-    docs/decisions/0003-openmp-threads-spin-briefly.md.
+    docs/decisions/0003-let-openmp-threads-spin-briefly.md.
 
     CUDA numbers GPUs as NVML does, in the order of the PCI bus.
     """
