@@ -30,7 +30,9 @@ from tests.support.small_campaign import small_campaign
 ROOT = Path(__file__).parents[2]
 CAMPAIGNS = ("cpu-2", "cpu-2-zoo")
 FAMILIES = ("a3c", "gpt", "lstm_lm", "mlp", "neumf", "ppo", "resnet", "td3", "unet", "vit")
-CODE = ("features", "models", "pipelines", "serving", "data/pretrained")
+CODE = (
+    "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained"
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ from tests.support.slow_tests import all_faults
 from tests.support.small_campaign import small_campaign
 
 FAMILIES = {"cpu-2": ("mlp", "resnet"), "cpu-2-zoo": ("a3c", "ppo", "td3")}
-CODE = ("features", "models", "pipelines", "serving", "data/pretrained")
+CODE = (
+    "features", "models", "pipelines", "serving", "schedulers", "placement", "data/pretrained"
+)  # fmt: skip
 COLOCATED = ("neumf", "vgg")  # families of which co-locations are learnt
 KIND, DEVICES = "cpu-2", 16
 RUN_S = 8.0  # of a job: outcomes hold a step time of at least 5 s of steps
