@@ -6,10 +6,10 @@ INTRODUCTION = """\
 # Gang scheduling by interference and communication
 
 This benchmark compares the optimisers of the `gang` policy, measures the time of a decision, and
-compares schedules with those of other policies. Written by `python -m benchmarks.gang GAVEL LUCID`; the arguments are
-folders that `presage import gavel` and `presage import lucid` wrote. Machine: {cores} cores of
-{machine}, shared with other programs (load average {load:.1f} at the end); Python {python},
-NumPy {numpy}. Times are CPU times unless stated otherwise.
+compares schedules with those of other policies. Written by `python -m benchmarks.gang GAVEL LUCID`;
+the arguments are folders that `presage import gavel` and `presage import lucid` wrote. Machine:
+{cores} cores of {machine}, shared with other programs (load average {load:.1f} at the end);
+Python {python}, NumPy {numpy}. Times are CPU times unless stated otherwise.
 
 ## Summary
 
