@@ -120,8 +120,8 @@ def _worth(runs: Sequence[Run], outcomes: Mapping[Run, Mapping[str, Any]]) -> It
 def _of_oracle(runs: Sequence[Run], outcomes: Mapping[Run, Mapping[str, Any]]) -> Iterator[str]:
     late_by = mean(outcomes[run]["late_by_median"] for run in runs if run.forecast == "oracle")
     yield (
-        "The oracle's SLO is the exact solo run time, so every job that is slowed by others violates "
-        f"it, half of them by less than {late_by:.1%}. A forecast gives an upper bound."
+        "The oracle's SLO is the exact solo run time, so every job that is slowed by others "
+        f"violates it, half of them by less than {late_by:.1%}. A forecast gives an upper bound."
     )
 
 
