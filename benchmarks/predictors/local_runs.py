@@ -203,8 +203,8 @@ def main() -> None:
             "",
             "## This machine: two cores, like those of the committed campaigns",
             "",
-            "Networks that are trained on the committed campaigns and the given number of local jobs.",
-            "No test job is in the training data.",
+            "Networks that are trained on the committed campaigns and the given number of local",
+            "jobs. No test job is in the training data.",
             "",
             *of_this_machine(Path(sys.argv[2]), settings),
         ]
