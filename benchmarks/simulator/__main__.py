@@ -251,8 +251,9 @@ def growth(philly: Path, most: int) -> Iterator[str]:
     yield from (
         "## Growth with the number of jobs",
         "",
-        f"Jobs like Philly's (`presage trace generate`) on 512 GPUs, at {GROWN_LOAD:g} times Philly's rate.",
-        "Memory includes Philly's trace and the generated jobs.",
+        "Jobs like Philly's (`presage trace generate`) on 512 GPUs, arriving at "
+        f"{GROWN_LOAD:g} times",
+        "Philly's rate. Memory includes Philly's trace and the generated jobs.",
         "",
         "![CPU seconds and peak memory by jobs](../pictures/simulator_growth.png)",
         "",
