@@ -77,10 +77,10 @@ def _timm_page(rows: pd.DataFrame) -> list[str]:
         "rule for fused attention or recurrent layers, and does not count them. Without "
         f"these operators, {explained.sum()} of these models agree within 2 % (last column), "
         f"which makes {100 * (fvcore[0].sum() + explained.sum()) / len(rows):.1f} % of all models, "
-        "without an allowance for rounding. The target is 95 %. fvcore also does not count convolutions with `padding='same'`, as in "
-        "ConvMixer. In both cases the count of the operator graph is correct. Differential "
-        "attention (vit_dwee and similar models) was counted as separate operators; the "
-        "fused operator multiplies by the values once more.",
+        "without an allowance for rounding. The target is 95 %. fvcore also does not "
+        "count convolutions with `padding='same'`, as in ConvMixer. In both cases the count of the "
+        "operator graph is correct. Differential attention (vit_dwee and similar models) was "
+        "counted as separate operators; the fused operator multiplies by the values once more.",
         "",
         *_far_table(far),
         "",
