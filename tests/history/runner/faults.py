@@ -182,7 +182,7 @@ class Faults:
     # Networks -------------------------------------------------------------------------------
 
     def cut_link(self) -> Any:
-        """Packets of a node, of the controller to it, or both get lost; neither is told."""
+        """Packets of a node, of the controller to it, or both are dropped silently."""
         if not self.rig.wires:
             return _NO_SLOT, None
         node = self.draw.choice(sorted(self.rig.wires))
@@ -251,7 +251,7 @@ class Faults:
     # Two controllers, and second attempts ---------------------------------------------------
 
     def second_controller(self) -> Any:
-        """Another controller on the same journal has to be refused, also while the first stands."""
+        """A second controller on the journal must be rejected, also while the first is stopped."""
         journal = self.rig.cluster.journal
         return "controllers", lambda: self._refused(journal, 0)
 
@@ -260,7 +260,7 @@ class Faults:
         return "controllers", lambda: self._refused(self._copy(), self.rig.cluster.port)
 
     def rival_on_copy(self) -> Any:
-        """A controller on a copy of the journal runs beside the first; no node goes to it."""
+        """A controller on a copy of the journal runs next to the first; no node connects to it."""
 
         def begin() -> Fault | None:
             copy = self._copy()
