@@ -185,9 +185,10 @@ Gavel's and Lucid's jobs run on `ITP 2` and our own on `vc_0e4a51`, all at load 
 
 LAST = """\
 On Lucid's jobs the shipped release is as good as the ground truth (72 and 70 % of `best-fit`'s
-JCT), although they are not in its training data. On Gavel's V100 it gains nothing: its co-located
-jobs slow each other by 1.30 on average and not by 1.16, although it was trained on these
-measurements. A table of measurements is as good as the ground truth there.
+JCT), although they are not in its training data. On Gavel's V100 it gains nothing:
+co-located jobs slow each other by more than it predicts (1.30 on average, 1.16 with the oracle),
+although it was trained on these measurements. A table of measurements is as good as the ground
+truth there.
 
 Without forecasts `gang` shares nothing. On `ITP 2` it then takes 8 and 11 % longer than `best-fit`,
 which is within the confidence intervals and about the cost of reservations; on `vc_0e4a51`, with
@@ -217,7 +218,7 @@ by more than 1.5 are excluded anyway, and the remaining choice is small.
     ("gavel", "vc_0e4a51", 1.1): """\
 The same effects are larger. `packing` has the lowest average because it serves short jobs first,
 at the cost of its 99th percentile, which is above `best-fit`'s. `gang` serves by arrival, and
-has the lowest 99th percentile. The longest wait of a gang of eight is 506 h on average over the
+its 99th percentile is lower than that of the other policies. The longest wait of a gang of eight is 506 h on average over the
 seeds, 803 h under `best-fit`, and 408 h under `fifo`, where no job overtakes it. Without
 reservations it is 485 h: sharing shortens the wait here. Gangs of at most eight find a node before
 their reservations expire.

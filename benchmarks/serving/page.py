@@ -106,8 +106,8 @@ def page(
     lines = [
         "# Serving: latency, throughput, memory and start time of servers",
         "",
-        "This benchmark compares Presage's server with other model servers, and with limits "
-        f"of what a Python server can reach. Written by `{about['command']}` in one run on "
+        "This benchmark compares Presage's server with other model servers and with two "
+        f"minimal servers. Written by `{about['command']}` in one run on "
         f"one machine: {about['machine']}. Every server runs the `{about['model']}` network "
         "of the shipped release on ONNX Runtime with one thread; a request has one row of "
         "177 features unless stated otherwise. Servers are measured in turns, in "
