@@ -218,10 +218,10 @@ by more than 1.5 are excluded anyway, and the remaining choice is small.
     ("gavel", "vc_0e4a51", 1.1): """\
 The same effects are larger. `packing` has the lowest average because it serves short jobs first,
 at the cost of its 99th percentile, which is above `best-fit`'s. `gang` serves by arrival, and
-its 99th percentile is lower than that of the other policies. The longest wait of a gang of eight is 506 h on average over the
-seeds, 803 h under `best-fit`, and 408 h under `fifo`, where no job overtakes it. Without
-reservations it is 485 h: sharing shortens the wait here. Gangs of at most eight find a node before
-their reservations expire.
+its 99th percentile is lower than that of the other policies. The longest wait of a gang of eight is
+506 h on average over the seeds, 803 h under `best-fit`, and 408 h under `fifo`, where no job
+overtakes it. Without reservations it is 485 h: sharing shortens the wait here. Gangs of at most
+eight find a node before their reservations expire.
 """,
     ("gavel", "ITP 2", 0.7): """\
 `gang` is no better than `best-fit`, and takes 1.8 times as long in one of five seeds (17.7 h over
