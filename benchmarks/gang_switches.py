@@ -120,11 +120,13 @@ def _cluster(slots: tuple[int, ...]) -> Cluster:
 def _page(found: dict[Case, Outcome]) -> Iterator[str]:
     yield from f"""# Placement of gangs by the slots of switches, simulated
 
-By `python -m benchmarks.gang_switches`. {RACKS} racks of {NODES} nodes with one device each; a
-rack's switch has one slot or none. {JOBS} gangs of 2 to 8 nodes arrive at random; a ring of 4 nodes
-takes 24 to 60 % of their steps. The policy `gang` places them, once with the slots in its topology
-(weighed) and once without (ignored). In both cases steps take what `presage simulate --inc`
-computes from the slots. Figures are means of {SEEDS} traces with 95 % intervals over traces.
+This benchmark compares placements by the policy `gang` with the slots of switches in its topology
+(weighed) and without them (ignored). Written by `python -m benchmarks.gang_switches`.
+
+There are {RACKS} racks of {NODES} nodes with one device each; a rack's switch has one slot or none.
+{JOBS} gangs of 2 to 8 nodes arrive at random; a ring of 4 nodes takes 24 to 60 % of their steps. In
+both cases `presage simulate --inc` computes step times from the slots. Figures are means of
+{SEEDS} traces with 95 % intervals over traces.
 
 | slots | load | JCT: weighed over ignored | ignored over ring | weighed over ring | \
 gangs on switches: weighed | ignored |
@@ -143,10 +145,9 @@ gangs on switches: weighed | ignored |
             ]
             yield f"| {slots} | {load:.0%} | {' | '.join((*ratios, *users))} |"
     yield """
-Weighing helps where some racks have slots and others have none. Where all have one, the only choice
-is a switch with fewer gangs. The cost counts a slot that is shared with one other gang as half of a
-slot, which spreads gangs further apart than they need to be, and it does not know which gangs
-communicate much."""
+Weighing helps if some racks have slots and others have none. If all have one, the only choice is a
+switch with fewer gangs. The cost counts a slot that is shared with one other gang as half a slot,
+which spreads gangs more than necessary, and it does not depend on how much gangs communicate."""
 
 
 def _interval(values: list[float]) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 from tests.history.checker.laws import LAWS
 from tests.history.runner.faults import Faults
 
-_BEGIN = """# Histories of a live cluster, checked
+_BEGIN = """# Checked histories of a live cluster
 
-Random faults hit a live cluster while clients use it. What clients asked and were answered, and
-what jobs did, is recorded, and the record alone is checked against laws, as
-[Jepsen](https://jepsen.io) does. This page is written by `benchmarks/cluster_history`.
+Random faults hit a live cluster while clients use it. The requests and responses of the clients and
+the ledgers of the jobs are recorded. The record alone is checked against laws (invariants),
+as [Jepsen](https://jepsen.io) does. This page is written by `benchmarks/cluster_history`.
 
 ```console
 $ pytest tests/history                                  # the laws, and a run of 15 faults: 20 s
@@ -25,63 +25,69 @@ $ python -m benchmarks.cluster_history                  # 20 seeds of 110 faults
 $ python -m benchmarks.cluster_history --first 7 --seeds 1 --output /tmp/again    # one seed again
 ```
 
-A seed draws kinds, targets and durations of faults; the moments are the machine's, so a seed that
-is run again gives a similar history, not the same. A history that breaks a law is kept in `--output`.
+A seed determines kinds, targets and durations of faults, but not the exact times, so a repeated
+seed gives a similar history, not the same one. `--output` keeps each history that violates a law.
 
 ## Results
 """
 
-_SETUP = """## What runs
+_SETUP = """## Method
 
-A controller, three agents with two devices each, and their shims and jobs, as processes that users
-start, with `--lease-s {lease_s:g}`. {clients} clients submit jobs (alone and in pairs, and the same ones again),
-cancel, list, explain, drain and undrain; each has a connection of its own, and a time limit of 2 s,
-after which the outcome of its request is unknown. {watchers} watchers follow the journal. Jobs take
-0.5 to 4 s, save on request or every five steps, and append to a ledger at their begin, each step and
-their end, with the machine's time since its start. Some fail, run out of memory, ignore SIGTERM, or
-leave a child in a session of its own, which writes to the ledger too. A new fault begins every
-{gaps} s on average, for up to half a lease, for 1.1 to 1.8 leases, or until the controller gives
-the node up (lease, grace and 10 s). Faults overlap. In the end all is healed, every job has to be
-over within 240 s, and everything is read again.
+The cluster has a controller (`--lease-s {lease_s:g}`), three agents with two devices each, and
+their shims and jobs, as processes that users start. {clients} clients submit jobs (single jobs,
+pairs, and jobs submitted before), cancel, list, explain, drain and undrain. Each has its own
+connection and a time limit of 2 s, after which the outcome of a request is unknown. {watchers}
+watchers follow the journal.
 
-Packets are lost between network namespaces, by a wrong neighbour's address, in either direction or
-both; links are slowed, held and reset by a relay in user space, for the kernel has no `netem`. Wall
-clocks of single components are moved by a library in front of `clock_gettime`. Disks are small
-file systems in memory.
+Jobs take 0.5 to 4 s and write checkpoints on request or every five steps. They append to a ledger
+at their start, at each step and at their end, with the machine's uptime. Some fail, run out of
+memory, ignore SIGTERM, or leave a child in a session of its own, which writes to the ledger too.
+
+A new fault starts every {gaps} s on average. It lasts up to half a lease, 1.1 to 1.8 leases, or
+until the controller gives the node up (lease, grace and 10 s). Faults overlap. At the end all
+faults are removed, every job must end within 240 s, and everything is read again.
+
+Packets are dropped between network namespaces, by a wrong neighbour address, in one direction or
+both. A relay in user space slows, holds and resets links, because the kernel has no `netem`. A
+library in front of `clock_gettime` moves the wall clocks of single components. Disks are small file
+systems in memory.
 """
 
-_FOUND = """## What was found, and fixed
+_FOUND = """## Defects found
 
-| seed of the first trials | what happened | cause |
+| seed of the first trials | effect | cause |
 |---|---|---|
-| 101 | a job stayed PLACED for good, and could not be cancelled | its shim was killed while its node's disk was full, before it could note that it starts the job; the agent took the task for one that runs, and never launched it again |
-| 104 | a latency-sensitive job stayed PAUSED for good | its use was counted before it reported progress, and not again while it was paused: the mean that has to fall never did |
-| none: by reading, for `strand_shim` | two attempts at once | a shim that is stopped cannot end its job when the lease is over; now its agent kills such a shim before the controller gives the node up |
+| 101 | a job stayed PLACED, and could not be cancelled | its shim was killed while the node's disk was full, before it recorded the start of the job; the agent took the task for a running one, and never launched it again |
+| 104 | a latency-sensitive job stayed PAUSED | its use was counted before it reported progress, and not while it was paused, so the mean that has to fall never fell |
+| none: found by reading the code, for `strand_shim` | two attempts at once | a stopped shim cannot end its job when the lease expires; now its agent kills such a shim before the controller gives the node up |
 
-Each has a regression test in `tests/schedulers/live/agent`. The results above are of the program with
-these fixes.
+All are fixed, with a regression test in `tests/schedulers/live/agent`. The results above include
+the fixes.
 """
 
-_NOT_TRIED = """## What was not tried
+_NOT_TRIED = """## Limits
 
-- **Agent and shim gone at once, with a child of the job in another session.** Nothing on the node is
-  then left to end that child when the lease is over: shims are not killed or stopped while their
-  agent is killed or stopped, nor in the two seconds before. A shim that is stopped while its agent
-  stays dead or stopped beyond the lease is the same case.
-- **Nodes that go to a controller on a copy of the journal.** The copy has the same cluster id, so
-  agents would obey it, and both would start attempts. A rival on a copy ran beside the first one,
-  and tried to listen at its address; no node was led to it. Never start a controller on a copy while
-  the first one may live.
-- A loss of power, with what the disk had not yet written; a disk that fails, or returns other
-  bytes than were written; memory that runs out on the machine itself.
-- Clocks: the machine's own, time namespaces, and a clock of the machine's start that differs
-  between nodes. Wall clocks jumped by whole hours only; none drifted.
-- Networks: duplicated or reordered packets, loss of a part of them; a real second machine.
-- PostgreSQL as the journal; tokens and encryption; GPUs; forecasts, and so jobs that share a device;
-  the policies other than `sharing`.
-- Journals of more than some hundred entries, snapshots and what is forgotten: runs are short.
-- Several jobs read at once are checked one by one, against the journal and in their order of time,
-  not as one transaction.
+Not tested:
+
+- **Agent and shim killed at once, with a child of the job in another session.** No process on the
+  node could end that child when the lease expires. Shims are therefore not killed or stopped while
+  their agent is killed or stopped, nor in the two seconds before. A shim that is stopped while its
+  agent stays dead or stopped beyond the lease is the same case.
+- **Nodes that connect to a controller on a copy of the journal.** The copy has the same cluster id,
+  so agents would follow it, and both controllers would start attempts. A rival on a copy ran next
+  to the first one and tried to listen at its address, but no node connected to it. Never start a
+  controller on a copy while the first one may be alive.
+- A loss of power with unwritten data; a disk that fails, or returns wrong bytes; a machine that
+  runs out of memory.
+- Clocks: the machine's own, time namespaces, and uptimes that differ between nodes. Wall clocks
+  jumped by whole hours only; none drifted.
+- Networks: duplicated or reordered packets, partial loss; a real second machine.
+- PostgreSQL as the journal; tokens and encryption; GPUs; forecasts, and so co-located jobs;
+  policies other than `sharing`.
+- Journals of more than a few hundred entries, snapshots and deletion of old records: runs are
+  short.
+- Reads of several jobs are checked job by job, against the journal and in their order of time, not
+  as one transaction.
 """
 
 
@@ -111,9 +117,9 @@ def _totals(results: Sequence[dict[str, Any]]) -> str:
 {operations["fail"]:,} refused, {operations["unknown"]:,} of unknown outcome), {total("jobs"):,} jobs, \
 {total("attempts"):,} attempts, {total("again"):,} jobs with more than one, \
 {total("nodes_lost")} nodes given up, {total("entries"):,} journal entries, {total("events"):,} events \
-received, {total("ledger_lines"):,} lines of jobs. {sum(one["ran_s"] for one in results) / 60:.0f} minutes on \
-{results[0]["cores"]} cores beside other work, {results[0]["began"]}, commit {commits}. Components that ended by \
-themselves: {_ended(results)}.
+received, {total("ledger_lines"):,} ledger lines of jobs. {sum(one["ran_s"] for one in results) / 60:.0f} minutes on \
+{results[0]["cores"]} cores next to other load, {results[0]["began"]}, commit {commits}. Components that exited \
+unexpectedly: {_ended(results)}.
 """
 
 
@@ -130,7 +136,7 @@ def _by_fault(results: Sequence[dict[str, Any]]) -> str:
     counted: Counter[str] = Counter()
     for one in results:
         counted.update(one["faults"])
-    rows = ["| fault | times | what is done |", "|---|---:|---|"]
+    rows = ["| fault | times | action |", "|---|---:|---|"]
     rows += [
         f"| `{kind}` | {counted[kind]} | {_docstring(Faults, kind)} |" for kind in Faults.KINDS
     ]
@@ -151,17 +157,17 @@ def _by_seed(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _laws() -> str:
-    rows = ["## The laws", "", "| law | what it says |", "|---|---|"]
+    rows = ["## Laws", "", "| law | statement |", "|---|---|"]
     rows += [
         f"| {name} | {' '.join((inspect.getdoc(law) or '').split())} |"
         for name, law in LAWS.items()
     ]
     return "\n".join(rows) + (
-        "\n\nLinearizability is decided by a search over all orders, for each job and each node apart"
-        " (`tests/history/checker/linearizable.py`), which a test compares with brute force. For every law"
-        " `tests/history/checker/test_laws.py` has histories that break it, and have to be caught. No law"
-        " depends on how fast the machine is: bounds are of leases, and SLACK_S is the 10 s that the"
-        " controller itself allows a node beyond lease and grace.\n"
+        "\n\nLinearizability is checked by a search over all orders, separately for each job and each node"
+        " (`tests/history/checker/linearizable.py`); a test compares it with brute force. For every law"
+        " `tests/history/checker/test_laws.py` has histories that violate it and must be detected. No law"
+        " depends on the speed of the machine: time limits come from leases, and SLACK_S is the 10 s that"
+        " the controller allows a node beyond lease and grace.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Bars that elastic training has to meet, and what was measured for each."""
+"""Targets of elastic training, with the measured values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Bar(NamedTuple):
-    """Bound of a measured value; ``is_met`` is None if there is no value."""
+    """Target of a measured value; ``is_met`` is None if there is no value."""
 
     name: str
     measured: str
@@ -41,7 +41,7 @@ def ratio(systems: Mapping[str, Any], name: str, kind: str) -> float | None:
 
 
 def bars(rows: Mapping[str, Any]) -> Iterator[Bar]:
-    """Yield the bars, from the results of all measurements."""
+    """Yield the targets, from the results of all measurements."""
     planned = [v for values in rows["planned"]["result"].values() for v in values]
     for share, most_ms in ((0.5, 60), (0.99, 250)):
         yield _at_most(f"pause of a planned change, p{share * 100:.0f}", planned, share, most_ms)
@@ -64,8 +64,8 @@ def bars(rows: Mapping[str, Any]) -> Iterator[Bar]:
 
 
 def bar_table(rows: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table of all bars."""
-    yield "| bar | measured | |"
+    """Yield the lines of a table of all targets."""
+    yield "| target | measured | |"
     yield "|---|---|---|"
     verdicts = {True: "met", False: "missed", None: "-"}
     for name, measured, is_met in bars(rows):
@@ -79,7 +79,7 @@ def _at_most(name: str, values: Sequence[float], share: float, most_ms: float) -
 
 
 def _faster(name: str, kind: str, least: float, systems: Mapping[str, Any]) -> Bar:
-    """Return the bar of a ratio of medians."""
+    """Return the target of a ratio of medians."""
     change = {"grow": "growing", "kill": "a kill"}[kind]
     system = {"torchft": "torchft with short time-outs", "torchft_readme": "torchft of its README"}
     label = f"{change}, {f'{least:g} x faster' if least > 1 else 'no slower'} than"

@@ -31,9 +31,9 @@ Simulated = Mapping[str, Mapping[str, Any]]
 INTRODUCTION = """\
 # Elastic jobs live and simulated
 
-By `python -m benchmarks.elastic_live POLLUX`: the same trace of elastic jobs, under the same policy
-with the same forecasts, on a live cluster and in the simulator. Are the same sizes chosen, and do
-job completion times (JCT) agree within {required:g} %?
+This benchmark runs the same trace of elastic jobs on a live cluster and in the simulator, with the
+same policy and forecasts. It checks whether both choose the same sizes, and whether job completion
+times (JCT) agree within {required:g} %. Written by `python -m benchmarks.elastic_live POLLUX`.
 
 - **Real**: the controller with its policy, two agents, the processes of workers and leaders, their
   connections, resizes, preemptions with checkpoints. Each node has two devices.

@@ -20,9 +20,9 @@ WORSE_PERCENT = 1.0
 
 INTRODUCTION = """# Elastic jobs that share devices
 
-By `python -m benchmarks.elastic_sharing`: the policy `elastic` with two jobs on a device
-(`elastic:jobs_per_device=2`), against one job on each device (`elastic`). Two traces at two
-loads, {seeds} seeds each.
+This benchmark compares the policy `elastic` with two jobs on a device
+(`elastic:jobs_per_device=2`) and with one (`elastic`), on two traces at two loads, with {seeds}
+seeds each. Written by `python -m benchmarks.elastic_sharing`.
 
 - **Ground truth**: Lucid's measurements of 44 training jobs on RTX 3090s, solo and in pairs
   ([importing](../importing.md#lucid)): slowdowns and memory. A job is as many times faster as it

@@ -30,9 +30,9 @@ REQUIRED_PERCENT, WORSE_PERCENT = -5.0, 1.0
 INTRODUCTION = """\
 # Elastic jobs in the simulator
 
-By `python -m benchmarks.elastic_simulation`: mean job completion time (JCT) under the policy
-`elastic`, which resizes jobs, against `srtf`, which gives each job the devices that it requests.
-Three traces at two loads, {seeds} seeds each.
+This benchmark compares the mean job completion time (JCT) under the policy `elastic`, which resizes
+jobs, and under `srtf`, which gives each job the requested devices. It uses three traces at two
+loads, with {seeds} seeds each. Written by `python -m benchmarks.elastic_simulation`.
 
 - **Ground truth**: Pollux's measured steps of six models on T4s, {per_node} on a node
   ([importing](../importing.md#pollux)), as `presage simulate --scaling measured` uses them. The

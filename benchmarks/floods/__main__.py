@@ -91,7 +91,7 @@ def main() -> None:
     if args.json:
         print(json.dumps(results, indent=1))
     if past := missed(results):
-        sys.exit(f"bars: no error, {RATIO:g} times, {GROWTH_MIB} MiB; missed: {'; '.join(past)}")
+        sys.exit(f"targets: no error, {RATIO:g} times, {GROWTH_MIB} MiB; missed: {'; '.join(past)}")
 
 
 def measured(

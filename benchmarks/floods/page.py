@@ -8,66 +8,69 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 PHASES = ("pushed", "held", "renewed")
-RATIO, GROWTH_MIB = 2.0, 150  # the bars: at most, and less than
+RATIO, GROWTH_MIB = 2.0, 150  # targets: at most, and less than
 
 _BEGIN = """# Floods without a token
 
-Written by `python -m benchmarks.floods`. Each server is a process of its own and is flooded by another
-process, which has no token. A third one is the honest client. It asks once every 5 ms at most, one request
-after another, and is measured:
+This benchmark measures how servers behave while a client without a token floods them. Written by
+`python -m benchmarks.floods`. Server, flooder and honest client are separate processes. The honest
+client sends one request after another, at most one every 5 ms. Its latency is measured in four
+phases:
 
-- **quiet**: before and after each flood, for {seconds:g} s each
-- **pushed**: while the flood is sent once, as fast as the server takes it
-- **held**: while the flood stays open, and nothing is sent but new half-open calls and connections in place of
-  those that the server has ended, each at most once in 10 s
-- **renewed**: while the flooder sends again at once whatever the server ends
+- **quiet**: before and after each flood, for {seconds:g} s each.
+- **pushed**: while the flood is sent once, as fast as the server accepts it.
+- **held**: while the flood stays open. The flooder only replaces half-open calls and connections
+  that the server has closed, each at most once in 10 s.
+- **renewed**: while the flooder immediately replaces everything that the server closes.
 
-A ratio is the median latency of a phase over the mean of the two quiet medians around it; the tables show the
-median of {rounds} rounds. Percentiles are of all rounds together. Memory is the highest peak of the server's resident
-memory, above what it had before the first flood: one server bears all floods of all rounds.
+A ratio is the median latency of a phase over the mean of the two quiet medians around it; the
+tables show the median of {rounds} rounds. Percentiles are over all rounds. Memory is the peak of
+the server's resident memory above its size before the first flood; the same server gets all floods
+of all rounds.
 
-**The bars, until a flood is no longer held: no error of an honest request, at most {ratio:g} times the median latency while it
-is held, less than {growth} MiB.** Server, flooder and honest client share {cores} cores with other work (load average {loads}
-at the beginning of each server's run). While bytes are sent the three compete for the cores, so the latencies of *pushed* and
-*renewed* have no bar. A renewed flood is more than the bars ask for; its figures are shown beside.
+**Targets, until the end of the held phase: no errors of honest requests, a held ratio of at most
+{ratio:g}, and less than {growth} MiB.** Server, flooder and honest client share {cores} cores with
+other load (load average {loads} at the beginning of each server's run). While bytes are sent, the
+three compete for the cores, so the latencies of *pushed* and *renewed* have no target.
 
 {verdict}
 """
 
-_NOTES = """## What is flooded
+_NOTES = """## Method
 
-| server | the honest client asks |
+| server | request of the honest client |
 |---|---|
 | `presage serve` with the pretrained release | `Predict` of one job on one device, on one connection |
 | `presage cluster controller` with four jobs | `List`, on one connection |
 | `presage kubernetes extender` with two nodes | `POST /filter`, on a new connection each time |
 
-*Open to this machine* is a server without tokens and encryption, on loopback. Half-open calls are headers without
-a message (of `Predict`, of the controller's `Submit`), idle streams are open `PredictStream` or `Attach` calls without a
-message, watches are `Health.Watch`: 12 connections with 250 calls each. With tokens, and for the controller's `Submit` and
-`Attach` in any case, calls without a token are refused before their message is read, and only the watches stay open:
-*open at the end* counts what the server still held when the held phase ended.
+- *Open to this machine* is a server without tokens and encryption, on loopback.
+- Half-open calls are headers without a message (of `Predict`, or of the controller's `Submit`).
+  Idle streams are open `PredictStream` or `Attach` calls without a message. Watches are
+  `Health.Watch`. There are 12 connections with 250 calls each.
+- With tokens, and always for the controller's `Submit` and `Attach`, calls without a token are
+  rejected before their message is read, so only the watches stay open. *open at the end* counts
+  what the server held when the held phase ended.
+- "250 x 4 MiB" are 250 simultaneous messages of 4 MiB, each without its last 100 bytes;
+  "40 x 60 MiB" likewise. Half of each body is sent.
+- *begun/s* (calls or connections) and *MiB/s* are the flooder's rates in the renewed phase.
+- *floor* is the ratio of latencies if the same bytes per second go to another process that discards
+  them. It is measured if the renewed ratio is above {ratio:g} and the flood sends a significant
+  number of bytes. If it is about 1, the latency comes from the server's work on the flood and not
+  from the load of the machine.
 
-"250 x 4 MiB" are 250 messages of 4 MiB at once, each sent but for its last 100 bytes; "40 x 60 MiB" likewise.
-Bodies are sent by half. *Begun* (calls or connections) and *MiB/s* are what the flooder reached while it renewed.
+## Limits
 
-*Floor* is the ratio of latencies when the same bytes a second go to another process, which only discards them. It is
-measured where the renewed ratio is above {ratio:g} and the flood has bytes to speak of. Where it is about 1, what the honest client
-waits for is the server's own work on the flood, not the machine's.
-
-## What this does not show
-
-- Flooders on other machines, on faster networks, or from many addresses.
-
-## What is not defended
-
-- **Calls that are refused at once, in any number.** Thousands a second are answered in turn with the honest ones, which wait
-  behind them: see *renewed* in the first row of the servers where calls are refused. Limit the rate of new calls in front of a
-  server that strangers can reach.
-- **The first instant of such a burst.** What waits is judged by the calls before it; an honest call among the first few
-  hundred of thousands can be refused with RESOURCE_EXHAUSTED, and may be sent again.
-- **Memory under renewed floods on a busy machine.** It is bounded by a check every 10 ms, and what was ended takes time to be
-  freed. Where the server gets too little of the cores, more arrives in between than the {growth} MiB allow.
+- Flooders on other machines, on faster networks, or with many addresses were not tested.
+- **Any number of calls that are rejected at once.** Thousands per second are served in turn with
+  honest requests, which wait behind them: see *renewed* in the first row of the servers that reject
+  calls. Limit the rate of new calls in front of a server that untrusted clients can reach.
+- **The beginning of such a burst.** Pending calls are judged by the calls before them; an honest
+  call among the first few hundred of thousands can be rejected with RESOURCE_EXHAUSTED, and may be
+  retried.
+- **Memory under renewed floods on a busy machine.** A check every 10 ms limits it, and closed calls
+  take time to be freed. If the server gets too little CPU time, more than the {growth} MiB can
+  arrive in between.
 """
 
 
@@ -80,7 +83,7 @@ def rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, An
 
 
 def missed(results: Mapping[str, Any]) -> list[str]:
-    """Return which bars were missed, by server and flood."""
+    """Return the missed targets, by server and flood."""
     found = []
     for server, flood, row in rows(results):
         where, errors = f"{server}, {flood}", _errors(row)
@@ -113,7 +116,7 @@ def _verdict(results: Mapping[str, Any]) -> str:
     worst_mib = max(row["growth_mib"] for *_, row in rows(results))
     requests = sum(row[p]["requests"] for *_, row in rows(results) for p in PHASES)
     past = missed(results)
-    verdict = "All bars are met" if not past else f"**Missed: {'; '.join(past)}**"
+    verdict = "All targets are met" if not past else f"**Missed: {'; '.join(past)}**"
     renewed_mib = max(row["renewed_growth_mib"] for *_, row in rows(results))
     errors = sum(row["renewed"]["errors"] for *_, row in rows(results))
     return (

@@ -23,60 +23,69 @@ from benchmarks.forecast_worth.runs import (
 from presage.schedulers.simulator.results.confidence import mean_with_margin
 
 INTRODUCTION = """\
-# What forecasts are worth
+# Value of forecasts
 
-By `python -m benchmarks.forecast_worth`. Three traces at two loads, each under policies that know
-nothing and policies that are told: by the release that ships (`shipped`); by releases that learnt
-from other families of jobs on the same card (`retrained`: what one `dvc repro` makes of an
-operator's own measurements; no job is foretold by a release that learnt anything of its family);
-by a table of measurements (`table`); and by the truth (`oracle`).
+This benchmark compares scheduling policies with and without forecasts, on three traces at two
+loads. Written by `python -m benchmarks.forecast_worth`.
 
-The truth of a job's memory, utilization and slowdown beside another is Lucid's measurement of 44
-training jobs, alone and in pairs, on an RTX 3090 with 24 GB, which the release that ships never
-saw. Three and four jobs on a device slow each other down by the sum of what pairs do. Which model
-a job trains is drawn, anew for each of {seeds} seeds; so is the moment of the trace at which it
-begins (what was before comes after its end). How long a job runs alone, and how many devices it
-needs, is the trace's. To be started again costs {restart_s:g} s. A job takes the memory
-that was measured, whatever it was granted: 30 s after its start it runs out of memory if the device
-has not so much left, and waits again. Users are taken to know how many iterations their jobs run:
-forecasts err in how long a step takes, how busy it keeps a device, and how much memory it needs.
+The forecasts are:
 
-Figures are means over the seeds; average JCT has half of its 95 % confidence interval (Student's t)
-beside it. Load is devices asked for over devices there; "unfair" are jobs that took longer than on
-their part of the cluster alone (finish-time fairness). "Twice over" grants compute twice over,
-and leaves it to the foretold slowdowns who goes beside whom.
+- `none`: no forecasts.
+- `shipped`: the shipped release.
+- `retrained`: releases that were trained on other families of jobs on the same card, as one
+  `dvc repro` makes from an operator's own measurements. The training data of a job's forecasts
+  contain no job of its family.
+- `table`: a table of measurements.
+- `oracle`: the ground truth.
+
+The ground truth of memory, utilization and slowdowns is Lucid's measurement of 44 training jobs,
+solo and in pairs, on an RTX 3090 with 24 GB; they are not in the training data of the shipped
+release. The slowdown of three or four jobs on a device is the sum of the pairwise slowdowns. For
+each of {seeds} seeds, each job's model is drawn at random, and so is the time at which the trace
+starts (earlier jobs are appended at the end). The trace gives solo run times and numbers of
+devices. A restart costs {restart_s:g} s.
+
+A job uses the measured memory, whatever its allocation. If the device has less free memory 30 s
+after its start, it runs out of memory and returns to the queue. The number of iterations of each
+job is assumed to be known: forecasts err in step time, utilization and memory.
+
+Figures are means over the seeds; ± gives half of the 95 % confidence interval (Student's t) of the
+average JCT. Load is requested devices over existing devices. "unfair" jobs took longer than they
+would on their part of the cluster (finish-time fairness). "packing, twice over" allocates compute
+twice over and relies on predicted slowdowns for co-location.
 """
 
 IN_SHORT = """\
-## In short
+## Summary
 
-Average JCT in hours, and in brackets the part of the way from `fifo` to the policy's oracle that
-forecasts bring it, seed by seed:
+The table gives the average JCT in hours. In brackets is the share of the difference between `fifo`
+and the policy with the oracle that forecasts achieve, per seed:
 """
 
 CONCLUSIONS = """
-To know how long jobs run is worth most, by far, and releases tell it well enough: also the one that
-ships, to which all of these jobs are foreign. What is told of neighbours is worth less, and sharing
-still shortens every one of the six. A part above 100 % says that the oracle is no bound of
-`packing`: who believes that jobs need less packs more of them, and two on a device seldom fill its
-memory. Bounds of memory are another matter: see below.
+Run times are by far the most valuable forecasts, and releases predict them well enough; so does the
+shipped release, for which all of these jobs are out of domain. Forecasts of co-located jobs are
+worth less, but sharing shortens the JCT in all six cases. A share above 100 % means that the oracle
+is not the optimum of `packing`: with lower forecasts it co-locates more jobs, and two jobs rarely
+fill a device's memory. Memory bounds are a different matter: see below.
 """
 
 RISKS = """
-## Promised and observed risk
+## Accepted and observed risk
 
-Up to four jobs on a device and its compute granted twice over, each job granted the upper bound of
-its memory at a risk; at the higher load. Of the times that a job was granted a part of a device,
-those when it took more memory than that; how often a job ran out of memory, of all jobs; and
-jobs that failed, after eight times:
+Up to four jobs share a device, with compute allocated twice over and memory allocated up to the
+upper bound at the accepted risk, at the higher load. The table gives the share of allocations of a
+part of a device in which the job used more memory than allocated, out-of-memory failures per job,
+and jobs that failed for good, after eight such failures:
 """
 
 NOISE = """
-## How good must they be
+## Required accuracy
 
-The oracle made worse ({trace}, load {load:g}): its answers times log-normal factors, with this
-median and this spread of the logarithm (0.25: two in three are within 28 %; 1: within 2.7 times).
-A factor that is the same for all jobs changes no order, and `sjf` not at all. Average JCT in hours:
+The oracle's forecasts are multiplied by log-normal factors with the given median and spread of the
+logarithm ({trace}, load {load:g}). With a spread of 0.25, two thirds are within 28 %; with 1,
+within a factor of 2.7. A factor that is the same for all jobs changes no order, so it does not
+change `sjf`. Average JCT in hours:
 """
 
 Outcomes = Mapping[Run, Mapping[str, Any]]
@@ -102,7 +111,7 @@ def page(outcomes: Outcomes) -> Iterator[str]:
     yield from _gains(outcomes)
     for trace in TRACES:
         for load in LOADS:
-            yield from ("", f"## {trace}, {load:g} of the devices asked for", "")
+            yield from ("", f"## {trace}, load {load:g}", "")
             yield f"| policy | forecasts | {' | '.join(_COLUMNS)} |"
             yield f"|---|---|{'---:|' * len(_COLUMNS)}"
             for policy, forecast, risk in RUNS:
@@ -141,7 +150,7 @@ def _gains(outcomes: Outcomes) -> Iterator[str]:
 
 def _risks(outcomes: Outcomes) -> Iterator[str]:
     yield RISKS
-    yield "| trace | forecasts | promised | took more | ran out | failed | JCT h |"
+    yield "| trace | forecasts | accepted risk | memory exceeded | out of memory | failed | JCT h |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for trace in TRACES:
         for policy, forecast, risk in RUNS:
@@ -161,7 +170,7 @@ def _risks(outcomes: Outcomes) -> Iterator[str]:
 def _noises(outcomes: Outcomes) -> Iterator[str]:
     trace, load = NOISY
     yield NOISE.format(trace=trace, load=load)
-    yield "| median | spread | sjf | packing | took more | out of memory |"
+    yield "| median | spread | sjf | packing | memory exceeded | out of memory |"
     yield "|---:|---:|---:|---:|---:|---:|"
     for noise, bias in NOISES:
         of = {

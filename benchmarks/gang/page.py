@@ -56,8 +56,8 @@ NAMES = {
     GANG: "gang", f"{GANG}:alpha=0": "gang, topology only (alpha=0)",
     f"{GANG}:beta=0": "gang, interference only (beta=0)",
     f"{GANG}:reduce=max": "gang, worst member (reduce=max)",
-    ANYWHERE: "gang, anywhere (near=cluster)",
-    KEEPS_NOTHING: "gang, nothing kept (expiry_s=0)", "packing:overcommit=2": "packing",
+    ANYWHERE: "gang, any devices (near=cluster)",
+    KEEPS_NOTHING: "gang, no reservations (expiry_s=0)", "packing:overcommit=2": "packing",
 }  # fmt: skip
 Made = Mapping[Any, Mapping[str, Any]]
 
@@ -99,7 +99,7 @@ def _small(made: Made) -> Iterator[str]:
 
 
 def _of_case(case: Small | Large) -> str:
-    return f"{'alike' if case.alike else 'not alike'}, {case.reduce}"
+    return f"{'identical' if case.alike else 'different'}, {case.reduce}"
 
 
 def _large(made: Made) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _large(made: Made) -> Iterator[str]:
         title = f"{case.members} of {case.free:,}, {_of_case(case)}"
         cells = [f"{results[name]['cost']:.4f}" if name in results else "-" for name in names]
         yield f"| {title} | {results['bound']:.4f} | {' | '.join(cells)} |"
-    yield from ("", "Milliseconds of the processor:", "")
+    yield from ("", "CPU time in milliseconds:", "")
     yield f"| gang | {' | '.join(names)} |"
     yield f"|---|{'---:|' * len(names)}"
     for case in LARGE:
@@ -125,7 +125,10 @@ def _large(made: Made) -> Iterator[str]:
 
 def _decisions(made: Made) -> Iterator[str]:
     yield DECISIONS.format(members=MEMBERS, devices=f"{NODES * NODE:,}", gangs=GANGS, bar=BAR_MS)
-    yield "| forecasts | unlike neighbours | gang | ms | CPU ms | service, CPU ms | slowest ms | |"
+    yield (
+        "| forecasts | distinct co-located jobs | gang | ms | CPU ms | service, CPU ms "
+        "| slowest ms | |"
+    )
     yield "|---|---:|---|---:|---:|---:|---:|---|"
     for case in CASES:
         results = made[case]
@@ -147,8 +150,8 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
     yield from (f"### {title}", "")
     base = _alike(made, world, trace, load, "best-fit")
     yield (
-        "| policy | JCT h | of best-fit's % | median h | 99 % h | gangs >= 8 h | slowdown | 99 % "
-        "| in use % | kept idle % | rollbacks |"
+        "| policy | JCT h | % of best-fit | median h | 99 % h | gangs >= 8 h | slowdown | 99 % "
+        "| in use % | reserved % | rollbacks |"
     )
     yield f"|---|{'---:|' * 10}"
     for policy in POLICIES:
@@ -158,7 +161,7 @@ def _setting(made: Made, world: str, trace: str, load: float) -> Iterator[str]:
     levels = list(base[0]["bytes_by_level"])
     yield (
         f"| policy | {' | '.join(f'{level} PB' for level in levels)} "
-        "| longest wait of largest h | mean h | passed by | at most | rollbacks of one at most |"
+        "| longest wait h | mean wait h | overtaken by, mean | maximum | rollbacks, maximum |"
     )
     yield f"|---|{'---:|' * (len(levels) + 5)}"
     for policy in POLICIES:
@@ -201,7 +204,7 @@ def _streams(made: Made) -> Iterator[str]:
 
 def _sweep(made: Made) -> Iterator[str]:
     yield SWEPT.format(picture=f"../pictures/{PICTURE.name}")
-    yield "| near | alpha : beta | JCT h | of best-fit's % | slowdown | over racks and further PB |"
+    yield "| near | alpha : beta | JCT h | % of best-fit | slowdown | over racks and higher PB |"
     yield "|---|---:|---:|---:|---:|---:|"
     base = _alike(made, *ONE, "best-fit")
     for near in ("node", "cluster"):
@@ -219,7 +222,7 @@ def _sweep(made: Made) -> Iterator[str]:
 
 def _optimised(made: Made) -> Iterator[str]:
     yield OPTIMISED
-    yield "| optimiser | JCT h | of tree's % | slowdown | over racks and further PB | CPU s |"
+    yield "| optimiser | JCT h | % of tree | slowdown | over racks and higher PB | CPU s |"
     yield "|---|---:|---:|---:|---:|---:|"
     base = _alike(made, *ONE, by_optimiser("tree"))
     for name in OPTIMISERS:
@@ -236,7 +239,7 @@ def _optimised(made: Made) -> Iterator[str]:
 def _by_forecast(made: Made) -> Iterator[str]:
     yield FORECASTED
     yield (
-        "| world | policy | forecasts | JCT h | of best-fit's % | slowdown | 99 % "
+        "| jobs of | policy | forecasts | JCT h | % of best-fit | slowdown | 99 % "
         "| out of memory | in use % |"
     )
     yield f"|---|---|---|{'---:|' * 6}"

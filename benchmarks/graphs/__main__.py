@@ -45,20 +45,21 @@ def _timm_page(rows: pd.DataFrame) -> list[str]:
     lines = [
         f"{len(rows)} models and image sizes of the table of timm 1.0.31, inference of one image. "
         "The table was counted with fvcore, which adds to the multiply-adds of convolutions and "
-        "products two per element of a batch norm and five per element of a layer or group norm.",
+        "matrix products two per element of a batch norm and five per element of a layer or group "
+        "norm.",
         "",
         "| our count | within 2 % | within 2 % or half of the table's last digit |",
         "|---|---:|---:|",
         *(
             f"| {name} | {100 * strict.mean():.1f} % | {100 * rounded.mean():.1f} % |"
             for name, (strict, rounded) in {
-                "FLOPs of products, convolutions, attention, recurrent layers / 2": plain,
-                "the same and fvcore's norms": fvcore,
+                "FLOPs of matrix products, convolutions, attention, recurrent layers / 2": plain,
+                "the same with fvcore's norms": fvcore,
             }.items()
         ),
         "",
-        f"{counted.sum()} could be traced; a model takes {seconds.median():.2f} s (median), "
-        f"building included.{'' if counted.all() else ' Why the others could not:'}",
+        f"{counted.sum()} models could be traced, in {seconds.median():.2f} s per model (median), "
+        f"construction included.{'' if counted.all() else ' Errors of the others:'}",
         "",
         *(f"- {r.model} at {r.img_size}: {r.error}" for r in rows[~counted].itertuples()),
     ]
@@ -72,14 +73,14 @@ def _timm_page(rows: pd.DataFrame) -> list[str]:
     explained = (far["seen_ratio"] - 1).abs() <= WITHIN
     lines += [
         "",
-        f"The {len(far)} that are further off, the furthest first. fvcore has no rule for "
-        "attention in one operator nor for recurrent layers and counts nothing: without them "
-        f"{explained.sum()} of these agree within 2 % (last column), which makes "
-        f"{100 * (fvcore[0].sum() + explained.sum()) / len(rows):.1f} % of all models within 2 % "
-        "of the table, its rounding not allowed for. The bar is 95 %. Nor does it see convolutions "
-        'with `padding="same"`, which is ConvMixer\'s difference. There our count is the right '
-        "one. Differential attention (vit_dwee and its kin) was counted written out, and "
-        "multiplies by the values once more in one operator.",
+        f"The table has the {len(far)} models with the largest differences. fvcore has no "
+        "rule for fused attention or recurrent layers, and does not count them. Without "
+        f"these operators, {explained.sum()} of these models agree within 2 % (last column), "
+        f"which makes {100 * (fvcore[0].sum() + explained.sum()) / len(rows):.1f} % of all models, "
+        "without an allowance for rounding. The target is 95 %. fvcore also does not "
+        "count convolutions with `padding='same'`, as in ConvMixer. In both cases the count of the "
+        "operator graph is correct. Differential attention (vit_dwee and similar models) was "
+        "counted as separate operators; the fused operator multiplies by the values once more.",
         "",
         *_far_table(far),
         "",
@@ -110,9 +111,10 @@ def counter_section() -> list[str]:
     lines = [
         "## FLOPs of a step against torch.utils.flop_counter",
         "",
-        "One job of every family of the zoo: convolutions, products and attention of forward and "
-        "backward pass. torch's formula forgets the groups in a convolution's weight gradient; "
-        "the last column has them. A fused recurrent layer is in neither count and stands apart.",
+        "One job of every family of the zoo: convolutions, matrix products and attention of "
+        "forward and backward pass. torch's formula ignores the groups in a convolution's weight "
+        "gradient; the column with groups corrects this. Fused recurrent layers are in neither "
+        "count and have a column of their own.",
         "",
         "| job | ours, MFLOP | torch / ours | torch with groups / ours | recurrent, MFLOP |",
         "|---|---:|---:|---:|---:|",
@@ -133,8 +135,9 @@ def onnx_section() -> list[str]:
     lines = [
         "## An exported ONNX file against a trace of the same module",
         "",
-        "The first module of a job of every family, exported by `torch.onnx.export` in the mode "
-        "it trains in, with adam: sums over the file's graph divided by sums over the trace's.",
+        "The first module of a job of every family, exported by `torch.onnx.export` in training "
+        "mode, with adam. The figures are sums over the file's graph divided by sums over the "
+        "trace's.",
         "",
         f"| job | {' | '.join(names)} |",
         f"|---|{'---:|' * len(names)}",
@@ -148,35 +151,35 @@ def onnx_section() -> list[str]:
 
 
 CANNOT_AGREE = [
-    "What cannot agree:",
+    "Expected differences:",
     "",
-    "- With its default, `optimize=True`, the exporter folds batch norms into convolutions: their "
-    "operators, parameters and activations are missing then. The files above are not optimized but "
-    "where it says so: those hold shapes by values, or sequences of tensors, otherwise, which are "
-    "not read.",
-    "- Activations written out (hardswish, SiLU) keep other tensors than the fused operator.",
-    "- A file does not say which weights are trained: frozen ones (LoRA) and float constants (a "
-    "graph network's adjacency) count as parameters, with gradient and optimizer state.",
-    "- A trace sums its outputs for a loss, and Adam counts its steps: single operators that "
-    "matter only where a step has few.",
+    "- With its default, `optimize=True`, the exporter folds batch norms into convolutions, so "
+    "their operators, parameters and activations are missing. The files above are not optimized "
+    "unless marked: unoptimized, the marked ones have shapes computed from values or sequences "
+    "of tensors, which the reader does not support.",
+    "- Decomposed activations (hardswish, SiLU) keep other tensors than the fused operator.",
+    "- A file does not mark trained weights: frozen weights (LoRA) and float constants (a graph "
+    "network's adjacency) count as parameters, with gradient and optimizer state.",
+    "- A trace sums its outputs for a loss, and Adam counts its steps. These single operators "
+    "matter only in steps with few operators.",
     "- A transposition is a view in torch and an operator in a file; torch copies where it must.",
-    "- Tensors that autograd keeps are foretold by rule, operator by operator.",
-    "- An exporter may refuse what a trace takes.",
+    "- Tensors that autograd keeps are predicted by a rule for each operator.",
+    "- The exporter may reject modules that can be traced.",
 ]
 
 
 def seven_billion_section() -> list[str]:
-    """Return Markdown of tracing seven billion parameters in a process of its own."""
+    """Return Markdown of tracing seven billion parameters in a separate process."""
     found = checks.seven_billion()
     return [
         "## A decoder of seven billion parameters",
         "",
         f"{found['parameters'] / 1e9:.2f} billion parameters (32 layers of width 4096, 2048 "
-        "tokens, adamw), in a process of its own: "
+        "tokens, adamw), in a separate process: "
         f"built in {found['build_s']:.1f} s, traced in {found['trace_s']:.1f} s, at most "
         f"{found['peak_resident_bytes'] / 1e9:.2f} GB resident. The step does "
-        f"{found['matrix_flops'] / 1e12:.1f} TFLOP in products and holds at most "
-        f"{found['peak_live_bytes'] / 1e9:.1f} GB.",
+        f"{found['matrix_flops'] / 1e12:.1f} TFLOP in matrix products, with a peak of "
+        f"{found['peak_live_bytes'] / 1e9:.1f} GB of memory.",
         "",
     ]
 
@@ -199,7 +202,9 @@ def main() -> None:
     page = [
         "# Operator graphs",
         "",
-        f"Written by `python -m benchmarks.graphs` with torch {torch.__version__}.",
+        "This benchmark compares operator graphs with timm's published counts, with torch's "
+        "own counter and with exported ONNX files. Written by `python -m benchmarks.graphs` "
+        f"with torch {torch.__version__}.",
         "",
         *sections,
     ]

@@ -10,9 +10,10 @@ from presage.models.hazard.hazard_score import Bin
 
 TEXT = """# Prediction of failures
 
-Probability that a node fails within a day, from its past outages. The trace is InfiniteHBD's: 400
-nodes in 349 days ([docs/faults.md](../faults.md)). Everything was chosen and fitted on the days
-before day {until}; the scores are those of the days after it. This page is written by
+This benchmark measures the error of the predicted probability that a node fails within a day, from
+its past outages. The trace is InfiniteHBD's: 400 nodes in 349 days
+([docs/faults.md](../faults.md)). The model was chosen and fitted on the days before day {until},
+and the scores are those of the days after it. This page is written by
 
 ```console
 $ PRESAGE_DATASETS=DATASETS python -m benchmarks.hazard  # half a minute
@@ -22,7 +23,7 @@ The trace is the file `fault_trace.json.gz` in `DATASETS/faults`.
 
 ## Results
 
-| | constant rate | hazard model | bar |
+| | constant rate | hazard model | target |
 |---|---:|---:|---:|
 | log loss of a node-day | {constant:.5f} | {loss:.5f} | 0.0229 |
 | share of failures in the 5 % of node-days with the highest hazard | 5.0% | {top:.1%} | 24 % |
@@ -30,8 +31,8 @@ The trace is the file `fault_trace.json.gz` in `DATASETS/faults`.
 | chi-square test of the deciles, p | | {p:.2f} | 0.05 |
 
 {rows:,} node-days of nodes that are up at the start of the day, {failures} of them with a failure.
-The model gains {gain:.1%} on the constant rate. The bar was set with node-days counted slightly
-differently, where the constant rate scored 0.02405: there it is a gain of 4.8 %.
+The model gains {gain:.1%} on the constant rate. The target was set with a slightly different
+count of node-days, where the constant rate scores 0.02405: it is a gain of 4.8 % there.
 
 ![Reliability]({picture})
 
@@ -62,7 +63,7 @@ whatever the number of its half-lives.
 |---|---:|
 {candidates}
 
-## What else was tried
+## Alternatives
 
 Poisson regressions with a logarithmic link on features of the history. None of them has a better
 cross-validated loss. Lifetime counts gain a quarter of what recent repairs gain, and make a model
@@ -74,7 +75,7 @@ with recent repairs worse after day {until}.
 | constant rate | {cv_constant:.5f} | {constant:.5f} | 5.0% |
 {alternatives}
 
-## Longer times
+## Longer horizons
 
 Log loss of the model over that of a constant rate after day {until}, for the failure within several
 days. The closed form needs no new fit.

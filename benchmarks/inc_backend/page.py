@@ -13,7 +13,7 @@ INTRODUCTION = """# The backend presage_inc against gloo
 Time that the [backend](../inc_torch.md) adds to an AllReduce of gloo. Written by
 `python -m benchmarks.inc_backend` for {ranks} ranks on {cores} CPU cores. All ways take turns, each
 as often at each place of the order. "Over gloo" is the median difference to the call of gloo in the
-same turn. The bar is {bar:.0f} us.
+same turn. The target is {bar:.0f} us.
 
 "With an arbiter" means that its address is set, so that AllReduces of 64 KiB and more are numbered,
 decided and reported, and epochs are exchanged; all run by ring. "busy" is the processor time of the
@@ -23,9 +23,9 @@ calling thread over that with gloo, which other processes of the machine lengthe
 DECISION = """
 ## How long does a decision take?
 
-The bar is {bar:.0f} us. There is no RPC in a decision.
+The target is {bar:.0f} us. There is no RPC in a decision.
 
-| decision | us | ratio to the bar |
+| decision | us | ratio to the target |
 |---|---:|---:|"""
 
 EPOCHS = """

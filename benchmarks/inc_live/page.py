@@ -33,7 +33,7 @@ def page(
 ) -> Iterator[str]:
     """Yield the lines of the page."""
     yield INTRODUCTION.format(cores=os.cpu_count(), rate=MBIT_PER_S)
-    yield "| bar | measured | |"
+    yield "| target | measured | |"
     yield "|---|---|---|"
     for found, simulated in sets:
         yield from _bars(found, simulated)

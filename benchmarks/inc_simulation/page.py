@@ -46,11 +46,11 @@ def _introduction(name: str) -> Iterator[str]:
     yield from f"""\
 # Sharing a switch in time, simulated
 
-How fast four training jobs are that share one [switch](../inc_switch.md) with one slot, under
-several rules. Written by `python -m benchmarks.inc_simulation`.
+This benchmark measures the speed of four training jobs that share one [switch](../inc_switch.md)
+with one slot, under several rules. Written by `python -m benchmarks.inc_simulation`.
 
 Speed is iterations per second over those with the faster of ring and tree for each AllReduce.
-"Worst" is the slowest job of a set by that. AllReduces cost what requirement I9 says. A job runs
+"Worst" is the slowest job of a set. AllReduce costs are those of requirement I9. A job runs
 one AllReduce at a time, when its gradients are ready. Computation of an iteration varies by a
 log-normal factor, the jitter. A refused AllReduce costs three latencies and then runs by ring or
 tree.

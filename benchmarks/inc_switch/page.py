@@ -19,7 +19,7 @@ namespace with one link to a bridge, at which the switch runs. `tbf` limits both
 link. The ring is that of [elastic jobs](../elastic.md), over TCP.
 
 A rank sends 2 (N - 1) / N of its buffer in a ring, and its buffer once to the switch. So the law
-is a ratio of 2 (N - 1) / N for large buffers. The bar is to be within {bar:.0f} % of it.
+is a ratio of 2 (N - 1) / N for large buffers. The target is a difference of at most {bar:.0f} %.
 """
 
 NOTES = """

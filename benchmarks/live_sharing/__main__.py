@@ -81,11 +81,11 @@ KINDS = {
 }
 POLICIES = {
     "sharing": "sharing:check_s=2",
-    "sharing, never looked at": "sharing:check_s=86400",
+    "sharing, no SLO checks": "sharing:check_s=86400",
     "bin-packing": "bin-packing",
     "exclusive": "best-fit",
 }
-HELD = ("sharing", "sharing, never looked at")  # run with quotas, too
+HELD = ("sharing", "sharing, no SLO checks")  # run with quotas, too
 
 
 @dataclass(frozen=True, slots=True)

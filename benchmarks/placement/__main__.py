@@ -39,13 +39,15 @@ PAGE = Path("docs/benchmarks/placement.md")
 INTRODUCTION = f"""\
 # Placement on failing GPUs
 
-By `python -m benchmarks.placement`. Batches of 24 jobs of 1, 2, 4 or 8 GPUs are submitted at once
-to 16 GPUs, one a node. Each GPU has a failure rate of its own, lognormal with a mean of one failure
-in 100 h. Without checkpoints a failed job starts again from 0; with checkpoints every 2 h it loses
-the work since the last one, and 15 minutes to restart. All policies run on the same jobs and
-failures. Figures are ratios of mean makespans over {len(SEEDS)} seeds of {BATCHES} batches, with
-95 % intervals over seeds. Orders and patience are tuned on other batches, and learnt policies are
-trained and selected on others again.
+This benchmark compares rules and learnt policies for placement on GPUs with different failure
+rates. Written by `python -m benchmarks.placement`.
+
+Batches of 24 jobs of 1, 2, 4 or 8 GPUs are submitted at once to 16 GPUs, one per node. The failure
+rate of each GPU is lognormal with a mean of one failure in 100 h. Without checkpoints a failed job
+restarts from 0. With checkpoints every 2 h it loses the work since the last one, and a restart
+costs 15 minutes. All policies run on the same jobs and failures. Figures are ratios of mean
+makespans over {len(SEEDS)} seeds of {BATCHES} batches, with 95 % intervals over seeds. Orders and
+patience are tuned on other batches; learnt policies are trained and selected on further ones.
 """
 
 
@@ -91,7 +93,7 @@ def page(rounds: int, published_rounds: int) -> Iterator[str]:
             f"the best interval a = {intervals[name].exponent:g}, patience "
             f"{intervals[name].patience:g}."
         )
-    yield "\nOn nodes of one GPU best-fit is first-fit.\n"
+    yield "\nOn nodes with one GPU, best-fit is the same as first-fit.\n"
     print("rules done", flush=True)
     yield from learnt_section(rounds, {"no checkpoints": best["no checkpoints"],
                                        "checkpoints": intervals["checkpoints"]})  # fmt: skip
@@ -103,46 +105,49 @@ def core_section() -> Iterator[str]:
     """Yield the comparison of the core with the simulator."""
     batches, worst, factor = equality()
     print("core done", flush=True)
-    yield "## Is the core the simulator?\n"
+    yield "## Does the core agree with the simulator?\n"
     yield (
-        f"On {batches:,} batches the end of every job differs from the simulator's by at most "
-        f"{worst:.1e} of it. The compiled core is {factor:.0f} times faster.\n"
+        f"On {batches:,} batches the largest relative difference between a job's end and that in "
+        f"the simulator is {worst:.1e}. The compiled core is {factor:.0f} times faster.\n"
     )
 
 
 def learnt_section(rounds: int, rules: dict) -> Iterator[str]:  # type: ignore[type-arg]
     """Yield the results of the learnt policies."""
-    yield "## Does learning win?\n"
-    yield "The choice of GPUs alone, jobs by arrival, over `least-failing`, for each training:\n"
+    yield "## Are learnt policies better?\n"
+    yield (
+        "Learnt choice of GPUs, with jobs in order of arrival, over `least-failing`, for each "
+        "training:\n"
+    )
     rows = [
         [name, *(f"{one:.4f}" for one in placing_ratios(world))] for name, world in WORLDS.items()
     ]
     yield from table(["", *(f"seed {seed}" for seed in TRAINED)], rows)
     print("placing done", flush=True)
     yield (
-        f"Order, placement and waiting, {rounds} rounds of PPO from the best tuned rule on; the "
-        "best scorer on validation batches is kept, the rule itself included:\n"
+        f"Learnt order, placement and waiting, by {rounds} rounds of PPO that start from the best "
+        "tuned rule. The scorer that is best on validation batches is kept, or the rule itself:\n"
     )
     results = {
         name: learnt_results(world, rules[name], TrainingSettings(rounds=rounds))
         for name, world in WORLDS.items()
     }
     yield from table(
-        ["", "over least-failing", "over the tuned rule", "each seed", "CPU seconds a seed"],
+        ["", "over least-failing", "over the tuned rule", "each seed", "CPU seconds per seed"],
         (learnt_row(name, found) for name, found in results.items()),
     )
     yield (
-        "A ratio of exactly 1 says that no departure from the rule won on validation batches, so "
-        "that the scorer decides as the rule does: a tie.\n"
+        "A ratio of exactly 1 means that no change of the rule was better on validation batches, "
+        "so the scorer decides as the rule does.\n"
     )
     print("ppo done", flush=True)
     yield from gains_section(rules)
     print("learnt done", flush=True)
     scorer = max(results["no checkpoints"], key=lambda one: abs(one.to_rule - 1)).scorer
-    yield "One scorer trained on 16 GPUs, on clusters of other sizes:\n"
+    yield "One scorer that was trained on 16 GPUs, on clusters of other sizes:\n"
     by_size = sizes(scorer, rules["no checkpoints"])
     yield from table(
-        ["GPUs", "over the tuned rule", "ms a decision, with the simulation"],
+        ["GPUs", "over the tuned rule", "ms per decision, with the simulation"],
         ([f"{n}", f"{ratio:.4f}", f"{ms:.2f}"] for n, (ratio, ms) in by_size.items()),
     )
 
@@ -173,10 +178,10 @@ def learnt_row(name: str, found: list[Learnt]) -> list[str]:
 
 def published_section(rounds: int) -> Iterator[str]:
     """Yield the results of the published policy."""
-    yield "## What does the published policy do?\n"
+    yield "## How good is the published policy?\n"
     yield (
         f"Networks, replay and reward as published, {rounds} rounds, over `least-failing` without "
-        "checkpoints. Its state has no failure history, and it knows GPUs by number only.\n"
+        "checkpoints. The state has no failure history, and identifies GPUs by number only.\n"
     )
     rows = []
     for update in ("importance", "clip"):
@@ -196,12 +201,12 @@ def world_section(rule) -> Iterator[str]:  # type: ignore[no-untyped-def] # noqa
         for (gpus, mtbf_h), (without, with_) in by_mtbf().items()
     )
     yield from table(["GPUs", "MTBF (h)", "no checkpoints", "checkpoints"], rows)
-    yield "Over `first-fit` in other worlds, without checkpoints, with the rule tuned above:\n"
+    yield "Over `first-fit` in other settings, without checkpoints, with the rule tuned above:\n"
     rows = ([name, *(f"{one:.3f}" for one in values)] for name, values in variations(rule).items())
-    yield from table(["world", "least-failing", "expected", "JCT of expected"], rows)
+    yield from table(["setting", "least-failing", "expected", "JCT of expected"], rows)
     yield (
-        "JCT is the mean job completion time over that of first-fit: large jobs first shortens the "
-        "makespan of a batch, and delays its small jobs."
+        "JCT is the mean job completion time over that of first-fit. Starting large jobs first "
+        "shortens the makespan of a batch, and delays its small jobs."
     )
 
 

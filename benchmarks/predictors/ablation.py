@@ -47,7 +47,7 @@ _ROOFLINE = (
 class Variant:
     """Inputs and target of a network.
 
-    ``before`` is what it goes on from; without ``adds_up`` shares are read, and no more.
+    ``before`` is the network to start from. Without ``adds_up`` time shares are inputs only.
     """
 
     name: str
@@ -67,8 +67,8 @@ def variants(before: ScalarStack) -> list[Variant]:
         Variant("published features", published, "published"),
         Variant("whole-job features", replace(unaided, inputs=blind), "full"),
         Variant("+ factor over the roofline", replace(TARGET, inputs=common), "full"),
-        Variant("+ shares of cells", TARGET, "full", adds_up=False),
-        Variant("+ their sum, each with a factor (served)", TARGET, "full"),
+        Variant("+ operator time shares", TARGET, "full", adds_up=False),
+        Variant("+ their sum, with a factor each (served)", TARGET, "full"),
         Variant("+ pre-training", TARGET, "full", before),
     ]
 
@@ -134,22 +134,22 @@ def main() -> None:
     before = taught_elsewhere(solo, here, settings)
     rows = solo[here].reset_index(drop=True)
     lines = [
-        "# What each part is worth",
+        "# Ablation of the step-time predictor",
         "",
-        "By `python -m benchmarks.predictors.ablation`: training steps of timm's models"
-        f" on an RTX 3090 ({len(rows):,} rows of {rows['model'].nunique():,} models)."
-        " Mean / median absolute",
-        "percentage error of one network for each of five folds, by how many rows it was taught.",
-        "Pre-training is on the other GPU rows of the public tables: inference of these models,",
-        "torchvision, Gavel, ParvaGPU, MISO and Pollux.",
+        "This page has the contribution of each part of a step-time prediction. Written by",
+        "`python -m benchmarks.predictors.ablation`. The data are training steps of timm's models"
+        f" on an RTX 3090 ({len(rows):,} rows of {rows['model'].nunique():,} models). The figures",
+        "are mean / median absolute percentage errors, with one network for each of five folds, by",
+        "number of training rows. Pre-training uses the other GPU rows of the public tables:",
+        "inference of these models, torchvision, Gavel, ParvaGPU, MISO and Pollux.",
     ]
     for column, split in SPLITS.items():
         folds = job_folds(list(rows[column]))
         lines += [
             "",
-            f"## By rows, {split}",
+            f"## By number of training rows, {split}",
             "",
-            "| network reads | " + " | ".join(f"{n or 'all'} rows" for n in ROWS) + " |",
+            "| variant | " + " | ".join(f"{n or 'all'} rows" for n in ROWS) + " |",
             "|---|" + "---:|" * len(ROWS),
         ]
         for variant in variants(before):
@@ -158,7 +158,7 @@ def main() -> None:
             lines.append(f"| {variant.name} | {' | '.join(cells)} |")
     lines += [
         "",
-        "## By size of the network, served features",
+        "## By size of the network, served variant",
         "",
         "| hidden units | " + " | ".join(SPLITS.values()) + " | 300 rows, unseen model |",
         "|---:|---:|---:|---:|",

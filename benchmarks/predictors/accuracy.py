@@ -46,7 +46,7 @@ def measure(campaigns: Sequence[Path], folder: Path) -> dict[str, Any]:
 def table(metrics: dict[str, Any]) -> list[str]:
     """Return Markdown rows: one for each predictor, split and model."""
     lines = [
-        "| predictor | not seen in training | model | MAPE % | median % | within 10 % | MAE "
+        "| predictor | held out by | model | MAPE % | median % | within 10 % | MAE "
         "| 80 % interval covers | 90 % covers | 80 % width |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
@@ -79,17 +79,17 @@ def main() -> None:
     rows = [
         "# Accuracy on the committed campaigns",
         "",
-        f"Written by `python -m benchmarks.predictors.accuracy {named}`: {len(solo)} jobs of "
-        f"{solo['family'].nunique()} families alone and {shared['colocation'].nunique()} "
-        f"co-locations ({len(shared)} victims) on "
-        f"{', '.join(sorted(set(solo['device_kind'])))}. Every figure is of rows that the network "
-        "has not seen: five folds by job (a digest of its name), and each family left out in turn. "
-        "A co-location is hidden from a fold when any of its members is. Baselines use the same "
-        "features, folds and learnt target (the constant: the median of the target itself). MAE is "
-        "in the target's unit: fraction, bytes, seconds, times. Width is relative to the measured "
-        "value, in per cent. Hyper-parameters (params.yaml) were chosen among some fifteen on "
-        "these very folds, so the networks' figures are a little flattered; the baselines' are "
-        "as set.",
+        "This page has the error of every predictor and of its baselines on measured jobs. "
+        f"Written by `python -m benchmarks.predictors.accuracy {named}`: {len(solo)} solo jobs of "
+        f"{solo['family'].nunique()} families and {shared['colocation'].nunique()} co-locations "
+        f"({len(shared)} victims) on {', '.join(sorted(set(solo['device_kind'])))}. "
+        "All figures are for held-out rows: five folds by job (a digest of its name), and each "
+        "family left out in turn. A co-location is held out if any of its members is. Baselines "
+        "use the same features, folds and target (the constant: the median of the target). MAE is "
+        "in the target's unit: fraction, bytes, seconds, or factor. Width is relative to the "
+        "measured value, in per cent. The hyper-parameters (params.yaml) were chosen from about "
+        "fifteen settings on the same folds, so the networks' figures are slightly optimistic; "
+        "the baselines were not tuned.",
         "",
         *table(metrics),
         "",

@@ -29,14 +29,14 @@ _IMPLAUSIBLE = 0.8
 
 LIMITS = """## Limits
 
-- **{low} of {rows} slowdowns are below {implausible:g}, which no sharing can cause.** They are of
-  jobs whose steps are shorter than a time slice of the GPU, or wait for the processor. Step times
-  are medians of single steps, so within a slice they look fast, and the long pauses between slices
-  do not count. A slowdown by the number of steps in the window would count them. Until it is
-  measured that way, these rows cannot teach, and the scores of slowdowns say little.
-- One GPU, ten minutes, two seeds of one campaign. Two jobs were measured again after it: 0.70 and
+- **{low} of {rows} slowdowns are below {implausible:g}, which no sharing can cause.** The
+  steps of these jobs are shorter than a time slice of the GPU, or wait for the CPU. Step times are
+  medians of single steps, so steps within a slice look fast, and the long pauses between slices do
+  not count. Slowdowns by the number of steps in the window would include them. Until slowdowns are
+  measured that way, these rows are unsuitable for training, and the scores of slowdowns say little.
+- One GPU, ten minutes, two seeds of one campaign. Two jobs were measured again afterwards: 0.70 and
   0.69 ms (dcgan), 2.73 and 2.95 ms (neumf).
-- PyTorch was 2.11, not the pinned 2.13. MPS had no daemon.
+- PyTorch was 2.11, not the pinned 2.13. The MPS daemon did not run.
 """
 
 
@@ -131,7 +131,7 @@ def page(predictor: Predictor, campaign: Campaign) -> Iterator[str]:
     (measured,) = campaign.devices.values()
     sheet = predictor.device(measured.kind)
     rows, sets = campaign.executions, campaign.colocations["colocation_id"].nunique()
-    yield "# Forecasts for an H200, which the release never saw"
+    yield "# Forecasts for an H200, which is not in the training data"
     yield ""
     yield (
         f"{len(rows)} jobs solo and {sets} co-locations of two to "
@@ -154,8 +154,8 @@ def page(predictor: Predictor, campaign: Campaign) -> Iterator[str]:
         yield _line("slowdown", found, is_share=True)
         yield ""
         yield (
-            f"The mean absolute error of the best constant by number of members is {floor:.2f}; "
-            "it knows these\nmeasurements. Flagged are rows that the release calls out of domain."
+            "The best constant per number of members, which is fitted to these measurements, has a"
+            f"\nmean absolute error of {floor:.2f}. Flagged rows are out of domain for the release."
         )
         yield ""
     yield from _slowdowns(campaign)

@@ -3,10 +3,10 @@
 Run ``python -m benchmarks.predictors.local_runs data/.pretraining/features [LOCAL_CAMPAIGN]`` after
 `make pretrained`; writes docs/benchmarks/local_runs.md. Minutes on one core.
 
-Two questions. Of each GPU in the public tables: had pre-training never seen it, how wrong would
-step times on it be, and how wrong once 10, 30, 100 runs of it were measured? Half of its models are
-asked about, the runs are of the other half. And of a campaign of this machine, a processor like the
-one whose campaigns come with Presage: how wrong with none, 10, 30, 100 of its jobs?
+The first part leaves each GPU of the public tables out of pre-training, and measures the error of
+its step times before and after fine-tuning on 10, 30 and 100 of its runs. Half of its models are
+for testing, and the runs are of the other half. The second part measures the error on a campaign of
+this machine, a processor like that of the committed campaigns, with 0, 10, 30 and 100 of its jobs.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ COMMITTED = [Path("data/profiles/cpu-2"), Path("data/profiles/cpu-2-zoo")]
 RUNS = (0, 10, 30, 100)
 LEAST_ROWS = 50  # of a GPU that is left out
 SEEDS = (0, 1, 2)
-TEST_JOBS = 30  # jobs of the local campaign that are asked about
+TEST_JOBS = 30  # of the local campaign
 WHAT = {"step_time": "step time", "memory": "memory", "compute_utilization": "utilization"}
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one target: transformed features, what is learnt, and the rows themselves."""
+    """Rows of one target: transformed features, labels, and the rows themselves."""
 
     table: pd.DataFrame
     x: np.ndarray
@@ -90,7 +90,7 @@ def of_gpus(solo: pd.DataFrame, settings: Settings) -> list[str]:
     every = rows_of(solo[solo["device_class"] == GPU], target)
     kinds = every.table["device_kind"]
     lines = [
-        "| GPU | rows asked | " + " | ".join(f"{n} runs" for n in RUNS) + " | 100 runs alone |",
+        "| GPU | test rows | " + " | ".join(f"{n} runs" for n in RUNS) + " | only 100 runs |",
         "|---|---:|" + "---:|" * (len(RUNS) + 1),
     ]
     for kind, count in kinds.value_counts().sort_index().items():
@@ -145,7 +145,7 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
     campaign = pd.read_parquet(local / "executions.parquet")["campaign"].iloc[0]
     solo = solo[solo["device_class"] == PROCESSOR]
     lines = [
-        "| predictor | jobs asked | " + " | ".join(f"{n} runs" for n in RUNS) + " |",
+        "| predictor | test jobs | " + " | ".join(f"{n} runs" for n in RUNS) + " |",
         "|---|---:|" + "---:|" * len(RUNS),
     ]
     for predictor, name in WHAT.items():
@@ -157,7 +157,7 @@ def of_this_machine(local: Path, settings: Settings) -> list[str]:
         for seed in SEEDS:
             order = np.random.default_rng(seed).permutation(mine)
             test, pool = every.of(order[:TEST_JOBS]), order[TEST_JOBS:]
-            # A job that is asked about may be in a committed campaign too: it is not learnt there.
+            # Test jobs may be in a committed campaign too, and are left out of it.
             known = ~every.table["job_id"].isin(test.table["job_id"]).to_numpy(bool)
             base = others[known[others]]
             for n in RUNS:
@@ -184,15 +184,17 @@ def main() -> None:
     settings = read_settings("step_time")
     solo = pd.read_parquet(Path(sys.argv[1]) / "solo.parquet")
     lines = [
-        "# What a few local runs are worth",
+        "# Value of local measurements",
         "",
-        "By `python -m benchmarks.predictors.local_runs`. Mean and median absolute percentage",
-        "error, over three random choices of what is asked and what is run.",
+        "How much do a few measurements of an operator's own jobs improve the shipped networks?",
+        "Written by `python -m benchmarks.predictors.local_runs`. Each cell has the mean and the",
+        "median absolute percentage error, over three random splits into test and local jobs.",
         "",
-        "## A GPU that pre-training never saw: step time",
+        "## A GPU that is not in the training data: step time",
         "",
-        "The networks of the other GPUs' rows, as they are and after going on with so many runs;",
-        "beside them a network of a hundred runs alone.",
+        "Networks that are trained on all other GPUs, then fine-tuned on the given number of local",
+        "runs. Test rows are of models that are not among the local runs. The last column is a",
+        "network that is trained on 100 local runs only.",
         "",
         *of_gpus(solo, settings),
     ]
@@ -201,7 +203,8 @@ def main() -> None:
             "",
             "## This machine: two cores, like those of the committed campaigns",
             "",
-            "Jobs measured anew; none that is asked about was learnt, whoever ran it.",
+            "Networks that are trained on the committed campaigns and the given number of local",
+            "jobs. No test job is in the training data.",
             "",
             *of_this_machine(Path(sys.argv[2]), settings),
         ]

@@ -40,15 +40,16 @@ MEMORY = ("gpumemnet/timm_train_memory_a100_40gb.csv.gz",)
 GAVEL = ("gavel/pairs.csv.gz", "gavel/isolated.csv.gz")
 BASELINES = ("boosted_trees", "linear", "constant", "additive")
 INTRODUCTION = """\
-Written by `python -m benchmarks.predictors.public_tables DATASETS`: `presage benchmark` on two
-seeds, which deal the folds as well. MAPE / median absolute percentage error, of slowdowns in
-normalised speed; a row is always forecast by networks that saw none like it. Width is the median
-one of the 80 % interval, in per cent of what was measured. Baselines read the same columns and
-learn the same; the constant is the median label; the additive rule adds effects of the victim and
-of its co-runners to the device's mean of log speed."""
+Written by `python -m benchmarks.predictors.public_tables DATASETS`, which runs `presage benchmark`
+with two seeds; the seed also determines the folds. Errors are MAPE / median absolute percentage
+error; for slowdowns, of the normalised speed. Every row is predicted by networks that were not
+trained on the part that is left out. Width is the median width of the 80 % interval, in per cent of
+the measured value. Baselines have the same columns and targets. The constant is the median label.
+The additive rule adds the effects of victim and co-runners to the device's mean log speed."""
 NEAR_TWINS = """\
-Near-twins: another model of the family, in training, whose FLOPs and live bytes of a sample and
-parameters are all within a tenth. Training steps of unseen models on the RTX 3090:"""
+A near-twin is another model of the same family in the training data, whose FLOPs and live bytes per
+sample and parameters are all within a tenth. Errors of training steps of unseen models on the
+RTX 3090, for rows with and without a near-twin:"""
 TWIN = 1.1  # sizes of models that are nearly the same are within this ratio
 
 
@@ -85,7 +86,7 @@ QUESTIONS = (
         "model", "MAE 0.06",
     ),
     Question(
-        "Slowdown of three to five, learnt from two, ParvaGPU", "interference",
+        "Slowdown of three to five, trained on two, ParvaGPU", "interference",
         ("parvagpu/few.csv",), None, "10", test=("parvagpu/many.csv",),
     ),
 )  # fmt: skip
@@ -155,7 +156,7 @@ def page(
 ) -> list[str]:
     """Return the page's lines."""
     lines = [
-        "# How far forecasts are off on public tables",
+        "# Forecast error on public tables",
         "",
         INTRODUCTION,
         "",
@@ -176,10 +177,10 @@ def page(
             lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
-        "## Where the error sits",
+        "## Error by device and family",
         "",
         "| what | left out | seed | by device: MAPE (rows), 80 / 90 % interval covers "
-        "| the worst families: MAPE (rows) |",
+        "| families with the largest error: MAPE (rows) |",
         "|---|---|---:|---|---|",
     ]
     for question, results in found.items():
@@ -193,7 +194,7 @@ def page(
     lucid = next(r for q, r in found.items() if "Lucid" in q.title)
     lines += [
         "",
-        "In the labels' units, seed by seed: utilization MAE "
+        "In the labels' units, for each seed: utilization MAE "
         + ", ".join(f"{r['mlp']['mae']:.2f} points" for r in utilization)
         + ", RMSLE "
         + ", ".join(f"{r['mlp']['rmsle']:.3f}" for r in utilization)
@@ -203,7 +204,7 @@ def page(
         "",
         NEAR_TWINS,
         "",
-        "| seed | rows with one % | with | without (target 6.5) |",
+        "| seed | rows with a near-twin % | with | without (target 6.5) |",
         "|---:|---:|---|---|",
     ]  # fmt: skip
     for seed, (share, errors) in zip(SEEDS, twins, strict=True):

@@ -57,10 +57,11 @@ def main() -> None:
     device = detect()
     jobs = LARGE if is_gpu(device) else SMALL
     page = [
-        "# How far a measurement can be trusted",
+        "# Accuracy of measurements",
         "",
-        "Written by `python -m benchmarks.profiling.measurement`; what the words mean is in "
-        "[measuring.md](../measuring.md).",
+        "This page has the overhead, noise and repeatability of profiling. Written by "
+        "`python -m benchmarks.profiling.measurement`; [measuring.md](../measuring.md) defines the "
+        "terms.",
         "",
         f"Device {device.kind}, machine {machine_digest(device)}, {versions(device)}.",
         *section_overhead(device, jobs),
@@ -94,11 +95,12 @@ def section_overhead(device: Device, jobs: Sequence[str]) -> list[str]:
         say(f"overhead of {job}: {rows[-1][1:]} %")
     return [
         "",
-        "## What profiling costs",
+        "## Overhead of profiling",
         "",
-        f"Step time, in per cent, median of {ROUNDS} paired windows of {WINDOW_S:g} s. Timing each "
-        "step is compared with a bare loop; sampling the device with the same worker not being "
-        f"sampled; ± is the standard error. The bar is {BAR_PERCENT:g} % together.",
+        f"Increase of step time in per cent, median of {ROUNDS} paired windows of {WINDOW_S:g} s. "
+        "Timing of each step is compared with a bare loop, and sampling of the device with the "
+        "same worker without sampling. ± is the standard error. The target is "
+        f"{BAR_PERCENT:g} % for both together.",
         "",
         *table(("job", "timing each step %", "sampling the device %", "together %"), rows),
     ]
@@ -189,10 +191,10 @@ def section_steps(device: Device, jobs: Sequence[str]) -> list[str]:
         say(f"steps of {job}: {cells}")
     return [
         "",
-        "## How many steps are enough",
+        "## Number of steps",
         "",
-        "Nine times out of ten the median of so many steps in a row is off by at most so many per "
-        "cent from the median of 30 seconds. The profiler takes 12 steps or more.",
+        "90th percentile of the difference in per cent between the median of some consecutive "
+        "steps and the median of 30 seconds. The profiler takes at least 12 steps.",
         "",
         *table(("job", "steps in 30 s", *(f"{n} steps" for n in STEPS)), rows),
     ]
@@ -242,14 +244,14 @@ def section_noise(device: Device, jobs: Sequence[str]) -> list[str]:
         say(f"noise beside {job}: {rows[-len(BURNERS) :]}")
     return [
         "",
-        "## What a neighbour's load does",
+        "## Effect of other load",
         "",
-        f"A job beside so many endless loops of another program, on {device.cores} cores: the load "
-        "that the profiler notices, and the step against the step without them. Above a foreign "
-        "load of 0.05 the profiler measures the window again, up to three times, and keeps the "
-        "quietest; `foreign_load` says how quiet it was.",
+        f"A job runs next to endless loops of other programs, on {device.cores} cores. The table "
+        "has the load that the profiler detects, and the step time over that without loops. Above "
+        "a foreign load of 0.05 the profiler repeats the window up to three times, and keeps the "
+        "one with the lowest load, which it reports as `foreign_load`.",
         "",
-        *table(("job", "endless loops", "foreign load seen", "step, times as long"), rows),
+        *table(("job", "endless loops", "foreign load", "step time, ratio"), rows),
     ]
 
 
@@ -268,12 +270,12 @@ def section_repeatability(seconds: float) -> list[str]:
             run_campaign(folder, settings, lambda progress: say(json.dumps(progress.current)))
         return [
             "",
-            "## How well two passes agree",
+            "## Repeatability",
             "",
-            "The same plan measured twice, one pass after the other: relative difference of the "
-            "two in per cent. The second column says of how many pairs.",
+            "Relative difference in per cent between two consecutive measurements of the same "
+            "plan.",
             "",
-            *table(("figure", "pairs", "median %", "90 % are within %"), differences(folders)),
+            *table(("figure", "pairs", "median %", "90th percentile %"), differences(folders)),
         ]
 
 
@@ -285,7 +287,7 @@ def differences(folders: Sequence[Path]) -> Rows:
         ("step time", executions, "step_time_median_s"),
         ("memory", executions, "memory_peak_bytes"),
         ("compute utilization", executions, "compute_utilization"),
-        ("step time together", together, "step_time_median_s"),
+        ("step time, co-located", together, "step_time_median_s"),
         ("slowdown", together, "slowdown"),
     )
     rows: Rows = []

@@ -46,41 +46,41 @@ def _values(figures: Figures, of: tuple[str, str] | None) -> list[float]:
 
 ECHO, SMALLEST, PRESAGE = "echo", "smallest", "presage"
 TARGETS = (
-    Target("protocol call at one caller, p50 / echo of its bytes",
+    Target("protocol request at one client, p50 / echo of its bytes",
            ("infer_p50_us", PRESAGE), ("infer_p50_us", ECHO), 1.45),
-    Target("`Predict` of a job on a device, never asked before, p50 / echo of its bytes",
+    Target("new `Predict` of a job on a device, p50 / echo of its bytes",
            ("predict_p50_us", PRESAGE), ("predict_p50_us", ECHO), 1.8),
-    Target("requests a second at 16 callers / smallest server",
+    Target("requests/s at 16 clients / smallest server",
            ("per_s_16", PRESAGE), ("per_s_16", SMALLEST), 0.9, at_least=True),
-    Target("requests a second at 64 callers / smallest server",
+    Target("requests/s at 64 clients / smallest server",
            ("per_s_64", PRESAGE), ("per_s_64", SMALLEST), 0.95, at_least=True),
-    Target("server's CPU time a call at 16 callers / smallest server",
+    Target("server's CPU time per request at 16 clients / smallest server",
            ("cpu_us_16", PRESAGE), ("cpu_us_16", SMALLEST), 1.15),
-    Target("rows a second at 1,024 rows a request / smallest server",
+    Target("rows/s at 1,024 rows per request / smallest server",
            ("rows_per_s", PRESAGE), ("rows_per_s", SMALLEST), 1.2, at_least=True),
     Target("one `Predict` of 1,000 jobs on 4 devices / ONNX Runtime alone on these rows",
            ("bulk_us", "predict"), ("bulk_us", "bare"), 2.0),
     Target("one `PredictMatrix` of the same rows / ONNX Runtime alone",
            ("bulk_us", "matrix"), ("bulk_us", "bare"), 1.3),
-    Target("predictor in its caller's process, a job it has not seen before",
+    Target("in-process predictor, a new job",
            ("in_process_new_us", PRESAGE), None, 100, unit=" µs"),
     Target("imports of `grpc` by that process", ("in_process_imports_grpc", PRESAGE), None, 0),
-    Target("start to the first right answer", ("start_s", PRESAGE), None, 0.8, unit=" s"),
+    Target("start to the first correct response", ("start_s", PRESAGE), None, 0.8, unit=" s"),
     Target("memory (PSS) after 200 calls", ("pss_mib", PRESAGE), None, 90, unit=" MiB"),
     Target("packages of a serving image", ("packages", PRESAGE), None, 15),
 )  # fmt: skip
 # Figure, what it is, and its format.
 ABSOLUTE = (
-    ("infer_p50_us", "call at one caller, p50, µs", ".0f"),
+    ("infer_p50_us", "request at one client, p50, µs", ".0f"),
     ("infer_p99_us", "the same, p99, µs", ".0f"),
     ("triton_p50_us", "by `tritonclient`, p50, µs", ".0f"),
     ("triton_p99_us", "the same, p99, µs", ".0f"),
-    ("per_s_1", "requests/s at 1 caller", ",.0f"),
-    ("per_s_16", "requests/s at 16 callers", ",.0f"),
-    ("per_s_64", "requests/s at 64 callers", ",.0f"),
-    ("cpu_us_16", "server's CPU a call at 16 callers, µs", ".0f"),
-    ("rows_per_s", "rows/s at 1,024 rows a request", ",.0f"),
-    ("start_s", "start to the first right answer, s", ".2f"),
+    ("per_s_1", "requests/s at 1 client", ",.0f"),
+    ("per_s_16", "requests/s at 16 clients", ",.0f"),
+    ("per_s_64", "requests/s at 64 clients", ",.0f"),
+    ("cpu_us_16", "server's CPU per request at 16 clients, µs", ".0f"),
+    ("rows_per_s", "rows/s at 1,024 rows per request", ",.0f"),
+    ("start_s", "start to the first correct response, s", ".2f"),
     ("pss_mib", "memory (PSS), MiB", ".0f"),
     ("packages", "packages installed", ".0f"),
 )
@@ -104,24 +104,25 @@ def page(
         busy, ``peers`` ("" without any).
     """
     lines = [
-        "# Serving: latency, throughput, memory and start, beside other servers",
+        "# Serving: latency, throughput, memory and start time of servers",
         "",
-        f"Written by `{about['command']}` in one run on one machine: {about['machine']}. The "
-        f"`{about['model']}` network of the release that comes with Presage, on ONNX Runtime in "
-        "one thread in every server, asked for one row of 177 features but where it says "
-        "otherwise. Servers are measured in turns, "
-        f"{about['rounds']} rounds of them; a ratio is the median of those of the same round, with "
-        "the smallest and the largest beside it. Ratios are what is promised: the seconds are "
-        "those of a shared machine, of which other programs took "
-        f"{about['foreign_cores']} cores meanwhile. Every server has its own core and the callers "
-        "have the other one, but where it says that all share all.",
+        "This benchmark compares Presage's server with other model servers and with two "
+        f"minimal servers. Written by `{about['command']}` in one run on "
+        f"one machine: {about['machine']}. Every server runs the `{about['model']}` network "
+        "of the shipped release on ONNX Runtime with one thread; a request has one row of "
+        "177 features unless stated otherwise. Servers are measured in turns, in "
+        f"{about['rounds']} rounds. A ratio is the median of the ratios per round, followed "
+        "by the smallest and the largest. Targets are for ratios, because the machine is "
+        f"shared: other programs used {about['foreign_cores']} cores during the run. Every "
+        "server has one core and the clients have the other, unless stated otherwise.",
         "",
-        "The yardsticks, both on `grpc.aio`: an *echo* gives back the bytes it was sent, and the "
-        "*smallest server* of the Open Inference Protocol parses the message, runs the network "
-        "and writes the answer, with no check, log, count or limit. Both run on asyncio's own "
-        "event loop and with glibc as it comes, Presage on uvloop and keeping what is freed "
-        "(decision 22). Presage runs with all it has: checks of every number, metrics, access log, "
-        "outcome log, and a look for a newer release every few seconds.",
+        "There are two baselines on `grpc.aio`. An *echo* server returns the bytes of the "
+        "request. The *smallest server* of the Open Inference Protocol parses the message, "
+        "runs the network and writes the response, without checks, logs, metrics or limits. "
+        "Both use asyncio's event loop and glibc's defaults; Presage uses uvloop and keeps "
+        "freed memory (decision 22). Presage runs with all its features: checks of every "
+        "number, metrics, access log, outcome log, and a check for a newer release every "
+        "few seconds.",
         "",
         "## Targets",
         "",
@@ -133,8 +134,8 @@ def page(
         "",
         *table(*_absolute(figures, kinds, versions)),
         "",
-        "Where a call's time goes, and what was done about it: "
-        "[decision 22](../decisions/0022-reduce-request-time-without-compiled-code.md).",
+        "[Decision 22](../decisions/0022-reduce-request-time-without-compiled-code.md) shows where "
+        "the time of a request goes, and how it was reduced.",
         "",
         *([] if about["peers"] else [WITHOUT_PEERS, ""]),
         *METHOD,
@@ -151,7 +152,7 @@ def _unpromised(figures: Figures) -> list[str]:
     )
     if calls:
         lines.append(
-            f"Over {calls[0]:,.0f} requests Presage's memory goes from {before[0]:.1f} to "
+            f"Over {calls[0]:,.0f} requests Presage's memory grows from {before[0]:.1f} to "
             f"{after[0]:.1f} MiB."
         )
     bulk_ms = {
@@ -159,23 +160,23 @@ def _unpromised(figures: Figures) -> list[str]:
     }
     if bulk_ms:
         lines.append(
-            f"Of 1,000 jobs on 4 devices `Predict` takes {bulk_ms['predict']:.0f} ms, "
+            f"For 1,000 jobs on 4 devices `Predict` takes {bulk_ms['predict']:.0f} ms, "
             f"`PredictMatrix` {bulk_ms['matrix']:.0f} ms and ONNX Runtime alone "
-            f"{bulk_ms['bare']:.1f} ms. The targets were set before predictors were folded "
-            "(decision 20): that took time from ONNX Runtime, and none from what is around it."
+            f"{bulk_ms['bare']:.1f} ms. The targets were set before inference graphs were fused "
+            "(decision 20), which made ONNX Runtime faster and not the rest."
         )
     for what, of, to in (
-        ("A call of the smallest server takes {} times the echo's",
+        ("A request to the smallest server takes {} times the echo's",
          ("infer_p50_us", SMALLEST), ("infer_p50_us", ECHO)),
-        ("In the caller's process a job not seen before takes {} times what ONNX Runtime alone "
-         "takes for its row in the three networks",
+        ("In process, a new job takes {} times the time of ONNX Runtime alone for its row in the "
+         "three networks",
          ("in_process_new_us", PRESAGE), ("bare_us", "bare")),
-        ("A `Predict` asked again, of which the answer was kept (decision 21), takes {} times the "
-         "echo's", ("predict_again_p50_us", PRESAGE), ("predict_again_p50_us", ECHO)),
-        ("By `tritonclient`, whose own time is in both, a call takes {} times the echo's",
+        ("A repeated `Predict`, with a cached response (decision 21), takes {} times the echo's",
+         ("predict_again_p50_us", PRESAGE), ("predict_again_p50_us", ECHO)),
+        ("With `tritonclient`, whose own time is in both, a request takes {} times the echo's",
          ("triton_p50_us", PRESAGE), ("triton_p50_us", ECHO)),
-        (f"Two processes (`--workers 2`) answer {{}} times the requests of one at "
-         f"{WORKERS_CALLERS} callers, with both cores shared by servers and callers",
+        (f"Two processes (`--workers 2`) serve {{}} times the requests of one at "
+         f"{WORKERS_CALLERS} clients, with both cores shared by servers and clients",
          ("all_cores_per_s", "workers"), ("all_cores_per_s", PRESAGE)),
     ):  # fmt: skip
         values, base = _values(figures, of), _values(figures, to)
@@ -198,51 +199,49 @@ def _absolute(
 
 
 METHOD = (
-    "MLflow's server speaks HTTP and JSON only, so its rows are those of that. KServe and MLServer "
-    "run one small class of ours around the same ONNX Runtime session; MLServer runs it in its own "
-    "process (`parallel_workers: 0`) and logs no call, KServe logs no latencies: all three make "
-    "them faster here.",
+    "MLflow's server supports HTTP and JSON only, so its figures are for these. KServe and "
+    "MLServer run a small wrapper class around the same ONNX Runtime session. MLServer runs it "
+    "in its own process (`parallel_workers: 0`) and logs no requests, and KServe logs no "
+    "latencies, which makes them faster here.",
     "",
-    "## How it is measured",
+    "## Method",
     "",
-    "- Before anything is timed every server is asked once, and its numbers must be those that "
-    "ONNX Runtime gives to the same rows; under load, every answer must have as many bytes as that "
-    "one.",
-    "- Times at one caller are of gRPC's own stub, bytes in and bytes out, and of an unmodified "
-    "`tritonclient`, which adds the same to all.",
-    "- Requests a second are `h2load`'s, from one connection a caller with one call under way, so "
-    "that a caller in Python is not what is measured.",
-    "- CPU time and memory (PSS, from `smaps_rollup`) are of all processes of a server; memory is "
-    "read while no other server runs. A start is timed from the process's to the first right "
-    "answer, asked for again and again.",
-    f"- 1,024 rows a request: {BATCH_CALLERS} callers, all on all cores. 1,000 jobs on 4 devices "
-    "are the committed campaign's, each a message of its own, in one request; ONNX Runtime alone "
-    "runs the three networks on those 4,000 rows in one thread of the same core.",
-    "- A `Predict` never asked before has eight digits in its job's name that no other has; "
-    "what is kept of answers (decision 21) is of no use to it.",
-    "- Packages are those that pip puts into an empty environment for `presage[serve]`, without "
-    "pip and setuptools; a peer's are its own and ONNX Runtime's.",
+    "- Before the measurement every server gets one request, and its response must equal ONNX "
+    "Runtime's. Under load every response must have the same number of bytes.",
+    "- Latencies at one client are measured with gRPC's own stub, bytes in and bytes out, and "
+    "with an unmodified `tritonclient`, which adds the same time for all servers.",
+    "- Requests per second are measured by `h2load`, which has one connection per client with "
+    "one request at a time, because a client in Python would be the bottleneck.",
+    "- CPU time and memory (PSS, from `smaps_rollup`) include all processes of a server; memory "
+    "is read while no other server runs. Start time is from process start to the first correct "
+    "response, with repeated requests.",
+    f"- For 1,024 rows per request, {BATCH_CALLERS} clients and the server share all cores. The "
+    "1,000 jobs on 4 devices are those of the committed campaign, each a message of its own, in "
+    "one request; ONNX Runtime alone runs the three networks on those 4,000 rows in one thread "
+    "of the same core.",
+    "- For a new `Predict`, the job's name has eight unique digits, so cached responses "
+    "(decision 21) do not apply.",
+    "- Packages are those that pip installs into an empty environment for `presage[serve]`, "
+    "without pip and setuptools; for other servers, those of the server and of ONNX Runtime.",
     "",
     "```console",
     "$ apt-get install nghttp2-client             # h2load",
-    "$ python -m benchmarks.serving               # Presage and the yardsticks",
-    "$ python -m benchmarks.serving --peers       # makes the peers' environments the first time",
-    "$ python -m benchmarks.serving --json FILE   # every round's numbers",
+    "$ python -m benchmarks.serving               # Presage and the baselines",
+    "$ python -m benchmarks.serving --peers       # creates the peers' environments the first time",
+    "$ python -m benchmarks.serving --json FILE   # figures of every round",
     "```",
     "",
-    "## Where a server in C++ wins",
+    "## Servers in C++",
     "",
-    "Triton is not measured here. It is written in C++: no interpreter's lock is held while a "
-    "request is parsed and answered, so that one process keeps all cores of a machine busy, where "
-    "a Python server needs a process for each. Its scheduler gathers requests of many callers into "
-    "one batch, and runs several instances of a model beside each other; it serves networks on "
-    "GPUs, takes tensors through shared memory without copying them over a socket, and knows "
-    "ensembles and many frameworks. Whoever already runs it, has a large network, or wants many "
-    "thousand requests a second of one machine is better served by it: a release's networks are "
-    "plain ONNX files, which it loads, and its clients ask for them by the same protocol. What is "
-    "then missing is what Presage does around them: features from jobs and devices, whether a job "
-    "is in domain, runtimes, co-locations and their fit, outcomes, and a release that replaces "
-    "another as a whole.",
+    "Triton is not measured here. It is written in C++, without an interpreter lock, so that "
+    "one process uses all cores of a machine; a Python server needs one process per core. "
+    "Triton batches requests of many clients, runs several instances of a model in parallel, "
+    "serves networks on GPUs, takes tensors through shared memory, and supports ensembles and "
+    "many frameworks. Use Triton if you already run it, have a large network, or need many "
+    "thousand requests per second from one machine: it loads a release's networks, which are "
+    "plain ONNX files, and its clients use the same protocol. It does not have what Presage "
+    "adds to the networks: features of jobs and devices, domain checks, run times, co-locations "
+    "and whether they fit, outcomes, and atomic replacement of a release.",
 )
 
 

@@ -28,7 +28,7 @@ LARGE = 1000
 GROWTH = (10, 30, 100, 300, LARGE)
 POLICIES = {
     "sharing": "sharing",
-    "sharing, never looked at": "sharing:check_s=86400",
+    "sharing, no SLO checks": "sharing:check_s=86400",
     "exclusive": "best-fit",
 }
 RISKS, RISK_NODES, SEEDS = (0.05, 0.1, 0.5), 30, (0, 1, 2)

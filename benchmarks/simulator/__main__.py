@@ -3,7 +3,7 @@
 Run ``python -m benchmarks.simulator DATASETS [--rounds 3] [--measured FOLDER] [--jobs-at-most N]``:
 DATASETS has the traces (docs/importing.md), FOLDER tables of another kind of device whose jobs are
 packed as well. Twenty minutes on one core; less with fewer jobs. Each measurement has a process
-of its own; of several rounds the quickest counts. Ends with 1 past a bar.
+of its own; of several rounds the fastest counts. Exits with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ SHORT_ROUNDS = 3  # of a trace of a twentieth of a second, in one of all of Phil
 FEWEST_SHARED = 0.1
 MOST_FILES = 9
 INTRODUCTION = """\
-Written by `python -m benchmarks.simulator DATASETS [--measured FOLDER]`, in one run. Seconds are of
-the processor, and of the simulation alone; of {rounds} rounds the quickest counts (of three times
-as many for the first trace, which is short). The machine has {cores} cores which others use as
-well (load average {load:.1f} at the beginning): hence the ratios to a floor of the same run, a bare
-event loop of 40 lines (`bare_loop` in `benchmarks/simulator/runs.py`) which makes the same
-schedule, keeps no ledger and no log, and checks nothing."""
+This benchmark measures the speed and memory of the simulator, and the time of one decision of each
+policy. Written by `python -m benchmarks.simulator DATASETS [--measured FOLDER]`, in one run. Times
+are CPU seconds of the simulation only, the fastest of {rounds} rounds (of three times as many for
+the first, short trace). The machine has {cores} cores, shared with other programs (load average
+{load:.1f} at the beginning). Compare ratios to the floor, which is measured in the same run: a bare
+event loop of 40 lines (`bare_loop` in `benchmarks/simulator/runs.py`) that makes the same schedule
+without ledger, log or checks."""
 OTHERS = """\
-Figures of the other simulators come with the trace, and were not taken in this run; Gavel's decides
-in rounds of 360 s and has another schedule.
+Figures of the other simulators were published with the trace and are not from this run. Gavel's
+simulator decides in rounds of 360 s, so its schedule differs.
 
 | simulator | policy | average JCT s | CPU s | jobs per CPU s |
 |---|---|---:|---:|---:|
@@ -102,25 +103,25 @@ def main() -> None:
         *growth(philly, args.jobs_at_most),
         *where_time_goes(philly, tables[-1]),
     ]
-    lines = ["# How fast the simulator is", "", introduction, "", *barred(bars), *sections]
+    lines = ["# Speed of the simulator", "", introduction, "", *barred(bars), *sections]
     PAGE.write_text("\n".join(lines) + "\n")
     missed = [bar.what for bar in bars if not bar.met]
     if missed:
-        sys.exit(f"past the bar: {'; '.join(missed)}")
+        sys.exit(f"targets missed: {'; '.join(missed)}")
 
 
 _MET = {True: "met", False: "**missed**"}
 
 
 def quickest(runs: Sequence[Run]) -> Run:
-    """Return the quickest of several rounds."""
+    """Return the fastest of several rounds."""
     return min(runs, key=lambda run: run.cpu_s)
 
 
 def barred(bars: Sequence[Bar]) -> list[str]:
     """Return the table of targets."""
     return [
-        "| bar | wanted | found | |",
+        "| figure | target | measured | |",
         "|---|---:|---:|---|",
         *(f"| {what} | {target} | {found} | {_MET[met]} |" for what, target, found, met in bars),
         "",
@@ -171,9 +172,9 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
     yield from (
         f"## With sharing and interference: Philly's first {SHARED_JOBS:,} jobs",
         "",
-        "Models are drawn from measured tables, which tell how slow they become together. What",
-        "`packing` is foretold is the truth (oracle), or what the pretrained release says in the",
-        "same process; beside it is `sjf`, which shares nothing.",
+        "Models are drawn at random from measured tables, which have their slowdowns in pairs.",
+        "`packing` uses the ground truth (oracle) or forecasts of the pretrained release in the",
+        "same process. `sjf`, which does not share devices, is given for comparison.",
         "",
         "| tables | GPUs | policy | forecasts | jobs per CPU s | CPU s | mean queue "
         "| jobs that shared % | average JCT s |",
@@ -203,19 +204,18 @@ def shared(philly: Path, tables: Sequence[Path], rounds: int, bars: list[Bar]) -
             few.append(f"`{folder.name}`")
     yield ""
     if few:
-        yield f"Of {' and '.join(few)} few jobs share: they leave little of a device to others."
+        yield f"Few jobs of {' and '.join(few)} share: they leave little of a device free."
         yield ""
 
 
 def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
     """Yield times of one decision on a wide cluster with many pending jobs."""
     yield from (
-        f"## One decision: {PENDING:,} jobs wait, {WIDE_NODES * 8:,} GPUs",
+        f"## One decision: {PENDING:,} pending jobs, {WIDE_NODES * 8:,} GPUs",
         "",
-        f"Of {DECISIONS} decisions on a cluster that is full but for {ENDED_BETWEEN} jobs, which",
-        "ended since the one before, a minute ago. Jobs are Philly's, with models of",
-        f"`{tables.name}`; their forecasts (oracle) are there when they come. The bar is for the",
-        "median.",
+        f"{DECISIONS} decisions, one a minute, on a full cluster in which {ENDED_BETWEEN} jobs",
+        f"ended since the previous decision. Jobs are Philly's, with models of `{tables.name}`;",
+        "their forecasts (oracle) are cached before the decision. The target is for the median.",
         "",
         "| policy | median ms | slowest ms |",
         "|---|---:|---:|",
@@ -223,15 +223,15 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
     for policy in POLICIES:
         took = isolated(decisions_ms, philly, tables, policy, PENDING, WIDE_NODES, DECISIONS, False)
         yield f"| {policy} | {median(took):.2f} | {max(took):.1f} |"
-        bars.append(_below(f"{policy}: a decision, ms", DECISION_MS, median(took)))
+        bars.append(_below(f"{policy}: one decision, ms", DECISION_MS, median(took)))
     yield from (
         "",
-        "The worst case is that every job has features of its own, those that run as well. Then",
-        "nothing that is known of one job holds of another, and `packing` asks how each of the",
-        "first 256 that wait gets on with at most 256 of those that run. It remembers that; now",
-        "and then it has too much to remember, and asks anew: these are the slowest decisions.",
+        "In the worst case every pending and running job has distinct features, so no forecast",
+        "applies to two jobs. `packing` then requests the slowdowns of the first 256 pending",
+        "jobs with at most 256 running ones. It caches them; if the cache is full, it requests",
+        "them again, which causes the slowest decisions.",
         "",
-        "| policy | jobs wait | median ms | slowest ms |",
+        "| policy | pending jobs | median ms | slowest ms |",
         "|---|---:|---:|---:|",
     )
     for policy in POLICIES:
@@ -240,7 +240,7 @@ def decisions(philly: Path, tables: Path, bars: list[Bar]) -> Iterator[str]:
                 decisions_ms, philly, tables, policy, pending, WIDE_NODES, DECISIONS, True
             )
             yield f"| {policy} | {pending:,} | {median(took):.2f} | {max(took):.1f} |"
-            what = f"{policy}: a decision of {pending:,} jobs with features of their own, ms"
+            what = f"{policy}: one decision, {pending:,} pending jobs with distinct features, ms"
             bars.append(_below(what, DECISION_MS, median(took)))
     yield ""
 
@@ -251,8 +251,9 @@ def growth(philly: Path, most: int) -> Iterator[str]:
     yield from (
         "## Growth with the number of jobs",
         "",
-        f"Jobs like Philly's (`presage trace generate`) on 512 GPUs, {GROWN_LOAD:g} times as fast.",
-        "Memory is that of a process that has also read Philly's trace and made the jobs.",
+        "Jobs like Philly's (`presage trace generate`) on 512 GPUs, arriving at "
+        f"{GROWN_LOAD:g} times",
+        "Philly's rate. Memory includes Philly's trace and the generated jobs.",
         "",
         "![CPU seconds and peak memory by jobs](../pictures/simulator_growth.png)",
         "",
@@ -304,9 +305,9 @@ def where_time_goes(philly: Path, tables: Path) -> Iterator[str]:
     yield from (
         "## Where time goes",
         "",
-        "By cProfile, which makes calls dearer than they are: own time of each file of",
-        "`schedulers/` in per cent, of Philly under `sjf` and of jobs that share as above.",
-        "`Python` is the interpreter's own functions and all other files.",
+        "Own time of each file of `schedulers/` in per cent, for Philly under `sjf` and for",
+        "jobs that share devices as above. Measured by cProfile, which exaggerates the cost of",
+        "calls. `Python` is the interpreter's own functions and all other files.",
         "",
         "![own time by file](../pictures/simulator_profile.png)",
         "",

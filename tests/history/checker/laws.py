@@ -54,7 +54,7 @@ def acknowledged_is_never_lost(views: Views) -> Iterator[str]:
 
 
 def together_or_not_at_all(views: Views) -> Iterator[str]:
-    """Of jobs that were submitted in one request all are known in the end, or none."""
+    """Of the jobs of one request, either all or none are known in the end."""
     last = views.final_read
     if last is None:
         return
@@ -121,7 +121,7 @@ def attempts_are_placed_first(views: Views) -> Iterator[str]:
 
 
 def saved_work_is_kept(views: Views) -> Iterator[str]:
-    """An attempt begins at what was last saved, or beyond."""
+    """An attempt begins at the last saved step or later."""
     saved: Counter[str] = Counter()
     for line in sorted(views.ledger):
         if line.what == "begin" and line.number < saved[line.job]:
@@ -170,7 +170,7 @@ def reads_are_monotonic(views: Views) -> Iterator[str]:
 
 
 def reads_agree_with_events(views: Views) -> Iterator[str]:
-    """A list says of each job what the events up to its entry add up to."""
+    """A list shows each job in the state that results from the events up to the list's entry."""
     events = views.events_of_jobs()
     for job, its in sorted(events.items()):
         try:
@@ -255,7 +255,7 @@ def cancelled_jobs_do_not_begin(views: Views) -> Iterator[str]:
 
 
 def ends_are_true(views: Views) -> Iterator[str]:
-    """A job that FINISHED has come to its end, and one that is CANCELLED was asked to."""
+    """A FINISHED job has reached its end, and for a CANCELLED job a cancellation was requested."""
     final = {} if views.final_read is None else views.final_read.jobs
     ended = {line.job for line in views.ledger if line.what == "end"}
     asked = {one.asked for one in views.operations if one.what == "cancel"}

@@ -182,7 +182,7 @@ class Faults:
     # Networks -------------------------------------------------------------------------------
 
     def cut_link(self) -> Any:
-        """Packets of a node, of the controller to it, or both get lost; neither is told."""
+        """Packets of a node, of the controller to it, or both are dropped silently."""
         if not self.rig.wires:
             return _NO_SLOT, None
         node = self.draw.choice(sorted(self.rig.wires))
@@ -202,12 +202,12 @@ class Faults:
         return f"link {node}", lambda: self._hold(self.rig.links[node], node)
 
     def reset_link(self) -> Any:
-        """A node's connections break."""
+        """A node's connections are reset."""
         node = self.draw.choice(self.rig.nodes)
         return _NO_SLOT, lambda: self._reset(self.rig.links[node], node)
 
     def slow_link(self) -> Any:
-        """Each piece of what passes is late."""
+        """Data on a node's connections are delayed."""
         node = self.draw.choice(self.rig.nodes)
         link, delay_s = self.rig.links[node], self.draw.uniform(0.1, 0.6)
 
@@ -240,18 +240,18 @@ class Faults:
         return _NO_SLOT, begin
 
     def fill_journal(self) -> Any:
-        """No room under the journal."""
+        """The journal's disk is full."""
         return f"disk {CONTROLLER}", self._filling(CONTROLLER, 0.7 * self.spans.lease_s)
 
     def fill_node(self) -> Any:
-        """No room under a node's state."""
+        """The disk of a node's state is full."""
         node = self.draw.choice(self.rig.nodes)
         return f"disk {node}", self._filling(node, 2.0 * self.spans.lease_s)
 
     # Two controllers, and second attempts ---------------------------------------------------
 
     def second_controller(self) -> Any:
-        """Another controller on the same journal has to be refused, also while the first stands."""
+        """A second controller on the journal must be rejected, also while the first is stopped."""
         journal = self.rig.cluster.journal
         return "controllers", lambda: self._refused(journal, 0)
 
@@ -260,7 +260,7 @@ class Faults:
         return "controllers", lambda: self._refused(self._copy(), self.rig.cluster.port)
 
     def rival_on_copy(self) -> Any:
-        """A controller on a copy of the journal runs beside the first; no node goes to it."""
+        """A controller on a copy of the journal runs next to the first; no node connects to it."""
 
         def begin() -> Fault | None:
             copy = self._copy()
@@ -279,7 +279,7 @@ class Faults:
         return "controllers", begin
 
     def evict(self) -> Any:
-        """A node is drained, and what runs there goes on elsewhere."""
+        """A node is drained, and its jobs continue elsewhere."""
         node = self.draw.choice(self.rig.nodes)
 
         def begin() -> Fault:
