@@ -85,7 +85,7 @@ class TakesTooMuch(Policy):
         ]
 
 
-class StartsNobody(Policy):
+class StartsNoJob(Policy):
     def decide(self, state, forecasts, rng):
         return [Wake(state.now_s + 1.0)]
 
@@ -188,7 +188,7 @@ class SplitsGangs(Policy):
         ),
         (TakesTooMuch, "the ledger accepts every decision: action ., Start of job"),
         (SplitsGangs, "the ledger accepts every decision: .* the gang needs 2 members, got 1"),
-        (StartsNobody, "all jobs end: job '0' never does"),
+        (StartsNoJob, "all jobs end: job '0' never does"),
         (Remembers, "equal inputs give equal answers: at . s decide"),
         (Draws, "equal inputs give equal answers: at . s decide"),
         (ChangesKeys, "equal inputs give equal answers: key"),

@@ -136,7 +136,7 @@ class Silent:
 
     def __init__(self, error=None):
         self.asked = 0
-        self._error = error or ServiceError("nobody is there")
+        self._error = error or ServiceError("no response")
 
     def predictions(self, asked):
         self.asked += 1
@@ -157,7 +157,7 @@ def test_c2_a_task_gets_a_device_of_the_kinds_that_the_controller_allows():
     )  # although the other device is idle
 
 
-@pytest.mark.parametrize("error", [ServiceError("nobody is there"), ValueError("NaN %")], ids=str)
+@pytest.mark.parametrize("error", [ServiceError("no response"), ValueError("NaN %")], ids=str)
 def test_n8_the_controllers_forecast_applies_if_the_second_predictor_fails(error):
     node = Node(Silent(error))
     node.order("job", 300, latency_sensitive=True)

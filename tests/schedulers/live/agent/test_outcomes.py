@@ -159,7 +159,7 @@ class Deaf:
     """Prediction service that is unavailable."""
 
     def report_rows(self, rows):
-        raise ServiceError("nobody is there")
+        raise ServiceError("no response")
 
 
 def test_the_newest_undelivered_outcomes_are_kept(tmp_path):
