@@ -139,7 +139,7 @@ def test_i2_the_first_window_uses_the_forecast_of_the_step_time(arbiter, start_j
         assert "arrivals count as soon" in first.state
         return
     assert first.state == "arbitrated"
-    assert first.period_s == 0.5  # nothing else was learnt yet
+    assert first.period_s == 0.5  # nothing else has been learned yet
     assert Reason.RESERVED not in reasons
     assert Reason.NO_OTHER_ARRIVAL in reasons
     assert results[0]["summed"] > 5

@@ -182,7 +182,7 @@ class Faults:
     # Networks -------------------------------------------------------------------------------
 
     def cut_link(self) -> Any:
-        """Packets of a node, of the controller to it, or both get lost; neither is told."""
+        """Drop the packets of a node, of the controller to it, or both, silently."""
         if not self.rig.wires:
             return _NO_SLOT, None
         node = self.draw.choice(sorted(self.rig.wires))
@@ -260,7 +260,7 @@ class Faults:
         return "controllers", lambda: self._refused(self._copy(), self.rig.cluster.port)
 
     def rival_on_copy(self) -> Any:
-        """A controller on a copy of the journal runs beside the first; no node goes to it."""
+        """Run a second controller on a copy of the journal; no node connects to it."""
 
         def begin() -> Fault | None:
             copy = self._copy()

@@ -1,4 +1,4 @@
-"""Of sources that did not measure everything, what is missing is neither learnt nor judged."""
+"""Quantities that a source did not measure are neither trained on nor evaluated."""
 
 from dataclasses import replace
 
