@@ -86,7 +86,7 @@ def test_a_click_on_a_job_opens_its_explanation(url, jobs, show):
 
 
 def test_forecasts_are_shown_next_to_usage_and_the_slo_next_to_its_job(tmp_path_factory, show):
-    folder = tmp_path_factory.mktemp("foretold")
+    folder = tmp_path_factory.mktemp("forecasts")
     gib = find_device(KIND).memory_bytes / 2**30
     cluster = Cluster(folder, agents=1, kind=KIND, memory_gib=gib, forecast=RELEASE)
     try:
