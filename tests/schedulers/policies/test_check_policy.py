@@ -211,7 +211,7 @@ def test_a_broken_policy_fails_with_the_law_and_a_counter_example(policy, law):
     assert "'0' at 0 s, runs " in str(it.value)
 
 
-def test_without_hypothesis_one_line_says_what_to_install():
+def test_without_hypothesis_one_line_names_the_package_to_install():
     words = (
         "import sys; sys.modules['hypothesis'] = None\n"
         "from presage.testing import check_policy\n"
