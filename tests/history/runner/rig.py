@@ -1,4 +1,4 @@
-"""A live cluster whose processes, links, disks and clocks can be broken, and mended again.
+"""A live cluster whose processes, links, disks and clocks can be broken and repaired.
 
 Each node has a link of its own to the controller. As root the first nodes also have a network
 namespace, in which packets get lost; the journal and each node's state have a small file system.

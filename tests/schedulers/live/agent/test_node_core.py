@@ -272,7 +272,7 @@ def test_n3_the_rate_of_a_task_with_infrequent_progress_reports_is_measured():
     node.order("task", 300, latency_sensitive=True)
     node.apply(1.0)
     node.runs(15.0, task=0.05)
-    node.runs(30.0, task=0.1)  # the predicted remaining time alone would meet the SLO
+    node.runs(30.0, task=0.1)  # the predicted remaining time would meet the SLO
     assert node.task("task").slo_violated
     assert node.allocation("task").compute_milli > 300
 
