@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_device_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests measure whether or not somebody profiles this machine: their figures do not matter."""
+    """Use separate device locks, so that tests can run while the machine is profiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("locks")))
         yield
@@ -35,7 +35,7 @@ def own_device_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session", autouse=True)
 def own_local_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Servers of tests leave nothing in the state folder of who runs them."""
+    """Use a temporary folder for local tokens instead of the user's state folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

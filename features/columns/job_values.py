@@ -1,4 +1,4 @@
-"""Feature quantities that depend on the job alone, computed once per job for all devices."""
+"""Feature quantities that depend only on the job, computed once per job for all devices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LIVE_BYTES = JOB_SCALARS.index("peak_live_bytes")
 
 
 class JobValues:
-    """Computation of the quantities that depend on jobs alone.
+    """Computation of the quantities that depend only on jobs.
 
     Attributes
     ----------
     quantities : tuple of str or Quantity
-        The requested quantities that depend on jobs alone, and internal ones. At ``OP_COUNT`` is
+        The requested quantities that depend only on jobs, and internal ones. At ``OP_COUNT`` is
         the number of operators, at ``OWN_BYTES`` the bytes of tensors and kernels together.
     """
 

@@ -127,7 +127,7 @@ class HazardModel:
     def probabilities(
         self, decayed_repairs: Matrix, within_s: float, *, level: float | Array = 1.0
     ) -> Array:
-        """Return the probabilities of :meth:`hazards` alone, which is faster."""
+        """Return only the probabilities of :meth:`hazards`, which is faster."""
         added, days = self._parts(decayed_repairs, within_s, level)
         chance: Array = -np.expm1(-(self.base_per_day * days + self.follow_ups * added))
         return chance

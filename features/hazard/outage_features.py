@@ -1,6 +1,6 @@
 """Features of the outage history of a node or device, as of one moment.
 
-The hazard model uses ``decayed_repairs`` alone: of these features it is the one that predicts the
+The hazard model uses only ``decayed_repairs``: of these features it is the one that predicts the
 next failure (docs/benchmarks/hazard.md). The others are inputs of its evaluation, and of policies.
 """
 

@@ -1,9 +1,9 @@
 """Quantity: everything that the other packages need to know of one predicted quantity.
 
-A scale (seconds, bytes) is learnt as the logarithm of its ratio to a prior that physics gives:
+A scale (seconds, bytes) is learned as the logarithm of its ratio to a prior that physics gives:
 the roofline for time, the sum of the memory components for memory. The residual is small, has no
 unit, and is what carries a predictor to models and devices that were never measured. A fraction
-is learnt as its log-odds.
+is learned as its log-odds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _common_inputs() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Predicted quantity: what is measured, how it is learnt, bounded, carried and displayed.
+    """Predicted quantity: what is measured, how it is learned, bounded, carried and displayed.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class Quantity:
         Whether ``presage.v1`` has fields of these names. Other quantities travel in the maps
         named ``additional``. A release must predict every quantity that has fields.
     scope : {"solo", "co-location"}
-        Whether it is measured of a job alone, or of the members of a co-location.
+        Whether it is measured for a solo job, or for the members of a co-location.
     transform : {"log", "log-odds"}
-        Space in which it is learnt, calibrated and widened.
+        Space in which it is learned, calibrated and widened.
     prior : str or None
         Column of the full feature set whose logarithm is subtracted; None learns the scale itself.
     inputs : tuple of str
@@ -101,7 +101,7 @@ class Quantity:
 
     @property
     def is_scale(self) -> bool:
-        """Whether it is learnt as a logarithm, and forecasts are off by factors."""
+        """Whether it is learned as a logarithm, and forecasts are off by factors."""
         return self.transform == "log"
 
     def limit(self, device: Device) -> float:

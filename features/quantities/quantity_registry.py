@@ -113,7 +113,7 @@ for _quantity in (COMPUTE_UTILIZATION, MEMORY, STEP_TIME, INTERFERENCE):
 
 
 def solo_quantities() -> dict[str, Quantity]:
-    """Return the quantities of a job alone that have a model, by name."""
+    """Return the quantities of a solo job that have a model, by name."""
     return {name: one for name, one in QUANTITIES.items() if one.scope == "solo"}
 
 

@@ -117,7 +117,7 @@ class ScalingLaw:
         shared = np.ceil(gpus / nodes) ** np.array(self.widest_power)[link]
         rates = np.array(self.bytes_per_s)[link]
         sync_s = np.where(gpus > 1, np.array(self.fixed_s)[link] + ring_bytes * shared / rates, 0.0)
-        # The longer part is taken out of the sum: its power alone may overflow.
+        # The longer part is taken out of the sum: its power by itself may overflow.
         longer = np.maximum(compute_s, sync_s)
         parts = (compute_s / longer) ** self.overlap, (sync_s / longer) ** self.overlap
         step_s = longer * (parts[0] + parts[1]) ** (1 / self.overlap)

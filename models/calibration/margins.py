@@ -22,7 +22,7 @@ MIN_DEVICE_ROWS = 100  # rows needed for margins of a device's own
 
 @dataclass(frozen=True)
 class Margins:
-    """Margins of one predictor and device class, in the unit of the learnt target.
+    """Margins of one predictor and device class, in the unit of the learned target.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Component factors: a learnt factor for every component of a prior.
+"""Component factors: a learned factor for every component of a prior.
 
 A prior (a step time, a memory peak) is a sum of components, and so are its errors. A kernel class
 that reaches a third of the device's peak takes three times its share of the step, whatever the
@@ -23,7 +23,7 @@ CONDITIONS = tuple(
 # Change of a log factor per unit of a weight: kernels are off by several times.
 LOG_FACTOR_SCALE = 5.0
 # A condition makes a component at most twice as fast or slow. The effect of half precision on a
-# softmax is learnt from a handful of jobs; without the limit, a factor of e^4 would decide the
+# softmax is learned from a handful of jobs; without the limit, a factor of e^4 would decide the
 # forecast on an unseen device.
 CONDITION_LIMIT = math.log(2)
 MIN_SUM = 1e-4  # of the prior

@@ -49,7 +49,7 @@ class CampaignFolder:
     Attributes
     ----------
     folder : str
-        Path given to the pipeline, such as ``data/profiles/cpu-2``; the folder's name alone if it
+        Path given to the pipeline, such as ``data/profiles/cpu-2``; only the folder's name if it
         lies outside of the checkout.
     campaigns : tuple of str
         Names of the campaigns in the folder.

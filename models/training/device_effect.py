@@ -1,7 +1,7 @@
 """Random effect of each measured device: its deviation beyond what the data sheet explains.
 
 Two devices with equal data sheets differ in clocks, cooling, host and driver. The deviation of a
-measured device is learnt; an unmeasured device gets the mean of all. Data-sheet columns as inputs
+measured device is learned; an unmeasured device gets the mean of all. Data-sheet columns as inputs
 would not do: with a handful of devices, a network would memorize them.
 """
 

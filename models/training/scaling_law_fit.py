@@ -17,7 +17,7 @@ from presage.system.arrays import Array
 
 MIN_MODELS = 3  # fewer tell little about how models differ
 _START = (*(math.log(s) for s in (5e-3, 1e-2, 1e-2, 8e9, 6e8, 1e9)), 0.0, 0.0, 0.0, -1.0)
-_LEAST_S = 1e-6  # below it, the seconds of a synchronization cannot be told from 0
+_LEAST_S = 1e-6  # below it, the seconds of a synchronization cannot be distinguished from 0
 # Deviations that are fitted, with their initial values; a weak prior keeps them near. That of the
 # computation is not fitted: it is the error of the forecast of a new model's step on one GPU.
 _SPREADS = {

@@ -155,7 +155,7 @@ def _dtype(precision: str) -> torch.dtype:
 def times_s(work: Callable[[], object], device: str, *, most: int = 1000) -> list[float]:
     """Return the times of repeated calls of ``work`` during TIMING_S.
 
-    The first call warms up and is dropped, unless it alone takes that long: a bf16 product may
+    The first call warms up and is dropped, unless it takes that long by itself: a bf16 product may
     take seconds on a processor without such instructions.
     """
     first_s = _time_s(work, device)

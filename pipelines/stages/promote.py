@@ -240,7 +240,7 @@ def _fetch_champion(champion: RegisteredRelease, registry: Registry, target: Pat
 
 
 def _judge_without_champion(release: Release, features: Path, policy: GatePolicy) -> GateResult:
-    """Decide by the bounds alone, without a champion."""
+    """Decide only by the bounds, without a champion."""
     from presage.models.gate.holdout_score import score_release
 
     ours = score_release(release, *(read_table(features / name) for name in TABLES))

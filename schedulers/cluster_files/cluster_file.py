@@ -87,7 +87,7 @@ def _make_topology(
 
 
 def _parse_nodes(entry: Any, where: str) -> list[Node]:
-    """Return the nodes of one entry, which differ in their names alone."""
+    """Return the nodes of one entry, which differ only in their names."""
     if not isinstance(entry, dict):
         raise ConfigError(f"{where} is not a mapping; write {{name: n0, devices: 8, kind: v100}}")
     check_known(entry, _KEYS, f"{where}.")

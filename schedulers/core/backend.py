@@ -196,7 +196,7 @@ def make_ledger(
     ``outages`` and ``device_ids`` are as of :class:`presage.schedulers.core.ledger.Ledger`.
     """
 
-    # It closes over the policy and the forecasts alone, because policies can reach the queue.
+    # It closes only over the policy and the forecasts, because policies can reach the queue.
     def key(job: Job, status: JobStatus) -> Key:
         return policy.key(job, status, forecasts)
 

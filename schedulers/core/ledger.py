@@ -374,7 +374,7 @@ class Ledger:
     def apply(self, actions: Sequence[Action], now_s: float) -> list[Change]:
         """Apply a batch of actions in order, after expired reservations are released.
 
-        The releases stay if the batch is rejected: they follow from the time alone.
+        The releases stay if the batch is rejected: they follow only from the time.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """The contract of scheduling policies: what every policy declares, answers and decides.
 
-Read it to write a policy. The simulator, the live cluster and the Kubernetes gate know a policy by
-this contract alone: they look neither at its class nor at other attributes.
+Read it to write a policy. The simulator, the live cluster and the Kubernetes gate use only this
+contract: neither the class of a policy nor its other attributes.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Policy(ABC):
 
     @property
     def agent_settings(self) -> AgentSettings | None:
-        """Settings by which node agents rebalance running jobs; None if they leave jobs alone."""
+        """Settings by which node agents rebalance running jobs; None if they do not."""
         return None
 
     def controller_policy(self) -> Policy:

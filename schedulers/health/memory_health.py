@@ -105,7 +105,7 @@ def memory_signals(
     """Return the signals that follow from two readings.
 
     New errors and pending rows are degraded. Rows that cannot be remapped, and GPUs that have
-    disappeared, are failed. Counters that start anew, as after a reset, are no errors.
+    disappeared, are failed. Counters that restart, as after a reset, are no errors.
     """
     known: Mapping[str, MemoryHealth] = {one.uuid: one for one in before}
     signals = []

@@ -75,7 +75,7 @@ def _taint_signals(taint: Mapping[str, Any]) -> list[HealthSignal]:
     key, effect = str(taint.get("key")), taint.get("effect")
     if key in _UNREADY_TAINTS:
         return [HealthSignal("", "taint", Severity.FAILED, key)]
-    # The key nvidia.com/gpu alone reserves a node for jobs with GPUs.
+    # The key nvidia.com/gpu by itself reserves a node for jobs with GPUs.
     is_health = key != "nvidia.com/gpu" and any(word in key.lower() for word in _GPU_WORDS)
     if not is_health or effect not in {"NoSchedule", "NoExecute"}:
         return []

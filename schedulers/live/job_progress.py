@@ -51,7 +51,7 @@ FILE, FOLDER, MEMORY = "PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY
 SAVED = "presage-saved.json"  # in the checkpoint folder: iterations saved by earlier attempts
 
 _EVERY_S = 0.5
-_MODE = 0o666  # the umask of the job decides who reads its reports
+_MODE = 0o666  # the umask of the job restricts the readers of its reports
 _OUT_OF_MEMORY = "OutOfMemoryError"  # suffix of the class name in torch and others
 _MAX = 2**53  # larger integers are not exact in every JSON reader
 _MAX_BYTES = 4096

@@ -440,7 +440,7 @@ class Simulation(Backend):
     def _decide(self, policy: Policy) -> None:
         self._decisions += 1
         for rejection in reconcile(self, policy, self._rng, self._now_s).rejections:
-            # The reason alone: the action may be anything, also what no line can hold.
+            # Only the reason: the action may be anything, even content that no line can hold.
             self.log.entries.append((self._now_s, "decide", "", self._decisions))
             self.log.entries.append((self._now_s, "refused", "", {"reason": rejection.why}))
             if self._stop:
@@ -529,7 +529,7 @@ class Simulation(Backend):
         self._retime(neighbors)
 
     def _retime(self, job_ids: Iterable[str]) -> None:
-        """Set the pace of running jobs anew."""
+        """Recompute the speed of running jobs."""
         for job_id in job_ids:
             status = self.ledger.status(job_id)
             if status.phase is Phase.RUNNING:

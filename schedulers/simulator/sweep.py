@@ -329,7 +329,7 @@ _SHOWN = {
 
 
 def comparison_rows(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
-    """Return one row per group of outcomes that differ in their seed alone.
+    """Return one row per group of outcomes that differ only in their seed.
 
     Columns are the varied keys, the number of finished jobs, and the means of their metrics with
     the margins of 95 % confidence intervals.

@@ -81,7 +81,7 @@ def presage_with(preparation, *arguments, cwd):
 
 
 def refused(done, *words):
-    """Exit code 1, one line on standard error that says what, where and how to mend."""
+    """Check exit status 1 and one line on standard error that names the problem and the fix."""
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1, done.stderr
@@ -89,7 +89,7 @@ def refused(done, *words):
         assert word in done.stderr
 
 
-def test_help_lists_every_command_of_the_design(folder):
+def test_help_lists_every_command(folder):
     done = presage("--help", cwd=folder)
 
     for command in ("profile", "features", "train", "evaluate", "models", "serve", "predict"):
@@ -97,7 +97,7 @@ def test_help_lists_every_command_of_the_design(folder):
     assert done.returncode == 0
 
 
-def test_features_of_a_function_are_shown_and_its_json_is_read_back_by_predict(folder, release):
+def test_features_of_a_function_are_printed_and_predict_reads_their_json(folder, release):
     shown = presage("features", "mine:small", "--batch-size", 8, cwd=folder)
     assert "MatMul" in shown.stdout
     assert "2,212 parameters" in shown.stdout
@@ -114,7 +114,7 @@ def test_features_of_a_function_are_shown_and_its_json_is_read_back_by_predict(f
     assert content["jobs"][0]["step_time_s"]["median"] > 0
 
 
-def test_iterations_are_the_options_or_the_files_but_a_json_jobs_batch_is_its_own(folder, release):
+def test_an_option_overrides_iterations_but_not_the_batch_size_of_a_json_job(folder, release):
     done = presage(
         "features", "mine:small", "--batch-size", 8, "--iterations", 77, "--json", cwd=folder
     )
@@ -128,7 +128,7 @@ def test_iterations_are_the_options_or_the_files_but_a_json_jobs_batch_is_its_ow
     refused(presage(*ask, "--batch-size", 8, cwd=folder), "own.json", "--batch-size cannot change")
 
 
-def test_a_machine_that_nobody_measured_is_described_by_what_it_says_itself(folder, release):
+def test_an_unmeasured_machine_is_described_by_its_own_hardware(folder, release):
     elsewhere = "import os; os.sched_getaffinity = lambda pid: set(range(61))"
     done = presage_with(
         elsewhere, "predict", "--job", "mine:small", "--release", str(release.folder), "--json",
@@ -140,7 +140,7 @@ def test_a_machine_that_nobody_measured_is_described_by_what_it_says_itself(fold
     assert answer["jobs"][0]["step_time_s"]["in_domain"] is False
 
 
-def test_an_unknown_operator_is_counted_predicted_for_and_out_of_domain(folder, release):
+def test_a_job_with_an_unknown_operator_has_an_out_of_domain_forecast(folder, release):
     shown = presage("features", "strange.onnx", "--device", "v100", cwd=folder)
     assert "operators are of unknown kind" in shown.stdout
 
@@ -153,7 +153,7 @@ def test_an_unknown_operator_is_counted_predicted_for_and_out_of_domain(folder, 
     assert forecast["in_domain"] is False
 
 
-def test_jobs_together_get_a_slowdown_each(folder, release):
+def test_co_located_jobs_get_a_slowdown_each(folder, release):
     answer = presage(
         "predict", "--job", "mine:small", "--job", "mine:small", "--colocated", "--device",
         "cpu-2", "--release", release.folder, "--json", cwd=folder,
@@ -205,7 +205,7 @@ def test_doctor_reports_this_machine(folder):
     assert found["torch"]["found"].startswith("2.")
 
 
-def test_doctor_says_when_a_server_does_not_answer(folder):
+def test_doctor_reports_a_server_that_does_not_respond(folder):
     done = presage("doctor", "--server", "127.0.0.1:9", "--json", cwd=folder)
     found = {f["what"]: f for f in json.loads(done.stdout)}
 
@@ -241,11 +241,11 @@ def test_doctor_says_when_a_server_does_not_answer(folder):
         (["models", "show", "champion", "--registry", "sqlite:////proc/no/m.db"], ["/proc/no"]),
     ],
 )
-def test_bad_input_is_one_clear_line_and_exit_code_1(folder, arguments, words):
+def test_invalid_input_is_reported_in_one_line_with_exit_status_1(folder, arguments, words):
     refused(presage(*arguments, cwd=folder), *words)
 
 
-def test_a_damaged_release_is_refused_before_serving_starts(folder, release, tmp_path):
+def test_a_damaged_release_is_rejected_before_serving_starts(folder, release, tmp_path):
     copy = shutil.copytree(release.folder, tmp_path / "release")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -274,7 +274,7 @@ def test_a_port_in_use_is_named(folder, release):
         ("torch", ["features", "mine:small"], "profile"),
     ],
 )
-def test_an_optional_package_that_is_missing_says_what_to_install(
+def test_a_missing_optional_package_is_named_with_the_command_to_install_it(
     folder, package, arguments, extra
 ):
     refused(
@@ -283,7 +283,7 @@ def test_an_optional_package_that_is_missing_says_what_to_install(
     )  # fmt: skip
 
 
-def test_profiling_reads_params_yaml_as_the_stage_does_and_an_option_comes_first(tmp_path):
+def test_profile_reads_params_yaml_and_options_override_it(tmp_path):
     (tmp_path / "params.yaml").write_text("profile: {budget_s: 4, families: [mlp]}")
     (tmp_path / "typo.yaml").write_text("profile: {budgets: 4}")
 
@@ -292,7 +292,7 @@ def test_profiling_reads_params_yaml_as_the_stage_does_and_an_option_comes_first
     refused(presage("profile", "--params", "typo.yaml", cwd=tmp_path), "budgets")
 
 
-def test_ctrl_c_in_any_command_is_one_line_and_130(folder):
+def test_ctrl_c_ends_any_command_with_one_line_and_exit_status_130(folder):
     interrupts = """
 import presage.cli.measuring.diagnosis
 def interrupted(*_): raise KeyboardInterrupt
@@ -302,7 +302,7 @@ presage.cli.measuring.diagnosis.diagnose = interrupted"""
     assert (done.returncode, done.stderr) == (130, "interrupted; files are complete\n")
 
 
-def test_ctrl_c_while_profiling_exits_130_and_leaves_whole_tables_and_no_process(tmp_path):
+def test_ctrl_c_while_profiling_leaves_complete_tables_and_no_processes(tmp_path):
     out = tmp_path / "p"
     process = subprocess.Popen(
         [sys.executable, "-m", "presage", "profile", "--budget", "90s", "--out", out],
@@ -333,7 +333,7 @@ def _runs_in(process, folder):
 
 
 @pytest.mark.parametrize(("umask", "kept"), [("000", "022"), ("002", "002"), ("077", "077")])
-def test_no_command_makes_what_every_account_may_write_to(umask, kept):
+def test_no_command_creates_world_writable_files(umask, kept):
     code = (
         "import atexit, os, sys; from presage.__main__ import main; sys.argv = ['presage', 'serve',"
         " '--help']; atexit.register(lambda: print(f'mask {os.umask(0):03o}')); main()"

@@ -49,7 +49,7 @@ def printed(table, capsys):
     return capsys.readouterr().out
 
 
-def test_what_is_done_by_guess_is_said_to_be(capsys):
+def test_estimated_progress_is_marked_in_tables(capsys):
     for guessed, said in ((True, "~40%"), (False, "40%")):
         row = running(done_estimated=guessed)
         for table in (
@@ -60,7 +60,7 @@ def test_what_is_done_by_guess_is_said_to_be(capsys):
             assert said in words
 
 
-def test_a_history_fits_a_terminal_and_loses_nothing(capsys):
+def test_a_history_fits_a_terminal_without_truncation(capsys):
     event = pb.Event(
         time_unix_s=1e9,
         type="Stopping",

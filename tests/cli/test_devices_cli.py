@@ -57,7 +57,7 @@ def asked(*words, cwd, **variables):
     return json.loads(done.stdout)
 
 
-def test_an_unknown_kind_is_named_with_its_option_and_the_nearest_whoever_is_asked(folder, release):
+def test_the_error_of_an_unknown_kind_names_its_option_and_the_nearest_kind(folder, release):
     with serving("--release", release.folder, "--no-outcomes") as server:
         of_server = ("predict", "--job", "job.json", "--server", server.target)
         in_process = ("predict", "--job", "job.json", "--release", release.folder)
@@ -73,9 +73,7 @@ def test_an_unknown_kind_is_named_with_its_option_and_the_nearest_whoever_is_ask
             client.device("h20")
 
 
-def test_a_kind_of_a_users_file_is_predicted_for_also_by_a_server_that_does_not_know_it(
-    folder, release
-):
+def test_a_server_predicts_for_a_kind_of_device_in_a_users_file(folder, release):
     kind = ("--device", "AMD Instinct MI300X")
     with serving("--release", release.folder, "--no-outcomes") as server:
         answers = [
@@ -93,7 +91,7 @@ def test_a_kind_of_a_users_file_is_predicted_for_also_by_a_server_that_does_not_
         assert client.device("amd-instinct-mi300x").cores == 19456
 
 
-def test_devices_lists_the_catalogue_and_finds_a_card_by_any_of_its_names(folder):
+def test_devices_lists_the_catalogue_and_finds_a_device_by_any_of_its_names(folder):
     listed = json.loads(presage("devices", "--json", cwd=folder).stdout)
     assert {"v100", "h200", "cpu-2"} <= {row["kind"] for row in listed}
 
@@ -105,7 +103,7 @@ def test_devices_lists_the_catalogue_and_finds_a_card_by_any_of_its_names(folder
     assert wrong.stderr.startswith("error: NAME: no device of kind 'h20'")
 
 
-def test_predict_asks_the_champion_that_serve_serves_and_not_the_newest(folder, tmp_path):
+def test_predict_uses_the_champion_like_serve_and_not_the_newest_release(folder, tmp_path):
     """Then, before there is a champion, the same release as serve too."""
     champion = make_release(tmp_path / "champion", data_digest="c" * 64)
     newest = make_release(tmp_path / "newest", data_digest="d" * 64)
@@ -125,7 +123,7 @@ def test_predict_asks_the_champion_that_serve_serves_and_not_the_newest(folder, 
     assert answer["release_id"] == champion.release_id
 
 
-def test_without_a_champion_predict_and_serve_have_the_same_release(folder, tmp_path):
+def test_without_a_champion_predict_and_serve_use_the_same_release(folder, tmp_path):
     newest = make_release(tmp_path / "data/release", data_digest="f" * 64)
     shutil.copy(folder / "job.json", tmp_path)
 
@@ -134,7 +132,7 @@ def test_without_a_champion_predict_and_serve_have_the_same_release(folder, tmp_
         assert answer["release_id"] == server.release_id != newest.release_id
 
 
-def test_a_server_with_tokens_and_encryption_is_asked_by_command(folder, release, tmp_path):
+def test_the_command_calls_a_server_with_tokens_and_tls(folder, release, tmp_path):
     authority = make_authority(tmp_path, "ca")
     certificate, key = make_certificate(tmp_path, "server", authority)
     token = tmp_path / "ann.token"
@@ -158,7 +156,7 @@ def test_a_server_with_tokens_and_encryption_is_asked_by_command(folder, release
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_server_that_is_no_host_and_port_is_named(folder):
+def test_an_invalid_server_address_is_named(folder):
     done = presage("predict", "--job", "job.json", "--server", "127.0.0.1:abc", cwd=folder)
 
     assert done.returncode == 1

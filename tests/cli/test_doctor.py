@@ -38,7 +38,7 @@ def look(*more) -> dict[str, doctor.Finding]:
     return {f.what: f for f in doctor.nvidia(RecordedNvml([*H200, *more]))}
 
 
-def test_a_gpu_is_told_with_its_driver_and_ways_of_sharing():
+def test_a_gpu_is_reported_with_its_driver_and_sharing_modes():
     found = look()
 
     assert found["NVIDIA driver"].found == "580.95.05, CUDA 13.0, 1 GPUs"
@@ -57,7 +57,7 @@ def test_counters_without_permission_are_named():
     assert (found.ok, found.found) == (False, "no permission for nvmlDeviceGetProcessUtilization")
 
 
-def test_a_lost_gpu_is_told_with_its_remedy():
+def test_a_lost_gpu_is_reported_with_the_fix():
     gone = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
     found = look(*responses(DeviceGetMemoryInfo=gone))
 
@@ -66,7 +66,7 @@ def test_a_lost_gpu_is_told_with_its_remedy():
     assert "GPU is lost" in found["GPU"].found
 
 
-def test_a_driver_without_a_gpu_is_no_fault():
+def test_a_driver_without_a_gpu_is_not_a_problem():
     (found,) = doctor.nvidia(
         RecordedNvml(
             responses(
@@ -78,7 +78,7 @@ def test_a_driver_without_a_gpu_is_no_fault():
     assert (found.found, found.ok) == ("580, CUDA 13.2, 0 GPUs", True)
 
 
-def test_a_torch_that_cannot_use_the_gpu_is_a_fault(monkeypatch):
+def test_a_torch_that_cannot_use_the_gpu_is_a_problem(monkeypatch):
     monkeypatch.setattr(doctor, "torch_runs_on_nvidia", lambda: False)
 
     assert look()["NVIDIA driver"].ok is False
@@ -88,7 +88,7 @@ def test_a_torch_that_cannot_use_the_gpu_is_a_fault(monkeypatch):
     "uid, says",
     [(0, "as its submitter's account"), (1000, "every submitter can read its files and token")],
 )
-def test_it_says_what_an_agent_of_this_user_means_for_its_jobs(monkeypatch, uid, says):
+def test_the_account_of_jobs_is_reported_for_an_agent_of_this_user(monkeypatch, uid, says):
     monkeypatch.setattr(os, "geteuid", lambda: uid)
 
     (found,) = (one for one in doctor.diagnose("", "") if one.what == "cluster jobs")

@@ -109,7 +109,7 @@ def test_the_exit_status_of_a_suspended_job_is_75(tmp_path):
     assert "job suspended at step 1; nothing is saved (no checkpoint is" in done.stderr
 
 
-def test_a_job_that_ends_has_exit_status_0_and_one_whose_workers_fail_1(tmp_path):
+def test_the_exit_status_is_0_for_a_finished_job_and_1_if_its_workers_fail(tmp_path):
     done = presage("run", "--state", tmp_path, "spirals", *JOB[:2], "--epochs", 1, "--step-s", 0)
     assert done.returncode == 0, done.stderr
     assert "job done at step 16" in done.stderr
@@ -129,7 +129,7 @@ def test_a_job_that_ends_has_exit_status_0_and_one_whose_workers_fail_1(tmp_path
         (["run", "x"], "no command for job 'x'"),
     ],
 )
-def test_wrong_use_is_an_error_of_one_line(tmp_path, words, message, monkeypatch, capsys):
+def test_invalid_usage_is_reported_in_one_line(tmp_path, words, message, monkeypatch, capsys):
     command = ["presage", "elastic", words[0], "--state", str(tmp_path), *words[1:]]
     monkeypatch.setattr("sys.argv", command)
 

@@ -50,7 +50,7 @@ def refused(folder, *arguments):
     return done.stderr
 
 
-def test_tables_for_a_person_and_a_page(folder):
+def test_evaluate_prints_tables_and_writes_a_page(folder):
     done = presage("evaluate", "--report", "out.html", cwd=folder)
 
     assert done.returncode == 0, done.stderr
@@ -60,14 +60,14 @@ def test_tables_for_a_person_and_a_page(folder):
     assert (folder / "out.html").read_text().startswith("<!doctype html>")
 
 
-def test_json_is_all_that_a_program_is_given(folder):
+def test_json_output_is_only_json(folder):
     done = presage("evaluate", "--json", "--report", "out.html", cwd=folder)
 
     assert json.loads(done.stdout)["metrics"] == metrics_of(forecasts())
     assert (folder / "out.html").is_file()
 
 
-def test_metrics_and_the_plots_of_dvc_are_left_beside(folder):
+def test_plots_of_dvc_are_written_and_metrics_stay_unchanged(folder):
     before = json.loads((folder / "data/evaluation/metrics.json").read_text())
     presage("evaluate", cwd=folder)
     plots = folder / "data/evaluation/plots"
@@ -80,13 +80,13 @@ def test_metrics_and_the_plots_of_dvc_are_left_beside(folder):
     }
 
 
-def test_baselines_of_other_forecasts_are_not_taken_for_these(folder):
+def test_baselines_of_other_forecasts_are_not_used(folder):
     path = folder / "data/models/memory/forecasts.parquet"
     table = pd.read_parquet(path)
     table["q0.5"] = table["q0.5"] * 1.000001
     table.to_parquet(path)
 
-    # They would be fitted anew, of features that are not there.
+    # Baselines would have to be fitted to features that are missing.
     assert (
         "data/features/solo.parquet: no such table; run the stage before with `dvc repro`"
         in refused(folder)
@@ -123,7 +123,7 @@ def damage(folder, change):
         (lambda t: t.head(0), "no measured row of split 'job'"),
     ],
 )
-def test_a_table_of_no_use_is_named_and_how_to_mend_it(folder, change, said):
+def test_an_unusable_table_is_named_with_the_fix(folder, change, said):
     damage(folder, change)
     line = refused(folder, "--report", "out.html")
 
@@ -139,7 +139,7 @@ def test_a_table_of_no_use_is_named_and_how_to_mend_it(folder, change, said):
         ("/proc/out.html", "cannot be written"),
     ],
 )
-def test_a_page_that_cannot_be_put_there_is_refused(evaluated, report, said):
+def test_an_invalid_path_of_the_page_is_rejected(evaluated, report, said):
     line = refused(evaluated, "--report", report)
     assert line.startswith(f"error: --report {report}: ")
     assert said in line

@@ -36,7 +36,7 @@ def help_of(words, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("words", ALL)
-def test_help_names_values_and_fits_80_columns(words, monkeypatch, capsys):
+def test_help_names_values_and_fits_in_80_columns(words, monkeypatch, capsys):
     shown = help_of(words, monkeypatch, capsys)
 
     assert not re.search(r"<\w+(\[\w+\])?( range)?>", shown), shown
@@ -95,7 +95,7 @@ def test_help_and_version_import_nothing_heavy():
 
 
 @pytest.mark.parametrize("words", ALL)
-def test_every_option_and_argument_says_what_it_is(words):
+def test_every_option_and_argument_has_a_help_text(words):
     silent = [p.name for p in ALL[words].params if not (getattr(p, "help", "") or p.metavar)]
 
     assert not silent

@@ -60,11 +60,11 @@ def test_an_existing_file_is_replaced(tmp_path, monkeypatch, arbiter):
 
 
 @pytest.mark.parametrize("last", ["nan", "-3s", "inf", "soon"])
-def test_a_time_that_cannot_be_is_wrong_usage(monkeypatch, last):
+def test_an_invalid_time_is_a_usage_error(monkeypatch, last):
     assert run(monkeypatch, "inc", "timeline", "--last", last) == 2
 
 
-def test_an_authority_that_is_no_certificate_is_named(tmp_path, monkeypatch, capsys):
+def test_an_invalid_ca_certificate_is_named(tmp_path, monkeypatch, capsys):
     authority = tmp_path / "ca.pem"
     authority.write_text("no certificate")
 

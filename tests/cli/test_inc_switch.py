@@ -89,7 +89,7 @@ def test_switch_sums_until_a_signal_and_leaves_no_process(start, number):
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
-def test_report_says_which_aggregator_runs_and_why(start):
+def test_the_report_names_the_running_aggregator_and_the_reason(start):
     compiled, python = start(), start("--aggregator", "python")
     without = start(CC="no-such-compiler")
 
@@ -124,7 +124,7 @@ def test_wrong_token_is_one_line(start):
     assert done.stderr == "error: the switch refused: the token is not the switch's\n"
 
 
-def test_sentence_says_where_it_listens():
+def test_the_summary_names_the_listening_address():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     words = [*COMMAND, "switch", "--port", str(port), "--aggregator", "python"]
@@ -166,5 +166,5 @@ def test_port_in_use_and_no_switch_are_reported():
 
 
 @pytest.mark.parametrize("words", [["--slots", "0"], ["--port", "70000"], ["--aggregator", "x"]])
-def test_options_out_of_range_are_wrong_usage(words):
+def test_options_out_of_range_are_usage_errors(words):
     assert presage("switch", *words).returncode == 2

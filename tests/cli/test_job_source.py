@@ -66,15 +66,15 @@ WHOLE = """
 @pytest.mark.parametrize(
     "function", ["make", "by_keyword", "by_default", "Maker", "called", "lazy"]
 )
-def test_anything_callable_gets_the_batch_size_if_it_takes_one(write, function):
+def test_a_callable_gets_the_batch_size_if_it_accepts_one(write, function):
     assert read_job(write(WHOLE, function), batch_size=7).job.batch_size == 7
 
 
-def test_a_function_without_parameter_brings_its_own_batch(write):
+def test_a_function_without_a_parameter_determines_the_batch_size(write):
     assert read_job(write(WHOLE, "alone"), batch_size=7).job.batch_size == 5
 
 
-def test_a_model_may_make_tensors_as_it_runs(write):
+def test_a_model_can_create_tensors_at_run_time(write):
     source = write(
         """
         import torch
@@ -142,7 +142,7 @@ def test_a_model_may_make_tensors_as_it_runs(write):
         ),
     ],
 )
-def test_whatever_a_users_code_does_is_one_line(write, code, message):
+def test_any_failure_of_user_code_is_reported_in_one_line(write, code, message):
     source = write(code)
     with pytest.raises(GraphError, match=message) as caught:
         read_job(source)
@@ -152,7 +152,7 @@ def test_whatever_a_users_code_does_is_one_line(write, code, message):
 
 
 @pytest.mark.parametrize("source", [":make", "no.such:make", "..mine:make", "json:no_such"])
-def test_a_module_that_cannot_be_is_one_line(source):
+def test_an_invalid_module_is_reported_in_one_line(source):
     with pytest.raises(GraphError, match=r"^[^\n]+$"):
         read_job(source)
 
@@ -164,7 +164,7 @@ def saved(tmp_path):
     return path
 
 
-def test_a_json_job_keeps_its_iterations_unless_others_are_given(saved):
+def test_a_json_job_keeps_its_iterations_unless_an_option_changes_them(saved):
     assert read_job(str(saved)).job.iterations == 100
     assert read_job(str(saved), iterations=7).job.iterations == 7
 
@@ -172,14 +172,14 @@ def test_a_json_job_keeps_its_iterations_unless_others_are_given(saved):
 @pytest.mark.parametrize(
     "said", [{"batch_size": 8}, {"optimizer": "adam"}, {"precision": "fp16"}], ids=str
 )
-def test_a_json_job_refuses_what_its_operators_were_counted_at(saved, said):
+def test_the_batch_size_of_a_json_job_cannot_be_changed(saved, said):
     option = next(iter(said)).replace("_", "-")
     with pytest.raises(InvalidJobError, match=f"--{option} cannot change a JSON job"):
         read_job(str(saved), **said)
 
 
 @pytest.mark.parametrize("place", ["flops", "count", "input_elements", "iterations", "parameters"])
-def test_a_number_beyond_any_float_is_refused_by_its_field(saved, place):
+def test_a_number_beyond_the_range_of_floats_is_rejected_with_its_field(saved, place):
     content = json.loads(saved.read_text())
     for row in (content, content["op_stats"][0]):
         if place in row:
@@ -198,7 +198,7 @@ def test_a_tensorflow_graph_is_a_job(name):
     assert (job.framework, job.batch_size, job.iterations) == ("tensorflow", 8, 5)
 
 
-def test_a_tensorflow_graphs_open_dimension_is_given_by_its_placeholder(tmp_path):
+def test_an_open_dimension_of_a_tensorflow_graph_is_set_by_its_placeholder(tmp_path):
     nodes = [placeholder("tokens", None, None), node("y", "Relu", "tokens")]
     path = str(save(tmp_path, graph(*nodes)))
     with pytest.raises(GraphError, match="pass --dim tokens:1=N"):
@@ -207,19 +207,19 @@ def test_a_tensorflow_graphs_open_dimension_is_given_by_its_placeholder(tmp_path
     assert read_job(path, dims=["tokens:1=128"]).job.input_elements == 128
 
 
-def test_a_file_of_bytes_is_no_json_job(saved):
+def test_a_binary_file_is_not_a_json_job(saved):
     saved.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidJobError, match="not text"):
         read_job(str(saved))
 
 
 @pytest.mark.parametrize("text", ["x=²", "x=", "x", "=3", "x=3.5", "x=0", "x=-2", "x=many"])
-def test_a_dimension_is_a_name_and_a_number(text):
+def test_a_dimension_option_is_a_name_and_a_number(text):
     with pytest.raises(InvalidJobError, match="is not NAME=N"):
         read_job("none.onnx", dims=[text])
 
 
-def test_an_optional_package_that_is_missing_says_what_to_install():
+def test_a_missing_optional_package_is_reported_with_the_extra():
     line = how_to_install(ModuleNotFoundError(name="onnx.helper"))
 
     assert line == "the package 'onnx' is not installed; pip install 'presage[features]'"
@@ -227,7 +227,7 @@ def test_an_optional_package_that_is_missing_says_what_to_install():
     assert how_to_install(ModuleNotFoundError()) is None
 
 
-def test_every_package_that_a_server_imports_says_what_to_install():
+def test_every_missing_package_of_a_server_is_reported_with_the_extra():
     command = (
         "import sys; sys.modules['uvloop'] = None; sys.argv[1:] = ['serve', '--port', '0'];"
         "from presage.__main__ import main; main()"
@@ -240,7 +240,7 @@ def test_every_package_that_a_server_imports_says_what_to_install():
     assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_every_extra_named_is_one_of_the_projects():
+def test_every_named_extra_exists_in_the_project():
     import tomllib
 
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())

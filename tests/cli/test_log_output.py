@@ -28,13 +28,13 @@ def shown(pieces: list[bytes]) -> str:
     return "".join(text.feed(piece) for piece in pieces) + text.feed(b"", final=True)
 
 
-def test_a_pipe_gets_the_bytes_as_they_are():
+def test_a_pipe_gets_the_unchanged_bytes():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
 
     assert done.stdout == LOG
 
 
-def test_a_terminal_gets_colours_and_sees_all_else():
+def test_a_terminal_gets_colours_and_other_controls_as_escapes():
     mine, its = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=its) as running:
         assert running.wait(60) == 0
@@ -54,7 +54,7 @@ def test_a_terminal_gets_colours_and_sees_all_else():
         )
     )
 )
-def test_where_a_piece_ends_changes_nothing_and_only_colours_are_obeyed(pieces):
+def test_chunk_boundaries_do_not_matter_and_only_colours_are_applied(pieces):
     whole = shown([b"".join(pieces)])
 
     assert shown(pieces) == whole

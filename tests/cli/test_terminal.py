@@ -75,7 +75,7 @@ def imports(tree: ast.Module) -> set[str]:
     return found
 
 
-def test_rich_is_reached_by_the_terminal_module_alone():
+def test_only_the_terminal_module_imports_rich():
     """So no cell, title or sentence is rendered but by its console, which escapes them."""
     for path, tree in sources():
         used = {name for name in imports(tree) if name.split(".")[0] == "rich"}
@@ -83,7 +83,7 @@ def test_rich_is_reached_by_the_terminal_module_alone():
         assert all(allowed and name.startswith(allowed) for name in used), (path, used)
 
 
-def test_words_are_printed_by_say_alone():
+def test_only_say_prints_text():
     """``typer.echo`` is left for JSON, whose encoder escapes by itself."""
     for path, tree in sources():
         for node in ast.walk(tree):
@@ -210,7 +210,7 @@ PRINTERS = (print_cluster, print_models, print_pipelines, print_forecasts, print
 @pytest.mark.parametrize("print_all", PRINTERS)
 @settings(max_examples=15, deadline=None)
 @given(text=texts)
-def test_no_text_in_any_table_does_anything_to_the_terminal(print_all, text):
+def test_no_text_in_a_table_controls_the_terminal(print_all, text):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         print_all(text)
@@ -226,25 +226,25 @@ def test_every_known_attack_is_shown_in_the_list_of_jobs(text, capsys):
 
 
 @given(texts)
-def test_an_error_is_one_line_however_it_is_worded(text):
+def test_any_error_is_one_line(text):
     line = error_line(ValueError(text))
     check_safe(line)
     assert "\n" not in line
 
 
-def test_a_text_of_visible_letters_stays_as_it_is():
+def test_text_of_visible_characters_stays_unchanged():
     for text in ("job-1 [gpu]", "名前", "שלום", "naïve", "a\\nb", "résumé/π"):
         assert printable(text) == text
 
 
-def test_what_is_not_seen_is_shown_and_what_is_long_is_bounded():
+def test_invisible_characters_are_escaped_and_long_text_is_truncated():
     assert printable("a\x1b[1m\u202eb\u200b\n") == r"a\x1b[1m\u202eb\u200b\n"
     assert printable("x" * 50, 10) == "xxxxxxxxx…"
     assert printable("名" * 50, 10) == "名名名名…"
     assert len(printable("x" * 10**6)) == 1000
 
 
-def test_a_wrong_option_is_one_line_and_status_2(monkeypatch, capsys):
+def test_an_invalid_option_is_one_line_and_exit_status_2(monkeypatch, capsys):
     for words in (["predict"], ["nosuch"], ["predict", "--no\x1b[2Jsuch"], ["models", "show"]):
         monkeypatch.setattr("sys.argv", ["presage", *words])
         with pytest.raises(SystemExit) as end:
@@ -257,7 +257,7 @@ def test_a_wrong_option_is_one_line_and_status_2(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("text", ["[/bold]", "\x1b[2J\x1b]0;t\x07", "a\nforged", "\u202eb\u200b"])
-def test_what_a_controller_says_is_only_read_whichever_command_asks(text, monkeypatch, capsys):
+def test_responses_of_a_controller_control_no_terminal(text, monkeypatch, capsys):
     listed = listing([running("a", user=text, reason=text), waiting(text or "b", 1)])
     listed.policy = listed.forecaster_error = text
     listed.nodes[0].name = listed.nodes[0].reason = text
@@ -281,7 +281,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_lineage_is_whole_in_a_terminal_narrower_than_its_lines(monkeypatch, capsys):
+def test_lineage_is_complete_in_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     digest, folder = "d" * 64, f"data/{'long/' * 20}folder"
     lineage.print_lineage(lineage_of(digest) | {"folder": folder, "version": None})
@@ -314,7 +314,7 @@ def test_a_table_fits_the_terminal_and_shortens_names_in_the_middle(columns, mon
         assert word in printed
 
 
-def test_a_pipe_gets_whole_names_and_texts(monkeypatch, capsys):
+def test_a_pipe_gets_complete_names_and_texts(monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
     terminal.print_table(table_of_names())
     printed = capsys.readouterr().out

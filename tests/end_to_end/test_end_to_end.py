@@ -54,7 +54,7 @@ def workspace(tmp_path_factory):
     }
     for predictor in QUANTITIES:
         params["train"][predictor] |= {"steps": 60, "ensemble": 1, "hidden": 16}
-    params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # what is to be learnt again
+    params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # to be retrained
     # How strict a gate is other tests ask: these networks are no match but where the world changed.
     loose = dict.fromkeys(params["promote"]["tolerance"], 99.0)
     params["promote"] |= {
@@ -154,7 +154,7 @@ def loop(workspace, server):
 
 
 @pytest.mark.timeout(900)
-def test_a_device_that_slowed_down_is_noticed_learnt_and_served_without_a_dropped_call(
+def test_drift_of_a_slower_device_is_detected_learned_and_served_without_a_lost_call(
     workspace, loop
 ):
     assert loop["drift at first"] == (0, None)
@@ -170,7 +170,7 @@ def test_a_device_that_slowed_down_is_noticed_learnt_and_served_without_a_droppe
     assert loop["drift at last"] == (0, None)
 
 
-def test_a_scheduler_is_answered_by_the_release_that_was_just_measured_and_promoted(
+def test_a_scheduler_gets_forecasts_of_the_release_that_was_just_promoted(
     workspace, server, loop, onnx_file
 ):
     job = from_onnx(onnx_file, batch_size=32, iterations=500, optimizer="adam")
@@ -191,7 +191,7 @@ def test_a_scheduler_is_answered_by_the_release_that_was_just_measured_and_promo
     assert all(1 <= s.low <= s.high for s in together.slowdowns)
 
 
-def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(workspace, loop):
+def test_every_predictor_is_scored_by_job_and_family_with_three_baselines(workspace, loop):
     metrics = json.loads((workspace / "data/evaluation/metrics.json").read_text())
 
     for splits in metrics.values():
@@ -201,7 +201,7 @@ def test_every_predictor_is_scored_by_job_and_by_family_beside_three_baselines(w
             assert {"mape", "median_ape", "coverage_80%", "coverage_90%"} <= models["mlp"].keys()
 
 
-def test_metrics_and_plots_are_dvcs(workspace, loop):
+def test_metrics_and_plots_are_outputs_of_dvc(workspace, loop):
     assert "mape" in run("dvc", "metrics", "show", "--json", cwd=workspace)
     run("dvc", "plots", "show", "--out", "plots", cwd=workspace)
     assert (workspace / "plots" / "index.html").stat().st_size > 1000

@@ -1,4 +1,4 @@
-"""A fifth quantity, added through the registry alone: trained, judged, released, gated, served."""
+"""Fifth quantity, added only through the registry: trained, evaluated, released and served."""
 
 from __future__ import annotations
 

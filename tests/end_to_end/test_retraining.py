@@ -130,12 +130,12 @@ def check_agreement(folder: Path) -> str:
     return release.release_id
 
 
-def test_a_release_that_nobody_precedes_is_champion(workspace):
+def test_the_first_release_becomes_champion(workspace):
     check_agreement(workspace)
     assert read_json(workspace, "decision.json")["outcome"] == PROMOTED
 
 
-def test_nothing_changed_is_nothing_done(workspace):
+def test_without_changes_no_stage_runs(workspace):
     before = state(workspace)
     lock = (workspace / "dvc.lock").read_bytes()
 
@@ -144,7 +144,7 @@ def test_nothing_changed_is_nothing_done(workspace):
     assert (workspace / "dvc.lock").read_bytes() == lock
 
 
-def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of(workspace):
+def test_the_release_id_of_a_response_leads_to_its_lock_file_and_tables(workspace):
     command = [sys.executable, "-m", "presage", "models"]
     release_id = load_release(workspace / "data/release").release_id
     told = json.loads(call(*command, "show", release_id, "--lineage", "--json", cwd=workspace))
@@ -163,7 +163,7 @@ def test_an_answers_release_leads_to_the_lock_and_the_tables_that_it_was_made_of
     assert learnt["releases"][0]["release_id"] == release_id
 
 
-def test_a_change_of_one_predictors_settings_is_its_stages_alone(workspace):
+def test_a_change_of_one_predictors_settings_runs_only_its_stages(workspace):
     params = read_params(workspace)
     for name in QUANTITIES:
         stage = "train_interference" if name == "interference" else f"train@{name}"
@@ -178,7 +178,7 @@ def test_a_change_of_one_predictors_settings_is_its_stages_alone(workspace):
     write_params(workspace, params)
 
 
-def test_an_experiment_is_judged_beside_the_champion_and_changes_nothing(workspace):
+def test_an_experiment_is_compared_with_the_champion_and_changes_nothing(workspace):
     before, was = state(workspace), read_json(workspace, "decision.json")
     tried = ["-S", "promote.min_improvement=0.03", "--name", "stricter"]
     output = call("dvc", "exp", "run", "--temp", *tried, cwd=workspace)
@@ -192,7 +192,7 @@ def test_an_experiment_is_judged_beside_the_champion_and_changes_nothing(workspa
     assert not call("git", "status", "--porcelain", cwd=workspace)
 
 
-def test_what_was_measured_by_hand_is_there_after_an_experiment(workspace, monkeypatch):
+def test_manual_measurements_survive_an_experiment(workspace, monkeypatch):
     table = workspace / "data/profiles/local/executions.parquet"
     before, lock = table.read_bytes(), (workspace / "dvc.lock").read_bytes()
     rows = tables.read(tables.EXECUTIONS, table)
@@ -224,7 +224,7 @@ def test_metrics_and_parameters_can_be_compared_between_revisions(workspace):
     assert all(both["old"] == both["new"] for both in figures.values())
 
 
-def test_back_at_earlier_parameters_all_agree(workspace):
+def test_restored_parameters_restore_the_release(workspace):
     first, params = check_agreement(workspace), read_params(workspace)
     better = read_params(workspace)
     better["train"]["step_time"]["steps"] = 100

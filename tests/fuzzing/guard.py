@@ -25,7 +25,7 @@ MOST_S = 5.0  # that one input may take
 MOST_BYTES = 512 * 1024**2  # that one may make the process grow by; ONNX's child has its own limit
 _ADDRESS_SPACE_BYTES = 4 * 1024**3  # beyond what the process has when it begins
 _START_S = 120.0
-_MOST_TEXT = 4000  # of an error: anything longer is a file's content, told again
+_MOST_TEXT = 4000  # of an error: a longer one repeats the content of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +169,10 @@ def _where(error: BaseException) -> str:
 
 
 def _begin_peaks() -> dict[int, int]:
-    """Peak bytes of this process and of ONNX's child, by process, from now on.
+    """Reset the peaks of this process and of ONNX's child; return them in bytes, by process id.
 
-    Empty where the system lets nobody begin anew: a peak only rises, and after one large input
-    nothing would be told from it.
+    Empty if the system does not permit a reset of peaks: a peak only rises, so that it says
+    nothing after one large input.
     """
     try:
         for process in _processes():
@@ -183,9 +183,9 @@ def _begin_peaks() -> dict[int, int]:
 
 
 def _memory_fault(before: dict[int, int]) -> str:
-    """That a process grew by more than it may, ONNX's child by more than its own limit; else "".
+    """Return a message if this process or ONNX's child exceeds its memory limit; else "".
 
-    Nothing is told of a child that was its input's end.
+    A child that was ended by its input is not counted.
     """
     for process, peak in (_peaks_bytes() if before else {}).items():
         most = MOST_BYTES if process == os.getpid() else MAX_NATIVE_BYTES

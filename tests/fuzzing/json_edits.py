@@ -1,4 +1,4 @@
-"""JSON that nobody would write: values of other types and sizes, names twice, endless nesting."""
+"""Implausible JSON: values of other types and sizes, duplicate names, deep nesting."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ _NUMBERS = {"zero": [0], "first": [0], "two": [2], "axes": [1], "pads": [0] * 8}
 
 
 def _with_constants(model: Any) -> Any:
-    """Weights for what a text declares and nobody writes, and the numbers it reads."""
+    """Add weights for undefined inputs of a text model, and the constants that it reads."""
     graph, make = model.graph, onnx.helper.make_tensor
     read = {name for node in graph.node for name in node.input}
     for value in graph.value_info:

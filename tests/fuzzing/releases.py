@@ -1,8 +1,8 @@
 """Releases for the fuzzers: one that is served, with edits, and signed again.
 
 A sample is a list of edits in JSON, so that it outlives changes of the features: the release is
-made anew, its manifest and models are changed, and hashes and id are computed of what came out.
-Without that the loader would refuse them all for their digests.
+rebuilt, its manifest and models are changed, and hashes and id are computed from the result.
+Otherwise the loader would reject all samples for their digests.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ FILES = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}-{path.stem}" for path in FILES])
-def test_what_found_a_fault_is_refused_by_name(path, tmp_path):
+def test_inputs_that_once_failed_are_rejected_with_a_named_error(path, tmp_path):
     reader = READERS[path.relative_to(CORPUS).parts[0]]
     shutil.copy(path, tmp_path)
 
@@ -26,11 +26,11 @@ def test_what_found_a_fault_is_refused_by_name(path, tmp_path):
     assert str(tmp_path) in said or isinstance(caught.value, InvalidJobError)
     assert "\n" not in said
     assert len(said) < 1000
-    assert ";" in said  # how to mend it
+    assert ";" in said  # the fix
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
-def test_every_reader_reads_what_it_is_fuzzed_from(tmp_path, reader):
+def test_every_reader_accepts_its_seed_inputs(tmp_path, reader):
     for number, sample in enumerate(reader.seeds()):
         path = tmp_path / f"{number}{sample.suffix}"
         path.parent.mkdir(exist_ok=True)

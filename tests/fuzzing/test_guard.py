@@ -10,7 +10,7 @@ from tests.fuzzing.reader import Reader, Sample
 from tests.fuzzing.readers import READERS
 
 
-def test_memory_is_counted_for_each_input_anew(monkeypatch, tmp_path):
+def test_memory_is_counted_separately_for_each_input(monkeypatch, tmp_path):
     reader = Reader(
         seeds=list,
         mutated=lambda sample, _others, _rng: sample,

@@ -30,7 +30,7 @@ def test_metrics_leave_loopback_only_with_leave(release, tmp_path, workers, leav
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_metrics_on_a_port_that_nobody_would_know_are_refused(capsys, workers):
+def test_metrics_on_an_unknown_port_are_rejected(capsys, workers):
     with pytest.raises(SystemExit, match="1"):
         main(["--metrics-port", "0", "--workers", workers])
     assert capsys.readouterr().err == "error: --metrics-port 0: give a number above 0\n"
@@ -49,7 +49,7 @@ def test_metrics_on_a_port_that_nobody_would_know_are_refused(capsys, workers):
         ("--workers", "0", "1 or more"),
     ],
 )
-def test_a_number_that_means_nothing_is_refused_by_the_name_of_its_option(
+def test_a_number_out_of_range_is_rejected_with_the_name_of_its_option(
     capsys, option, value, least
 ):
     with pytest.raises(SystemExit, match="1"):

@@ -1,4 +1,4 @@
-"""A few families of a committed campaign: real measurements, learnt from in seconds."""
+"""A few families of a committed campaign: real measurements that train in seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Training step that the profiler runs and the tracer traces: one step on synthetic data.
 
 All code here also runs under ``torch.device("meta")``, where no weight is allocated: shapes do not
-depend on values, and every tensor comes from a factory that obeys the default device.
+depend on values, and every tensor comes from a factory that uses the default device.
 """
 
 from __future__ import annotations

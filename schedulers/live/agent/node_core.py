@@ -207,7 +207,7 @@ class NodeCore:
             return
         self._settings = settings
         self._policy, self.backend.check_s = ControllerChoice(self.tasks.values()), 0.0
-        for task in self.tasks.values():  # the next policy predicts them anew, if there is one
+        for task in self.tasks.values():  # the next policy predicts them again, if there is one
             task.slo_violated, task.remaining_s = False, None
         if settings is not None:
             self.backend.check_s = settings.check_s

@@ -165,7 +165,7 @@ class NodeTask:
         return (last - first) / span_s if span_s >= MIN_RATE_WINDOW_S else 0.0
 
     def reset_rate(self, occupancy: Occupancy) -> None:
-        """Measure the rate anew, because the share or the co-location has changed."""
+        """Measure the rate again, because the share or the co-location has changed."""
         same_share = bool(self.occupancy) and self.occupancy[0] == occupancy[0]
         self.previous_progress_per_s = self.progress_per_s if same_share else 0.0
         self.occupancy = occupancy

@@ -39,7 +39,7 @@ class Snapshot(Generic[T]):
 
 
 class CachedValue(Generic[T]):
-    """Cached value that is fetched anew when it is read after ``max_age_s``; thread-safe.
+    """Cached value that is fetched again when it is read after ``max_age_s``; thread-safe.
 
     A slow fetch is repeated less often: at least three times its duration passes between fetches.
     """
@@ -51,7 +51,7 @@ class CachedValue(Generic[T]):
         self._snapshot: Snapshot[T] = Snapshot()
 
     def read(self) -> Snapshot[T]:
-        """Return the value, fetched anew if it is due; on failure the last value with the reason.
+        """Return the value, fetched again if it is due; on failure the last value with the reason.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class LogTail:
         self._fetching: Future[None] | None = None
 
     def read(self) -> Snapshot[str]:
-        """Return the end of the log; fetch it anew if it is due."""
+        """Return the end of the log; fetch it again if it is due."""
         idle = self._fetching is None or self._fetching.done()
         if idle and time.monotonic() - self._fetched_s > MAX_AGE_S:
             self._fetched_s = time.monotonic()

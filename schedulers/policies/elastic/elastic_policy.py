@@ -40,7 +40,7 @@ _MOST_SPEEDS = 5_000
 class Elastic(Policy):
     """Policy that resizes elastic jobs, and starts and preempts jobs as ``srtf`` does.
 
-    At each decision the devices are divided anew. Increments of devices go to jobs by class, then
+    At each decision all devices are divided again. Increments of devices go to jobs by class, then
     priority, then the gain in the job's rate of completion per device: its predicted speed-up over
     its remaining time. An increment of a waiting job is the fewest devices that it runs on, so
     running jobs shrink to admit it where that gains more. A job grows beyond its request only on
@@ -99,7 +99,7 @@ class Elastic(Policy):
         return (-job.priority, max(0.0, left_s), job.submit_s)
 
     def decide(self, state: State, forecasts: Forecasts, rng: Random) -> list[Action]:
-        """Divide the devices anew; preempt, shrink, start and grow jobs accordingly."""
+        """Divide all devices again; preempt, shrink, start and grow jobs accordingly."""
         if not len(state.pending) and not state.running:
             return []
         contenders = list(self._contenders(state, forecasts))

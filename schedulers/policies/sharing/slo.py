@@ -34,7 +34,7 @@ def is_violated(
     """Return whether elapsed and remaining time exceed the SLO (N3).
 
     The remaining time is that of :func:`remaining_s`. The SLO is the predicted upper bound on the
-    kind of device, since noise alone would violate a median. Without a forecast no SLO is violated.
+    kind of device, since noise would violate a median. Without a forecast no SLO is violated.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ class EventLog:
     """Log of a simulation; two equal runs write the same bytes.
 
     The details of a submission are the job, written with the columns of a trace. The details of a
-    refused decision are the reason alone, without the requested actions.
+    refused decision are only the reason, without the requested actions.
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class SharedSwitch(Symmetry):
     def _prompt_events(self, state: State) -> Iterator[tuple[State, int, Event]]:
         """Yield all events but time-outs and faults.
 
-        Some events commute with all others, and happen first and alone. A ring that can end: the
+        Some events commute with all others, and happen first, singly. A ring that can end: the
         epoch that a rank contributed and the number that it started last do not change. Answers
         that the controller only collects: while it does, it only waits for them or a time-out.
         """

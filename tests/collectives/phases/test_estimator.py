@@ -1,4 +1,4 @@
-"""Phases learnt from AllReduces: laws, bad input, and real DDP jobs (requirement I2)."""
+"""Phases estimated from AllReduces: laws, invalid input, and real DDP jobs (requirement I2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def iterations(count, offsets_s, sizes, period_s=1.0, *, begin_s=0.0, number=0):
 
 
 def learnt(*records, **options):
-    """Return the phases that are learnt from AllReduces."""
+    """Return the phases that are estimated from AllReduces."""
     phases = Replay(options).observe(*records)
     assert phases is not None
     return phases
@@ -44,7 +44,7 @@ def demand(phases):
     )  # fmt: skip
 
 
-# What is learnt --------------------------------------------------------------------------------
+# Estimates -------------------------------------------------------------------------------------
 
 
 @given(

@@ -529,7 +529,7 @@ def test_memory_of_inference_frees_a_value_after_its_last_reader(tmp_path):
     )
 
 
-# Bad input: what is wrong, where, and how to mend it.
+# Invalid input: errors name the problem, the place and the fix.
 
 
 def refused(path, match, **options):

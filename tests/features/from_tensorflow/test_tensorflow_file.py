@@ -169,7 +169,7 @@ def test_a_dimension_of_zero_is_rejected(tmp_path, options):
     refused(save(tmp_path, graph(product())), "use a dimension of at least 1", **options)
 
 
-# Bad input: what is wrong, where, and how to mend it.
+# Invalid input: errors name the problem, the place and the fix.
 
 
 def refused(path, match, **options):

@@ -28,7 +28,7 @@ def _on_meta():
 def test_a_linear_layer_by_hand():
     graph = trace(nn.Linear(20, 30), torch.empty(8, 20))
 
-    # Forward once; backward the weight's gradient alone, since the input needs none.
+    # Forward once; backward only the gradient of the weight, since the input needs none.
     assert flops(graph, "MatMul", "forward") == 2 * 8 * 20 * 30
     assert flops(graph, "MatMul", "backward") == 2 * 8 * 20 * 30
     assert graph.parameters == 20 * 30 + 30

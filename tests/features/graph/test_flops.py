@@ -106,7 +106,7 @@ def test_a_convolution_and_its_two_gradients(layer, size, multiply_adds):
     kind = "PointwiseConv2D" if is_pointwise else grouped
 
     assert flops(first, kind, "forward") == 2 * B * multiply_adds
-    assert flops(first, kind, "backward") == 2 * B * multiply_adds  # the weight's alone
+    assert flops(first, kind, "backward") == 2 * B * multiply_adds  # only of the weight
     assert flops(inner, kind, "backward") == 4 * B * multiply_adds
 
 

@@ -59,7 +59,7 @@ def test_steps_are_finite_and_at_least_their_longer_part(compute_s, gradient_byt
         {"bytes_per_s": (1e9, 0.0, 1e9)},
     ],
 )
-def test_constants_that_cannot_be_are_rejected(values):
+def test_invalid_constants_are_rejected(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
         ScalingLaw(**values)
 

@@ -1,4 +1,4 @@
-"""Laws that a history has to obey, each with the bound that is part of its statement.
+"""Laws of histories, each with the bound that is part of its statement.
 
 Every law is a function from a history's views to sentences, one for each violation. A law that
 needs a bound in time takes it from the lease, never from the speed of the machine: SLACK_S is the

@@ -11,7 +11,7 @@ Row = tuple[str, str, int]  # job, phase, attempt
 
 
 class Story:
-    """Entries in the order in which they are told; every method returns the story itself."""
+    """Builder of a history; every method appends an entry and returns the story itself."""
 
     def __init__(self, lease_s: float = 3.0) -> None:
         self.entries: list[Entry] = []
@@ -100,6 +100,6 @@ def second_attempt(story: Story | None = None) -> Story:
 
 
 def sound() -> Story:
-    """A history that obeys every law."""
+    """Return a history that satisfies every law."""
     told = second_attempt().ledger("end", "a", 2, 10).event("Ended", "a", "finished after 2 s")
     return told.list(("a", "FINISHED", 2), process="final").left()

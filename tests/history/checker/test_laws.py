@@ -96,7 +96,7 @@ def new_twice() -> Story:
     return Story().submit("a").submit("a", process="c1")
 
 
-def known_before_anybody_submitted_it() -> Story:
+def known_before_its_submission() -> Story:
     return Story().submit("a", known=["a"])
 
 
@@ -104,7 +104,7 @@ def another_job_of_its_name() -> Story:
     return Story().submit("a").do("c1", "submit another", ["a"], None)
 
 
-def cancelled_by_nobody() -> Story:
+def cancelled_without_a_cancel() -> Story:
     return Story().submit("a").read(("a", "CANCELLED", 0))
 
 
@@ -176,7 +176,7 @@ def cancelled_and_not_over() -> Story:
     return first_attempt().cancel("a").list(("a", "LEAVING", 1), process="final")
 
 
-def finished_by_nobody() -> Story:
+def finished_without_its_end() -> Story:
     return over(first_attempt())
 
 
@@ -196,7 +196,7 @@ def a_process_is_left() -> Story:
     return sound().left("process 7 of a job")
 
 
-def nobody_looked() -> Story:
+def never_checked() -> Story:
     return Story()
 
 
@@ -212,7 +212,7 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
     "saved work is kept": [began_before_what_was_saved],
     "jobs are linearizable": [
         read_before_it_was_known, read_an_older_state, forgotten_by_a_list, new_twice,
-        known_before_anybody_submitted_it, another_job_of_its_name, cancelled_by_nobody,
+        known_before_its_submission, another_job_of_its_name, cancelled_without_a_cancel,
         placed_after_it_was_cancelled, a_refused_cancel_that_took_effect,
     ],
     "drains are linearizable": [drained_and_read_as_not],
@@ -225,9 +225,9 @@ BROKEN: dict[str, list[Callable[[], Story]]] = {
     ],
     "what is over stays over": [another_end, alive_after_its_end],
     "cancelled jobs do not begin": [began_after_its_cancel, cancelled_and_not_over],
-    "ends are true": [finished_by_nobody, cancelled_without_a_request],
+    "ends are true": [finished_without_its_end, cancelled_without_a_request],
     "second controllers are refused": [two_controllers, a_rival_on_the_port],
-    "nothing is left over": [a_process_is_left, nobody_looked],
+    "nothing is left over": [a_process_is_left, never_checked],
 }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def test_many_writes_of_unknown_outcome_do_not_slow_the_search_down():
     assert check_linearizable(calls, register, 0) is None
 
 
-def test_what_contradicts_is_named():
+def test_the_contradiction_is_named():
     calls = [Call(0, 1, ("write", 1)), Call(2, 3, ("read", 0))]
 
     broken = check_linearizable(calls, register, 0)

@@ -142,7 +142,7 @@ class Process:
         return self.do("drain", [node, not undo], call) is not None
 
     def read(self, name: str) -> None:
-        """Read a job by a list of it alone."""
+        """Read a job by a list request for it."""
         self.do("read", name, lambda: self.client.list([name], ended=True), _said_of_jobs)
 
     def explain(self, name: str) -> None:
@@ -158,7 +158,7 @@ class Process:
 
 
 class Client(threading.Thread):
-    """A user at work until it is told to stop."""
+    """Thread that acts as a user until it is stopped."""
 
     def __init__(
         self, process: Process, jobs: Jobs, seed: str, nodes: list[str], stopped: threading.Event
@@ -220,7 +220,7 @@ class Watcher(threading.Thread):
         self.last_entry = 0
 
     def run(self) -> None:
-        """Record events until it is told to stop."""
+        """Record events until the thread is stopped."""
         while not self._stopped.is_set():
             with suppress(ServiceError):
                 for event in self._client.watch(after=self.last_entry):

@@ -20,7 +20,7 @@ class Link:
     Attributes
     ----------
     held : set of str
-        Directions in which nothing passes: what is sent is kept, and neither side is told.
+        Directions without traffic: data is held back, and neither side gets an error.
     delay_s : float
         Added to each piece that passes.
     """

@@ -1,4 +1,4 @@
-"""A live cluster whose processes, links, disks and clocks can be broken, and mended again.
+"""A live cluster whose processes, links, disks and clocks can be broken and repaired.
 
 Each node has a link of its own to the controller. As root the first nodes also have a network
 namespace, in which packets get lost; the journal and each node's state have a small file system.
@@ -30,7 +30,7 @@ DISK_BYTES = 16 * 2**20
 CLIENT_TIMEOUT_S = 2.0
 CONTROLLER = "controller"
 _WIRED = 2  # nodes that have a network namespace, where there can be any
-_NAMESPACES = "namespaces"  # file with those of a run, for who cleans up after it was killed
+_NAMESPACES = "namespaces"  # file with the namespaces of a run, for the cleanup after a kill
 
 
 class Rig:

@@ -495,7 +495,7 @@ def test_a_corrupt_champion_stops_the_gate_until_it_is_registered_again(
     assert not (tmp_path / "decision.json").exists()
 
     registry.register(good, {})
-    assert outcome(run(poor)) == "not promoted"  # by bounds alone it would have been
+    assert outcome(run(poor)) == "not promoted"  # within all bounds
 
 
 def test_a_champion_corrupted_in_transit_is_fetched_again(run, registry, releases, monkeypatch):

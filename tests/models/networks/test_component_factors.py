@@ -61,7 +61,7 @@ def test_a_component_at_a_third_of_its_speed_takes_three_times_its_share():
     parts = ComponentFactors(1, INPUTS.components)
     with torch.no_grad():
         parts.factor_weight[0, 0, INPUTS.components.index(DENSE)] = math.log(3) / LOG_FACTOR_SCALE
-        # Whatever was learnt of a condition, it does not change a part by more than two.
+        # No learned condition changes a component by more than a factor of two.
         position = INPUTS.components.index(DENSE)
         parts.condition_weight[0, 0, position] = math.log(50) / LOG_FACTOR_SCALE
         parts.factor_weight[0, 0, -1] = math.log(5) / LOG_FACTOR_SCALE  # the rest

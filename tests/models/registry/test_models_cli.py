@@ -43,7 +43,7 @@ def test_list_prints_the_newest_first_with_aliases(call, ids):
     assert rows[1]["aliases"] == ["champion"]
 
 
-def test_an_empty_registry_says_so(call, uri):
+def test_an_empty_registry_is_reported(call, uri):
     assert "no release yet" in call("list", "--registry", uri)
     assert json.loads(call("list", "--registry", uri, "--json")) == []
 

@@ -54,7 +54,7 @@ def entry(number: int, follows: int) -> Entry:
     return Entry(**values, number=number, follows=follows, at="", created_ms=0, token="", done=True)
 
 
-# Who is first ----------------------------------------------------------------------------------
+# First writer -----------------------------------------------------------------------------------
 
 
 def test_of_two_entries_with_one_predecessor_the_smaller_number_is_valid():

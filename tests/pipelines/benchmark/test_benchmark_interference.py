@@ -220,7 +220,7 @@ def test_clipped_or_infeasible_rows_of_gavel_are_not_victims():
     found = read(folder / "pairs.csv.gz", folder / "isolated.csv.gz")
 
     assert set(found.metadata["device"]) == {"k80", "p100", "v100-16gb"}
-    assert len(found.measured) == 1801  # 1,869 measured, of which 68 are beside their equal
+    assert len(found.measured) == 1801  # 1,869 measured, without 68 co-locations of equal jobs
     assert (found.measured < 1).all()
     both_ways = found.metadata.groupby("pair")["row"].count()
     assert both_ways.max() == 6  # two victims on three devices: never in two folds

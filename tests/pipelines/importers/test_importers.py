@@ -164,7 +164,7 @@ def test_gavel_rows_use_all_workers_and_omit_mirrored_pairs_and_clipped_labels(t
     assert [r["step_time_s"] for r in rows["scale_out"]] == [4 / 100, 4 / 80]
     mixed = [r for r in rows["colocations"] if r["colocation_id"].count("ResNet") == 1]
     assert [(r["job_id"], r["slowdown"]) for r in mixed] == [
-        ("gavel/LM/b5", None),  # clipped: as fast together as alone
+        ("gavel/LM/b5", None),  # clipped: as fast co-located as solo
         ("gavel/ResNet-18/b32", pytest.approx(1.5)),
     ]
     twice = [r for r in rows["colocations"] if r["colocation_id"].count("ResNet") == 2]

@@ -196,7 +196,7 @@ def test_shipped_networks_are_not_trained_on_the_gates_hold_out(features):
 
 def test_networks_list_their_training_jobs_and_those_of_the_pretraining(features, tmp_path):
     solo = pd.read_parquet(features / "solo.parquet")
-    solo.loc[3, "step_time_median_s"] = np.nan  # not measured: nothing was learnt from it
+    solo.loc[3, "step_time_median_s"] = np.nan  # not measured, so not in the training data
     target = QUANTITIES["step_time"]
     first, _ = learn_solo.fit_device_class(solo, target, SETTINGS, None)
     write_networks(replace(first, jobs=first.jobs | {"0" * 12}), tmp_path / "one.npz")

@@ -77,7 +77,7 @@ def quarantined(folder):
     return [json.loads(line) for line in (folder / "quarantine.jsonl").read_text().splitlines()]
 
 
-# What is learnt ---------------------------------------------------------------------------------
+# Estimates --------------------------------------------------------------------------------------
 
 
 def test_solo_runs_of_one_job_become_one_row_of_medians(log, to):
@@ -251,7 +251,7 @@ def test_a_job_of_a_campaign_keeps_its_name_and_fold(log, to):
 def test_a_device_without_a_data_sheet_is_found_in_campaigns_or_the_catalogue(log, to, tmp_path):
     profiles = tmp_path / "profiles"
     profiles.mkdir()
-    for name in ("cpu-2", "cpu-2-zoo"):  # not what `make run` measured here, which may be beside
+    for name in ("cpu-2", "cpu-2-zoo"):  # without measurements of `make run`
         (profiles / name).symlink_to(ROOT / "data/profiles" / name)
     report = pb.ReportOutcomesRequest()
     for key, kind in (("a", "cpu-2"), ("b", "NVIDIA V100 SXM2 16GB"), ("c", "nobody's")):
@@ -421,7 +421,7 @@ def test_any_order_and_any_split_over_logs_give_the_same_tables(
     shuffled = order.sample(rows, len(rows))
     logs = []
     for part in range(parts):
-        of_part = shuffled[part::parts] + order.sample(rows, len(rows) // 3)  # some told to two
+        of_part = shuffled[part::parts] + order.sample(rows, len(rows) // 3)  # some are in two
         logs.append(log_of(tmp_path / f"{part}.db", of_part))
         _at_noon(logs[-1])
     ingested(tmp_path / "whole", one)

@@ -1,7 +1,7 @@
-"""Runs stages in children that are forked once all is imported, and kills them where it is told to.
+"""Run stages in children that are forked after all imports, and kill them at given points.
 
 ``python -m tests.pipelines.stages.stage_forks`` reads a line of JSON for each run and answers with
-one: seconds of imports are waited for once, and every death is in the stage's own work.
+one. Imports take seconds, but only once, and every kill happens in the work of a stage.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def jobs_as(folder: Path, edit) -> Path:
     return copied
 
 
-def test_memory_is_what_the_table_says_it_is_held_for(campaign):
+def test_memory_components_equal_the_columns_of_the_table(campaign):
     for row in pq.read_table(CAMPAIGN / "jobs.parquet", partitioning=None).to_pylist():
         job = campaign.jobs[row["job_id"]]
         assert job.memory.gradient_bytes == row["gradient_bytes"]
@@ -102,7 +102,7 @@ def test_memory_is_what_the_table_says_it_is_held_for(campaign):
     ],
     ids=["one column", "all columns", "one value"],
 )
-def test_of_an_older_file_the_peak_alone_is_known(campaign, tmp_path, edit):
+def test_a_file_of_an_older_format_gives_only_the_peak(campaign, tmp_path, edit):
     older = read_campaign(jobs_as(tmp_path, edit))
 
     assert older.jobs.keys() == campaign.jobs.keys()

@@ -1,4 +1,4 @@
-"""Of sources that did not measure everything, what is missing is neither learnt nor judged."""
+"""Quantities that a source did not measure are neither trained on nor evaluated."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_a_row_without_a_measurement_has_a_forecast(frames, forecasts):
     )
 
 
-def test_a_member_without_a_slowdown_is_beside_the_others_but_no_victim(frames, forecasts):
+def test_a_member_without_a_slowdown_is_co_located_but_not_evaluated(frames, forecasts):
     _, interference = frames
     first = interference.groupby("colocation")["member"].min()
 
@@ -73,7 +73,7 @@ def test_a_member_without_a_slowdown_is_beside_the_others_but_no_victim(frames, 
     assert np.isfinite(forecasts["interference"][learn_solo.QUANTILES].to_numpy()).all()
 
 
-def test_what_is_missing_is_not_judged(frames, forecasts, monkeypatch):
+def test_missing_quantities_are_not_evaluated(frames, forecasts, monkeypatch):
     monkeypatch.setattr(baselines, "BASELINES", {"constant": baselines.Constant})
     metrics = evaluate.evaluate(frames[0], frames[1], forecasts)
     measured = frames[0]["memory_peak_bytes"].notna().sum()
@@ -96,7 +96,7 @@ def test_start_up_times_are_of_the_rows_that_tell_them(frames):
         release.setup_quantiles(frames[0].assign(setup_s=np.nan))
 
 
-def test_a_members_job_alone_is_at_its_own_share_else_at_the_largest():
+def test_the_solo_job_of_a_member_has_its_share_or_else_the_largest():
     who = {"device_kind": "a100-40gb", "machine": "m", "campaign": "c"}
     solo = pd.DataFrame(
         [{"job_id": "j", "share": share} | who for share in (2 / 7, 1.0, 3 / 7)]
@@ -114,7 +114,7 @@ def test_a_members_job_alone_is_at_its_own_share_else_at_the_largest():
     assert find_solo_rows(solo, members).tolist() == [2, 1, 3, -1]
 
 
-def test_a_device_measured_for_memory_alone_is_in_that_predictors_domain_only(frames):
+def test_a_device_measured_only_for_memory_is_in_domain_only_for_memory(frames):
     solo = frames[0].copy()
     solo["memory_peak_bytes"] = 1e9
     measured = {"compute_utilization": np.nan, "step_time_median_s": np.nan}

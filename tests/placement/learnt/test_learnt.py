@@ -1,4 +1,4 @@
-"""The learnt policy: rollouts, training, export."""
+"""The policy ``learnt``: rollouts, training, export."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the stages of the learnt placement policy."""
+"""Tests of the stages of the placement policy ``learnt``."""

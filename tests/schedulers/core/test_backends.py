@@ -232,7 +232,7 @@ def test_a_change_of_a_running_job_is_observed_or_rejected(system, change):
 
 
 @pytest.mark.parametrize("returned", [lambda: None, lambda: iter([]), lambda: 3])
-def test_what_is_no_list_of_actions_is_rejected(system, returned):
+def test_a_decision_that_is_not_a_list_of_actions_is_rejected(system, returned):
     decision = system.reconcile(lambda state: returned())
 
     (rejection,) = decision.rejections

@@ -30,7 +30,7 @@ def test_a_paused_job_falls_slowly_and_not_at_once():
     assert usage.at("job", 60.0) == 0.0
 
 
-def test_of_two_readings_at_one_time_the_second_counts():
+def test_the_second_of_two_readings_at_one_time_counts():
     usage = Usage(10.0)
     usage.report("job", 5.0, 900.0)
     usage.report("job", 5.0, 300.0)

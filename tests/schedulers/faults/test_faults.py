@@ -1,4 +1,4 @@
-"""Faults: the published trace on any cluster, files of one's own, and distributions."""
+"""Faults: the published trace on any cluster, files of the user, and distributions."""
 
 from __future__ import annotations
 

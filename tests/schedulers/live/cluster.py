@@ -31,7 +31,7 @@ ROOT = HERE.parents[2]
 SOURCE = str(Path(presage.__file__).parent.parent)
 ENVIRONMENT = {"PYTHONPATH": f"{SOURCE}:{ROOT}"}
 PRESAGE = (sys.executable, "-m", "presage", "cluster")
-WITHIN_S = 60.0  # for anything to come true on a busy machine
+WITHIN_S = 60.0  # timeout of conditions on a busy machine
 T = TypeVar("T")
 
 
@@ -65,7 +65,7 @@ class LiveCluster:
     Attributes
     ----------
     acknowledged : set of str
-        Jobs of which the controller has said that it has them.
+        Jobs that the controller has accepted.
     command : list of str
         What a controller or an agent is run by, as in a network of its own.
     """
@@ -87,7 +87,7 @@ class LiveCluster:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.acknowledged: set[str] = set()
         self.environment: dict[str, str] = {}
-        # Beyond loopback, and through relays, callers have to send a token.
+        # Beyond loopback, and through relays, clients must send a token.
         self.tokens = folder / "cluster.tokens"
         self.credentials = Credentials()
         if host != "127.0.0.1" or tokens_of:

@@ -2,12 +2,12 @@
 
     python job.py LEDGER ITERATIONS STEP_S [EVERY] [HOW]
 
-It saves every so many iterations (0: only when it is asked to). HOW are words: it "fails" once, or
-"breaks" each time, is "deaf" to signals, or "polite" and exits with 0, or says that it is "done";
-it "forks" a child that goes its own way, "writes" a lot. Each line of the ledger is
-``what job attempt pid number``, written at once and whole: "start" with the first iteration,
-"did" and "saved" with how many are done, "failed", "end"; "beside" with the pid of another process
-of the same job that was alive when this one started.
+It saves every EVERY iterations (0: only on request). HOW are words: it "fails" once, "breaks" each
+time, is "deaf" to signals, is "polite" and exits with 0, or reports that it is "done"; it "forks" a
+detached child, or "writes" much output. Each line of the ledger is
+``what job attempt pid number``, appended in one write: "start" with the first iteration, "did" and
+"saved" with the number of completed iterations, "failed", "end"; "beside" with the pid of another
+process of the same job that was alive when this one started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from presage.schedulers.live import job_progress as progress
 
-LEDGER = "TEST_LEDGER"  # by which a scan of /proc tells the processes of one test from others
+LEDGER = "TEST_LEDGER"  # environment variable that identifies the processes of a test in /proc
 
 
 def processes_of(ledger: str, job: str | None = None) -> dict[int, str]:

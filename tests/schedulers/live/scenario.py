@@ -46,7 +46,7 @@ def restarted(cluster: LiveCluster, commands: Iterator[Sequence[object]]) -> Ite
 def play(cluster: LiveCluster) -> None:
     """Run jobs on two nodes that save, are evicted, cancelled, fail and are drained, to their end.
 
-    Each step is taken again until the controller has said yes, as its users would.
+    Each step is retried until the controller accepts it, like a user would.
     """
     cluster.submit(
         cluster.job("long", 60, 0.05, 10),
@@ -76,5 +76,5 @@ def check(cluster: LiveCluster) -> None:
     assert cluster.phases() == ENDS
     cluster.check()
     failed = [line.job for line in cluster.lines() if line.what == "failed"]
-    # One that fails just as it is sent away is not counted as a failure, and runs again.
+    # A job that fails during its eviction is not counted as failed, and runs again.
     assert Counter(failed) - Counter(fails=len(failed)) == {"again": 1}

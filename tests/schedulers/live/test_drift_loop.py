@@ -37,7 +37,7 @@ CODE = (
 )  # fmt: skip
 COLOCATED = ("neumf", "vgg")  # families of which co-locations are learnt
 KIND, DEVICES = "cpu-2", 16
-RUN_S = 8.0  # of a job: outcomes hold a step time of at least 5 s of steps
+RUN_S = 8.0  # of a job: outcomes have a step time only after 5 s of steps
 SLOWER = 3.0
 LEAST_STEP_S, MOST_BYTES = (
     0.008,
@@ -69,8 +69,8 @@ def checkout(tmp_path: Path) -> Path:
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name in QUANTITIES:
         params["train"][name] |= {"steps": 15, "ensemble": 1, "hidden": 8}
-    params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # what is to be learnt again
-    # How strict a gate is other tests ask: of so few jobs it cannot be sure.
+    params["train"]["step_time"] |= {"steps": 300, "hidden": 32}  # to be retrained
+    # The strictness of the gate is tested elsewhere: so few jobs give no certainty.
     loose = dict.fromkeys(params["promote"]["tolerance"], 99.0)
     params["promote"] |= {
         "tolerance": loose, "confidence": 0.5, "coverage_risk": 1e-9, "resamples": 200,
@@ -150,7 +150,7 @@ def _live_job(cluster: LiveCluster, name: str, job: Measured, times: float) -> p
 
 @pytest.fixture
 def loop(cluster: LiveCluster, checkout: Path) -> Iterator[Loop]:
-    # Jobs that sleep keep no processor busy: what is learnt of their utilization leaps.
+    # Sleeping jobs use no processor, so that their learned utilization changes much.
     options = ("--registry", "sqlite:///data/registry/mlflow.db", "--max-change", 1000)
     with ExitStack() as stack:
         server = stack.enter_context(serving(*options, cwd=checkout, **environment()))
@@ -199,7 +199,7 @@ def test_drift_of_a_slower_device_is_detected_learned_and_served(loop):
     after = loop.release_id()
     assert after == decision["challenger"]
 
-    (outcome,) = loop.live("next", [last], SLOWER)  # one that the controller has not asked for yet
+    (outcome,) = loop.live("next", [last], SLOWER)  # its forecast is not cached yet
     (prediction,) = loop.cluster.status("next-0").predictions
     assert (prediction.kind, prediction.release_id, outcome.release_id) == (KIND, after, after)
     said = loop.drift(status=0)

@@ -42,7 +42,7 @@ def reported(places: Path) -> Report:
     return report
 
 
-def test_outside_of_presage_progress_does_nothing(tmp_path, monkeypatch):
+def test_progress_has_no_effect_outside_of_a_cluster(tmp_path, monkeypatch):
     for name in ("PRESAGE_PROGRESS", "PRESAGE_CHECKPOINT", "PRESAGE_MEMORY_BYTES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -58,7 +58,7 @@ def test_outside_of_presage_progress_does_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_and_the_last_step_are_written_at_once_and_few_between(places):
+def test_the_first_and_the_last_step_are_written_at_once_and_others_rarely(places):
     run = begin(iterations=1000)
     assert reported(places)[:3] == (1000, 0, 0)
     run.step(1)
@@ -71,7 +71,7 @@ def test_the_first_and_the_last_step_are_written_at_once_and_few_between(places)
     assert reported(places).done == 1000
 
 
-def test_steps_are_written_after_a_while(places):
+def test_steps_are_written_after_an_interval(places):
     run = begin(iterations=10**9)
     done, ends_s = 0, time.monotonic() + 20
     while reported(places).done < 2:
@@ -82,7 +82,7 @@ def test_steps_are_written_after_a_while(places):
     assert abs(reported(places).done_at_s - time.clock_gettime(time.CLOCK_BOOTTIME)) < 20
 
 
-def test_a_step_costs_next_to_nothing(places):
+def test_a_step_costs_less_than_two_microseconds(places):
     run = begin(iterations=10**9)
     best_s = 1.0
     for _ in range(5):
@@ -157,7 +157,7 @@ def test_sigusr1_requests_a_checkpoint_until_one_is_saved(places):
     assert not run.checkpoint_requested
 
 
-def test_a_job_may_begin_in_a_thread(places):
+def test_progress_can_begin_in_a_thread(places):
     found = []
     thread = threading.Thread(target=lambda: found.append(begin(iterations=10)))
     thread.start()
@@ -261,7 +261,7 @@ def test_torch_gets_its_memory_fraction_of_each_gpu_and_keeps_its_device(places,
     monkeypatch.setenv("PRESAGE_MEMORY_BYTES", str(20 * GIB))
     monkeypatch.setitem(sys.modules, "torch", type("Torch", (), {"cuda": Cuda}))
     begin(iterations=1)
-    assert limits == [(0.5, 0), (0.25, 1)]  # of the third it may have all
+    assert limits == [(0.5, 0), (0.25, 1)]  # all of the third GPU
     assert current == [0]
 
 

@@ -1,4 +1,4 @@
-"""Supervised processes are real ones: children that fail, are killed, write, or stay."""
+"""Supervision of real child processes that fail, are killed, write output or keep running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def python(folder: Path, name: str, code: str) -> ProcessSpec:
-    """A child that runs a line of Python."""
+    """Return the spec of a child that runs a line of Python."""
     return ProcessSpec(name, [sys.executable, "-c", code], folder / f"{name}.log")
 
 
@@ -65,7 +65,7 @@ def test_delays_double_with_each_failure_up_to_the_longest():
     assert delays == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
 
 
-def test_a_process_that_fails_is_started_again_ever_later_and_the_others_go_on(folder):
+def test_a_failing_process_is_restarted_with_growing_delays_and_others_continue(folder):
     said: list[str] = []
     with supervising(said.append, QUICK) as supervisor:
         supervisor.start(python(folder, "good", SLEEPS))
@@ -77,7 +77,7 @@ def test_a_process_that_fails_is_started_again_ever_later_and_the_others_go_on(f
         assert line == (f"bad ended with 1: error: no such option; restarting in {delay} s{row}")
 
 
-def test_a_process_that_ran_well_for_a_while_is_started_again_after_the_first_delay(folder):
+def test_a_process_that_was_stable_is_restarted_after_the_first_delay(folder):
     said: list[str] = []
     policy = RestartPolicy(first_delay_s=0.05, max_delay_s=100.0, stable_s=0.0)
     with supervising(said.append, policy) as supervisor:
@@ -87,7 +87,7 @@ def test_a_process_that_ran_well_for_a_while_is_started_again_after_the_first_de
     assert set(said) == {"one ended with 1: it wrote nothing; restarting in 0.05 s"}
 
 
-def test_a_process_that_was_killed_is_said_to_be_and_started_again(folder):
+def test_a_killed_process_is_reported_with_its_signal_and_restarted(folder):
     said: list[str] = []
     with supervising(said.append, QUICK) as supervisor:
         supervisor.start(python(folder, "one", "import os; os.kill(os.getpid(), 9)"))
@@ -96,7 +96,7 @@ def test_a_process_that_was_killed_is_said_to_be_and_started_again(folder):
     assert said[0] == "one was ended by SIGKILL; restarting in 0.05 s"
 
 
-def test_the_error_line_is_the_last_one_of_this_start_wherever_it_stands(folder):
+def test_the_reported_error_is_the_last_error_line_of_the_current_start(folder):
     spec = python(
         folder, "one", 'print(\'error: first\\nerror: the cause\\n{"event": "later"}\'); exit(1)'
     )
@@ -111,14 +111,14 @@ def test_the_error_line_is_the_last_one_of_this_start_wherever_it_stands(folder)
     assert str(refused.value) == "one ended with 1: KeyError: 'what'"
 
 
-def test_what_another_start_wrote_does_not_make_a_process_ready(folder):
+def test_output_of_an_earlier_start_does_not_make_a_process_ready(folder):
     spec = python(folder, "one", "exit('error: the port is in use')")
     spec.log.write_text("ready\n")
     with supervising(print) as supervisor, pytest.raises(ServiceError, match="the port is in use"):
         supervisor.start_until(spec, "ready")
 
 
-def test_a_command_that_is_not_there_is_said_to_be_missing_and_tried_again(folder):
+def test_a_missing_command_is_reported_and_retried(folder):
     said: list[str] = []
     with supervising(said.append, QUICK) as supervisor:
         supervisor.start(ProcessSpec("one", [folder / "nothing"], folder / "one.log"))
@@ -127,7 +127,7 @@ def test_a_command_that_is_not_there_is_said_to_be_missing_and_tried_again(folde
     assert said[0].startswith("one could not be started: [Errno 2] No such file or directory")
 
 
-def test_logs_stay_bounded_and_end_with_what_was_written_last(folder):
+def test_logs_stay_bounded_and_keep_their_end(folder):
     most_bytes, said = 100_000, list[str]()
     spec = python(
         folder, "one", "for i in range(100_000): print(f'{i:0100}')\nexit('error: the end')"
@@ -144,7 +144,7 @@ def test_logs_stay_bounded_and_end_with_what_was_written_last(folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_also_while_a_process_waits_to_be_started_again(folder, number):
+def test_a_signal_ends_all_processes_even_during_a_restart_delay(folder, number):
     said: list[str] = []
     handler = signal.getsignal(number)
     with supervising(said.append, RestartPolicy(first_delay_s=WITHIN_S)) as supervisor:
@@ -165,7 +165,7 @@ def test_a_signal_ends_all_also_while_a_process_waits_to_be_started_again(folder
     assert signal.getsignal(number) is handler
 
 
-def test_a_process_that_is_deaf_to_sigterm_is_killed(folder, monkeypatch):
+def test_a_process_that_ignores_sigterm_is_killed(folder, monkeypatch):
     monkeypatch.setattr("presage.schedulers.live.process_supervisor.STOP_S", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     with supervising(print) as supervisor:

@@ -85,7 +85,7 @@ class TakesTooMuch(Policy):
         ]
 
 
-class StartsNobody(Policy):
+class StartsNoJob(Policy):
     def decide(self, state, forecasts, rng):
         return [Wake(state.now_s + 1.0)]
 
@@ -188,7 +188,7 @@ class SplitsGangs(Policy):
         ),
         (TakesTooMuch, "the ledger accepts every decision: action ., Start of job"),
         (SplitsGangs, "the ledger accepts every decision: .* the gang needs 2 members, got 1"),
-        (StartsNobody, "all jobs end: job '0' never does"),
+        (StartsNoJob, "all jobs end: job '0' never does"),
         (Remembers, "equal inputs give equal answers: at . s decide"),
         (Draws, "equal inputs give equal answers: at . s decide"),
         (ChangesKeys, "equal inputs give equal answers: key"),
@@ -211,7 +211,7 @@ def test_a_broken_policy_fails_with_the_law_and_a_counter_example(policy, law):
     assert "'0' at 0 s, runs " in str(it.value)
 
 
-def test_without_hypothesis_one_line_says_what_to_install():
+def test_without_hypothesis_one_line_names_the_package_to_install():
     words = (
         "import sys; sys.modules['hypothesis'] = None\n"
         "from presage.testing import check_policy\n"

@@ -61,7 +61,7 @@ def test_a_curve_that_falls_with_more_devices_is_kept_as_measured(curve):
 
 
 @pytest.mark.parametrize("step_s", [math.inf, math.nan, 0.0, -1.0])
-def test_a_curve_with_a_step_that_cannot_be_is_rejected(step_s):
+def test_a_curve_with_an_invalid_step_is_rejected(step_s):
     with pytest.raises(TableError, match=r"m on 2 devices has a step of .* must be a finite"):
         ScalingCurve([*ROWS, ScalingRow(1, 2, 10, step_s)], "m")
 
@@ -71,7 +71,7 @@ def test_a_curve_without_a_step_on_one_device_is_rejected():
         ScalingCurve([ScalingRow(1, 2, 10, 1.0)], "m")
 
 
-def test_jobs_run_as_the_curve_of_their_model_says(curve):
+def test_jobs_run_at_the_speed_of_their_models_curve(curve):
     measured = Measurements(
         features={"m": cast(JobFeatures, _Features())},
         step_s={("m", "t4"): 1.0},

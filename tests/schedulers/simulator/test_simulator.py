@@ -436,7 +436,7 @@ def down(at_s, until_s=None, node=0):
     return [Fault(at_s, node, repaired=False), *repaired]
 
 
-def test_what_a_preempted_job_saved_outlives_the_next_failure():
+def test_the_checkpoint_of_a_preempted_job_survives_the_next_failure():
     # Saved after 900 s; started again at 900, and its node fails 50 s later.
     done = simulated(
         cluster(1), Scripted({900.0: [Preempt("a"), Start("a", cluster(1).full_allocations)]}),

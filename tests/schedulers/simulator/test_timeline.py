@@ -111,7 +111,7 @@ def test_device_time_and_waiting_time_are_those_of_the_ledger(policy, trace, fai
 
 
 @given(trace=traces(most_gpus=1), gib=st.sampled_from((1, 9)))
-def test_make_bars_jobs_that_share_devices_lie_side_by_side(trace, gib):
+def test_jobs_that_share_devices_are_drawn_side_by_side(trace, gib):
     jobs, ground_truth = trace
     done = simulated(
         cluster(2, 1), Packs(), jobs, Sizes(ground_truth, dict.fromkeys(ground_truth, gib))

@@ -27,7 +27,7 @@ def test_jobs_get_a_range_around_their_request():
 
 
 @pytest.mark.parametrize("text", ["2", "a,b", "0,2", "0.5,0.9", "2,4", "0.5,inf", "nan,2", "1,2,3"])
-def test_a_wrong_range_is_refused(text):
+def test_an_invalid_range_is_rejected(text):
     with pytest.raises(ConfigError, match="elastic "):
         Scenario(Path(), Path(), elastic=text)
 

@@ -270,7 +270,7 @@ def test_an_unreadable_file_is_an_error(path, content):
         TokenFile(path)
 
 
-@pytest.mark.parametrize("content", ["", "\n", "# nobody yet\n"])
+@pytest.mark.parametrize("content", ["", "\n", "# no token yet\n"])
 def test_a_server_does_not_start_with_an_empty_token_file(path, content):
     path.write_text(content)
 

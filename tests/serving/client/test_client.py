@@ -58,7 +58,7 @@ def forecast(median=1.0):
     return pb.PredictResponse(forecasts=[one], release_id="r", coverage=0.8)
 
 
-def test_the_error_without_a_server_says_how_to_start_one(job, cpu):
+def test_the_error_without_a_server_names_the_command_to_start_one(job, cpu):
     with (
         PresageClient("127.0.0.1:1") as client,
         pytest.raises(ServiceError, match=r"no prediction service at 127\.0\.0\.1:1: .*presage se"),

@@ -78,7 +78,7 @@ def test_the_oldest_connection_of_many_peers_is_closed_first():
             assert answer(honest).startswith(b"HTTP/1.0 200")
 
 
-def test_active_requests_are_not_closed_and_one_more_is_asked_to_retry():
+def test_active_requests_are_not_closed_and_another_one_gets_retry_after():
     application = Application()
     application.go_on.clear()
     with serving(application) as port, ExitStack() as stack:

@@ -60,9 +60,7 @@ def memory_prior_bytes(job, cpu):
 
 
 @pytest.mark.parametrize(("coverage", "ends"), [(0.8, (1, 3)), (0.9, (0, 4))])
-def test_the_interval_is_that_of_the_coverage_asked_for(
-    backend, job, cpu, constants, coverage, ends
-):
+def test_the_interval_has_the_requested_coverage(backend, job, cpu, constants, coverage, ends):
     (forecast,) = backend.predict([Placement(job(), cpu)], coverage=coverage)
 
     prior = memory_prior_bytes(job(), cpu)

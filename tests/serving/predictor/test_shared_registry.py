@@ -162,7 +162,7 @@ def test_a_corrupt_file_is_rejected_and_the_old_release_stays(shared, releases, 
         until(lambda: refused("presage_releases_rejected_total"))
         assert client.predict([Placement(job("a"), cpu)])[0].step_time_s.release_id == good
 
-        release = models(shared, "register", str(releases[1].folder))  # mended where it lies
+        release = models(shared, "register", str(releases[1].folder))  # fixed in place
         assert release["version"] == 2
         assert shared.files()[key] == whole
         until(lambda: client.release().release_id == damaged, timeout_s=30)

@@ -300,7 +300,7 @@ def test_the_error_of_an_invalid_public_key_is_one_line(folder, public, spoil):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_public_key_cannot_sign_and_the_error_says_so(folder, public):
+def test_the_error_of_signing_with_a_public_key_names_the_problem(folder, public):
     with pytest.raises(ConfigError, match="a public key; sign with the private key"):
         sign_release(folder, public)
 

@@ -1,4 +1,4 @@
-"""Membership as a state machine: who is in the next generation, and who has its state."""
+"""Membership as a state machine: the workers of the next generation, and those with its state."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ElasticJobs:
         at = [one for one in job.members if one.name in training]
         is_shared = any(one.compute_milli < FULL_DEVICE_MILLI for one in job.members)
         if is_shared or report.time_s - report.measured_s < job.resized_s:
-            return  # the speed is, or may be, that beside co-located jobs
+            return  # the speed is, or may be, slowed down by co-located jobs
         if len(at) == report.size == len(job.members):
             if known.kind != kind:
                 known.kind, known.paces_s = kind, {}

@@ -1,1 +1,1 @@
-"""Policy that decides by a learnt scorer of placements, exported as ONNX."""
+"""Policy that decides by a learned scorer of placements, exported as ONNX."""

@@ -1,4 +1,4 @@
-"""Policy that chooses the next job, its devices or waiting by a learnt scorer."""
+"""Policy that chooses the next job, its devices or waiting by a learned scorer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_RELEASE = "no placement release is given; write learnt:release=FOLDER"
 
 
 class Learnt(Expected):
-    """Policy that starts the job to which a learnt scorer gives the highest score, or waits.
+    """Policy that starts the job to which a learned scorer gives the highest score, or waits.
 
     A job gets the idle devices with the lowest failure rates. Jobs of a higher priority are scored
     before others. Jobs without a forecast are started last, as by ``expected``.

@@ -1,4 +1,4 @@
-"""Explanations of a learnt policy's decisions: which failure rates, and what was avoided."""
+"""Explanations of a learned policy's decisions: which failure rates, and what was avoided."""
 
 from __future__ import annotations
 

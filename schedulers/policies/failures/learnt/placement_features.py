@@ -1,4 +1,4 @@
-"""What a learnt policy observes: features of the jobs that can start, and of the cluster.
+"""Observations of a learned policy: features of the jobs that can start, and of the cluster.
 
 All values are ratios, so that one scorer serves clusters of any size and jobs of any length. The
 training computes the same values in :mod:`presage.placement.learnt.observation`; a test compares

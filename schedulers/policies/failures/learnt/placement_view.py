@@ -1,4 +1,4 @@
-"""Cluster and jobs as arrays, which a learnt policy observes and changes during one decision."""
+"""Cluster and jobs as arrays, which a learned policy observes and changes during one decision."""
 
 from __future__ import annotations
 

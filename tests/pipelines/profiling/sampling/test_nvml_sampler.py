@@ -55,7 +55,7 @@ def test_properties_of_every_recorded_session(path):
     assert seen.power_w is None or 10 < seen.power_w < 2000
     assert seen.sm_clock_mhz is None or 100 < seen.sm_clock_mhz < 5000
     assert seen.memory_bytes.keys() <= {member}
-    assert all(size > 100 << 20 for size in seen.memory_bytes.values())  # a context alone is more
+    assert all(size > 100 << 20 for size in seen.memory_bytes.values())  # of a CUDA context
     for share in (seen.sm_activity, seen.sm_occupancy):
         assert share is None or 0 <= share <= 1
 

@@ -144,7 +144,7 @@ class KubeScheduler:
     ) -> tuple[list[Json], dict[str, Rejection]]:
         """Return the nodes that fit, and the rejections of the others.
 
-        The nominated node of a preemption is tried first, alone.
+        The nominated node of a preemption is tried first, before any other.
         """
         nominated = pod["status"].get("nominatedNodeName")
         only_nominated = [node for node in nodes if node["metadata"]["name"] == nominated]

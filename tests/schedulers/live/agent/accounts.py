@@ -1,4 +1,4 @@
-"""Accounts that every machine has, and a state folder that they can reach, for tests as root."""
+"""Accounts that exist on every machine, and a state folder they can reach, for tests as root."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _missing() -> str:
 
 @cache
 def _python() -> str:
-    """A Python that other accounts may run: a virtual environment's may lie in root's home."""
+    """Return a Python that other accounts can run; a virtual environment may be in root's home."""
     checks = "import sys; assert sys.version_info >= (3, 9)"
     for path in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")):
         with suppress(OSError, subprocess.CalledProcessError):
@@ -60,7 +60,7 @@ PYTHON = _python() if os.geteuid() == 0 else sys.executable
 
 @contextmanager
 def reachable_node() -> Iterator[Node]:
-    """A node in a folder that other accounts may come through: pytest's are root's alone."""
+    """Yield a node in a folder that other accounts can traverse, unlike the folders of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="presage-test-"))
     folder.chmod(0o711)
     (folder / "state").mkdir(mode=0o711)
@@ -69,4 +69,4 @@ def reachable_node() -> Iterator[Node]:
         yield node
     finally:
         node.close()
-        assert remove_tree(folder, 120.0)  # jobs make trees that are too deep for shutil
+        assert remove_tree(folder, 120.0)  # jobs create trees that are too deep for shutil

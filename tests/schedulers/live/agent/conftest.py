@@ -1,4 +1,4 @@
-"""A node for each test."""
+"""Fixture of a node."""
 
 from __future__ import annotations
 

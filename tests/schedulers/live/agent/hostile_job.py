@@ -1,10 +1,10 @@
-"""A job that attacks its agent by the files that it can touch. Run as a program, by any Python.
+"""Job that attacks its agent through the files it can change. Run as a program by any Python.
 
     python hostile_job.py SEED SECONDS VICTIM
 
-Puts FIFOs, folders, links to VICTIM, sparse files, sockets, devices, trees too deep for a path and
-damaged JSON in the place of whatever it can in its task's folder, its checkpoints and its log,
-again and again and while others look, and leaves FIFOs there.
+Repeatedly replaces all files it can in its task folder, its checkpoints and its log by FIFOs,
+folders, links to VICTIM, sparse files, sockets, devices, trees too deep for a path and damaged
+JSON, while other processes read them. At the end it leaves FIFOs.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def writes(text: str):
 
 
 def leased(path: str) -> None:
-    """A file whose opening waits until this process lets go of its lease."""
+    """Create a file with a lease of this process, so that other processes block when opening it."""
     writes("{}")(path)
-    signal.signal(signal.SIGIO, signal.SIG_IGN)  # which asks for it, and would end this process
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # sent to break the lease; would end this process
     fcntl.fcntl(os.open(path, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)
 
 
@@ -112,7 +112,7 @@ def main() -> None:
         with contextlib.suppress(OSError, ValueError):
             make(path)
         with contextlib.suppress(OSError):
-            os.ftruncate(1, rng.choice((0, 10 * GIB)))  # its log, also where it has no name
+            os.ftruncate(1, rng.choice((0, 10 * GIB)))  # the log, even if it is unlinked
     for path in (progress, f"{task}/log", f"{task}/exit.json"):
         with contextlib.suppress(OSError):
             clear(path, rng, mine)

@@ -1,4 +1,4 @@
-"""A node's state folder, and jobs that are short programs, for tests."""
+"""State folder of a node, and jobs that are short programs, for tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NEVER_MIND = DesiredState(end=End(checkpoint=False, reason="the test is over"))
 
 
 def until(holds, within_s: float = 40.0):
-    """What ``holds`` returns, once that is anything."""
+    """Return the first true result of ``holds``."""
     ends_s = time.monotonic() + within_s
     while not (found := holds()):
         assert time.monotonic() < ends_s
@@ -50,7 +50,7 @@ def until(holds, within_s: float = 40.0):
 
 
 class Node:
-    """A state folder with a lease; at the end nothing of it runs."""
+    """State folder with a lease; :meth:`close` ends all processes of it."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -86,7 +86,7 @@ class Node:
         assert self.processes() == []
 
     def processes(self) -> list[int]:
-        """Of this state folder's tasks, that are not merely waiting to be reaped."""
+        """Return the running processes of this state folder's tasks, without zombies."""
         return [
             pid
             for pid in pids()
@@ -97,7 +97,7 @@ class Node:
 
 
 def ended(folder: TaskFolder) -> TaskExit:
-    """How a task ended, once it has."""
+    """Wait until a task has ended; return its exit."""
     until(lambda: task_state(folder) in (TaskState.ENDED, TaskState.LOST))
     exit_ = folder.exit()
     assert exit_ is not None, (folder.path / "shim.log").read_text()
@@ -105,13 +105,13 @@ def ended(folder: TaskFolder) -> TaskExit:
 
 
 def job_pid(folder: TaskFolder) -> int:
-    """Of a task's first process, once there is one."""
+    """Wait until a task has a main process; return its id."""
     said = until(lambda: (state := folder.shim_state()) and state.job_pid and state)
     return int(said.job_pid)
 
 
 def says(folder: TaskFolder, word: str) -> None:
-    """Wait until a task's log has a word."""
+    """Wait until the log of a task contains a word."""
     until(lambda: word in folder.log.read_text())
 
 
@@ -131,34 +131,34 @@ def alive(pid: int) -> bool:
 
 
 def letter(pid: int) -> str:
-    """Of a process' state, as ps shows it; "" if it is gone."""
+    """Return the state of a process as the letter that ps shows; "" if it has ended."""
     found = stat(pid)
     return "" if found is None else found.state
 
 
 def done_by(folder: TaskFolder) -> int:
-    """Iterations that a job reports."""
+    """Return the completed iterations that a job reports."""
     report = folder.progress()
     assert report is not None
     return report.done
 
 
 def saved_by(folder: TaskFolder) -> int:
-    """Iterations in the checkpoint that a job reports."""
+    """Return the iterations in the last checkpoint that a job reports."""
     report = folder.progress()
     assert report is not None
     return report.saved
 
 
 def shim_pid(folder: TaskFolder) -> int:
-    """Of the process that holds a folder."""
+    """Return the id of the process that holds a task folder."""
     holder = folder.holder()
     assert holder is not None
     return holder
 
 
 def has_groups(state: Path) -> bool:
-    """Whether this machine lets us make a control group for processors."""
+    """Return whether a control group for processors can be created on this machine."""
     isolation = make_isolation(state, "probe")
     try:
         return bool(isolation.limit_cpus(0.5))

@@ -1,4 +1,4 @@
-"""An agent with real processes, and a controller whose part a test plays."""
+"""Agent with real processes and a simulated controller."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def orders(*tasks, version=1, lease_s=60.0, **values):
 
 
 class Says(pb_grpc.NodeServiceServicer):
-    """Answers each report with the same orders."""
+    """Node service that answers each report with the same commands."""
 
     def __init__(self, answer):
         self._answer = answer
@@ -85,7 +85,7 @@ def controller_that_says(answer):
 
 
 class Played:
-    """An agent on a state folder, and what it hears of a controller."""
+    """Agent on a state folder that receives commands from the test."""
 
     def __init__(self, state: Path, *slots: Slot, allow_root_jobs: bool = True) -> None:
         self.state = state
@@ -100,7 +100,7 @@ class Played:
         )
 
     def lives(self, *steps, within_s: float = 60.0):
-        """From its begin on: orders are the answer to a report, anything else is waited for."""
+        """Run the agent: a step of commands answers a report, any other is awaited."""
 
         async def living() -> None:
             agent = self.agent
@@ -128,7 +128,7 @@ class Played:
         return task is not None and task.observation is not None and task.observation.exit is None
 
     def dies(self) -> None:
-        """Another agent may have its folder."""
+        """Release the state folder for another agent."""
         os.close(self.agent._lock)
 
     def ended(self, name: str, attempt: int = 1) -> bool:
@@ -137,7 +137,7 @@ class Played:
 
 
 def said_by(played: Played) -> pb.NodeReport:
-    """What its agent reports now."""
+    """Return the current report of the agent."""
 
     async def first() -> pb.NodeReport:
         return await anext(played.agent.reports())
@@ -150,7 +150,7 @@ def state(node: Node) -> Path:
     return node.state
 
 
-def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(state):
+def test_a_job_does_not_resume_from_a_checkpoint_of_an_earlier_job_with_its_id(state):
     code = (
         "from presage import progress\n"
         "run = progress.begin(10)\n"
@@ -172,9 +172,7 @@ def test_a_job_does_not_go_on_from_a_checkpoint_of_an_earlier_one_of_its_name(st
     ]  # fmt: skip
 
 
-def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
-    state, caplog, monkeypatch
-):
+def test_commands_of_another_cluster_are_ignored_while_tasks_run(state, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger(LOGGER), "propagate", True)
     played = Played(state)
     job = order("job", SLEEPS)
@@ -188,11 +186,11 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     played.lives(theirs, again, theirs, again, lambda: played.runs("job"))
     assert read_lease(state) == lease_s
     assert caplog.text.count("orders of another cluster are ignored") == 1
-    assert said_by(played).cluster_id == "ours"  # a controller need not try
+    assert said_by(played).cluster_id == "ours"  # so that another controller can skip it
     played.dies()
 
     played = Played(state)
-    ours = orders(version=9, cluster_id="ours", lease_s=1e6)  # which knows of no job
+    ours = orders(version=9, cluster_id="ours", lease_s=1e6)  # lists no job
     played.lives(ours, lambda: played.ended("job"))
     assert (read_lease(state) or 0.0) > lease_s
     wanted = played.folder("job.1").desired_state()
@@ -204,7 +202,7 @@ def test_a_controller_of_another_cluster_is_not_obeyed_while_there_are_tasks(
     played.lives(orders(order("other", SLEEPS), cluster_id="theirs"), lambda: played.runs("other"))
 
 
-def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
+def test_a_node_joins_another_cluster_after_its_tasks_have_ended(state):
     played = Played(state)
     last = order("last", "import time; time.sleep(1)")
     theirs = orders(order("first", "print('theirs')"), version=7, cluster_id="theirs")
@@ -215,7 +213,7 @@ def test_a_node_is_another_clusters_once_its_tasks_are_over(state):
         lambda: played.ended("first"),
     )  # fmt: skip
     assert (state / "agent.cluster").read_text() == "theirs"
-    assert said_by(played).cluster_id == ""  # it has no task of anybody's
+    assert said_by(played).cluster_id == ""  # it has no tasks
 
 
 STEPS = """
@@ -232,7 +230,7 @@ for done in range(run.first + 1, {iterations} + 1):
 """
 
 
-def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_after_it(state):
+def test_n6_a_task_evicted_for_a_violated_slo_saves_ends_and_resumes_later(state):
     half, told = Allocation(0, 500, GIB), RuntimePrediction(1.5, 500, GIB, high_s=1.8)
     urgent = order("urgent", STEPS.format(iterations=350), half)
     urgent.job.latency_sensitive = True
@@ -271,12 +269,12 @@ def test_n6_a_process_that_makes_capacity_for_a_late_one_saves_ends_and_goes_on_
     )
 
 
-def test_reports_go_with_changes_and_not_with_each_look(state):
+def test_reports_are_sent_on_changes_and_not_at_each_check(state):
     played = Played(state)
     agent = played.agent
 
     async def count() -> tuple[int, float]:
-        """Reports while a task runs, of which looks are each half a second, and seconds."""
+        """Return the number of reports while a task runs, checked twice a second, and its time."""
         await asyncio.to_thread(agent.adopt_tasks)
         working = asyncio.create_task(agent.run())
         counts = (
@@ -300,11 +298,11 @@ def test_reports_go_with_changes_and_not_with_each_look(state):
 
     reports, ran_s = asyncio.run(asyncio.wait_for(count(), 60.0))
     assert ran_s >= 6.0
-    assert 2 <= reports <= ran_s + 3  # one a second, and those that it began
+    assert 2 <= reports <= ran_s + 3  # one per second, and those at its start
 
 
 @pytest.mark.parametrize("damaged", ["order", "job", "allocations", "spec"])
-def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, damaged):
+def test_a_running_task_with_a_damaged_spec_is_lost_only_after_its_end(state, damaged):
     played = Played(state)
     one = order("job", SLEEPS)
     played.lives(orders(one), lambda: played.runs("job"))
@@ -334,7 +332,7 @@ def test_a_running_task_that_cannot_be_read_is_ended_and_lost_only_then(state, d
     assert ended(folder).reason == "ended"
 
 
-def test_the_log_of_a_task_that_has_not_begun_has_not_ended(state, monkeypatch):
+def test_the_log_of_a_task_that_has_not_started_is_not_complete(state, monkeypatch):
     monkeypatch.setattr(agent_module, "launch", lambda task: False)
     played = Played(state)
     wanted = pb.LogRequest(task=pb.TaskName(job_id="job", attempt=1))
@@ -343,7 +341,7 @@ def test_the_log_of_a_task_that_has_not_begun_has_not_ended(state, monkeypatch):
     def ended() -> bool:
         return agent.log_part(wanted, 1000).ended
 
-    assert ended()  # nobody has told of it
+    assert ended()  # the task is unknown
     unleased, leased = (orders(order("job", SLEEPS), lease_s=s) for s in (1e-6, 60.0))
     played.lives(
         unleased, lambda: name in agent.core.tasks, lambda: not ended(),
@@ -351,7 +349,7 @@ def test_the_log_of_a_task_that_has_not_begun_has_not_ended(state, monkeypatch):
     )  # fmt: skip
 
 
-def test_orders_of_many_megabytes_are_heard(state):
+def test_commands_of_many_megabytes_are_received(state):
     played = Played(state)
     forget = [pb.TaskName(job_id="x" * 1000, attempt=number) for number in range(6000)]
     answer = orders(order("job", "print('here')"), forget=forget)
@@ -374,7 +372,7 @@ def test_orders_of_many_megabytes_are_heard(state):
     assert played.ended("job")
 
 
-def test_a_job_of_several_gpus_is_given_all_of_them(state):
+def test_a_job_of_several_gpus_sees_all_of_them(state):
     h100, other_h100 = (Slot("h100", 80 * GIB, cuda=number) for number in (4, 6))
     played = Played(state, h100, Slot("a100", 40 * GIB, cuda=1), other_h100)
     allocations = [
@@ -386,11 +384,11 @@ def test_a_job_of_several_gpus_is_given_all_of_them(state):
 
     folder = played.folder("gang.1")
     assert folder.log.read_text() == "4,1,6\n"
-    # There is one part for all of them: of none it can take more than it is given.
+    # One limit applies to all devices: the smallest allocation.
     assert folder.spec().memory_bytes == 20 * GIB
 
 
-def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(state, monkeypatch):
+def test_one_task_that_cannot_be_created_fails_and_the_node_continues(state, monkeypatch):
     monkeypatch.setattr(agent_module, "TASK_FAULT_S", 0.5)
     (state / "checkpoints").mkdir()
     (state / "checkpoints" / "job").write_text("a file where its folder would be")
@@ -406,7 +404,7 @@ def test_a_task_that_cannot_be_made_where_others_can_fails_and_the_node_goes_on(
     assert played.agent._problem == ""
 
 
-def test_from_a_node_without_capacity_tasks_go_back_and_it_says_why(state, monkeypatch):
+def test_a_node_without_disk_space_returns_tasks_with_a_reason(state, monkeypatch):
     monkeypatch.setattr(agent_module, "PROBE_S", 0.2)
     checkpoints = state / "checkpoints"
     checkpoints.write_text("no folder can be here")
@@ -431,7 +429,7 @@ def test_from_a_node_without_capacity_tasks_go_back_and_it_says_why(state, monke
     assert over.exit.requested
 
 
-def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, monkeypatch):
+def test_a_task_created_by_an_earlier_agent_starts_only_if_it_is_still_desired(state, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(agent_module, "launch", lambda task: False)
         first = Played(state)
@@ -447,7 +445,7 @@ def test_what_an_earlier_agent_made_begins_only_if_it_is_still_wanted(state, mon
 
 
 def test_a_task_whose_shim_dies_before_it_starts_the_job_is_launched_again(state, monkeypatch):
-    """As a shim does that is killed while the disk has no room for what it has to note first."""
+    """A shim dies like this when it is killed before it can write its state to a full disk."""
     holds = (
         "import sys, time; from pathlib import Path;"
         "from presage.schedulers.live.agent.tasks.task_folder import TaskFolder;"
@@ -482,8 +480,8 @@ def test_a_task_whose_shim_dies_before_it_starts_the_job_is_launched_again(state
 
 
 @pytest.mark.parametrize("has_restarted", [False, True])
-def test_a_job_whose_shim_is_stopped_ends_after_its_lease(state, has_restarted):
-    """Also by an agent that was started again meanwhile."""
+def test_a_job_with_a_stopped_shim_ends_after_its_lease(state, has_restarted):
+    """A restarted agent ends it as well."""
     job = order("job", SLEEPS)
     job.job.grace_s = 0.1
     played = Played(state)
@@ -509,7 +507,7 @@ def test_a_job_whose_shim_is_stopped_ends_after_its_lease(state, has_restarted):
     assert over.exit.lost
 
 
-def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_path):
+def test_a_lease_is_renewed_after_the_commands_received_with_it_are_applied(tmp_path):
     lease = LeaseRenewal(tmp_path)
     first = lease.count_orders()
     lease.extend(10.0)
@@ -520,11 +518,11 @@ def test_a_lease_is_renewed_once_the_orders_that_came_with_it_are_obeyed(tmp_pat
     assert (lease.until_s, read_lease(tmp_path)) == (10.0, 10.0)
     lease.apply(second)
     assert read_lease(tmp_path) == 20.0
-    lease.extend(15.0)  # it came with nothing new; the newest answer holds, also if it is shorter
+    lease.extend(15.0)  # without new commands; the newest lease applies even if it is shorter
     assert (lease.until_s, read_lease(tmp_path)) == (15.0, 15.0)
 
 
-def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(state, monkeypatch):
+def test_a_node_that_cannot_start_processes_returns_tasks_with_a_reason(state, monkeypatch):
     def refuses(task):
         raise TaskFolderError("no shim")
 
@@ -561,8 +559,8 @@ def test_from_a_node_where_no_process_can_begin_tasks_go_back_and_it_says_why(st
     assert (played.folder("another.1").path / "exit.json").exists()
 
 
-def test_tasks_that_are_cancelled_where_no_process_can_begin_are_over_at_once(state, monkeypatch):
-    """Also those that would have been launched after one that could not."""
+def test_cancelled_tasks_end_at_once_on_a_node_that_cannot_start_processes(state, monkeypatch):
+    """Tasks queued behind one that cannot be launched are ended as well."""
 
     def refuses(task):
         raise TaskFolderError("no shim")
@@ -582,19 +580,19 @@ def test_tasks_that_are_cancelled_where_no_process_can_begin_are_over_at_once(st
     assert played.agent._problem == ""
 
 
-def test_an_agent_that_cannot_work_any_more_ends(state, monkeypatch):
+def test_an_agent_with_a_fatal_error_ends(state, monkeypatch):
     async def fails() -> None:
         raise OSError(24, "Too many open files")
 
     played = Played(state)
     monkeypatch.setattr(played.agent, "run", fails)
-    played.agent.orders_received = 1  # as of one that was let in
+    played.agent.orders_received = 1  # as of an accepted agent
     with controller_that_says(orders()) as target, pytest.raises(OSError, match="Too many"):
         asyncio.run(asyncio.wait_for(serve_node(played.agent, target, Credentials), 60.0))
 
 
 @pytest.mark.parametrize("written", ["", "\n"])
-def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written):
+def test_an_agent_with_an_empty_id_file_gets_a_new_id(state, written):
     (state / "agent.id").write_text(written)
     played = Played(state)
     assert len(played.agent._agent_id) == 32
@@ -603,14 +601,14 @@ def test_an_agent_whose_name_was_lost_with_the_power_has_another(state, written)
 
 
 @pytest.mark.parametrize("written", [b"\xff\xfe of a broken disk", b"half an i"])
-def test_an_agent_whose_name_is_damaged_says_where_and_what_to_do(state, written):
+def test_the_error_of_a_damaged_agent_id_names_the_file_and_the_fix(state, written):
     (state / "agent.id").write_bytes(written)
     with pytest.raises(ConfigError, match=r"agent\.id: damaged.* remove it"):
         Played(state)
 
 
 class Locks(pb_grpc.NodeServiceServicer):
-    """Lets an agent in, if it may, and then knows no token of it for a while."""
+    """Node service that accepts or rejects the token of an agent at each attachment."""
 
     def __init__(self, *lets_in):
         self._lets_in = list(lets_in)
@@ -622,9 +620,9 @@ class Locks(pb_grpc.NodeServiceServicer):
         yield orders(report_number=report.number)
 
 
-def test_an_agent_that_was_let_in_is_not_sent_away_by_a_token_that_is_not_known(state):
+def test_an_agent_that_was_once_accepted_retries_after_its_token_is_rejected(state):
     def outlives(*lets_in) -> bool:
-        """Whether it asks again until it has seen all of it."""
+        """Return whether the agent attaches until all responses are used."""
         answers = Locks(*lets_in)
         stumbles = [FileNotFoundError("somebody is writing it")]
 

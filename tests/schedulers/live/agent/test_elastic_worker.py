@@ -42,7 +42,7 @@ def job_folder(worker, state):
     return JobFolder(Path(variables[STATE_VARIABLE]), variables[JOB_VARIABLE])
 
 
-def test_a_worker_finds_its_leader_at_the_host_of_the_controller(tmp_path, worker):
+def test_a_worker_connects_to_its_leader_at_the_controllers_host(tmp_path, worker):
     task, files = make_task(tmp_path), LeaderFiles()
     files.write(task, worker, "head")
 
@@ -53,7 +53,7 @@ def test_a_worker_finds_its_leader_at_the_host_of_the_controller(tmp_path, worke
     assert job_folder(worker, tmp_path).leader().port == 5
 
 
-def test_before_the_leader_runs_there_is_a_folder_to_wait_for(tmp_path, worker):
+def test_before_the_leader_runs_a_worker_waits_for_its_address_in_a_folder(tmp_path, worker):
     worker.port = 0
     LeaderFiles().write(make_task(tmp_path), worker, "head")
 
@@ -80,7 +80,7 @@ def test_other_tasks_get_no_variables(tmp_path):
     assert worker_variables(pb.ElasticWorker(), tmp_path, ("job", 1)) == {}
 
 
-def test_s4_a_worker_reads_the_share_of_memory_that_it_has_now(tmp_path, worker):
+def test_s4_a_worker_reads_its_current_memory_share(tmp_path, worker):
     task, files = make_task(tmp_path), LeaderFiles()
     folder = job_folder(worker, tmp_path)
     assert folder.memory_bytes() is None
@@ -91,7 +91,7 @@ def test_s4_a_worker_reads_the_share_of_memory_that_it_has_now(tmp_path, worker)
     assert folder.leader().port == 4
 
 
-def test_the_smallest_share_of_memory_counts_and_none_if_all_devices_are_whole():
+def test_the_smallest_memory_share_applies_and_none_on_exclusive_devices():
     slots = [Slot("v100", 16, cuda=0), Slot("v100", 16, cuda=1)]
 
     assert memory_share_bytes([Allocation(0, 1000, 16), Allocation(1, 1000, 16)], slots) == 0

@@ -1,4 +1,4 @@
-"""No job stops its node: whatever it does to its files, the agent and other jobs go on."""
+"""The agent and other jobs continue whatever a job does to its files."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from tests.schedulers.live.agent.test_agent import CPU, GIB, Played, order, orde
 
 PROGRAM = Path(__file__).with_name("hostile_job.py")
 SEEDS = [int(word) for word in os.environ.get("PRESAGE_TEST_SEEDS", "1,2").split(",")]
-MAX_LOOK_S = 25.0  # that one look at the tasks may take: less than the agent itself allows
+MAX_LOOK_S = 25.0  # longest check of the tasks: less than the agent allows
 MORE_BYTES = 200 * 2**20
 
 
 @pytest.fixture(autouse=True)
 def no_deep_trees(tmp_path: Path) -> Iterator[None]:
-    """Leave none behind: pytest cannot remove them."""
+    """Remove deep folder trees after a test, which pytest cannot do."""
     yield
     assert remove_tree(tmp_path, 120.0)
 
 
 @pytest.fixture
 def open_node() -> Iterator[Node]:
-    """Of a folder that other accounts may come through."""
+    """Return a node in a folder that other accounts can traverse."""
     with reachable_node() as node:
         yield node
 
@@ -66,7 +66,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("number", range(len(makers(""))))
-def test_whatever_stands_in_a_files_place_is_read_at_once_or_refused(tmp_path, victim, number):
+def test_any_object_in_place_of_a_file_is_handled_without_blocking(tmp_path, victim, number):
     path = tmp_path / "file"
     try:
         makers(str(victim))[number](str(path))
@@ -87,7 +87,7 @@ def test_whatever_stands_in_a_files_place_is_read_at_once_or_refused(tmp_path, v
     assert victim.read_text() == "untouched"
 
 
-def test_a_file_is_emptied_only_if_it_is_a_regular_one(tmp_path, victim):
+def test_only_a_regular_file_is_truncated(tmp_path, victim):
     (tmp_path / "link").symlink_to(victim)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
@@ -99,14 +99,14 @@ def test_a_file_is_emptied_only_if_it_is_a_regular_one(tmp_path, victim):
     assert victim.read_text() == ""
 
 
-def test_a_file_on_which_a_job_holds_a_lease_is_not_waited_for(tmp_path):
+def test_a_file_lease_held_by_a_job_does_not_block(tmp_path):
     leased(str(tmp_path / "file"))
 
     with pytest.raises(BlockingIOError):
         open_regular(tmp_path / "file")
 
 
-def test_a_log_that_is_a_link_does_not_have_its_target_emptied(tmp_path, victim):
+def test_the_target_of_a_symbolic_link_in_place_of_a_log_is_not_truncated(tmp_path, victim):
     log = tmp_path / "log"
     log.symlink_to(victim)
     limit_log_size(log, 1)
@@ -123,7 +123,7 @@ def test_a_log_that_is_a_link_does_not_have_its_target_emptied(tmp_path, victim)
         read_log(tmp_path / "fifo", 0, 10)
 
 
-def test_of_a_log_of_terabytes_no_more_is_kept_than_of_any(node):
+def test_archiving_keeps_a_bounded_part_of_a_log_of_terabytes(node):
     folder = node.make(SLEEPS).folder
     os.truncate(folder.log, 2**40)
 
@@ -135,11 +135,11 @@ def test_of_a_log_of_terabytes_no_more_is_kept_than_of_any(node):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a log to another account")
-def test_a_kept_log_is_not_its_accounts_any_more(node):
+def test_an_archived_log_no_longer_belongs_to_the_account_of_the_job(node):
     folder = node.make(SLEEPS).folder
     folder.log.write_text("said\n")
     os.chown(folder.log, 65534, 65534)
-    with folder.log.open("ab", buffering=0) as held:  # by another process of that account
+    with folder.log.open("ab", buffering=0) as held:  # like another process of that account
         archive_log(folder)
         held.truncate(2**40)
 
@@ -148,10 +148,10 @@ def test_a_kept_log_is_not_its_accounts_any_more(node):
     assert kept.stat().st_uid == 0
 
 
-def test_a_log_that_grows_while_it_is_kept_has_an_end(node, monkeypatch):
+def test_a_log_that_grows_while_it_is_archived_is_bounded(node, monkeypatch):
     folder = node.make(SLEEPS).folder
     previous_log(folder.log).write_bytes(b"before\n")
-    monkeypatch.setattr(log_archive, "limit_log_size", lambda *_: None)  # it has grown since
+    monkeypatch.setattr(log_archive, "limit_log_size", lambda *_: None)  # it has grown meanwhile
     monkeypatch.setattr(log_archive, "LOG_BYTES", 100)
     os.truncate(folder.log, 10_000)
 
@@ -160,7 +160,7 @@ def test_a_log_that_grows_while_it_is_kept_has_an_end(node, monkeypatch):
     assert archived_log(node.state, folder.name).stat().st_size == 107
 
 
-def test_a_file_that_is_replaced_takes_the_place_of_a_folder(tmp_path):
+def test_replacing_a_file_displaces_a_folder_of_its_name(tmp_path):
     (tmp_path / "exit.json").mkdir()
     (tmp_path / "exit.json" / "full").touch()
 
@@ -173,7 +173,7 @@ def test_a_file_that_is_replaced_takes_the_place_of_a_folder(tmp_path):
 # Removal ------------------------------------------------------------------------------------
 
 
-def test_a_tree_of_any_depth_is_removed_and_nothing_that_it_links_to(node, tmp_path, victim):
+def test_a_tree_of_any_depth_is_removed_but_not_the_targets_of_its_links(node, tmp_path, victim):
     folder = node.make(SLEEPS).folder
     for number in range(3):
         deep(str(folder.job_folder / f"deep{number}"))
@@ -188,7 +188,7 @@ def test_a_tree_of_any_depth_is_removed_and_nothing_that_it_links_to(node, tmp_p
     assert victim.read_text() == "untouched"
 
 
-def test_a_tree_too_large_for_a_moment_is_removed_by_and_by(tmp_path):
+def test_a_large_folder_tree_is_removed_in_several_steps(tmp_path):
     (tmp_path / "tree").mkdir()
     for number in range(200):
         (tmp_path / "tree" / str(number)).mkdir()
@@ -199,7 +199,7 @@ def test_a_tree_too_large_for_a_moment_is_removed_by_and_by(tmp_path):
     assert not (tmp_path / "tree").exists()
 
 
-def test_a_removal_goes_into_no_folder_that_a_link_names(tmp_path, victim):
+def test_removal_does_not_follow_a_symbolic_link(tmp_path, victim):
     (tmp_path / "link").symlink_to(victim.parent)
 
     with pytest.raises(NotADirectoryError):
@@ -212,13 +212,13 @@ def test_a_removal_goes_into_no_folder_that_a_link_names(tmp_path, victim):
 
 
 class Reports:
-    """An agent that is answered, and how long its longest look at the tasks took."""
+    """Simulated controller that records the longest check of an agent's tasks."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
 
     def go_on(self, played: Played, jobs, done: Callable[[], bool], within_s: float = 150.0):
-        """Begin the agent, and answer it until something is so."""
+        """Start the agent and answer its reports until ``done`` returns true."""
 
         async def living() -> None:
             agent = played.agent
@@ -262,7 +262,7 @@ def honest() -> object:
 
 
 @pytest.mark.parametrize("way", ["fifo", "folder", "link", "sparse", "deep"])
-def test_a_progress_file_that_is_no_file_stops_neither_the_agent_nor_the_next(node, victim, way):
+def test_an_object_in_place_of_the_progress_file_does_not_block_agents(node, victim, way):
     number = {"fifo": 0, "folder": 1, "sparse": 2, "deep": 3, "link": 8}[way]
     code = (
         f"import os, sys, time; sys.path.insert(0, {str(PROGRAM.parent)!r}); import hostile_job\n"
@@ -280,26 +280,26 @@ def test_a_progress_file_that_is_no_file_stops_neither_the_agent_nor_the_next(no
     reports.go_on(played, [job], lambda: is_up() and next(looks, 9) > 3)
     played.dies()
 
-    played = Played(node.state)  # it hung here as well
+    played = Played(node.state)  # must not block either
     job.end_reason = "cancelled"
     reports.go_on(played, [job], lambda: played.ended("job"))
     played.dies()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_job_of_the_agents_own_account_stops_its_agent(node, victim, seed):
+def test_no_job_of_the_agents_own_account_blocks_the_agent(node, victim, seed):
     _survives(node, victim, seed, "", PROGRAM)
 
 
 @needs_accounts
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_job_of_another_account_stops_the_agent(open_node, seed):
+def test_no_job_of_another_account_blocks_the_agent(open_node, seed):
     program = open_node.state.parent / "program.py"
     shutil.copy(PROGRAM, program)
     program.chmod(0o644)
     victim = open_node.state.parent / "victim"
     victim.write_text("untouched")
-    victim.chmod(0o666)  # it is its links that must not harm it
+    victim.chmod(0o666)  # links of the job must not change it
 
     _survives(open_node, victim, seed, ALICE, program)
 
@@ -328,7 +328,7 @@ def _survives(node: Node, victim: Path, seed: int, run_as: str, program: Path) -
     def is_clean() -> bool:
         remove_leftovers(node.state, 10.0)
         left = {path.name for path in (node.state / "tasks").iterdir()}
-        return left <= (set() if run_as else {"hostile.1"})  # whose spec it may have damaged
+        return left <= (set() if run_as else {"hostile.1"})  # the job may have damaged its spec
 
     until(is_clean, 120.0)
     assert victim.read_text() == "untouched"
@@ -342,7 +342,7 @@ def _peak_bytes() -> int:
 # The watchdog -------------------------------------------------------------------------------
 
 
-def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, monkeypatch):
+def test_a_lease_is_not_renewed_while_task_checks_are_stalled(node, tmp_path, monkeypatch):
     stall_s, lease_s = 1.0, 4.0
     monkeypatch.setattr(agent_module, "_STALLED_S", stall_s)
     os.mkfifo(tmp_path / "fifo")
@@ -379,7 +379,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
         looked_s, hangs[0] = agent._checked_s, True
         folder = played.folder("job.1")
         try:
-            await until_(folder.exit)  # its shim goes by the lease
+            await until_(folder.exit)  # the shim applies the lease
             assert folder.exit().reason == "lease"  # type: ignore[union-attr]
             latest_s = agent._checked_s + stall_s + lease_s
             assert agent._checked_s < looked_s + 30.0
@@ -388,7 +388,7 @@ def test_a_lease_is_not_renewed_while_nobody_looks_at_the_tasks(node, tmp_path, 
             await until_(lambda: boottime_s() > latest_s + 1.0)
             said, said_s = len(problems), time.monotonic()
             await asyncio.sleep(3.0)
-            assert len(problems) == said, said_s  # the controller takes the node for lost
+            assert len(problems) == said, said_s  # the controller considers the node lost
         finally:
             hangs[0] = False
             (tmp_path / "fifo").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""A job runs as its submitter's account, and harms neither its agent nor jobs of other accounts."""
+"""Jobs run as their submitter's account, isolated from the agent and other accounts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ print(json.dumps({
 
 
 @needs_accounts
-def test_a_job_has_its_account_and_no_way_back(node):
+def test_a_job_runs_as_its_account_without_any_privilege_of_root(node):
     folder = start(node, TELLS, max_open_files=1000)
     assert ended(folder).code == 0, folder.log.read_text()
 
@@ -113,7 +113,7 @@ print(len(refused), "refused")
 
 
 @needs_accounts
-def test_a_job_can_neither_end_nor_trace_its_shim(node):
+def test_a_job_can_neither_signal_nor_trace_its_shim(node):
     folder = start(node, ATTACKS_SHIM)
 
     assert ended(folder).code == 0
@@ -153,8 +153,8 @@ print("done", file=open("/dev/stdout", "a"))  # opened again
 
 
 @needs_accounts
-def test_a_job_reaches_its_own_part_of_the_state_folder_alone(node):
-    played = Played(node.state)  # which closes the folder
+def test_a_job_can_access_only_its_own_part_of_the_state_folder(node):
+    played = Played(node.state)  # restricts the state folder
     (node.state / "secret").write_text("token")
     (node.state / "secret").chmod(0o600)
     other = start(node, SLEEPS, BOB, job_id="other")
@@ -199,7 +199,7 @@ except OSError:
 
 @needs_accounts
 @pytest.mark.parametrize("groups", [True, False])
-def test_a_job_has_no_more_processes_than_it_may(node, groups):
+def test_a_job_cannot_exceed_its_process_limit(node, groups):
     if groups and not has_groups(node.state):
         pytest.skip("no control groups can be made here")
     folder = start(node, FORKS, max_processes=40, use_control_groups=groups)
@@ -208,7 +208,7 @@ def test_a_job_has_no_more_processes_than_it_may(node, groups):
     assert 0 < int(folder.log.read_text()) < 40
 
 
-def test_a_job_that_takes_more_memory_than_it_may_is_out_of_memory(node):
+def test_a_job_that_exceeds_its_memory_limit_is_out_of_memory(node):
     if not has_groups(node.state):
         pytest.skip("no control groups can be made here")
     code = "x = bytearray(10**8); x[::4096] = b'x' * len(x[::4096])"
@@ -219,7 +219,7 @@ def test_a_job_that_takes_more_memory_than_it_may_is_out_of_memory(node):
 
 
 @needs_accounts
-def test_an_account_that_cannot_reach_the_folders_says_so(node):
+def test_the_error_of_an_account_without_access_names_the_folder_and_the_fix(node):
     node.state.chmod(0o700)
     folder = start(node, SLEEPS)
 
@@ -231,7 +231,7 @@ def test_an_account_that_cannot_reach_the_folders_says_so(node):
 
 
 @needs_accounts
-def test_a_checkpoint_folder_is_not_made_through_a_link_nor_taken_from_another_account(node):
+def test_a_checkpoint_folder_is_neither_a_link_nor_a_folder_of_another_account(node):
     shared = node.state.parent / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -259,7 +259,7 @@ def test_a_checkpoint_folder_is_not_made_through_a_link_nor_taken_from_another_a
         ("", False, "no account to run as on node a, whose agent is root"),
     ],
 )
-def test_a_job_that_has_no_account_here_fails_and_says_why(node, run_as, allowed, why):
+def test_a_job_without_an_account_on_the_node_fails_with_a_reason(node, run_as, allowed, why):
     played = Played(node.state, allow_root_jobs=allowed)
     played.lives(orders(order("job", SLEEPS, run_as=run_as)), lambda: played.ended("job"))
 
@@ -270,14 +270,14 @@ def test_a_job_that_has_no_account_here_fails_and_says_why(node, run_as, allowed
 
 
 @needs_accounts
-def test_an_agent_of_root_runs_each_job_as_the_account_of_its_order(node):
+def test_an_agent_running_as_root_runs_each_job_as_the_account_of_its_command(node):
     played = Played(node.state)
     names = {"of-alice": ALICE, "of-bob": BOB, "of-root": "root", "of-none": ""}
     jobs = [order(name, "", run_as=run_as) for name, run_as in names.items()]
     for job in jobs:
         job.job.command[:] = ["/bin/sh", "-c", "id -u; echo $HOME; pwd"]
         job.job.folder = "/"
-    # One device: one after the other.
+    # With one device, jobs run one after the other.
     played.lives(orders(*jobs), lambda: all(played.ended(name) for name in names))
 
     said = {name: played.folder(f"{name}.1").log.read_text().split() for name in names}
@@ -287,14 +287,14 @@ def test_an_agent_of_root_runs_each_job_as_the_account_of_its_order(node):
     assert said["of-bob"][1:] == [account(BOB).home, "/"]
 
 
-def test_an_agent_that_is_not_root_runs_all_as_itself(monkeypatch):
+def test_an_agent_without_root_runs_all_jobs_as_its_own_account(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     assert find_account("anybody", "a", allow_root=False) is None
     assert find_account("", "a", allow_root=False) is None
 
 
-def test_a_job_is_given_named_variables_of_the_agent_alone(monkeypatch):
+def test_a_job_inherits_only_named_variables_of_the_agent(monkeypatch):
     kept = {"PATH": "/bin", "LC_ALL": "C", "NCCL_DEBUG": "INFO", "CUDA_HOME": "/cuda", "TZ": "UTC"}
     secrets = ("PRESAGE_CLUSTER_TOKEN", "PGPASSWORD", "https_proxy", "AWS_SECRET_ACCESS_KEY")
     for name in (*os.environ,):
@@ -309,7 +309,7 @@ def test_a_job_is_given_named_variables_of_the_agent_alone(monkeypatch):
     }  # fmt: skip
 
 
-def test_an_account_is_in_a_spec_as_it_was():
+def test_an_account_in_a_task_spec_round_trips():
     spec = TaskSpec("a", 1, ("x",), "/", "/c", account=Account("ann", 7, 8, (8, 9), "/h", "/s"))
 
     assert TaskSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
@@ -348,8 +348,8 @@ def test_a_process_that_clears_its_environment_does_not_survive_its_shim(node, g
 
 
 @needs_accounts
-def test_a_process_that_names_another_accounts_task_is_not_its(node):
-    task = node.make(SLEEPS, account=account(ALICE))  # it has no shim
+def test_a_process_cannot_claim_a_task_of_another_account(node):
+    task = node.make(SLEEPS, account=account(ALICE))  # without a shim
     variables = {"PRESAGE_STATE": str(node.state), "PRESAGE_TASK": task.folder.name}
     with subprocess.Popen(["sleep", "600"], env={**os.environ, **variables}, user=BOB) as bobs:
         until(lambda: b"sleep" in Path(f"/proc/{bobs.pid}/cmdline").read_bytes())
@@ -361,7 +361,7 @@ def test_a_process_that_names_another_accounts_task_is_not_its(node):
         bobs.kill()
 
 
-def test_no_process_can_have_a_folder_elsewhere_taken_for_a_tasks(node):
+def test_a_process_cannot_pass_off_another_folder_as_a_task_folder(node):
     elsewhere = node.state.parent / "elsewhere"
     elsewhere.mkdir()
     os.mkfifo(elsewhere / "lock")
@@ -374,7 +374,7 @@ def test_no_process_can_have_a_folder_elsewhere_taken_for_a_tasks(node):
         other.kill()
 
 
-def test_a_number_that_another_process_has_now_is_not_signalled(node):
+def test_a_reused_process_id_is_not_signalled(node):
     from presage.schedulers.live.agent.tasks.processes import send
 
     with subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE) as one:
@@ -387,7 +387,7 @@ def test_a_number_that_another_process_has_now_is_not_signalled(node):
         assert one.wait(20) == -signal.SIGKILL
 
 
-def test_a_job_of_the_agents_own_account_gains_nothing_either(node):
+def test_a_job_of_the_agents_own_account_gains_no_privileges(node):
     code = "print([l.split()[1] for l in open('/proc/self/status') if l.startswith('NoNew')])"
     task = node.make(code, environment={"PYTHONPATH": SOURCE})
 

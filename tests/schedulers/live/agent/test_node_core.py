@@ -1,4 +1,4 @@
-"""What an agent decides by itself about its node (requirement N8), without processes."""
+"""Decisions of an agent about its own node (requirement N8), without processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECK_S = 10.0
 
 
 class Second:
-    """The agent's own predictor: knows better of jobs of a model "known"."""
+    """Local predictor of the agent; has forecasts only for jobs of the model "known"."""
 
     def __init__(self, runtime_s=50.0, milli=200):
         self._runtime_s, self._milli = runtime_s, milli
@@ -39,7 +39,7 @@ class Second:
 
 
 class Node:
-    """An agent's core on two V100s, and orders for it as a controller gives them."""
+    """Core of an agent with two V100s, and the commands that a controller would send."""
 
     def __init__(self, second=None, kinds=("v100", "v100")):
         self._known = {}
@@ -92,9 +92,9 @@ class Node:
         return self.task(name).allocations[0]
 
 
-def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever_it_is_told():
+def test_n8_topology_sensing_an_agent_tracks_the_free_capacity_of_each_device():
     node = Node()
-    for name in ("one", "two", "three"):  # all for device 0, by a controller that knows no better
+    for name in ("one", "two", "three"):  # the controller selects device 0 for all
         node.order(name, 600, latency_sensitive=True)
     node.apply(1.0)
 
@@ -102,13 +102,13 @@ def test_n8_topology_sensing_an_agent_knows_what_is_left_of_each_device_whatever
     assert node.task("three").step is Step.WAITING
     assert not node.task("three").end
 
-    node.core.decide(1.0 + PATIENCE_S + 1)  # nor will there be room for it: let it go elsewhere
+    node.core.decide(1.0 + PATIENCE_S + 1)  # no capacity becomes free: return the task
     (back,) = [one for one in node.core.report() if one.job_id == "three"]
     assert back.exit.requested
     assert back.reason == "its node had no free capacity for it"
 
 
-def test_n8_second_predictor_goes_before_what_the_controller_sent():
+def test_n8_the_second_predictor_takes_precedence_over_the_controllers_forecast():
     node = Node(Second())
     node.order("known", 900, model="known")
     node.order("other", 700)
@@ -118,7 +118,7 @@ def test_n8_second_predictor_goes_before_what_the_controller_sent():
     assert node.allocation("other").compute_milli == 700
 
 
-def test_n8_where_the_second_predictor_finds_no_capacity_the_controllers_word_counts():
+def test_n8_the_controllers_forecast_applies_if_the_second_predictor_finds_no_capacity():
     node = Node(Second(milli=900), kinds=("v100",))
     node.order("beside", 600)
     node.order("known", 300, model="known")
@@ -132,11 +132,11 @@ def test_n8_where_the_second_predictor_finds_no_capacity_the_controllers_word_co
 
 
 class Silent:
-    """A second predictor that gives no answer, and counts how often it was asked for one."""
+    """Local predictor that always fails, and counts its calls."""
 
     def __init__(self, error=None):
         self.asked = 0
-        self._error = error or ServiceError("nobody is there")
+        self._error = error or ServiceError("no response")
 
     def predictions(self, asked):
         self.asked += 1
@@ -147,28 +147,28 @@ class Silent:
         raise self._error
 
 
-def test_c2_a_task_has_a_device_of_the_kinds_that_the_controller_says_will_do():
+def test_c2_a_task_gets_a_device_of_the_kinds_that_the_controller_allows():
     node = Node(kinds=("k80", "v100"))
     node.order("there", 100, device=1, latency_sensitive=True, kinds=("v100",))
     node.order("huge", 300, device=1, latency_sensitive=True, kinds=("v100",))
     node.apply(1.0)
     assert (
         node.allocation("there").device == node.allocation("huge").device == 1
-    )  # though the other is empty
+    )  # although the other device is idle
 
 
-@pytest.mark.parametrize("error", [ServiceError("nobody is there"), ValueError("NaN %")], ids=str)
-def test_n8_where_the_second_predictor_does_not_answer_the_controllers_word_counts(error):
+@pytest.mark.parametrize("error", [ServiceError("no response"), ValueError("NaN %")], ids=str)
+def test_n8_the_controllers_forecast_applies_if_the_second_predictor_fails(error):
     node = Node(Silent(error))
     node.order("job", 300, latency_sensitive=True)
     node.apply(1.0)
     assert node.allocation("job").compute_milli == 300
 
-    node.runs(130.0, job=0.5)  # of 100 s; promised are 120
+    node.runs(130.0, job=0.5)  # 100 s are predicted; the SLO is 120 s
     assert node.task("job").slo_violated
 
 
-def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
+def test_n8_a_second_predictor_that_fails_is_not_called_for_each_task():
     second = Silent()
     node = Node(second)
     for number in range(20):
@@ -179,11 +179,11 @@ def test_n8_a_second_predictor_that_does_not_answer_is_not_asked_of_each_task():
     assert second.asked == 1
 
 
-def test_n3_a_task_is_not_late_before_it_has_a_process():
+def test_n3_a_task_without_a_process_does_not_violate_its_slo():
     node = Node(kinds=("v100",))
     node.order("urgent", 300, latency_sensitive=True, runtime_s=20.0)
     node.apply(1.0)
-    node.core.decide(100.0)  # somebody leaves its device, and takes long
+    node.core.decide(100.0)  # another task releases the device slowly
     assert not node.task("urgent").slo_violated
     node.core.observe(("urgent", 1), Observation(5.0, 0.25, 0.0, 300.0, 1, 1), 105.0)
     node.core.decide(105.0)
@@ -194,7 +194,7 @@ def test_n3_a_task_is_not_late_before_it_has_a_process():
     assert node.task("urgent").slo_violated
 
 
-def test_tasks_that_were_told_differently_are_not_taken_for_alike():
+def test_tasks_of_one_model_with_different_forecasts_are_not_confused():
     node = Node()
     node.order("unknown", 1000, model="one")
     node.order("known", 300, model="one")
@@ -205,7 +205,7 @@ def test_tasks_that_were_told_differently_are_not_taken_for_alike():
 
 
 @pytest.mark.parametrize("anew_s", [50.0, 150.0])
-def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
+def test_a_new_forecast_does_not_change_the_slo(anew_s):
     node = Node(Second(anew_s))
     node.order("known", 900, model="known", runtime_s=100.0)
     node.apply(1.0)
@@ -216,7 +216,7 @@ def test_what_was_promised_stays_so_when_it_is_foretold_anew(anew_s):
     assert node._known[cluster].prediction(job, "v100").slo_s == 120.0
 
 
-def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
+def test_n8_the_second_scheduler_selects_the_device_by_current_free_capacity():
     node = Node()
     node.order("first", 300, latency_sensitive=True)
     node.apply(1.0)
@@ -227,7 +227,7 @@ def test_n8_second_scheduler_chooses_the_device_by_what_is_left_now():
     assert node.allocation("second").device == 1
 
 
-def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_to_take_least():
+def test_n2_a_best_effort_task_gets_the_kind_of_device_with_the_shortest_predicted_run_time():
     node = Node(kinds=("k80", "v100"))
     node.order("there", 100, device=1, others={"k80": 1000.0})
     node.apply(1.0)
@@ -237,10 +237,10 @@ def test_n2_a_best_effort_task_has_the_device_of_any_kind_where_it_is_foretold_t
 
     node.order("urgent", 300, others={"k80": 1000.0}, latency_sensitive=True)
     node.apply(3.0)
-    assert node.allocation("urgent").device == 0  # N1: where most is left
+    assert node.allocation("urgent").device == 0  # N1: the most free device
 
 
-def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it():
+def test_n7_a_task_is_not_paused_for_its_usage_before_the_first_iteration():
     node = Node()
     node.order("task", 300, latency_sensitive=True)
     node.apply(1.0)
@@ -253,11 +253,11 @@ def test_n7_a_task_that_is_busy_before_its_first_iteration_is_not_paused_for_it(
     assert node.task("task").paused
 
 
-def test_n7_a_task_that_is_paused_at_its_first_iteration_goes_on_once_its_mean_has_fallen():
+def test_n7_a_task_paused_at_its_first_iteration_resumes_after_its_mean_usage_has_fallen():
     node = Node()
     node.order("task", 300, latency_sensitive=True)
     node.apply(1.0)
-    node.runs(9.0, usage_milli=1000, task=None)  # it has not yet said how far it is
+    node.runs(9.0, usage_milli=1000, task=None)  # no progress is reported yet
     node.runs(10.0, usage_milli=1000, task=0.1)
     assert node.task("task").paused
 
@@ -267,17 +267,17 @@ def test_n7_a_task_that_is_paused_at_its_first_iteration_goes_on_once_its_mean_h
     assert not node.task("task").paused
 
 
-def test_n3_the_pace_of_a_task_that_seldom_says_how_far_it_is_is_known_too():
+def test_n3_the_rate_of_a_task_with_infrequent_progress_reports_is_measured():
     node = Node()
     node.order("task", 300, latency_sensitive=True)
     node.apply(1.0)
     node.runs(15.0, task=0.05)
-    node.runs(30.0, task=0.1)  # by what is foretold of the rest alone it would be in time
+    node.runs(30.0, task=0.1)  # the predicted remaining time would meet the SLO
     assert node.task("task").slo_violated
     assert node.allocation("task").compute_milli > 300
 
 
-def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_started():
+def test_an_unknown_task_to_be_ended_is_reported_as_never_started():
     node = Node()
     order = pb.TaskCommand(
         job=pb.Job(job_id="gone", command=["train"], gpus=1),
@@ -291,7 +291,7 @@ def test_of_a_task_that_is_to_end_and_never_came_it_is_told_that_it_never_starte
     assert told.exit == pb.Exit(requested=True, description="never started")
 
 
-def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
+def test_an_adopted_task_is_marked_as_partly_observed():
     node = Node()
     node.order("job", 300)
     node.order("new", 300)
@@ -303,14 +303,14 @@ def test_a_task_of_an_earlier_agent_is_known_to_have_been_seen_in_part():
     assert not node.task("new").is_partly_observed
 
 
-def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_chose():
+def test_without_a_sharing_policy_tasks_return_to_the_controllers_allocations():
     node = Node()
     node.order("paused", 500, device=1)
     node.order("lowered", 400)
     node.order("raised", 100)
     had = {"paused": 500, "lowered": 200, "raised": 800}
     for name, milli in had.items():
-        # Their devices were the agent's choice: where the processes are, they stay.
+        # The agent selected their devices: running processes do not move.
         node.core.restore(
             node._orders[name], (Allocation(0, milli, GIB),), 1.0, end="", paused=name == "paused",
             ran_s=5.0,
@@ -328,7 +328,7 @@ def test_when_the_policy_shares_no_more_tasks_go_on_with_what_the_controller_cho
     assert not node.task("lowered").has_constant_share
 
 
-def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
+def test_the_memory_of_a_gang_is_divided_among_its_devices():
     node = Node()
     node.order("gang", 1000, gpus=2)
     node._orders["gang"].allocations.extend(write_allocations([Allocation(1, 1000, 8 * GIB)]))
@@ -345,7 +345,7 @@ def test_of_what_a_gang_has_taken_each_of_its_devices_has_a_part():
     assert node.task("gang").end
 
 
-def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
+def test_n8_elastic_adjustment_grows_a_task_that_violates_its_slo_at_the_next_check():
     node = Node()
     node.order("late", 300, latency_sensitive=True)
     node.apply(1.0)
@@ -357,8 +357,8 @@ def test_n8_elastic_adjustment_gives_a_late_task_more_at_the_next_look():
     assert node.allocation("late").compute_milli > 300
 
 
-def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
-    """Of two seconds one is slow: what is late by the mean of a few may be in time."""
+def test_n6_no_task_is_evicted_for_a_rate_within_random_variation():
+    """Every other second is slow: the mean of a few seconds may underestimate the rate."""
 
     def ends(stride):
         node = Node(kinds=("v100",))
@@ -374,12 +374,12 @@ def test_n6_nobody_is_ended_for_a_pace_that_may_be_chance():
     assert ends(lambda second: 0.01) == (False, False)
     assert ends(lambda second: 0.005 + 0.005 * (second % 2)) == (True, False)
     assert ends(lambda second: 0.002) == (True, True)
-    # Of one that says it seldom nobody knows how its strides scatter.
+    # The variation of a task with infrequent reports is unknown.
     assert ends(lambda second: 0.01 * (second % 4 == 0)) == (True, False)
 
 
 @pytest.mark.parametrize("late_s", [30.0, 60.0])
-def test_n8_resource_limiting_tasks_have_no_more_of_a_device_than_there_is(late_s):
+def test_n8_resource_limiting_shares_of_a_device_do_not_exceed_it(late_s):
     node = Node()
     node.order("late", 500, latency_sensitive=True)
     node.order("beside", 900)
@@ -406,7 +406,7 @@ def reported(node, name):
     return row
 
 
-def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_guess():
+def test_the_progress_of_a_task_without_reports_is_marked_as_estimated():
     node = Node(kinds=("v100",) * 3)
     node.order("silent", 300, runtime_s=100.0)
     node.order("says", 300, runtime_s=100.0)
@@ -420,10 +420,10 @@ def test_of_a_task_that_says_nothing_is_told_what_it_is_taken_to_have_done_as_a_
     assert {name: (row.done, row.done_estimated) for name, row in rows.items()} == {
         "silent": (pytest.approx(0.4), True), "says": (0.1, False), "missing": (0.0, False)
     }  # fmt: skip
-    assert all(row.saved == 0 for row in rows.values())  # nobody guesses that
+    assert all(row.saved == 0 for row in rows.values())  # saved progress is never estimated
 
 
-def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
+def test_the_reported_remaining_time_is_that_of_the_slo_check():
     node = Node()
     node.order("slow", 300, latency_sensitive=True, runtime_s=100.0)
     node.order("even", 300, device=1, runtime_s=100.0)
@@ -434,11 +434,11 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
 
     slow, even, tardy = (reported(node, name) for name in ("slow", "even", "tardy"))
     assert slow.slo_violated
-    assert 50.0 + slow.remaining_s > 120.0  # the promise: both say that it will be broken
+    assert 50.0 + slow.remaining_s > 120.0  # the SLO: both values show a violation
     assert even.remaining_s == pytest.approx(50.0)
     assert tardy.remaining_s == pytest.approx(
         0.75 * 200.0
-    )  # by its measured pace, not the predicted one
+    )  # by its measured rate, not the predicted one
 
     node.core.apply(pb.NodeCommands(version=2, tasks=node._orders.values()), 51.0)
     node.core.decide(51.0)
@@ -450,7 +450,7 @@ def test_the_rest_that_is_told_is_the_one_that_was_judged_by():
 
 
 def worker(node, name, milli, memory_bytes):
-    """Order a worker of an elastic job, or change its share."""
+    """Add a worker of an elastic job, or change its share."""
     node.order(name, milli)
     command = node._orders[name]
     command.worker.job_id = name
@@ -466,7 +466,7 @@ def apply_exclusively(node, now_s):
         node.core.mark_started(one.name)
 
 
-def test_s4_a_worker_starts_on_the_part_of_a_device_that_another_gives_up():
+def test_s4_a_worker_starts_on_the_share_of_a_device_that_another_worker_releases():
     node = Node()
     worker(node, "one", 1000, 16 * GIB)
     apply_exclusively(node, 1.0)

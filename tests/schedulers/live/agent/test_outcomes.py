@@ -1,4 +1,4 @@
-"""What is told of a task that ended: what was seen of it, and nothing that was not."""
+"""Outcomes of ended tasks contain only observed values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEVICE = Slot("cpu-2", 4 * GIB, cpus=(0, 1))
 
 
 def task(name, milli=1000, **how):
-    """One that ran for a while, and was busy half of it."""
+    """Return an ended task that ran for 100 s and was busy for half of that time."""
     features = make_job("a digest")
     job = Job(name, 0.0, iterations=1000, features=features)
     submitted = SubmittedJob(job, ("train",), features_id=f"the user's {name}")
@@ -48,7 +48,7 @@ def told(of, tasks=None, held="cgroup v1 weight"):
     return row
 
 
-def test_jobs_are_told_by_the_names_that_their_users_gave_their_features():
+def test_outcomes_use_the_job_ids_given_with_the_features():
     one, other = task("one"), task("other")
     row = told(one, together(one, other))
 
@@ -57,7 +57,7 @@ def test_jobs_are_told_by_the_names_that_their_users_gave_their_features():
     assert [of.job.job_id for of in row.colocated_jobs] == ["the user's other"]
 
 
-def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told():
+def test_the_outcome_of_a_partly_observed_task_has_only_certain_values():
     one, other = task("one"), task("other")
     tasks = together(one, other)
     whole = told(one, tasks)
@@ -70,7 +70,7 @@ def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told
         assert not row.HasField(name)
     assert not row.colocated_jobs
     assert row.memory_peak_bytes == 2 * GIB
-    assert row.share.mode == "time-slice"  # nobody knows whether it was alone
+    assert row.share.mode == "time-slice"  # it may have been co-located
     assert told(other, tasks).colocated_jobs[0].job.job_id == "the user's one"
 
 
@@ -86,7 +86,7 @@ def test_of_a_task_that_an_earlier_agent_saw_a_part_of_only_what_is_sure_is_told
         ("", 1000, (1.0, "exclusive"), (1.0, "time-slice")),
     ],
 )
-def test_a_share_is_told_as_it_was_held(held, milli, alone, beside):
+def test_an_outcome_has_the_share_and_how_it_was_enforced(held, milli, alone, beside):
     assert told(task("one", milli), held=held).share == Share(fraction=alone[0], mode=alone[1])
     one, other = task("one", milli), task("other", milli)
     row = told(one, together(one, other), held)
@@ -96,7 +96,7 @@ def test_a_share_is_told_as_it_was_held(held, milli, alone, beside):
 
 def test_an_outcome_names_the_release_that_predicted_the_job_on_its_kind_of_device():
     one = task("one")
-    assert told(one).release_id == ""  # placed without a forecast, or by one of no release
+    assert told(one).release_id == ""  # placed without a forecast of a release
 
     one.order.predictions.add(kind="h100", release_id="another release")
     assert told(one).release_id == ""
@@ -110,7 +110,7 @@ def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_th
     one.order.predictions.add(kind=DEVICE.kind, release_id="the release")
     if changed == "share":
         one.has_constant_share = False
-    else:  # it ended and was forgotten, so that the outcome cannot name it
+    else:  # the other task was pruned, so that the outcome cannot name it
         together(one, other)
 
     row = told(one)
@@ -123,13 +123,13 @@ def test_times_are_left_out_where_one_share_and_one_occupancy_do_not_describe_th
     ("beside_s", "named", "timed"),
     [(0.0, False, True), (9.0, False, True), (30.0, False, False), (60.0, True, True)],
 )
-def test_a_neighbour_is_named_or_was_there_too_briefly_to_matter(beside_s, named, timed):
+def test_a_co_located_job_is_named_unless_the_overlap_was_too_short(beside_s, named, timed):
     one, other = task("one"), task("other")
     row = told(one, together(one, other, beside_s))
     assert (bool(row.colocated_jobs), row.HasField("step_time_median_s")) == (named, timed)
 
 
-def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_job_alone():
+def test_a_run_co_located_with_a_job_without_features_has_no_times():
     one, other = task("one"), task("other")
     job = Job("other", 0.0, iterations=1000)
     other = NodeTask(other.order, SubmittedJob(job, ("train",)), 0.0, allocations=other.allocations)
@@ -143,30 +143,30 @@ def test_a_neighbour_without_features_leaves_no_time_to_be_judged_as_that_of_a_j
     ("how", "failure"),
     [({"out_of_memory": True}, "out-of-memory"), ({"description": "ended with status 1"}, "crash")],
 )
-def test_of_one_that_failed_no_times_are_told(how, failure):
+def test_the_outcome_of_a_failed_task_has_no_times(how, failure):
     row = told(task("one", **how))
     assert row.failure == failure
     assert not row.HasField("runtime_s")
 
 
 @pytest.mark.parametrize("how", [{"requested": True}, {"lost": True}])
-def test_of_one_that_others_ended_nothing_is_told(how):
+def test_a_task_that_was_ended_or_lost_has_no_outcome(how):
     one = task("one", **how)
     assert make_outcome(one, DEVICE, {one.name: one}, "agent", "mps", ENDED_S) is None
 
 
 class Deaf:
-    """A service that has been away for long."""
+    """Prediction service that is unavailable."""
 
     def report_rows(self, rows):
-        raise ServiceError("nobody is there")
+        raise ServiceError("no response")
 
 
-def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
+def test_the_newest_undelivered_outcomes_are_kept(tmp_path):
     outbox, kept = Outbox(tmp_path, Deaf()), tmp_path / "outcomes"
     kept.mkdir()
     for number in range(MAX_STORED):
-        (kept / f"earlier.{number}").touch()  # an outcome of which nothing is known
+        (kept / f"earlier.{number}").touch()  # an outcome with unknown content
         os.utime(kept / f"earlier.{number}", ns=(number, number))
     for number in range(3):
         outbox.put(told(task("one")), f"new.{number}")
@@ -180,7 +180,7 @@ def test_of_outcomes_that_nobody_takes_the_newest_are_kept(tmp_path):
 
 
 class Hears:
-    """A service that takes all that it is told."""
+    """Prediction service that accepts every outcome."""
 
     def __init__(self):
         self.reported = []
@@ -190,7 +190,7 @@ class Hears:
         return Reported(len(rows), 0, {})
 
 
-def test_what_is_told_at_once_fits_into_a_message(tmp_path):
+def test_outcomes_sent_together_fit_in_a_message(tmp_path):
     service = Hears()
     outbox = Outbox(tmp_path, service)
     for number in range(5):

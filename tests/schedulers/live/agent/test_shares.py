@@ -1,4 +1,4 @@
-"""A task gets the share that is wanted."""
+"""Enforcement of the desired share of a task."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def spent_s(pid: int) -> float:
 
 
 def shares(over_s: float, *folders: TaskFolder) -> list[float]:
-    """Of one processor, that the first processes of tasks have now."""
+    """Return the shares of one processor that the main processes of tasks use now."""
     pids = [job_pid(folder) for folder in folders]
     began_s, before_s = time.monotonic(), [spent_s(pid) for pid in pids]
     time.sleep(over_s)
@@ -66,18 +66,18 @@ def shares(over_s: float, *folders: TaskFolder) -> list[float]:
 
 
 def share(folder: TaskFolder, over_s: float) -> float:
-    """Of one processor, that a task's first process has now."""
+    """Return the share of one processor that the main process of a task uses now."""
     return shares(over_s, folder)[0]
 
 
 def has_thrice(folder: TaskFolder, other: TaskFolder) -> bool:
-    """Whether a task has more than three times what the other has."""
+    """Return whether a task uses more than three times as much as the other."""
     more, less = shares(1.0, folder, other)
     return more > 3 * less
 
 
 def limit_memory(state: Path, name: str, memory_bytes: int) -> bool:
-    """As whoever runs the machine might, around a task's group; whether the kernel takes it."""
+    """Limit the memory of a task's group, like an administrator; return whether it was set."""
     for hierarchy in hierarchies():
         for group in (hierarchy.mount / "presage").glob(f"*{state.name}*/task-{name}"):
             for file in ("memory.max", "memory.limit_in_bytes"):
@@ -87,10 +87,10 @@ def limit_memory(state: Path, name: str, memory_bytes: int) -> bool:
     return False
 
 
-def test_a_share_holds_and_changes_take_effect(node, groups):
+def test_a_share_is_enforced_and_changes_take_effect(node, groups):
     folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(150), use_control_groups=groups)
     counts(folder)
-    # Where others want the processor too, it gets less, or is stopped a little late at times.
+    # With other load on the processor it gets less, or is sometimes stopped a little late.
     until(lambda: 0.01 < share(folder, 1.0) < 0.3)
     held = folder.shim_state()
     assert held.enforcement.startswith("cgroup" if groups else "duty cycle")
@@ -102,7 +102,7 @@ def test_a_share_holds_and_changes_take_effect(node, groups):
     until(lambda: share(folder, 1.0) < 0.25)
 
 
-def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node, tmp_path):
+def test_a_weight_is_enforced_between_tasks_and_does_not_limit_a_single_one(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     large = node.start(
@@ -124,7 +124,7 @@ def test_a_share_that_is_a_weight_is_kept_beside_others_and_alone_no_limit(node,
     until(lambda: share(large, 0.5) > 0.35)
 
 
-def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
+def test_a_weight_multiplies_a_share(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     urgent = node.start(
@@ -138,7 +138,7 @@ def test_a_weight_makes_a_share_count_so_many_times(node, tmp_path):
     until(lambda: has_thrice(urgent, other))
 
 
-def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
+def test_a_paused_task_uses_no_processor_and_continues_later(node, groups):
     folder = node.start(COUNTS, wanted=DesiredState(500), use_control_groups=groups)
     counts(folder)
 
@@ -155,7 +155,7 @@ def test_what_is_paused_uses_nothing_and_goes_on_where_it_was(node, groups):
     assert task_state(folder) == TaskState.RUNNING
 
 
-def test_a_pause_holds_processes_that_left_the_group(node):
+def test_a_pause_stops_processes_that_left_the_process_group(node):
     code = "import os, time\nif os.fork() == 0: os.setsid()\nwhile True: pass"
     folder = node.start(code, cpus=(0,), use_control_groups=False)
     below = until(lambda: len(found := descendants(folder.holder() or 0)) == 2 and sorted(found))
@@ -168,7 +168,7 @@ def test_a_pause_holds_processes_that_left_the_group(node):
     until(lambda: all(letter(pid) != "T" for pid in below))
 
 
-def test_a_smallest_share_is_taken(node, groups):
+def test_the_smallest_share_is_accepted(node, groups):
     folder = node.start(SLEEPS, wanted=DesiredState(1), cpus=(0,), use_control_groups=groups)
     job_pid(folder)
     time.sleep(0.5)
@@ -178,7 +178,7 @@ def test_a_smallest_share_is_taken(node, groups):
     says(folder, "up")
 
 
-def test_a_job_that_the_kernel_kills_for_memory_is_told_apart(node, tmp_path):
+def test_a_job_killed_by_the_kernel_for_memory_is_reported_as_out_of_memory(node, tmp_path):
     code = (
         "import os, time; print('up', flush=True)\n"
         f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
@@ -199,7 +199,7 @@ def test_a_job_that_the_kernel_kills_for_memory_is_told_apart(node, tmp_path):
     assert ended(plenty).peak_memory_bytes > 350 * MIB
 
 
-def test_groups_go_with_their_task(node, tmp_path):
+def test_control_groups_are_removed_with_their_task(node, tmp_path):
     if not has_groups(tmp_path):
         pytest.skip("this machine lets us make no control group for processors")
     folder = node.start(SLEEPS)
@@ -215,7 +215,7 @@ def test_groups_go_with_their_task(node, tmp_path):
         assert not list((hierarchy.mount / "presage").glob(f"*{node.state.name}*"))
 
 
-def test_both_ways_of_counting_agree(node, groups):
+def test_usage_from_control_groups_and_from_proc_agree(node, groups):
     folder = node.start(COUNTS, cpus=(0,), wanted=DesiredState(300), use_control_groups=groups)
     counts(folder)
     meter = CpuMeter(folder, cpus=1)
@@ -231,7 +231,7 @@ def test_both_ways_of_counting_agree(node, groups):
     assert 2 * MIB < used.memory_bytes < 100 * MIB
 
 
-def test_version_2_is_told_in_its_own_words(tmp_path):
+def test_version_2_files_have_their_own_names_and_units(tmp_path):
     group = Group(2, tmp_path, frozenset(("cpu", "memory")))
     (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     (tmp_path / "memory.stat").write_text("anon 100\nfile 7\nshmem 20\nanon_thp 3\n")
@@ -253,7 +253,7 @@ def test_version_2_is_told_in_its_own_words(tmp_path):
     assert isolation.pids() == {3, 4}
 
 
-def test_version_1_is_told_in_its_own_words(tmp_path):
+def test_version_1_files_have_their_own_names_and_units(tmp_path):
     for name in ("cpu", "memory"):
         (tmp_path / name).mkdir()
     cpu = Group(1, tmp_path / "cpu", frozenset(("cpu", "cpuacct")))
@@ -274,7 +274,7 @@ def test_version_1_is_told_in_its_own_words(tmp_path):
     assert isolation.out_of_memory_kills() == 3
 
 
-def test_a_group_that_takes_no_process_is_not_the_tasks(tmp_path):
+def test_a_control_group_that_accepts_no_process_is_not_used(tmp_path):
     group = Group(2, tmp_path / "gone", frozenset(("cpu",)))
     isolation = Isolation([group])
 
@@ -284,7 +284,7 @@ def test_a_group_that_takes_no_process_is_not_the_tasks(tmp_path):
     assert isolation.cpu_s() is None
 
 
-def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
+def test_without_control_groups_no_limit_is_set(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "presage.schedulers.live.agent.isolation.control_groups.hierarchies", lambda: iter(())
     )
@@ -292,7 +292,7 @@ def test_a_machine_without_groups_has_none(tmp_path, monkeypatch):
     assert make_isolation(tmp_path, "task").limit_cpus(1.0) == ""
 
 
-def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
+def test_a_job_on_a_gpu_without_mps_runs_with_a_duty_cycle(node):
     folder = node.start(COUNTS, cuda=(0,), cpus=(0,), wanted=DesiredState(150))
     counts(folder)
 
@@ -300,7 +300,7 @@ def test_a_job_on_a_gpu_without_mps_runs_for_its_share_of_the_time(node):
     assert folder.shim_state().enforcement == "duty cycle"
 
 
-def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
+def test_mps_limits_threads_in_percent_and_a_duty_cycle_does_the_rest():
     spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", cuda=(0,))
     limit = ShareLimit(spec, Isolation([]), percent=34)
 
@@ -317,7 +317,7 @@ def test_mps_gives_whole_hundredths_once_and_time_does_the_rest():
 
 
 @pytest.mark.parametrize("cuda", [(0,), None])
-def test_nothing_holds_a_latency_sensitive_job_where_nothing_can_be_weighed(cuda):
+def test_without_weights_a_latency_sensitive_job_is_not_limited(cuda):
     spec = TaskSpec(
         "job", 1, ("train",), "/", "/checkpoints", cuda=cuda, hard_limit=False, can_grow=True
     )
@@ -331,7 +331,7 @@ def test_nothing_holds_a_latency_sensitive_job_where_nothing_can_be_weighed(cuda
     assert (held.how, held.duty.compute_milli) == ("duty cycle", 300)
 
 
-def test_under_mps_a_job_that_may_grow_has_all_threads_and_its_share_of_the_time(tmp_path):
+def test_under_mps_a_job_that_can_grow_has_all_threads_and_a_duty_cycle(tmp_path):
     (tmp_path / "control").touch()
     mps = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
     spec = TaskSpec("job", 1, ("train",), "/", "/checkpoints", mps, cuda=(0,), can_grow=True)

@@ -1,4 +1,4 @@
-"""A task runs, is ended, and says how: with real processes."""
+"""Start, end and exit state of a task, with real processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ time.sleep(600)
 """
 
 
-def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
+def test_a_job_runs_to_its_end_and_its_output_is_stored(node):
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     task = node.make(code)
     assert task_state(task.folder) == TaskState.NEW
@@ -74,7 +74,7 @@ def test_a_job_runs_to_its_end_and_what_it_says_is_kept(node):
     assert sorted(task.folder.log.read_text().split()) == ["err", "out"]
 
 
-def test_a_job_that_dies_of_a_signal_says_which(node):
+def test_the_exit_of_a_job_killed_by_a_signal_names_it(node):
     exit_ = ended(node.start("import os; os.kill(os.getpid(), 11)"))
 
     assert (exit_.code, exit_.signal, exit_.reason) == (None, 11, "")
@@ -93,7 +93,7 @@ def test_a_job_that_dies_of_a_signal_says_which(node):
     ],
     ids=str,
 )
-def test_what_cannot_start_says_why(node, spec):
+def test_a_job_that_cannot_start_reports_the_reason(node, spec):
     exit_ = ended(node.start(SLEEPS, **spec))
 
     assert (exit_.code, exit_.signal) == (None, None)
@@ -101,7 +101,7 @@ def test_what_cannot_start_says_why(node, spec):
     assert len(exit_.reason) > len("could not start: ") + 5
 
 
-def test_what_cannot_start_is_called_what_its_user_called_it(node):
+def test_the_reason_names_the_program_as_the_user_wrote_it(node):
     script, text = node.state / "script", node.state / "text"
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o700)
@@ -125,7 +125,7 @@ def test_what_cannot_start_is_called_what_its_user_called_it(node):
     assert ended(folder).reason == f"could not start: folder {text}: Not a directory"
 
 
-def test_a_spec_that_is_damaged_is_not_started(node):
+def test_a_task_with_a_damaged_spec_is_not_started(node):
     task = node.make(SLEEPS)
     (task.folder.path / "spec.json").write_text('{"job_id": ')
 
@@ -134,7 +134,7 @@ def test_a_spec_that_is_damaged_is_not_started(node):
     assert "spec.json" in ended(task.folder).reason
 
 
-def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
+def test_a_job_has_its_own_environment_and_nothing_of_the_agents(node, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_AGENT", "x")
     code = (
         "import json, os, signal; print(json.dumps([dict(os.environ), os.getcwd(), "
@@ -149,7 +149,7 @@ def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
     environment, cwd, cpus, leads, blocked, files, read = json.loads(folder.log.read_text())
 
     assert folder.path == node.state / "tasks" / "a%2fb.1"
-    assert environment.pop("LC_CTYPE", "C.UTF-8") == "C.UTF-8"  # Python's own, of the job
+    assert environment.pop("LC_CTYPE", "C.UTF-8") == "C.UTF-8"  # set by the Python of the job
     assert environment == {
         "MINE": "1",
         "OMP_NUM_THREADS": "1",
@@ -163,7 +163,7 @@ def test_a_job_finds_what_it_needs_and_nothing_of_the_agent(node, monkeypatch):
     assert len(files) == 4  # in, out, error, and the listing itself
 
 
-def test_a_job_on_a_gpu_sees_that_gpu_and_its_part_of_the_memory(node, tmp_path):
+def test_a_job_on_a_gpu_sees_only_that_gpu_and_its_allocated_memory(node, tmp_path):
     (tmp_path / "mps").mkdir()
     (tmp_path / "mps" / "control").touch()
     code = (
@@ -193,14 +193,14 @@ raise OutOfMemoryError("CUDA out of memory")
 """
 
 
-def test_a_job_that_a_gpu_had_no_memory_for_has_run_out_of_it(node):
+def test_a_gpu_out_of_memory_error_is_reported_as_out_of_memory(node):
     folder = node.start(OVERFLOWS)
 
     how = make_exit(ended(folder), folder.progress())
     assert how == pb.Exit(out_of_memory=True, description="ended with status 1")
 
 
-def test_a_worker_that_leaves_its_elastic_job_was_requested_to_and_has_not_failed(node):
+def test_a_worker_that_leaves_its_elastic_job_has_not_failed(node):
     assert (observation._WORKER_VARIABLE, observation._LEFT) == (WORKER_VARIABLE, LEFT)
     code = f"raise SystemExit({LEFT})"
     left = pb.Exit(requested=True, description="it left its elastic job")
@@ -223,11 +223,11 @@ def test_a_gang_on_one_node_sees_all_its_gpus(node):
     task = Task(folder, folder.spec())
     seen = observe(task, make_meter(task), None)
     assert seen is not None
-    assert ended(folder).peak_memory_bytes > 0  # the host's: of its GPUs it says nothing
+    assert ended(folder).peak_memory_bytes > 0  # of the host; GPUs are not included
     assert seen.peak_memory_bytes == 0
 
 
-def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
+def test_a_job_that_saves_on_request_and_exits_resumes_from_its_checkpoint(node):
     first = node.start(SAVES_AND_EXITS)
     counts(first)
 
@@ -243,13 +243,13 @@ def test_a_job_that_saves_when_asked_and_exits_goes_on_from_there(node):
     assert done_by(again) >= saved
 
 
-def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
+def test_a_job_that_saves_is_not_limited_to_its_reduced_share(node):
     code = (
         "import time\nfrom presage import progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\n"
         "while not run.checkpoint_requested:\n    time.sleep(0.001)\n"
         "began_s = time.process_time()\n"
-        "while time.process_time() - began_s < 1:\n    pass\n"  # to save takes a second's work
+        "while time.process_time() - began_s < 1:\n    pass\n"  # saving takes 1 s
         "run.saved(5)\n"
     )
     folder = node.start(code, wanted=DesiredState(50), use_control_groups=False, grace_s=8.0)
@@ -261,7 +261,7 @@ def test_a_job_that_saves_is_not_held_to_the_share_that_it_was_left_with(node):
     assert saved_by(folder) == 5
 
 
-def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_over(node):
+def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_period_ends(node):
     folder = node.start(SAVES_AND_GOES_ON, grace_s=600.0)
     counts(folder)
 
@@ -272,7 +272,7 @@ def test_a_job_that_saves_and_does_not_exit_is_terminated_before_its_grace_is_ov
     assert saved_by(folder) > 0
 
 
-def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
+def test_a_checkpoint_of_the_same_iteration_counts_as_new(node):
     code = (
         "import time\nfrom presage import progress\n"
         "run = progress.begin(iterations=10)\nrun.step(5)\nrun.saved(5)\n"
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_the_same_iteration_is_a_new_one(node):
     assert ended(folder).reason == "ended"
 
 
-def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
+def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace_period(node):
     folder = node.start(DEAF, grace_s=0.3)
     says(folder, "up")
 
@@ -296,7 +296,7 @@ def test_a_job_that_ignores_sigusr1_and_sigterm_is_killed_after_its_grace(node):
     assert (exit_.reason, exit_.signal) == ("ended", signal.SIGKILL)
 
 
-def test_a_job_without_a_handler_ends_of_being_asked(node):
+def test_a_job_without_a_signal_handler_is_ended_by_the_checkpoint_request(node):
     folder = node.start(SLEEPS, grace_s=600.0)
     says(folder, "up")
 
@@ -305,12 +305,12 @@ def test_a_job_without_a_handler_ends_of_being_asked(node):
     assert (ended(folder).reason, ended(folder).signal) == ("ended", signal.SIGUSR1)
 
 
-def test_an_end_without_a_checkpoint_cuts_the_grace_short(node):
+def test_an_end_without_a_checkpoint_shortens_the_grace_period(node):
     folder = node.start(DEAF, grace_s=600.0)
     says(folder, "up")
     set_desired_state(folder, CHECKPOINT)
     time.sleep(0.1)
-    set_desired_state(folder, DesiredState())  # an end is for good
+    set_desired_state(folder, DesiredState())  # an end cannot be withdrawn
     time.sleep(0.1)
     assert task_state(folder) == TaskState.RUNNING
 
@@ -332,7 +332,7 @@ def test_a_paused_job_is_continued_to_save(node, groups):
     assert saved_by(folder) > 0
 
 
-def test_a_paused_job_that_is_deaf_is_killed(node):
+def test_a_paused_job_that_ignores_signals_is_killed(node):
     folder = node.start(DEAF, grace_s=0.1, wanted=DesiredState(50), use_control_groups=False)
     says(folder, "up")
     set_desired_state(folder, DesiredState(paused=True))
@@ -343,7 +343,7 @@ def test_a_paused_job_that_is_deaf_is_killed(node):
     assert ended(folder).signal == signal.SIGKILL
 
 
-def test_what_is_to_end_before_it_began_never_begins(node):
+def test_a_task_ended_before_its_start_never_starts(node):
     exit_ = ended(node.start("open('began', 'w')", wanted=CHECKPOINT))
 
     assert (exit_.code, exit_.signal, exit_.reason) == (None, None, "ended")
@@ -351,7 +351,7 @@ def test_what_is_to_end_before_it_began_never_begins(node):
 
 
 @pytest.mark.parametrize("groups", [True, False])
-def test_grandchildren_in_sessions_of_their_own_end_with_the_job(node, groups):
+def test_grandchildren_in_their_own_sessions_end_with_the_job(node, groups):
     code = (
         "import os, sys, time\n"
         "for _ in range(3):\n"
@@ -374,7 +374,7 @@ def test_grandchildren_in_sessions_of_their_own_end_with_the_job(node, groups):
     assert not any(alive(pid) for pid in orphans)
 
 
-def test_a_job_that_forks_without_end_is_ended(node):
+def test_a_job_that_forks_endlessly_is_ended(node):
     code = (
         "import os, time\n"
         "print('up', flush=True)\n"
@@ -394,7 +394,7 @@ def test_a_job_that_forks_without_end_is_ended(node):
     assert node.processes() == []
 
 
-def test_when_the_lease_is_over_the_job_saves_and_ends(node):
+def test_when_the_lease_expires_the_job_saves_and_ends(node):
     folder = node.start(SAVES_AND_EXITS)
     counts(folder)
 
@@ -404,8 +404,8 @@ def test_when_the_lease_is_over_the_job_saves_and_ends(node):
     assert saved_by(folder) > 0
 
 
-def test_a_lease_that_is_long_over_leaves_no_time_to_save(node):
-    """As of a machine that was asleep: another attempt may run elsewhere by now."""
+def test_after_a_long_expired_lease_a_job_ends_without_a_checkpoint(node):
+    """After a suspension of the machine another attempt may run elsewhere."""
     folder = node.start(SAVES_AND_EXITS, grace_s=20.0)
     counts(folder)
 
@@ -417,7 +417,7 @@ def test_a_lease_that_is_long_over_leaves_no_time_to_save(node):
 
 
 @pytest.mark.parametrize("over_s", [0.0, -5.0])
-def test_a_lease_that_is_renewed_holds_and_a_damaged_one_does_not_count(node, over_s):
+def test_a_damaged_lease_is_ignored_and_the_last_valid_one_applies(node, over_s):
     folder = node.start(SLEEPS)
     says(folder, "up")
     for text in ("", "7", "{}", '{"until_boottime_s": NaN}', '{"until_boottime_s": 1}'):
@@ -441,7 +441,7 @@ def test_without_a_lease_nothing_starts(node):
     assert not (node.state / "began").exists()
 
 
-def test_a_first_lease_may_come_late(node):
+def test_a_task_waits_for_its_first_lease(node):
     (node.state / "lease").unlink()
     folder = node.start("print('up')")
     time.sleep(0.2)
@@ -452,7 +452,7 @@ def test_a_first_lease_may_come_late(node):
     assert ended(folder).code == 0
 
 
-def test_a_machine_that_shuts_down_ends_its_jobs_with_a_checkpoint(node):
+def test_jobs_save_and_end_when_the_machine_shuts_down(node):
     folder = node.start(SAVES_AND_EXITS)
     counts(folder)
 
@@ -462,7 +462,7 @@ def test_a_machine_that_shuts_down_ends_its_jobs_with_a_checkpoint(node):
     assert saved_by(folder) > 0
 
 
-def test_a_log_that_grows_keeps_its_end(node):
+def test_the_end_of_a_growing_log_is_kept(node):
     code = (
         "import time\n"
         "for i in range(40):\n    print(f'{i:03d}' * 1000, flush=True)\n    time.sleep(0.05)\n"
@@ -478,7 +478,7 @@ def test_a_log_that_grows_keeps_its_end(node):
     began_anew = folder.log.read_bytes()
     last = read_log(folder.log, -5, 100)
     assert (last.content, last.is_complete) == (b"last\n", True)
-    assert last.offset > 60_000  # counted from what was written first
+    assert last.offset > 60_000  # counted from the first byte written
     before = read_log(folder.log, 0, 10**6)
     assert (len(before.content), before.is_complete) == (10_000, False)
     assert read_log(folder.log, before.offset + 10_000, 10**6).content == began_anew
@@ -494,14 +494,14 @@ def test_a_log_that_grows_keeps_its_end(node):
     assert log.stat().st_mode & 0o777 == 0o600
     again = TaskFolder(folder.path)
     again.path.mkdir(exist_ok=True)
-    again.log.write_text("another")  # of a later job of that name
+    again.log.write_text("another")  # a later job with that id
     (folder.path / "log.first").unlink()
     archive_log(again)
     assert read_log(log, 0, 100) == (0, b"another", True)
     assert log.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_log_whose_end_cannot_be_kept_begins_anew_all_the_same(tmp_path, monkeypatch):
+def test_a_log_is_truncated_even_if_its_end_cannot_be_copied(tmp_path, monkeypatch):
     def has_no_capacity(target, source, at, count):
         os.write(target, b"a part")
         raise OSError(28, "No space left on device")
@@ -516,7 +516,7 @@ def test_a_log_whose_end_cannot_be_kept_begins_anew_all_the_same(tmp_path, monke
     assert read_log(log, 0, 1000) == (100, b"new", True)
 
 
-def test_orders_that_are_damaged_change_nothing(node):
+def test_a_damaged_desired_state_is_ignored(node):
     folder = node.start(COUNTS)
     counts(folder)
     for text in ("", "{", "[]", '{"compute_milli": 0, "paused": false, "end": null}', "null"):
@@ -531,7 +531,7 @@ def test_orders_that_are_damaged_change_nothing(node):
     assert ended(folder).reason == "ended"
 
 
-def test_garbage_in_the_progress_file_does_not_keep_a_task_from_its_end(node):
+def test_an_invalid_progress_file_does_not_prevent_the_end_of_a_task(node):
     folder = node.start(DEAF, grace_s=0.5)
     says(folder, "up")
     folder.progress_file.write_bytes(b'{"iterations": 1e999, "done": -3, \xff')
@@ -541,7 +541,7 @@ def test_garbage_in_the_progress_file_does_not_keep_a_task_from_its_end(node):
     assert ended(folder).signal == signal.SIGKILL
 
 
-def test_a_job_killed_by_somebody_else_was_not_ended(node):
+def test_a_job_killed_by_another_process_was_not_ended_by_its_shim(node):
     folder = node.start(SLEEPS)
     says(folder, "up")
 
@@ -550,7 +550,7 @@ def test_a_job_killed_by_somebody_else_was_not_ended(node):
     assert (ended(folder).reason, ended(folder).signal) == ("", signal.SIGKILL)
 
 
-def test_a_shim_imports_nothing_beyond_pythons_own_library():
+def test_a_shim_imports_only_the_standard_library():
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"
         "import presage.schedulers.live.agent.tasks.shim\n"

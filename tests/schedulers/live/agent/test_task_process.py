@@ -1,4 +1,4 @@
-"""A task is started once at most, survives its agent, and leaves nothing behind."""
+"""A task is started at most once, survives its agent and leaves no processes or files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ time.sleep(600)
 """
 
 
-def test_a_task_whose_lock_cannot_be_looked_at_is_taken_to_run(node):
+def test_a_task_with_an_unreadable_lock_counts_as_running(node):
     folder = node.make(SLEEPS).folder
     assert folder.holder() is None
 
@@ -80,7 +80,7 @@ def test_a_task_whose_lock_cannot_be_looked_at_is_taken_to_run(node):
 @pytest.mark.parametrize(
     "make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/etc/passwd")]
 )
-def test_a_lock_that_a_job_replaced_is_held_by_nobody(node, make):
+def test_a_lock_file_that_a_job_replaced_has_no_holder(node, make):
     folder = node.make(SLEEPS).folder
     folder.lock_file.unlink()
     make(folder.lock_file)
@@ -88,7 +88,7 @@ def test_a_lock_that_a_job_replaced_is_held_by_nobody(node, make):
     assert folder.holder() is None
 
 
-def test_a_folder_of_an_attempt_is_made_once(node):
+def test_the_folder_of_an_attempt_is_created_once(node):
     task = node.make(SLEEPS)
 
     with pytest.raises(TaskFolderError, match=r"job\.1 cannot be created"):
@@ -98,7 +98,7 @@ def test_a_folder_of_an_attempt_is_made_once(node):
     assert [path.name for path in (node.state / "tasks").iterdir()] == ["job.1"]
 
 
-def test_of_many_who_make_it_at_once_one_does(node):
+def test_only_one_of_many_concurrent_creations_succeeds(node):
     def make(_: int) -> bool:
         try:
             node.make(SLEEPS)
@@ -110,7 +110,7 @@ def test_of_many_who_make_it_at_once_one_does(node):
         assert sum(pool.map(make, range(16))) == 1
 
 
-def test_of_many_shims_one_starts_the_job(node):
+def test_only_one_of_many_concurrent_launches_starts_the_job(node):
     task = node.make("import time; print('started', flush=True); time.sleep(0.5)")
 
     with ThreadPoolExecutor(4) as pool:
@@ -121,7 +121,7 @@ def test_of_many_shims_one_starts_the_job(node):
     assert task.folder.log.read_text() == "started\n"
 
 
-def test_a_shim_is_nobodys_child_and_leads_a_session(node):
+def test_a_shim_is_not_a_child_of_the_agent_and_leads_a_session(node):
     folder = node.start(SLEEPS)
     shim = shim_pid(folder)
     found = stat(shim)
@@ -134,7 +134,7 @@ def test_a_shim_is_nobodys_child_and_leads_a_session(node):
         os.waitpid(shim, os.WNOHANG)
 
 
-def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
+def test_tasks_survive_their_killed_agent_and_are_adopted(node):
     code = (
         "import sys, time\nfrom pathlib import Path\n"
         "from tests.schedulers.live.agent.node import COUNTS, Node, job_pid\n"
@@ -165,7 +165,7 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_found_again(node):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_shim_killed_at_any_moment_leaves_nothing_that_runs(node, seed):
+def test_a_shim_killed_at_any_moment_leaves_no_processes(node, seed):
     task = node.make(LEAVES_HOME, use_control_groups=bool(seed % 2))
     delay_s = random.Random(seed).uniform(0.0, 0.15)
     if seed >= 4:
@@ -191,7 +191,7 @@ def test_a_shim_killed_at_any_moment_leaves_nothing_that_runs(node, seed):
     assert launch(task) == (state == TaskState.NEW)
 
 
-def test_sweep_spares_tasks_that_somebody_answers_for_and_other_nodes(node, tmp_path):
+def test_sweep_spares_tasks_with_a_shim_and_tasks_of_other_nodes(node, tmp_path):
     (tmp_path / "other").mkdir()
     other = Node(tmp_path / "other")
     theirs = other.start(SLEEPS)
@@ -212,7 +212,7 @@ def test_sweep_spares_tasks_that_somebody_answers_for_and_other_nodes(node, tmp_
     other.close()
 
 
-def test_sweep_removes_what_was_half_made_long_ago(node):
+def test_sweep_removes_old_incomplete_folders(node):
     task = node.make(SLEEPS)
     for name in (".new-x", ".old-y", ".new-z"):
         (node.state / "tasks" / name).mkdir()
@@ -226,7 +226,7 @@ def test_sweep_removes_what_was_half_made_long_ago(node):
     assert sorted(path.name for path in (node.state / "tasks").iterdir()) == [".new-z", "job.1"]
 
 
-def test_sweep_spares_whoever_is_merely_told_of_the_state_folder(node, monkeypatch):
+def test_sweep_spares_processes_that_only_name_the_state_folder(node, monkeypatch):
     monkeypatch.setenv("PRESAGE_STATE", str(node.state))
     bystander = subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE)
     assert bystander.stdout is not None
@@ -247,14 +247,14 @@ def test_sweep_of_a_state_folder_without_tasks_does_nothing(tmp_path):
     assert sweep(tmp_path) == frozenset()
 
 
-def test_a_damaged_folder_is_told_apart(node):
+def test_damaged_task_folders_are_returned_separately(node):
     whole, damaged = node.make(SLEEPS), node.make(SLEEPS, job_id="damaged")
     (damaged.folder.path / "spec.json").write_text('{"job_id": 5}')
 
     assert adopt(node.state) == ((whole,), (damaged.folder,))
 
 
-def test_an_end_that_cannot_be_read_is_a_loss(node):
+def test_a_task_with_an_unreadable_exit_is_lost(node):
     folder = node.start("pass")
     ended(folder)
     (folder.path / "exit.json").write_text('{"code": 0')
@@ -262,7 +262,7 @@ def test_an_end_that_cannot_be_read_is_a_loss(node):
     assert task_state(folder) == TaskState.LOST
 
 
-def test_what_runs_is_not_removed_and_what_ended_is(node):
+def test_only_ended_tasks_are_removed(node):
     folder = node.start(SLEEPS)
     with pytest.raises(TaskFolderError, match=f"held by process {folder.holder()}"):
         remove(folder)
@@ -277,7 +277,7 @@ def test_what_runs_is_not_removed_and_what_ended_is(node):
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_task_whose_folder_is_gone_ends(node, begun):
+def test_a_task_ends_when_its_folder_is_gone(node, begun):
     folder = node.start(SLEEPS)
     shim = folder.holder()
     if begun:
@@ -291,7 +291,7 @@ def test_a_task_whose_folder_is_gone_ends(node, begun):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 256 KiB."""
+    """Mount a file system of 256 KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
@@ -301,7 +301,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_full_disk_loses_no_job_and_no_end(small_disk):
+def test_a_full_disk_loses_neither_a_job_nor_its_exit(small_disk):
     node = Node(small_disk)
     code = COUNTS + "    if run.checkpoint_requested: break\n"
     folder = node.start(code, grace_s=600.0)
@@ -313,18 +313,18 @@ def test_a_full_disk_loses_no_job_and_no_end(small_disk):
     pid, shim = job_pid(folder), shim_pid(folder)
     assert set_desired_state(
         folder, DesiredState(300)
-    )  # or nobody could end a task that fills the disk
+    )  # otherwise a task that fills the disk could not be ended
     assert folder.desired_state() == DesiredState(300)
     with pytest.raises(TaskFolderError, match="cannot be created"):
         node.make(SLEEPS, job_id="another")
-    node.lease(900.0)  # or a full disk would end all jobs of a node
+    node.lease(900.0)  # otherwise a full disk would end all jobs of a node
     extended_s = read_lease(node.state)
     assert extended_s is not None
     assert extended_s > boottime_s() + 800.0
     time.sleep(0.8)
     assert alive(pid)
 
-    os.kill(pid, signal.SIGUSR1)  # the job comes to its end
+    os.kill(pid, signal.SIGUSR1)  # ends the job
     until(lambda: not alive(pid))
     time.sleep(0.3)
     assert alive(shim)
@@ -367,7 +367,7 @@ def test_a_job_that_fills_the_disk_is_paused_and_ended(small_disk):
     node.close()
 
 
-def test_a_shim_that_dies_as_it_begins_is_none(node):
+def test_a_shim_that_dies_at_its_start_is_an_error_and_can_be_launched_again(node):
     task = node.make(SLEEPS)
     task.folder.lock_file.unlink()
     task.folder.lock_file.mkdir()  # so that it cannot hold its folder
@@ -378,7 +378,7 @@ def test_a_shim_that_dies_as_it_begins_is_none(node):
     assert launch(task)
 
 
-def test_why_no_process_can_begin_here(monkeypatch):
+def test_the_reason_why_no_process_can_be_started(monkeypatch):
     assert why_cannot_launch() == ""
     python = task_process._PYTHON
     monkeypatch.setattr(task_process, "_SHIM", "import no_such_module; never")
@@ -420,14 +420,14 @@ def test_a_state_folder_may_have_any_name(tmp_path, monkeypatch):
     assert task_group_names(node.state) == set()
 
 
-def test_a_folder_that_cannot_be_written_says_so(node):
+def test_a_task_folder_that_cannot_be_written_is_an_error(node):
     with pytest.raises(TaskFolderError, match="cannot be created"):
         create(node.state / "lease", node.make(SLEEPS).spec, DesiredState())
     with pytest.raises(TaskFolderError, match="cannot be created"):
         node.make(SLEEPS, job_id="odd", agent_data={"a": {1, 2}})
 
 
-def test_without_a_folder_for_its_checkpoints_no_task_is_made(node):
+def test_without_a_checkpoint_folder_no_task_is_created(node):
     with pytest.raises(
         TaskFolderError, match="checkpoint folder /dev/null/below cannot be created"
     ):
@@ -435,7 +435,7 @@ def test_without_a_folder_for_its_checkpoints_no_task_is_made(node):
     assert adopt(node.state).tasks == ()
 
 
-def test_whether_a_task_could_be_made_is_told_by_trying(tmp_path):
+def test_the_reason_why_no_task_can_be_created_is_found_by_a_trial(tmp_path):
     checkpoints = tmp_path / "checkpoints"
     assert why_cannot_create(tmp_path, checkpoints) == ""
     assert why_cannot_create(tmp_path, Path("/dev/null/below")) == (

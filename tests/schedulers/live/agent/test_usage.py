@@ -1,4 +1,4 @@
-"""What tasks use, as it is measured."""
+"""Measured usage of tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MIB = 2**20
 
 
 @given(milli=st.integers(1, 1000), since_s=st.floats(0.0, 1e6))
-def test_a_duty_cycle_runs_for_its_share_of_the_time(milli, since_s):
+def test_a_duty_cycle_runs_for_its_fraction_of_the_time(milli, since_s):
     duty, now_s, ran_s = DutyCycle(milli, since_s), since_s, 0.0
     for _ in range(40):
         next_s = min(duty.next_s(now_s), now_s + 1.0)
         assert next_s >= now_s
-        # A moment later: the very second of a change may fall on either side of it.
+        # Slightly later: the instant of a change belongs to either side.
         if duty.runs((now_s + next_s) / 2):
             ran_s += next_s - now_s
         now_s = next_s + 1e-7
@@ -35,14 +35,14 @@ def test_a_duty_cycle_runs_for_its_share_of_the_time(milli, since_s):
         assert ran_s / (now_s - since_s) == pytest.approx(milli / 1000, abs=0.3 / periods + 0.01)
 
 
-def test_a_whole_share_never_stops():
+def test_a_full_share_never_stops():
     duty = DutyCycle(1000, 5.0)
     assert duty.next_s(7.0) == math.inf
     assert all(duty.runs(5.0 + step * 0.013) for step in range(100))
 
 
 @pytest.mark.parametrize("groups", [True, False])
-def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups):
+def test_all_processes_of_a_task_are_counted_including_ended_ones(node, groups):
     code = (
         "import os, time\n"
         "def burn():\n"
@@ -69,18 +69,18 @@ def test_all_processes_of_a_task_are_counted_also_those_that_ended(node, groups)
     assert used.compute_milli is not None
     spent_s = used.compute_milli / 1000 * meter.cpus * (time.monotonic() - began_s)
     assert 0.38 < spent_s < 5.0
-    # The fork shares it; while it is born, there is a moment in which only one of them is seen.
+    # The fork shares its memory; during the fork only one process may be visible.
     until(lambda: 60 * MIB < (meter.read().memory_bytes or 0) < 130 * MIB)
 
 
-def test_a_task_that_is_gone_uses_nothing(node):
+def test_a_task_without_processes_uses_nothing(node):
     task = node.make(SLEEPS)
     meter = make_meter(task)
     meter.read()
     assert meter.read() == Usage(0.0, 0)
 
 
-def test_without_a_driver_nothing_is_told_of_a_gpu(node, monkeypatch):
+def test_without_a_driver_the_usage_of_a_gpu_is_unknown(node, monkeypatch):
     task = node.make(SLEEPS, cuda=(0,))
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
@@ -88,7 +88,7 @@ def test_without_a_driver_nothing_is_told_of_a_gpu(node, monkeypatch):
 
 
 class Nvml:
-    """As much of pynvml as is asked, of two GPUs that are used alike."""
+    """Subset of pynvml with two GPUs of equal usage."""
 
     class NVMLError(Exception):
         pass
@@ -123,7 +123,7 @@ class Nvml:
         return self.running
 
 
-def test_a_gpu_is_counted_for_the_tasks_own_processes(node):
+def test_gpu_usage_counts_only_the_tasks_own_processes(node):
     folder = node.start(SLEEPS)
     says(folder, "up")
     pid, nvml = job_pid(folder), Nvml()
@@ -151,7 +151,7 @@ def test_a_gpu_is_counted_for_the_tasks_own_processes(node):
     assert nvml.open == 0
 
 
-def test_of_a_gang_all_its_gpus_are_counted(node):
+def test_all_gpus_of_a_gang_are_counted(node):
     folder = node.start(SLEEPS)
     says(folder, "up")
     pid, nvml = job_pid(folder), Nvml()
@@ -159,10 +159,12 @@ def test_of_a_gang_all_its_gpus_are_counted(node):
     nvml.running = [SimpleNamespace(pid=pid, usedGpuMemory=5 * MIB)]
 
     assert GpuMeter(folder, (1, 2), nvml=nvml).read() == Usage(300.0, 10 * MIB)
-    assert GpuMeter(folder, (1, 7), nvml=nvml).read() == Usage(None, None)  # no part for the whole
+    assert GpuMeter(folder, (1, 7), nvml=nvml).read() == Usage(
+        None, None
+    )  # no total without all parts
 
 
-def test_a_change_of_share_shows_in_what_is_used(node):
+def test_a_change_of_share_changes_the_measured_usage(node):
     task = node.make(
         "while True: pass", cpus=(0,), wanted=DesiredState(100), use_control_groups=False
     )

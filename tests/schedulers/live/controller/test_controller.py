@@ -70,7 +70,7 @@ class Away(NoForecasts):
     def predictions(self, asked: Sequence[tuple[Job, str]]) -> list[RuntimePrediction | None]:
         Away.asked += 1
         if Away.asked <= 3:
-            raise ServiceError("nobody is there")
+            raise ServiceError("no response")
         return [None] * len(asked)
 
 
@@ -172,7 +172,7 @@ def test_leases_are_renewed_only_while_this_controller_owns_the_journal(
         with Journal.open(f"{tmp_path}/journal.db") as journal:
             working = controller(journal)
             await working.begin()
-            assert not await working.report(report(1))  # nobody has looked yet
+            assert not await working.report(report(1))  # before the first check of the journal
             running = asyncio.create_task(working.run())
             while not await working.report(report(2)):
                 await asyncio.sleep(0.01)
@@ -183,7 +183,7 @@ def test_leases_are_renewed_only_while_this_controller_owns_the_journal(
 
             monkeypatch.setattr(journal, "check", taken)
             with pytest.raises(JournalError, match="another controller"):
-                await running  # so that its process ends
+                await running  # ends the process
 
     asyncio.run(main())
 
@@ -206,7 +206,7 @@ def test_commands_are_sent_only_with_a_lease(tmp_path: Path):
     async def attached(working: Controller) -> pb.NodeCommands:
         await working.begin()
         stream = _Stream(working, Logs(working), Caller("n0", frozenset({"agent"})))
-        await stream.receive(report(1))  # before the journal is known to be this controller's
+        await stream.receive(report(1))  # before the ownership of the journal is checked
         commands = stream.commands(asyncio.create_task(asyncio.sleep(60)))
         first = asyncio.create_task(anext(commands))
         await asyncio.sleep(0.1)

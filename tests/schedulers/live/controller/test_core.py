@@ -196,7 +196,7 @@ def test_a_restarted_controller_uses_the_journal_and_new_reports():
     world.core = world.begin()
 
     assert world.stage("runs") is Stage.RUNNING
-    assert world.decide() == []  # its node has not reported: it is given nothing
+    assert world.decide() == []  # its node has not reported and gets no commands
     world.report("a", tasks=[task("runs")])
     assert world.decide() == []
     world.report("a", tasks=[ended("runs", finished=True)])
@@ -217,7 +217,7 @@ def test_a_latency_sensitive_job_is_placed_while_the_preempted_job_ends():
     orders = {one.job.job_id: one for one in world.core.commands("a").tasks}
     assert orders["victim"].end_reason == "a job with priority over it needs its devices"
     assert not orders["victim"].discard
-    assert world.decide() == []  # it has not left yet, and is started nowhere
+    assert world.decide() == []  # it has not ended yet and is not started elsewhere
     left = ended("victim", saved=0.4, requested=True, reason="it made room")
     world.report("a", tasks=[left, task("urgent")])
     assert world.stage("victim") is Stage.WAITING
@@ -253,7 +253,7 @@ def test_capacity_freed_for_a_latency_sensitive_job_is_not_given_to_others():
     def has(milli):
         return [pb.Allocation(device=0, compute_milli=milli, memory_bytes=4 * GIB)]
 
-    # Its agent gave all of the device to one while the other saves its state: 1,100 thousandths.
+    # The agent allocated the full device to one job while the other saves: 1,100 milli-devices.
     urgent = task("urgent", allocations=has(1000))
     leaving = task("best effort", phase=pb.TASK_ENDING, allocations=has(100))
     world.report("a", tasks=[leaving, urgent])
@@ -282,7 +282,7 @@ def test_a_silent_node_is_lost_once_all_of_its_tasks_have_ended():
     assert world.decide() == ["Placed"]
     job = world.core.state.jobs["job"]
     assert (job.node, job.attempt, job.saved) == ("b", 2, 0.3)
-    # It comes back: what it says of the first attempt is no news, and may be forgotten.
+    # The node returns: its report of the first attempt is outdated and can be forgotten.
     assert world.report("a", tasks=[ended("job", finished=True)]) == ["NodeJoined"]
     assert world.stage("job") is Stage.PLACED
     assert [one.attempt for one in world.core.commands("a").forget] == [1]
@@ -294,7 +294,7 @@ def test_a_second_agent_with_a_node_name_is_rejected_until_the_first_is_lost():
     world.submit("job", model="700")
     world.decide()
     other = pb.NodeReport(node="a", agent_id="two", devices=[pb.Device(kind="k80", memory_bytes=1)])
-    world.now_s = LEASE_S + GRACE_S + END_S  # the time alone is not enough: its job is still there
+    world.now_s = LEASE_S + GRACE_S + END_S  # not enough while its job is assigned
     assert "another agent has the node name 'a'" in world.core.rejection_reason(other)
     assert world.write(world.core.find_lost(world.now_s, world.now_s)) == ["NodeLost", "Requeued"]
     assert not world.core.rejection_reason(other)
@@ -314,7 +314,7 @@ def test_an_agent_with_a_conflicting_memory_size_of_a_kind_is_rejected():
     assert not refused("b", memory_bytes)
     assert f"those of 'a' {memory_bytes}; set the same size with --memory-gib" in refused("b", 1)
     assert "those of 'b' 1;" in refused("b", 1, 2, kind="k80")
-    assert not refused("a", 1)  # nobody else has such
+    assert not refused("a", 1)  # no other node has this kind
 
 
 def test_a_drained_node_stays_drained_while_disconnected():
@@ -347,7 +347,7 @@ def test_a_job_missing_from_a_report_after_it_was_received_is_requeued():
     world.submit("job", model="700")
     world.decide()
     version = world.core.commands("a").version
-    assert world.report("a", orders=version - 1) == []  # it had not been told
+    assert world.report("a", orders=version - 1) == []  # the command was not received
     assert world.report("a", orders=version) == ["Requeued"]
 
 
@@ -408,7 +408,7 @@ def exceed_exclusive(world):
 
 def test_a_job_that_exceeded_an_exclusive_device_gets_only_larger_devices():
     world = world_with_full_v100()
-    assert world.stage("grows") is Stage.WAITING  # though there is room for it on the K80
+    assert world.stage("grows") is Stage.WAITING  # although the K80 has free capacity
 
     assert verdicts(world, "grows") == {("b", 0): "too little free compute"}
     world.report("b", tasks=[ended("there before", finished=True)], agent_id="two")
@@ -537,12 +537,12 @@ def test_a_node_with_tasks_of_another_cluster_gets_no_jobs():
     assert node_status(world.core, "a", 0.0).reason == (
         "its agent has tasks of another cluster, theirs, that have not ended"
     )
-    for obeyed in ("", "ours"):  # its tasks are over; it is ours
+    for obeyed in ("", "ours"):  # its tasks have ended; it belongs to this cluster
         world.report("a", cluster_id=obeyed)
         assert not world.core.unavailable_reason("a", 0.0)
     assert world.decide() == ["Placed"]
 
-    world.report("a", cluster_id="theirs")  # somebody else's controller had it for a while
+    world.report("a", cluster_id="theirs")  # it belonged to another controller meanwhile
     summary = summarize_job(world.core, world.core.state.jobs["job"], 0, world.now_s)
     assert "attempt 1; its agent has tasks of another cluster, theirs," in summary
 
@@ -713,9 +713,9 @@ def test_a_node_is_lost_only_after_a_longer_lease_of_an_earlier_controller():
     world.report("b", agent_id="two", orders=0)
     assert world.core.commands("b").lease_s == LEASE_S
     world.report("b", agent_id="two", orders=world.core.commands("b").version)
-    world.now_s = LEASE_S + GRACE_S + END_S + 1  # a has said nothing to this one
+    world.now_s = LEASE_S + GRACE_S + END_S + 1  # a has not reported to this controller
 
-    assert world.write(world.core.find_lost(world.now_s, 0.0)) == ["NodeLost"]  # b alone
+    assert world.write(world.core.find_lost(world.now_s, 0.0)) == ["NodeLost"]  # only b
     world.now_s = 600.0 + GRACE_S + END_S + 1
     assert "NodeLost" in world.write(world.core.find_lost(world.now_s, 0.0))
     assert world.write(world.core.find_lost(world.now_s, 0.0)) == ["LeaseChanged"]
@@ -809,7 +809,7 @@ def test_the_summary_of_a_waiting_job_names_what_it_waits_for():
     world.report("a", tasks=[gone])
     world.write(
         [Placed("urgent", 1, "a", [[0, 800, 4 * GIB]], [], 0.0)]
-    )  # its home has no room for it, and b would do
+    )  # its node has no capacity for it, but b has
     world.core.discard_decision()
 
     assert why("moved").startswith(

@@ -1,8 +1,8 @@
-"""A law of the live cluster: whatever is lost, delayed or killed, every job ends once, and well.
+"""Law of the live cluster: every job ends exactly once under losses, delays and kills.
 
-Core and agents as they are; processes, disks, the network and time are a test's. Messages are lost
-and late, the controller and agents die between any two steps and come back with what is on disk,
-nodes are cut off until their leases are over.
+Core and agents are real; processes, disks, the network and time are simulated. Messages are lost
+and delayed, the controller and agents are killed between any two steps and restarted from their
+disks, and nodes are disconnected until their leases expire.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class World:
         self.running: dict[str, set[tuple[str, int]]] = {}
         self.started: list[tuple[str, int]] = []
         self.faults = True
-        self.done: dict[tuple[str, int], float] = {}  # of each attempt of a job
+        self.done: dict[tuple[str, int], float] = {}  # by attempt of a job
         self.core = self.begin_controller()
         for node in self.nodes.values():
             self.begin_agent(node)
@@ -403,10 +403,10 @@ def test_every_job_ends_once_and_never_runs_twice_at_once(policy, seed):
         if world.forgotten and again and world.chance(0.05):
             name = world.draw.choice(sorted(world.forgotten))
             if name in again:
-                world.submit(again.pop(name))  # a new job of that name
+                world.submit(again.pop(name))  # a new job with that id
         if world.core.state.jobs and world.chance(0.01):
             victim = world.draw.choice(sorted(world.core.state.jobs))
-            cancelled.add(victim)  # also if nobody is told that it was
+            cancelled.add(victim)  # even if the client gets no response
             world.write(world.core.cancel([victim], world.now_s, world.now_s))
         if world.core.state.nodes and world.chance(0.02):
             name = world.draw.choice(sorted(world.core.state.nodes))

@@ -177,8 +177,8 @@ def test_a_job_runs_as_its_submitters_account(users):
 
 def test_a_client_without_a_token_is_rejected_if_tokens_are_required(users):
     refused = pytest.raises(UnauthenticatedError, match="pass --token-file FILE")
-    with ClusterClient(users.target) as nobody, refused:
-        nobody.list()
+    with ClusterClient(users.target) as client, refused:
+        client.list()
 
 
 def test_only_the_requested_node_can_send_a_part_of_a_log(users):

@@ -143,7 +143,7 @@ class ElasticCluster(LiveCluster):
         return [change.gpus for change in self.client.explain(name).status.sizes]
 
     def hurry(self) -> None:
-        """Let all jobs end soon: their steps take no time from now on."""
+        """Let all jobs end soon: steps take no time from now on."""
         Path(f"{self.steps}.hurry").touch()
 
     # What must be true ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What holds for every elastic job: by its leaders' journals, each sample was committed once."""
+"""Law of elastic jobs: by the journals of their leaders, each sample was committed once."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.schedulers.live.elastic.elastic_cluster import ElasticCluster
 from tests.support.slow_tests import all_faults
 
 
-def test_a_script_that_fails_on_one_node_goes_on_elsewhere(elastic):
+def test_a_script_that_fails_on_one_node_continues_on_others(elastic):
     elastic.up("n0", "n1")
     (elastic.folder / "n1" / "bad").touch()
     elastic.submit(elastic.elastic("wide", 20, (1, 3, 3), "fails:bad"))
@@ -103,7 +103,7 @@ def test_invalid_sizes_and_names_are_rejected(rejecting, name, sizes, message):
 
 
 @all_faults
-def test_a_job_that_needs_more_devices_than_there_are_waits_and_says_why(elastic):
+def test_a_job_larger_than_the_cluster_waits_with_a_reason(elastic):
     elastic.controller()
     LiveCluster.agent(elastic, "n0")  # with one device
     elastic.connected("n0")
@@ -120,7 +120,7 @@ def test_a_job_that_needs_more_devices_than_there_are_waits_and_says_why(elastic
 
 @all_faults
 @pytest.mark.parametrize("name", ["two words/and a slash", "ü.1", "-x", "y" * 120])
-def test_names_that_are_no_file_names_work(elastic, name):
+def test_job_ids_that_are_invalid_file_names_work(elastic, name):
     elastic.up("n0")
     elastic.submit(elastic.elastic(name, 30, (1, 2, 2)))
     until(lambda: len(elastic.workers(name)) == 2)

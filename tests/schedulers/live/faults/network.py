@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 CONTROLLER, AGENT = "10.231.77.1", "10.231.77.2"
-_NOBODY = "02:00:00:00:00:99"
+_UNUSED_ADDRESS = "02:00:00:00:00:99"
 
 
 class Network:
@@ -56,7 +56,7 @@ class Network:
     def cut(self, *sides: str) -> None:
         """Drop packets that these sides send, silently."""
         for side in sides:
-            self._address(side, _NOBODY)
+            self._address(side, _UNUSED_ADDRESS)
 
     def heal(self) -> None:
         """Restore the link."""

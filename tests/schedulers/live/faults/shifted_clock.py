@@ -6,8 +6,8 @@ import struct
 import subprocess
 from pathlib import Path
 
-# The machine's own clock is not ours to set: a library between the processes and the kernel adds
-# seconds to CLOCK_REALTIME, as a file has them.
+# Tests cannot set the clock of the machine: a preloaded library adds the seconds in a file to
+# CLOCK_REALTIME.
 SHIFT = """
 #define _GNU_SOURCE
 #include <dlfcn.h>

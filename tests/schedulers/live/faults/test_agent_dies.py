@@ -16,7 +16,7 @@ from tests.schedulers.live.job import processes_of
 from tests.support.slow_tests import all_faults
 
 DYING = (sys.executable, Path(__file__).with_name("dying_agent.py"))
-# Around what an agent does to a task's folder, and to its shim.
+# Moments around the operations of an agent on a task's folder and shim.
 MOMENTS = (
     "create",
     "created",

@@ -37,7 +37,7 @@ def full(folder: Path) -> Iterator[None]:
     """Fill the disk completely."""
     filling = folder / "filling"
     with filling.open("ab", buffering=0) as file:
-        for _ in range(20):  # what others free meanwhile is taken, too
+        for _ in range(20):  # also takes space that other processes free meanwhile
             with suppress(OSError):
                 while True:
                     file.write(b"x" * 512)
@@ -99,7 +99,7 @@ def test_with_a_full_node_disk_jobs_continue_and_new_ones_wait(cluster):
         with full(folder):
             time.sleep(2 * LEASE_S)
             assert cluster.runs("long", beyond=120).pid == first.pid
-            cluster.cancel("long")  # of which nobody can tell its shim
+            cluster.cancel("long")  # the shim cannot be notified
             cluster.submit(cluster.job("next", 5))
             time.sleep(0.5 * LEASE_S)
             assert not cluster.starts("next")
@@ -113,7 +113,7 @@ def test_with_a_full_node_disk_jobs_continue_and_new_ones_wait(cluster):
 def test_a_job_that_needs_more_disk_space_than_free_does_not_fail(cluster):
     large = cluster.job("large", 5)
     large.environment.update({f"VARIABLE_{number}": "x" * 1000 for number in range(600)})
-    with small_disk(cluster.folder / "n0", "1m"):  # it is written twice: as a job and for its shim
+    with small_disk(cluster.folder / "n0", "1m"):  # written twice: as a job and for its shim
         cluster.up("n0")
         cluster.submit(large)
         until(lambda: any("can start no job" in node.reason for node in cluster.all().nodes))

@@ -38,7 +38,7 @@ def test_evicted_jobs_continue_on_another_node(cluster):
     cluster.runs("polite", beyond=3)
     evict(cluster)
 
-    # It ended well, but not all of its work is done.
+    # It exited with 0, but not all of its work is done.
     cluster.over("deaf", "polite")
     assert cluster.phases()["polite"] == pb.FINISHED
     assert [line.attempt for line in cluster.starts("polite")] == [1, 2]

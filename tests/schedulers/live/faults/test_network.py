@@ -121,7 +121,7 @@ def test_an_agent_with_high_latency_can_connect(cluster):
     cluster.controller()
     until(lambda: [cluster.all()])
     far = Far(cluster.port, 0.3)
-    token = local_token_path(cluster.port)  # by another port an agent does not find it
+    token = local_token_path(cluster.port)  # agents cannot find it at another port
     cluster.agent("n0", "--controller", f"127.0.0.1:{far.port}", "--token-file", token)
 
     cluster.connected("n0")

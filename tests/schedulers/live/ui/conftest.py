@@ -1,4 +1,4 @@
-"""The page of a cluster, and a browser that looks at it."""
+"""Fixtures of the page of a cluster and of a browser."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from presage.schedulers.live.client.client import ClusterClient
 from presage.schedulers.live.ui.page_server import serve_pages
 
-ANSWER_S = 3.0  # that a controller may take here
-LONG_MS = 30_000  # of a machine that is busy with other tests
+ANSWER_S = 3.0  # timeout of requests to a controller
+LONG_MS = 30_000  # for a machine that is busy with other tests
 
 
 @contextmanager
 def served(target):
-    """The pages of a controller; the address that lets a browser in."""
+    """Serve the pages of a controller; yield the address that gives a browser access."""
     ready, stopped, at = threading.Event(), threading.Event(), []
 
     def note(url):
@@ -42,7 +42,7 @@ def served(target):
 
 @pytest.fixture
 def show(browser):
-    """Opens an address; what the page complains of is kept in ``said``."""
+    """Return a function that opens an address; ``said`` holds the page's console messages."""
     contexts = []
 
     def shown(url, **options):
@@ -62,7 +62,7 @@ def show(browser):
 
 
 def wait_until(page, expression):
-    """Waits until it is so; the page's policy lets no waiting of Playwright's in, which is eval."""
+    """Wait until an expression is true; the page's policy forbids eval, as used by Playwright."""
     deadline = time.monotonic() + LONG_MS / 1000
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
@@ -70,6 +70,6 @@ def wait_until(page, expression):
 
 
 def refreshed(page, times=1):
-    """Waits until the page has replaced itself so often again."""
+    """Wait until the page has been refreshed a number of times."""
     shown = "Number(document.documentElement.dataset.shown || 0)"
     wait_until(page, f"{shown} >= {page.evaluate(shown) + times}")

@@ -1,4 +1,4 @@
-"""A cluster that runs, for the page to look at."""
+"""Live cluster for tests of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEASE_S = 120.0  # longer than the tests: jobs outlive the controller
 
 
 class Cluster:
-    """A controller, and agents of one device each, as processes."""
+    """Controller and agents with one device each, as processes."""
 
     def __init__(self, folder, *, agents, kind="cpu-1", memory_gib=1, forecast="none"):
         self._forecast = forecast

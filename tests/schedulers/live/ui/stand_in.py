@@ -1,4 +1,4 @@
-"""A controller by the protocol alone, that says what it is told to: for states that are rare."""
+"""Fake controller that returns given responses, for states that are rare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 2**30
 
 
 class StandIn(pb_grpc.ClusterServiceServicer):
-    """Answers with ``found``, ``events`` and ``log``; a context manager."""
+    """Cluster service that returns ``found``, ``events`` and ``log``; a context manager."""
 
     def __init__(self, found, port=0):
         self.found, self.events, self.log = found, [], b""
@@ -76,7 +76,7 @@ def told(kind="h100", *, compute_milli=400, memory_bytes=20 * GIB, runtime_s=360
 
 
 def running(name, node="node-00", devices=(0,), *, milli=400, memory_bytes=20 * GIB, **fields):
-    """A job on devices of a node; ``fields`` are the status's."""
+    """Return the status of a job on devices of a node; ``fields`` are fields of the status."""
     job = {"job_id": name, "user": "ada", "gpus": len(devices), "latency_sensitive": True}
     job |= {key: fields.pop(key) for key in ("model", "user", "latency_sensitive") if key in fields}
     status = {
@@ -94,7 +94,7 @@ def running(name, node="node-00", devices=(0,), *, milli=400, memory_bytes=20 * 
 
 
 def waiting(name, place, **fields):
-    """A job in the queue."""
+    """Return the status of a job in the queue."""
     return pb.JobStatus(
         job=pb.Job(job_id=name, user="bob", gpus=1, **fields), phase=pb.WAITING, waited_s=90.0,
         queue_position=place, submitted_unix_s=1e9 + place,
@@ -102,7 +102,7 @@ def waiting(name, place, **fields):
 
 
 def elastic(name, members, sizes=(), **fields):
-    """An elastic job of 1 to 4 devices.
+    """Return the status of an elastic job of 1 to 4 devices.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def node(name="node-00", devices=2, **fields):
 
 
 def holding(there, jobs):
-    """The node with jobs on it, as a controller says it; others' are passed over."""
+    """Return the status of a node with its jobs; jobs of other nodes are ignored."""
     found = pb.NodeStatus()
     found.CopyFrom(there)
     for row in jobs:
@@ -151,7 +151,7 @@ def holding(there, jobs):
 
 
 def listing(jobs=(), nodes=(), *, unlisted=()):
-    """What a controller lists; of jobs that are ``unlisted`` only their devices tell."""
+    """Return a list response; ``unlisted`` jobs appear only in the status of their devices."""
     everyone = (*jobs, *unlisted)
     there = [holding(one, everyone) for one in nodes or [node()]]
     return pb.ListResponse(
@@ -160,7 +160,7 @@ def listing(jobs=(), nodes=(), *, unlisted=()):
 
 
 def large(nodes, devices, queue, *, least_milli=150, seed=3):
-    """A cluster whose devices are shared by jobs in all states, and a queue."""
+    """Return the list response of a cluster with shared devices, jobs in all states and a queue."""
     rng = Random(seed)
     jobs: list[pb.JobStatus] = []
     rows: list[pb.NodeStatus] = []

@@ -1,4 +1,4 @@
-"""Who is shown the pages, over real HTTP: browsers that opened the address with the token."""
+"""Access to the pages over HTTP: only for browsers that opened the address with the token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cookie_of(link):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_browser_that_was_not_let_in_sees_nothing(link, path):
+def test_a_browser_without_access_sees_nothing(link, path):
     for headers in ({}, {"Cookie": cookie_of(link)[:-1] + "~"}, {"Cookie": "x=y"}):
         answer, text = ask(link, path, **headers)
         assert answer.status == 403
@@ -48,7 +48,7 @@ def test_a_browser_that_was_not_let_in_sees_nothing(link, path):
         assert answer.getheader("Set-Cookie") is None
 
 
-def test_the_token_is_exchanged_for_a_cookie_that_no_script_and_no_other_site_can_use(link):
+def test_the_token_is_exchanged_for_a_cookie_hidden_from_scripts_and_other_sites(link):
     answer, _ = ask(link, f"/?{urlsplit(link).query}")
     name, *attributes = answer.getheader("Set-Cookie").split("; ")
 
@@ -58,7 +58,7 @@ def test_the_token_is_exchanged_for_a_cookie_that_no_script_and_no_other_site_ca
     assert ask(link, "/", Cookie=name)[0].status == 200
 
 
-def test_a_browser_that_opened_the_address_stays_in(link):
+def test_a_browser_that_opened_the_address_keeps_access(link):
     asks, base = browser(), link.partition("?")[0]
     for address in (link, base, f"{base}jobs/a", f"{base}live.js"):
         with asks.open(address, timeout=30) as answer:
@@ -66,7 +66,7 @@ def test_a_browser_that_opened_the_address_stays_in(link):
             assert "token" not in answer.url
 
 
-def test_another_name_for_this_machine_is_refused_even_with_the_token(link):
+def test_another_host_name_is_rejected_even_with_the_token(link):
     answer, _ = ask(link, f"/?{urlsplit(link).query}", Host="evil.example")
     assert (answer.status, answer.getheader("Set-Cookie")) == (421, None)
 
@@ -86,7 +86,7 @@ def test_every_response_forbids_caching_sniffing_framing_and_referrers(link):
         assert answer.getheader("Server") == "presage"
 
 
-def test_a_wrong_token_is_logged_and_not_repeated(caplog):
+def test_a_wrong_token_is_logged_without_its_value(caplog):
     with (
         StandIn(listing([])) as stand_in,
         served(stand_in.target) as link,
@@ -94,14 +94,14 @@ def test_a_wrong_token_is_logged_and_not_repeated(caplog):
     ):
         for _ in range(4):
             ask(link, "/?token=guess-a-token")
-        ask(link, "/")  # without one, as a bookmark
+        ask(link, "/")  # without a token, like a bookmark
     logged = [one for one in caplog.records if one.getMessage() == "authentication failed"]
     assert logged[0].fields["failures"] == 1
     assert logged[0].fields["client"] == "127.0.0.1"
     assert all("guess" not in str(vars(record)) for record in caplog.records)
 
 
-def test_a_token_of_a_run_before_lets_nobody_in(link):
+def test_the_token_of_a_previous_run_is_rejected(link):
     with StandIn(listing([running("a")])) as stand_in, served(stand_in.target) as other:
         old = urlsplit(link).query
         with pytest.raises(urllib.error.HTTPError, match="403"):

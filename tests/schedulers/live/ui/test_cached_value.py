@@ -1,4 +1,4 @@
-"""Answers that are kept for all who look."""
+"""Cache of values that all page viewers share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from presage.schedulers.live.ui.cached_value import CachedValue
 
 
 class Clock:
-    """The time, which passes only while somebody answers, or is told to."""
+    """Clock that advances only when a test or a simulated request advances it."""
 
     def __init__(self):
         self.now_s = 100.0
@@ -30,7 +30,7 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize(("takes_s", "rests_s"), [(0.1, 0.8), (2.0, 6.0)])
-def test_an_answer_that_takes_long_is_asked_for_less_often(clock, takes_s, rests_s, fails):
+def test_a_slow_value_is_fetched_less_often(clock, takes_s, rests_s, fails):
     asked = []
 
     def ask():

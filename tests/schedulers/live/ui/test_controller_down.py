@@ -1,4 +1,4 @@
-"""The page while its controller is away."""
+"""The page while its controller is down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cluster(tmp_path):
     found.close()
 
 
-def test_a_controller_that_is_killed_is_said_and_seen_again_once_it_is_back(cluster, show):
+def test_the_page_shows_that_a_controller_was_killed_and_that_it_is_back(cluster, show):
     cluster.run("waits", "/bin/true")
     with served(cluster.target) as url:
         page = show(url)

@@ -1,4 +1,4 @@
-"""The page in headless Chromium, beside a controller and agents that run."""
+"""The page in headless Chromium, of a running controller and agents."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def url(cluster):
 
 @pytest.fixture(scope="module")
 def jobs(cluster):
-    """One that writes for as long as it is left, and one with an evil name."""
+    """Run a job that writes until it is ended, and a job with a script as its id."""
     cluster.run("writes", "/bin/sh", "-c", WRITES)
     cluster.run(EVIL, "/bin/sh", "-c", f"echo '{EVIL}'; sleep 600", user=EVIL)
     cluster.until(lambda: sum(row.phase == pb.RUNNING for row in cluster.client.list().jobs) == 2)
 
 
-def test_a_job_that_is_submitted_appears_and_nothing_else_is_disturbed(cluster, url, jobs, show):
+def test_a_submitted_job_appears_without_moving_scroll_focus_or_selection(cluster, url, jobs, show):
     page = show(url)
     page.set_viewport_size({"width": 1280, "height": 400})
     page.get_by_role("link", name="writes").last.focus()
@@ -65,7 +65,7 @@ def test_a_job_that_is_submitted_appears_and_nothing_else_is_disturbed(cluster, 
     assert page.said == []
 
 
-def test_a_click_on_a_job_leads_to_its_explanation(url, jobs, show):
+def test_a_click_on_a_job_opens_its_explanation(url, jobs, show):
     page = show(url)
     page.locator("#jobs").get_by_role("link", name="writes").click()
     page.wait_for_url("**/jobs/writes")
@@ -85,10 +85,8 @@ def test_a_click_on_a_job_leads_to_its_explanation(url, jobs, show):
     assert page.said == []
 
 
-def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
-    tmp_path_factory, show
-):
-    folder = tmp_path_factory.mktemp("foretold")
+def test_forecasts_are_shown_next_to_usage_and_the_slo_next_to_its_job(tmp_path_factory, show):
+    folder = tmp_path_factory.mktemp("forecasts")
     gib = find_device(KIND).memory_bytes / 2**30
     cluster = Cluster(folder, agents=1, kind=KIND, memory_gib=gib, forecast=RELEASE)
     try:
@@ -121,7 +119,7 @@ def test_what_is_foretold_stands_beside_what_is_so_and_a_promise_beside_its_job(
         cluster.close()
 
 
-def test_a_name_that_is_a_script_is_text(url, jobs, show):
+def test_a_job_id_with_a_script_is_shown_as_text(url, jobs, show):
     page = show(url)
     page.locator("#jobs").get_by_role("link", name=EVIL).click()
     page.wait_for_selector("h1")
@@ -133,7 +131,7 @@ def test_a_name_that_is_a_script_is_text(url, jobs, show):
     assert page.said == []
 
 
-def test_what_is_looked_for_is_found_while_one_types_and_is_in_the_address(url, jobs, show):
+def test_a_search_filters_while_typing_and_is_in_the_address(url, jobs, show):
     page = show(url)
     page.keyboard.press("/")
     page.keyboard.type("WRIT")
@@ -150,7 +148,7 @@ def test_what_is_looked_for_is_found_while_one_types_and_is_in_the_address(url, 
     assert page.said == []
 
 
-def test_without_a_script_the_browser_loads_it_anew(cluster, url, jobs, show):
+def test_without_scripts_the_browser_reloads_the_page(cluster, url, jobs, show):
     page = show(url, java_script_enabled=False)
     assert page.locator("#jobs").get_by_role("link", name="writes").count() == 1
     cluster.run("unscripted", "/bin/sleep", "600")

@@ -1,4 +1,4 @@
-"""What the page shows of what a controller said."""
+"""Overview of the page, from responses of a controller."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def names(rows):
         max_size=8,
     )
 )
-def test_segments_follow_each_other_within_their_bar_whatever_is_given_out(shares):
+def test_segments_are_adjacent_and_within_their_bar_for_any_allocations(shares):
     rows = [
         running(str(i), milli=milli, memory_bytes=memory, usage_milli=usage, phase=phase)
         for i, (milli, memory, usage, phase) in enumerate(shares)
@@ -65,7 +65,7 @@ def test_segments_follow_each_other_within_their_bar_whatever_is_given_out(share
         assert end <= 100 + 0.02 * len(rows)
 
 
-def test_a_paused_job_has_its_memory_and_nothing_of_the_compute():
+def test_a_paused_job_holds_its_memory_and_no_compute():
     rows = [running("a", milli=1000), running("b", milli=400, phase=pb.PAUSED)]
     bar, _ = device_bars(holding(node(), rows), rows)
 
@@ -74,7 +74,7 @@ def test_a_paused_job_has_its_memory_and_nothing_of_the_compute():
     assert [segment.state for segment in bar.compute] == ["running", "paused"]
 
 
-def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
+def test_allocations_of_unlisted_jobs_are_counted_and_drawn():
     found = listing([running("a", milli=300)], unlisted=[running("b"), running("c", milli=200)])
     view = view_of(found)
     (bar, idle) = view.nodes[0].devices
@@ -88,7 +88,7 @@ def test_what_jobs_have_that_are_not_listed_is_given_and_drawn():
     assert idle.compute == []
 
 
-def test_a_run_time_that_nobody_promised_or_told_of_yet_has_no_gauge():
+def test_a_job_without_a_known_run_time_has_no_progress_gauge():
     endless = told(runtime_s=math.inf)
     rows = [
         running("endless", predictions=[endless], remaining_s=0.0),
@@ -101,13 +101,13 @@ def test_a_run_time_that_nobody_promised_or_told_of_yet_has_no_gauge():
 @pytest.mark.parametrize(
     ("listed", "waiting_said"), [([running("a")], 0), ([running("a"), waiting("b", 1)], 3)]
 )
-def test_jobs_that_are_not_listed_wait_only_where_a_listed_one_waits(listed, waiting_said):
+def test_unlisted_jobs_count_as_waiting_only_if_a_listed_job_waits(listed, waiting_said):
     totals = view_of(listing(listed, unlisted=[running("x"), running("y")])).totals
     assert totals.unlisted == 2
     assert totals.states["waiting"] == waiting_said
 
 
-def test_what_needs_a_look_comes_first():
+def test_jobs_that_need_attention_come_first():
     found = listing(
         [
             running("b"),
@@ -120,7 +120,7 @@ def test_what_needs_a_look_comes_first():
     assert names(view_of(found).rows) == ["late", "z", "a", "placed", "b"]
 
 
-def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_foretold():
+def test_issues_are_lost_nodes_violated_slos_and_usage_beyond_the_forecast():
     found = listing(
         [
             running("late", reason="it was slowed down", slo_violated=True),
@@ -148,7 +148,7 @@ def test_trouble_is_a_node_that_is_away_a_job_that_is_late_or_beyond_what_was_fo
     ]
 
 
-def test_whatever_is_drawn_in_red_needs_attention():
+def test_everything_drawn_in_red_is_an_issue():
     jobs = [
         running("leaving", slo_violated=True, phase=pb.LEAVING),
         running("paused", slo_violated=True, phase=pb.PAUSED),
@@ -168,13 +168,13 @@ def test_whatever_is_drawn_in_red_needs_attention():
         assert {node.name for node in view.nodes if node.state != "up"} <= named
 
 
-def test_a_late_job_is_late_until_it_leaves():
+def test_a_violated_slo_is_shown_until_the_job_leaves():
     assert display_state(running("a", slo_violated=True)) == "SLO violated"
     assert display_state(running("a", slo_violated=True, phase=pb.LEAVING)) == "leaving"
     assert display_state(waiting("a", 1)) == "waiting"
 
 
-def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
+def test_the_queue_is_ordered_and_has_the_reasons_that_were_requested():
     rows = [waiting("none", 0, kinds=["a100"]), *(waiting(f"q{i}", i) for i in range(30, 0, -1))]
     found = listing(rows)
     head = head_of_queue(found, Query())
@@ -190,7 +190,7 @@ def test_the_queue_is_in_its_order_and_says_why_as_far_as_it_was_asked():
     assert view.queue[-1].needs == "1 device, a100"
 
 
-def test_jobs_that_failed_of_late_need_a_look_and_say_why():
+def test_recently_failed_jobs_are_issues_with_a_reason():
     found = listing(
         [running("tardy", slo_violated=True), running("large", peak_memory_bytes=21 * GIB)]
     )
@@ -206,10 +206,10 @@ def test_jobs_that_failed_of_late_need_a_look_and_say_why():
         ("tardy", "SLO violated"), ("broken", "failed"), ("large", "memory"),
     ]  # fmt: skip
     assert view.issues[1].detail == f"ended with status 3, at {clock(1e9)}"
-    assert (view.n_queue, view.totals.states["waiting"]) == (0, 0)  # it is over
+    assert (view.n_queue, view.totals.states["waiting"]) == (0, 0)  # it has ended
 
 
-def test_words_and_a_state_choose_jobs_and_their_nodes():
+def test_words_and_a_state_filter_jobs_and_their_nodes():
     found = listing(
         [
             running("bert-1", "n1", model="bert"),
@@ -224,10 +224,10 @@ def test_words_and_a_state_choose_jobs_and_their_nodes():
     assert names(view_of(found, Query("n2")).rows) == ["unet"]
     view = view_of(found, Query(state="SLO violated"))
     assert (names(view.rows), names(view.queue)) == (["unet"], [])
-    assert view.totals.states["running"] == 1  # of the whole cluster, whatever is looked for
+    assert view.totals.states["running"] == 1  # of the whole cluster, whatever the filter
 
 
-def test_a_large_cluster_is_summarised_and_all_of_it_shown_to_whoever_asks():
+def test_a_large_cluster_is_summarised_and_shown_completely_on_request():
     found = large(60, 8, 500)
     view = view_of(found)
 
@@ -241,12 +241,12 @@ def test_a_large_cluster_is_summarised_and_all_of_it_shown_to_whoever_asks():
     assert len(everything.rows) == view.n_rows
 
 
-def test_nodes_are_in_the_order_of_their_numbers():
+def test_nodes_are_sorted_by_the_numbers_in_their_names():
     found = listing(nodes=[node(name) for name in ("n10", "n9", "a", "7", "n9b", "²")])
     assert [one.name for one in view_of(found).nodes] == ["7", "a", "n9", "n9b", "n10", "²"]
 
 
-def test_a_controller_that_says_out_of_domain_things_is_shown_too():
+def test_implausible_values_of_a_controller_are_shown_without_an_error():
     found = listing(
         [
             running("nowhere", "gone", devices=(0,)),
@@ -264,7 +264,7 @@ def test_a_controller_that_says_out_of_domain_things_is_shown_too():
     assert view_of(pb.ListResponse()).n_nodes == 0
 
 
-def test_numbers_are_as_fine_as_one_looks():
+def test_durations_and_sizes_are_rounded_for_display():
     assert [format_duration(s) for s in (0, 0.04, 0.5, 59.6, 61, 754, 5400, math.inf)] == [
         "0 s", "0 s", "0.5 s", "1 min", "1 min 1 s", "13 min", "1 h 30 min", "-",
     ]  # fmt: skip
@@ -317,7 +317,7 @@ def test_an_elastic_job_is_found_by_each_of_its_nodes_and_waits_for_its_range():
     assert [one.needs for one in view_of(found).queue] == ["1-4 devices"]
 
 
-def test_other_users_see_where_workers_are_and_no_reasons():
+def test_other_users_see_the_nodes_of_workers_and_no_reasons():
     job = elastic("spirals", [("n0", 0)], [(5, 1, "secret")], model="secret", reason="secret")
     seen = redact_status(job)
 

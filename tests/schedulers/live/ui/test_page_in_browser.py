@@ -1,4 +1,4 @@
-"""The page in headless Chromium, of a cluster that says what it is told to."""
+"""The page in headless Chromium, of a fake controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.schedulers.live.ui.stand_in import (
 from tests.support.chromium import CONTRAST
 
 
-def test_when_the_page_itself_is_not_answered_it_says_so(show):
+def test_the_page_reports_that_its_server_does_not_respond(show):
     with StandIn(listing([running("a")])) as stand_in:
         with served(stand_in.target) as url:
             page = show(url)
@@ -32,14 +32,14 @@ def test_when_the_page_itself_is_not_answered_it_says_so(show):
 
 @pytest.fixture(scope="module")
 def of_many():
-    """The page of many jobs."""
+    """Yield the address of a page with many jobs."""
     with StandIn(large(4, 4, 30)) as stand_in, served(stand_in.target) as url:
         yield url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_at_any_width_and_in_either_theme_it_can_be_read(show, of_many, width, scheme):
+def test_the_page_is_readable_at_any_width_and_in_both_themes(show, of_many, width, scheme):
     page = show(of_many, color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
     paper = page.eval_on_selector("body", "b => getComputedStyle(b).backgroundColor")
@@ -56,7 +56,7 @@ def test_at_any_width_and_in_either_theme_it_can_be_read(show, of_many, width, s
     assert page.said == []
 
 
-def test_rows_that_come_go_and_move_leave_the_others_as_they_are(show):
+def test_added_removed_and_moved_rows_leave_the_others_unchanged(show):
     with (
         StandIn(listing([running(name) for name in "abcd"])) as stand_in,
         served(stand_in.target) as url,
@@ -85,7 +85,7 @@ GROWS = "it grows from 1 to 3, since devices are idle"
 
 
 def spirals(*sizes, members=(("node-00", 0),), begin_s=None):
-    """An elastic job that was submitted at ``begin_s``, by default 100 s ago."""
+    """Return an elastic job that was submitted at ``begin_s``, by default 100 s ago."""
     begin_s = begin_s or time.time() - 100
     return elastic("spirals", members, sizes, submitted_unix_s=begin_s, started_unix_s=begin_s)
 
@@ -124,7 +124,7 @@ def test_a_change_of_size_appears_in_the_chart_the_table_and_the_workers(show):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_chart_can_be_read_at_any_width_and_in_either_theme(show, width, scheme):
+def test_the_chart_is_readable_at_any_width_and_in_both_themes(show, width, scheme):
     with (
         StandIn(listing([spirals((10, 1, "it starts"), (60, 3, GROWS))])) as stand_in,
         served(stand_in.target) as url,

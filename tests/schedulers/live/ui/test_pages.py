@@ -1,4 +1,4 @@
-"""The pages as a browser gets them: escaped, small, quick, for the right host and to be read."""
+"""HTTP responses of the pages: escaping, size, speed, allowed hosts and methods."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def client(stand_in):
 
 
 def let_in(app, access, host="localhost"):
-    """A browser that has opened the address with the token."""
+    """Return a browser that has opened the address with the token."""
     browser = app.test_client()
     assert browser.get(access.link("/"), base_url=f"http://{host}").status_code == 303
     return browser
 
 
 def browser():
-    """Keeps cookies."""
+    """Return a browser that stores cookies."""
     return urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
 
 
@@ -75,7 +75,7 @@ def until(condition):
     return found
 
 
-def test_all_that_users_write_is_text(client, stand_in):
+def test_all_content_of_users_is_escaped(client, stand_in):
     evil = running(EVIL, user=EVIL, model=EVIL, reason=EVIL)
     evil.job.command.extend(["sh", "-c", EVIL])
     evil.job.folder = EVIL
@@ -97,7 +97,7 @@ def test_all_that_users_write_is_text(client, stand_in):
         assert 'style="' not in page.text
 
 
-def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, stand_in):
+def test_characters_that_reorder_hide_or_control_text_are_shown_as_escapes(client, stand_in):
     evil = "\u202egnp.exe\u200b\x1b[2J\u2066"
     stand_in.found = listing([running("a", user=evil, model=evil, reason=evil)])
     stand_in.found.policy = stand_in.found.forecaster_error = stand_in.found.nodes[0].name = evil
@@ -110,7 +110,7 @@ def test_what_reorders_hides_or_controls_text_is_shown_as_its_escape(client, sta
         assert not {c for c in page.text if not (is_visible(c) or c in "\n\t")}
 
 
-def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_in):
+def test_the_page_reports_no_issues_only_if_nothing_is_red(client, stand_in):
     def shows(*jobs):
         stand_in.found = listing(jobs)
         name = jobs[0].job.job_id
@@ -127,7 +127,7 @@ def test_the_page_says_that_all_is_well_only_where_nothing_is_red(client, stand_
         assert 'Needs attention <span class="n">1</span>' in page
 
 
-def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
+def test_only_files_of_this_server_can_run_or_be_loaded(client):
     page = client.get("/")
     policy = page.headers["Content-Security-Policy"]
 
@@ -139,14 +139,14 @@ def test_nothing_but_this_servers_own_files_may_run_or_be_loaded(client):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "[", "0.0.0.0"])
-def test_another_name_for_this_host_is_refused(client, host):
+def test_another_name_of_this_host_is_rejected(client, host):
     answer = client.get("/", headers={"Host": host})
     assert (answer.status_code, answer.mimetype) == (421, "text/plain")
     assert client.get("/page.css", headers={"Host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:50062", "LOCALHOST:1"])
-def test_a_forwarded_port_is_this_host_too(stand_in, host):
+def test_a_forwarded_port_of_this_host_is_accepted(stand_in, host):
     with Poller(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as poller:
         hosts, access = frozenset({"127.0.0.1", "localhost", "::1"}), PageAccess()
         asking = let_in(application(poller, stand_in.target, access, hosts=hosts), access, host)
@@ -154,7 +154,7 @@ def test_a_forwarded_port_is_this_host_too(stand_in, host):
 
 
 @pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
-def test_pages_are_only_read(client, method):
+def test_pages_accept_only_reads(client, method):
     assert getattr(client, method)("/").status_code == 405
     assert getattr(client, method)("/jobs/a").status_code == 405
 
@@ -162,7 +162,7 @@ def test_pages_are_only_read(client, method):
 @pytest.mark.parametrize(
     "name", ["a b", "a/b", "/a", "a//b/", "..", ".", "?", "#", "%2F", "ü²", "a&b=c", "..%2f", "\\"]
 )
-def test_a_job_of_any_name_has_a_page_that_the_cluster_links_to(client, stand_in, name):
+def test_a_job_with_any_id_has_a_page_with_a_link(client, stand_in, name):
     stand_in.found = listing([running(name)])
     listed = until(lambda: "is on a device" not in (page := client.get("/").text) and page)
     (address,) = set(re.findall(r'class="job" href="([^"]*)"', listed))
@@ -172,7 +172,7 @@ def test_a_job_of_any_name_has_a_page_that_the_cluster_links_to(client, stand_in
     assert stand_in.explained[-1] == name
 
 
-def test_a_job_that_nobody_knows_is_said_to_be_unknown(client):
+def test_an_unknown_job_is_not_found(client):
     page = client.get("/jobs/nobody")
     assert page.status_code == 404
     assert "no job &#39;nobody&#39; is known" in page.text
@@ -182,7 +182,7 @@ def test_a_job_that_nobody_knows_is_said_to_be_unknown(client):
     assert (page.status_code, len(page.data) < 5000) == (404, True)
 
 
-def test_jobs_that_are_not_listed_are_said(client, stand_in):
+def test_unlisted_jobs_are_counted_on_the_page(client, stand_in):
     stand_in.found = listing([running("a", milli=300)], unlisted=[running(f"b{i}") for i in "12"])
     page = until(lambda: "2 more jobs are not listed" in (text := client.get("/").text) and text)
 
@@ -191,13 +191,13 @@ def test_jobs_that_are_not_listed_are_said(client, stand_in):
     assert "no listed job violates its SLO" in page
 
 
-def test_questions_of_many_browsers_are_one_question_to_the_controller(client, stand_in):
+def test_requests_of_many_browsers_share_one_request_to_the_controller(client, stand_in):
     for _ in range(20):
         client.get("/jobs/a")
     assert stand_in.explained.count("a") < 15
 
 
-def test_a_log_is_shown_as_a_terminal_leaves_it():
+def test_a_log_is_shown_as_a_terminal_would_display_it():
     assert last_lines(b"\x1b[31mred\x1b[0m\r\n10 %\r99 %\rdone\r\nbad \x07\xff\n") == (
         "red\ndone\nbad \ufffd\ufffd\n"
     )
@@ -207,16 +207,16 @@ def test_a_log_is_shown_as_a_terminal_leaves_it():
     assert len(last_lines(b"x" * 10**6)) < 30_000
 
 
-def test_the_end_of_a_log_is_fetched_behind_the_page(client, stand_in):
+def test_the_end_of_a_log_is_fetched_in_the_background(client, stand_in):
     stand_in.log = b"step 1\nstep 2\n"
     page = until(lambda: "step 2" in (text := client.get("/jobs/a").text) and text)
     assert f"presage cluster logs --controller {stand_in.target} -- a" in page
-    stand_in.log = b""  # the node forgot it
+    stand_in.log = b""  # the node no longer has it
     time.sleep(2.1)
     assert "step 2" in client.get("/jobs/a").text
 
 
-def test_what_an_earlier_attempt_wrote_is_not_shown_as_the_next_ones(client, stand_in):
+def test_the_log_of_an_earlier_attempt_is_not_shown_for_the_next_one(client, stand_in):
     stand_in.log = b"of the first\n"
     until(lambda: "of the first" in client.get("/jobs/a").text)
     stand_in.log = b""
@@ -226,7 +226,7 @@ def test_what_an_earlier_attempt_wrote_is_not_shown_as_the_next_ones(client, sta
     assert "of the first" not in page
 
 
-def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
+def test_a_failure_to_fetch_a_log_is_shown_until_the_next_success(monkeypatch):
     monkeypatch.setattr(tail, "MAX_AGE_S", 0.0)
     answers = [iter([b"step 1\n"]), ServiceError("it does not answer"), iter([b""])]
 
@@ -241,7 +241,7 @@ def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
         said = []
         while answers:
             one.read()
-            threads.submit(int).result()  # behind what it fetches
+            threads.submit(int).result()  # after the fetch
             seen = one._snapshot
             said.append((seen.value, seen.failure))
     assert said == [("step 1\n", ""), ("step 1\n", "it does not answer"), ("step 1\n", "")]
@@ -250,7 +250,7 @@ def test_a_failure_to_fetch_a_log_is_said_only_until_it_is_over(monkeypatch):
 @pytest.mark.parametrize(
     ("nodes", "queue", "least_milli"), [(13, 750, 150), (13, 100, 45), (80, 5000, 150)]
 )
-def test_a_page_of_a_large_cluster_is_small_and_quick(client, stand_in, nodes, queue, least_milli):
+def test_the_page_of_a_large_cluster_is_small_and_fast(client, stand_in, nodes, queue, least_milli):
     stand_in.found = large(nodes, 8, queue, least_milli=least_milli)
     until(lambda: f"of {nodes}</b>" in client.get("/").text)
     took_s = []
@@ -264,7 +264,7 @@ def test_a_page_of_a_large_cluster_is_small_and_quick(client, stand_in, nodes, q
     assert min(took_s) < MAX_S
 
 
-def test_a_controller_that_is_not_there_is_said_and_no_error():
+def test_a_missing_controller_is_shown_without_an_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -282,7 +282,7 @@ def test_a_controller_that_is_not_there_is_said_and_no_error():
 @pytest.mark.parametrize(
     ("host", "words"), [("0.0.0.0", "--allow-remote"), ("no.such.", "no address")]
 )
-def test_beyond_loopback_it_is_shown_only_with_leave(host, words):
+def test_other_addresses_than_loopback_need_permission(host, words):
     with pytest.raises(ServiceError, match=words):
         serve_pages(
             lambda: ClusterClient("x"), "x", host=host, port=0, allow_remote=False,
@@ -290,7 +290,7 @@ def test_beyond_loopback_it_is_shown_only_with_leave(host, words):
         )  # fmt: skip
 
 
-def test_a_port_that_is_taken_is_said():
+def test_a_port_in_use_is_an_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServiceError, match="in use"):
@@ -300,7 +300,7 @@ def test_a_port_that_is_taken_is_said():
             )  # fmt: skip
 
 
-def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
+def test_the_command_serves_the_page_until_it_is_terminated(stand_in):
     command = [sys.executable, "-m", "presage", "cluster", "ui", "--port", "0"]
     with subprocess.Popen(
         [*command, "--controller", stand_in.target], stderr=subprocess.PIPE, text=True
@@ -315,23 +315,23 @@ def test_the_command_shows_a_cluster_until_it_is_told_to_end(stand_in):
         assert process.stderr.read() == ""
 
 
-def test_the_server_ends_though_a_client_keeps_its_connection(stand_in):
+def test_the_server_stops_despite_an_open_client_connection(stand_in):
     with served(stand_in.target) as url:
         port = urlsplit(url).port
         idle = socket.create_connection(("127.0.0.1", port))
     idle.close()
 
 
-def test_what_is_done_by_guess_is_said_to_be(client, stand_in):
+def test_estimated_progress_is_marked(client, stand_in):
     stand_in.found = listing([running("silent", done=0.4, done_estimated=True)])
     for path in ("/", "/jobs/silent"):
         assert "~40 %" in client.get(path).text
-    time.sleep(1.0)  # until what is shown is asked for again
+    time.sleep(1.0)  # until the shown state is fetched again
     stand_in.found.jobs[0].done_estimated = False
     assert "~40 %" not in client.get("/").text
 
 
-def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
+def test_a_recently_failed_job_needs_attention(client, stand_in):
     failed = pb.JobStatus(
         job=pb.Job(job_id="broken"), phase=pb.FAILED, reason="it ran out of memory"
     )
@@ -343,7 +343,7 @@ def test_a_job_that_failed_of_late_needs_a_look(client, stand_in):
     assert "it ran out of memory" in trouble
 
 
-def test_an_elastic_job_has_its_sizes_workers_and_the_worker_of_its_log(client, stand_in):
+def test_the_page_of_an_elastic_job_shows_sizes_workers_and_the_log_of_a_worker(client, stand_in):
     grows = f"it grows from 1 to 2 for {EVIL}"
     job = elastic("spirals", [("n0", 0), ("n1", 3, "ready")], [(5, 1, ""), (9, 2, grows)])
     stand_in.log = b"step 1\n"
@@ -359,7 +359,7 @@ def test_an_elastic_job_has_its_sizes_workers_and_the_worker_of_its_log(client, 
     assert 'id="sizes"' not in client.get("/jobs/a").text
 
 
-def test_a_worker_that_ended_is_an_event_in_words(stand_in):
+def test_an_ended_worker_is_an_event_in_words(stand_in):
     stand_in.events = [pb.Event(entry=7, type="MemberEnded", job_id="a", details="worker m2: left")]
     with Poller(lambda: ClusterClient(stand_in.target, timeout_s=2.0)) as poller:
         access = PageAccess()

@@ -42,7 +42,7 @@ def test_steps_begin_with_the_submission_and_end_now():
     assert (chart.fewest, chart.most, chart.fewest_y, chart.most_y) == (1, 4, 75, 0)
 
 
-def test_the_table_has_the_changes_newest_first_and_not_the_wait_before():
+def test_the_table_has_the_changes_newest_first_without_the_initial_wait():
     changes = chart_of(SIZES).changes
     assert [change.gpus for change in changes] == [0, 3, 1]
     assert changes[1].reason == GROWS
@@ -57,7 +57,7 @@ def test_the_chart_of_a_job_that_has_ended_ends_with_it():
     assert "now" not in chart.label
 
 
-def test_the_text_in_place_of_the_chart_has_the_size_the_range_and_the_last_sizes():
+def test_the_text_alternative_has_the_size_the_range_and_the_last_sizes():
     label = chart_of(SIZES).label
     assert label.startswith("Devices over time: 0 now; the range is 1 to 4. Last sizes: 0 from ")
     assert f"3 from {clock(SUBMITTED_S + 50)}, 0 from {clock(SUBMITTED_S + 80)}." in label
@@ -68,7 +68,7 @@ def test_only_elastic_jobs_have_a_chart():
 
 
 def test_a_chart_without_all_changes_begins_with_the_first_known_one():
-    assert MAX_CHANGES == MAX_SIZES  # of a controller
+    assert MAX_CHANGES == MAX_SIZES  # the limit of a controller
     chart = chart_of([(1000 + i, 1 + i % 2, "") for i in range(MAX_CHANGES)], after_s=1200)
 
     assert not chart.is_complete

@@ -239,7 +239,7 @@ def test_a_job_that_ran_out_of_memory_gets_a_device_of_its_own():
 
 
 @pytest.mark.parametrize("values", [{"jobs_per_device": 0}, {"most_slowdown": 0.9}])
-def test_a_wrong_parameter_is_refused(values):
+def test_an_invalid_parameter_is_rejected(values):
     with pytest.raises(ConfigError, match="must be a finite number >= 1"):
         Elastic(**values)
 

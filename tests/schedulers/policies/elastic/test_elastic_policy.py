@@ -137,7 +137,7 @@ def test_pollux_shares_devices_between_jobs_whatever_they_have_left():
 
 
 @pytest.mark.parametrize("values", [{"hold_s": -1.0}, {"gain": float("nan")}])
-def test_a_wrong_parameter_is_refused(values):
+def test_an_invalid_parameter_is_rejected(values):
     with pytest.raises(ConfigError, match="must be a finite number >= 0"):
         Elastic(**values)
 

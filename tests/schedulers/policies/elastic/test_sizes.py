@@ -89,7 +89,7 @@ def test_a_gang_that_does_not_fit_leaves_its_devices_to_others():
     assert allocate([demand([8], linear(1.0)), demand([2], linear(100.0))], 7) == [0, 2]
 
 
-def test_what_is_left_of_a_job_counts():
+def test_the_remaining_work_of_a_job_counts():
     fresh, nearly_done = demand([4], linear(50.0)), demand([4], linear(400.0), left=0.01)
 
     assert allocate([fresh, nearly_done], 4) == [0, 4]

@@ -67,7 +67,9 @@ def reasons(simulation, job_id):
          "4 devices are out of its domain of 8 to 32"),
     ],
 )  # fmt: skip
-def test_another_schema_or_size_falls_back_to_expected_and_says_so(release, tmp_path, changed, why):
+def test_another_schema_or_size_falls_back_to_expected_with_a_reason(
+    release, tmp_path, changed, why
+):
     found = learnt(changed_release(release, tmp_path, **changed))
     assert decisions(found) == decisions(expected())
     assert why in found.policy.warning
@@ -82,7 +84,7 @@ def test_too_many_jobs_fall_back_only_as_long_as_they_are_too_many(release, tmp_
     assert any("started it before" in one for i in range(12) for one in reasons(found, f"{i}"))
 
 
-def test_scores_that_are_no_numbers_fall_back_to_expected_and_say_so(release, tmp_path):
+def test_scores_that_are_not_numbers_fall_back_to_expected_with_a_reason(release, tmp_path):
     from tests.placement.learnt.releases import random_scorer, write_release
 
     scorer = random_scorer()
@@ -102,7 +104,7 @@ def test_scores_of_another_shape_fall_back_to_expected(release, monkeypatch):
     assert "scores for" in policy.warning
 
 
-def test_without_a_release_it_decides_as_expected_and_says_so():
+def test_without_a_release_it_falls_back_to_expected_with_a_reason():
     policy = policy_of("learnt")
     assert policy.warning == ""
     found = simulated(cluster(1, 1), policy, JOBS[:2], DURATIONS)
@@ -120,7 +122,7 @@ def test_a_start_names_the_failure_rates_and_what_was_avoided(release):
     assert found.policy.warning == ""
 
 
-def test_a_job_that_waits_says_why(release, tmp_path):
+def test_the_explanation_of_a_waiting_job_has_a_reason(release, tmp_path):
     from tests.placement.learnt.releases import random_scorer, write_release
 
     scorer = random_scorer()

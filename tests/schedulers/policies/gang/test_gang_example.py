@@ -100,7 +100,7 @@ def test_the_guides_table_of_parameters_matches_the_policy():
         (["--picture", "/nowhere/plan.png"], "error: [Errno 2]"),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments, expected):
+def test_invalid_arguments_are_reported_in_one_line(arguments, expected):
     done = subprocess.run(
         [sys.executable, ROOT / "examples/gang.py", *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What can be said of a task, and what is read back of it."""
+"""Task specs, states and leases, and their files."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=20)
         ({"weight": 0}, "weight=0"),
     ],
 )
-def test_a_task_that_cannot_be_says_why(changed, why):
+def test_an_invalid_task_spec_is_rejected_with_the_reason(changed, why):
     with pytest.raises(InvalidJobError, match=why):
         replace(SPEC, **changed)
 
 
 @pytest.mark.parametrize("milli", [0, 1001, -5, 1.5, True])
-def test_a_share_that_cannot_be_says_why(milli):
+def test_an_invalid_share_is_rejected_with_the_reason(milli):
     with pytest.raises(InvalidJobError, match="compute_milli"):
         DesiredState(milli)
 
@@ -76,7 +76,7 @@ def test_a_share_that_cannot_be_says_why(milli):
     cpus=st.none() | st.lists(st.integers(0, 100), min_size=1).map(tuple),
     cuda=st.none() | st.lists(st.integers(0, 8), min_size=1).map(tuple),
 )
-def test_a_task_is_read_back_as_it_was_written(job_id, command, environment, cpus, cuda):
+def test_a_task_spec_round_trips(job_id, command, environment, cpus, cuda):
     spec = replace(
         SPEC, job_id=job_id, command=command, environment=environment, cpus=cpus, cuda=cuda,
         agent_data={"runtime_s": [1.5, None]},
@@ -84,7 +84,7 @@ def test_a_task_is_read_back_as_it_was_written(job_id, command, environment, cpu
     assert TaskSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-def test_a_task_of_the_time_when_each_had_one_gpu_is_read():
+def test_a_task_spec_of_the_single_gpu_format_is_read():
     older = {**SPEC.to_json(), "cuda": 3}
 
     assert TaskSpec.from_json(older).cuda == (3,)
@@ -93,7 +93,7 @@ def test_a_task_of_the_time_when_each_had_one_gpu_is_read():
 
 
 @given(st.integers(1, 1000), st.booleans(), st.none() | st.builds(End, st.booleans(), st.text()))
-def test_what_is_wanted_is_read_back_as_it_was_written(milli, paused, end):
+def test_a_desired_state_round_trips(milli, paused, end):
     wanted = DesiredState(milli, paused, end)
     assert DesiredState.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
 
@@ -106,7 +106,7 @@ JSON = st.recursive(
 
 
 @given(said=st.dictionaries(st.sampled_from([*TaskSpec.__dataclass_fields__]), JSON))
-def test_of_any_json_a_task_is_read_or_a_fault_is_told(said):
+def test_any_json_is_a_valid_task_spec_or_an_error(said):
     whole = {**SPEC.to_json(), **said}
     try:
         spec = TaskSpec.from_json(whole)
@@ -116,7 +116,7 @@ def test_of_any_json_a_task_is_read_or_a_fault_is_told(said):
 
 
 @given(raw=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_garbage_in_any_file_of_a_folder_is_nothing(tmp_path_factory, raw):
+def test_files_of_a_task_folder_with_invalid_content_count_as_missing(tmp_path_factory, raw):
     folder = TaskFolder(tmp_path_factory.getbasetemp() / "tasks" / "garbage.1")
     folder.path.mkdir(parents=True, exist_ok=True)
     for name in ("spec", "wanted", "state", "progress", "exit"):
@@ -138,7 +138,7 @@ EXIT = TaskExit(None, 9, "ended", 1e9, 12.5, 1.5, 4096)
 
 
 @given(name=st.sampled_from([*asdict(EXIT)]), value=JSON)
-def test_an_exit_is_whole_or_none(name, value):
+def test_an_exit_is_read_completely_or_not_at_all(name, value):
     said = TaskExit.from_json({**asdict(EXIT), name: value})
     assert said is None or asdict(said) == {**asdict(EXIT), name: value}
     left_out = {key: kept for key, kept in asdict(EXIT).items() if key != name}
@@ -146,13 +146,13 @@ def test_an_exit_is_whole_or_none(name, value):
 
 
 @given(name=st.sampled_from([*asdict(STATE)]), value=JSON)
-def test_what_a_shim_says_is_whole_or_none(name, value):
+def test_a_shim_state_is_read_completely_or_not_at_all(name, value):
     said = ShimState.from_json({**asdict(STATE), name: value})
     assert said is None or asdict(said) == {**asdict(STATE), name: value}
 
 
 @given(one=st.text(min_size=1), other=st.text(min_size=1))
-def test_no_two_jobs_have_one_name(one, other):
+def test_job_ids_have_unique_file_names(one, other):
     assert (safe_name(one) == safe_name(other)) == (one == other)
 
 
@@ -160,22 +160,22 @@ def test_no_two_jobs_have_one_name(one, other):
     st.text(st.characters(), min_size=1)
     | st.sampled_from(["/", "..", ".", ".new-x", "a" * 5000, "é" * 400, "\ud800", "a\0b", "\n"])
 )
-def test_any_job_has_a_name_that_is_a_file_of_its_own(job_id):
+def test_any_job_id_has_a_valid_file_name(job_id):
     name = task_name(job_id, 10**9)
     assert "/" not in name and name.isascii() and name.isprintable()
     assert not name.startswith(".")
     assert len(name) <= 200
 
 
-def test_long_names_that_begin_alike_differ():
+def test_long_names_with_a_common_prefix_differ():
     assert safe_name("a" * 5000) != safe_name("a" * 5001)
 
 
-def test_jobs_and_attempts_do_not_run_together():
+def test_job_ids_and_attempts_are_not_ambiguous_in_task_names():
     assert len({task_name("a", 11), task_name("a.1", 1), task_name("a.1", 11)}) == 3
 
 
-def test_a_lease_of_another_boot_is_none(tmp_path):
+def test_a_lease_of_another_boot_is_ignored(tmp_path):
     write_lease(tmp_path, boottime_s() + 5.0)
     assert read_lease(tmp_path) == pytest.approx(boottime_s() + 5.0, abs=4.0)
 
@@ -185,7 +185,7 @@ def test_a_lease_of_another_boot_is_none(tmp_path):
     assert read_lease(tmp_path) is None
 
 
-def test_a_lease_without_end_is_refused(tmp_path):
+def test_an_infinite_lease_is_rejected(tmp_path):
     write_lease(tmp_path, 5.0)
     with pytest.raises(ValueError, match="JSON"):
         write_lease(tmp_path, float("inf"))
@@ -196,12 +196,12 @@ def test_a_lease_without_end_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "until_s", ["-1e999", "NaN", "1e999", '"9"', "null", "true", "[]", "9" * 400]
 )
-def test_a_lease_that_cannot_be_is_none(tmp_path, until_s):
+def test_an_invalid_lease_is_ignored(tmp_path, until_s):
     (tmp_path / "lease").write_text(f'{{"until_boottime_s": {until_s}, "boot_id": "{boot_id()}"}}')
     assert read_lease(tmp_path) is None
 
 
-def test_a_file_that_cannot_be_replaced_is_what_it_was(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_replaced_stays_unchanged(tmp_path, monkeypatch):
     write_json(tmp_path / "x.json", {"a": 1})
     monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
 
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_replaced_is_what_it_was(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_only_what_is_to_outlast_a_loss_of_power_waits_for_the_disk(tmp_path, monkeypatch):
+def test_only_files_that_must_survive_a_power_loss_are_synced_to_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("presage.system.files.atomic_file.os.fsync", _no_space)
     folder = TaskFolder(tmp_path)
 
@@ -224,7 +224,7 @@ def test_only_what_is_to_outlast_a_loss_of_power_waits_for_the_disk(tmp_path, mo
         folder.write_exit(EXIT)
 
 
-def test_a_file_is_never_half_read_while_it_is_replaced(tmp_path):
+def test_a_file_is_never_read_partially_while_it_is_replaced(tmp_path):
     path, ends_s = tmp_path / "x.json", time.monotonic() + 0.5
     write_json(path, {"a": 0})
 

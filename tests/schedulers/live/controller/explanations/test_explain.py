@@ -87,7 +87,7 @@ def test_a_job_that_fits_waits_for_jobs_before_it():
     world.decide()
     world.submit("gang", gpus=2)
     world.submit("small", model="300")
-    world.decide()  # the node runs dry for the gang
+    world.decide()  # the node is drained for the gang
 
     assert verdicts(world, "small")["a", 1] == "fits"
     assert why(world, "small") == "it waits: jobs before it in the queue have priority"
@@ -156,7 +156,7 @@ def test_the_reason_of_a_placement_is_stored_and_shown_in_the_history():
     )
     assert chosen(world, "first") == f"3 {capacity}"
     assert chosen(world, "second") == f"3 {capacity}"
-    assert world.core.state.jobs["second"].node == "b"  # when it was its turn the first had its own
+    assert world.core.state.jobs["second"].node == "b"  # the first job was placed before it
     assert world.begin().state.jobs["first"].placement_reason == chosen(world, "first")
     (placed,) = [record_from_json(row) for row in world.rows if row.get("job_id") == "first"][1:]
     assert event_details(placed) == f"30 % of device 0; {chosen(world, 'first')}"
@@ -254,7 +254,7 @@ def test_the_reason_retains_the_forecaster_failure_at_the_placement():
 
     whole = "an exclusive device, because there is no forecast"
     assert f"had free capacity for {whole} (connection refused)" in chosen(world, "described")
-    # Of which nothing would be, whoever is there.
+    # A job without features has no forecast in any case.
     assert chosen(world, "bare") == f"no other node had free capacity for {whole}"
     assert "(connection refused)" in why(world, "described")
 
@@ -316,7 +316,7 @@ def test_the_summary_of_a_job_on_a_silent_node_states_when_it_is_requeued():
     world.decide()
     world.report("a", tasks=[task("job")])
     world.now_s = 9.0
-    assert "reported" not in why(world, "job")  # that is nothing yet
+    assert "reported" not in why(world, "job")  # a recent report is not mentioned
 
     world.now_s = 30.0
     assert why(world, "job").startswith(

@@ -25,7 +25,7 @@ from presage.schedulers.live.controller.journal.journal import Entry, Journal
 from tests.schedulers.live.controller.journal.journals import needs_postgres, sql
 from tests.serving.support.processes import free_port, until
 
-# What every child process begins with: the journal at its first argument.
+# Start of each child process: opens the journal at its first argument.
 CHILD = """
 import itertools, os, random, resource, sys
 from presage.errors import JournalError
@@ -627,10 +627,10 @@ def test_an_append_on_a_broken_connection_has_no_effect(postgres_url):
 def test_after_a_lost_commit_response_the_journal_must_be_reopened(postgres_url, is_there):
     journal = Journal.open(postgres_url)
     journal.append([{"n": 1}])
-    if is_there:  # it waits after the commit, for a standby that there is not
+    if is_there:  # waits after the commit for a standby that does not exist
         waits = "wait_event = 'SyncRep'"
         sql(postgres_url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    else:  # it waits in the commit
+    else:  # waits in the commit
         waits = "wait_event = 'PgSleep'"
         sql(
             postgres_url,
@@ -664,13 +664,13 @@ def test_a_lock_taken_by_another_controller_is_detected(postgres_url):
     with Journal.open(postgres_url) as second:
         with pytest.raises(JournalError, match=r"connection was lost, and now .* is open in"):
             first.check()
-        with pytest.raises(JournalError, match="is closed"):  # though the other wrote nothing
+        with pytest.raises(JournalError, match="is closed"):  # even without new entries
             first.append([{"n": "lost"}])
 
     first = Journal.open(postgres_url)
     first.append([{"n": 2}])
     terminate(postgres_url)
-    first.check()  # nobody else has it: it has a new connection, and the lock
+    first.check()  # no other controller has the lock: it reconnects and takes it
     terminate(postgres_url)
     with Journal.open(postgres_url) as second:
         assert second.append([{"n": 3}]) == 3

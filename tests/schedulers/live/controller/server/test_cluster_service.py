@@ -22,8 +22,8 @@ BY_ADMIN = Call("", "", Caller("root", frozenset({"admin"})))
 
 
 def test_a_too_large_job_is_rejected_with_its_name():
-    nobody: Any = None
-    service = ClusterService(nobody, nobody, nobody, "fifo")
+    unused: Any = None
+    service = ClusterService(unused, unused, unused, "fifo")
     large = pb.Job(job_id="large", command=["train"], environment={"DATA": "x" * MAX_JOB_BYTES})
     request = pb.SubmitRequest(jobs=[pb.Job(job_id="small", command=["train"]), large])
 
@@ -42,7 +42,7 @@ async def _some(stream, count):
 
 
 def test_an_empty_request_stream_is_a_default_request(tmp_path: Path):
-    nobody: Any = None
+    unused: Any = None
 
     class Log:
         async def stream(self, request, check):
@@ -52,13 +52,13 @@ def test_an_empty_request_stream_is_a_default_request(tmp_path: Path):
         journal.append([record_to_json(LeaseChanged(20.0, 0.0))])
         working: Any = SimpleNamespace(journal=journal)
         log: Any = Log()
-        service = ClusterService(working, nobody, log, "fifo")
+        service = ClusterService(working, unused, log, "fifo")
         assert len(asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), 1))) == 1
         assert asyncio.run(_some(service.logs(_nothing(), BY_ADMIN), 1)) == [b""]
 
 
 def test_each_watched_entry_is_read_once(tmp_path: Path, monkeypatch):
-    nobody: Any = None
+    unused: Any = None
     with Journal.open(f"{tmp_path}/journal.db") as journal:
         records = [
             record_to_json(LeaseChanged(20.0, float(number))) for number in range(2 * PAGE + 10)
@@ -74,7 +74,7 @@ def test_each_watched_entry_is_read_once(tmp_path: Path, monkeypatch):
 
         monkeypatch.setattr(journal._store, "run", noted)
         working: Any = SimpleNamespace(journal=journal)
-        service = ClusterService(working, nobody, nobody, "fifo")
+        service = ClusterService(working, unused, unused, "fifo")
         asyncio.run(_some(service.watch(_nothing(), BY_ADMIN), len(records)))
 
     assert read == list(range(1, len(records) + 1))

@@ -25,7 +25,7 @@ class Fixed:
 
 
 class Sharing(Elastic):
-    """Policy ``elastic`` with forecasts of its own."""
+    """Policy ``elastic`` with constant forecasts."""
 
     def __init__(self) -> None:
         super().__init__(hold_s=1.0, jobs_per_device=2)
