@@ -13,6 +13,7 @@ from presage.features.job.job_description import FP32_BYTES, JobFeatures
 MAX_GPUS = 65_536
 MAX_SIZES = 256  # of a request; measured ones count separately
 MAX_BATCH = 2**40
+LEAST_BATCH = 1e-3  # a mean over GPUs; far smaller ones make forecasts infinite
 _LEAST_S, _MOST_S = 1e-9, 1e9  # of a measured step
 
 
@@ -39,10 +40,10 @@ class GpuPlacement:
                 f"{where}.nodes={self.nodes}, must be within 1 and gpus={self.gpus}; "
                 "count only nodes with at least one GPU of the job"
             )
-        if not 0 <= self.batch_size <= MAX_BATCH:
+        if self.batch_size != 0 and not LEAST_BATCH <= self.batch_size <= MAX_BATCH:
             raise InvalidJobError(
-                f"{where}.batch_size={self.batch_size}, must be within 0 and {MAX_BATCH:.3g}; "
-                "0 means the requested global batch over the GPUs"
+                f"{where}.batch_size={self.batch_size}, must be within {LEAST_BATCH} and "
+                f"{MAX_BATCH:.3g}, or 0 for the requested global batch over the GPUs"
             )
 
 

@@ -124,6 +124,10 @@ def test_an_impossible_coverage_is_rejected(coverage):
         ({"placements": (GpuPlacement(2, 0),)}, r"placements\[0\].nodes=0"),
         ({"placements": (GpuPlacement(1, 1, math.nan),)}, r"placements\[0\].batch_size=nan"),
         ({"placements": (GpuPlacement(1, 1, -1.0),)}, r"placements\[0\].batch_size=-1"),
+        (
+            {"requested": GpuPlacement(1, 1, 5e-324)},
+            r"requested.batch_size=5e-324, must be within 0.001",
+        ),
         ({"placements": (GpuPlacement(1, 1, math.inf),)}, r"placements\[0\].batch_size=inf"),
         ({"requested": GpuPlacement(10**6)}, "requested.gpus=1000000"),
         ({"requested": GpuPlacement(60_000, 1, 1e12)}, "samples on each GPU"),
