@@ -85,16 +85,22 @@ def print_releases(releases: list[RegisteredRelease]) -> None:
     print_table(table)
 
 
-def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> None:
-    """Print a release: facts, metrics and devices."""
-    versions = (f"{name} {version}" for name, version in manifest["versions"].items())
-    facts = {
+def _registry_facts(release: RegisteredRelease) -> dict[str, str]:
+    return {
         "release": f"{release.release_id}, version {release.version}",
         "aliases": ", ".join(release.aliases) or "none",
         "registered": release.registered_at,
         "promoted": release.promoted_at or "never",
         "withdrawn": release.withdrawn_at or "no",
         "gate": gate_result(release),
+    }
+
+
+def print_release(release: RegisteredRelease, manifest: Mapping[str, Any]) -> None:
+    """Print a release: facts, metrics and devices."""
+    versions = (f"{name} {version}" for name, version in manifest["versions"].items())
+    facts = {
+        **_registry_facts(release),
         "data": manifest["data_digest"],
         "trained on": ", ".join(manifest["trained_devices"]),
         "versions": ", ".join(versions),
@@ -111,12 +117,7 @@ def print_placement_release(release: RegisteredRelease, manifest: Mapping[str, A
     """Print a placement release: facts, training settings, and makespans over heuristics."""
     domain = manifest["domain"]
     facts = {
-        "release": f"{release.release_id}, version {release.version}",
-        "aliases": ", ".join(release.aliases) or "none",
-        "registered": release.registered_at,
-        "promoted": release.promoted_at or "never",
-        "withdrawn": release.withdrawn_at or "no",
-        "gate": gate_result(release),
+        **_registry_facts(release),
         "git commit": release.git_commit or "unknown",
         "ONNX sha256": ", ".join(manifest["files"].values()),
         "domain": f"{domain['fewest_gpus']} to {domain['most_gpus']} GPUs, at most "
