@@ -28,6 +28,7 @@ from presage.serving.client.client import PresageClient
 from presage.system.processes.worker_processes import done_by_workers
 from tests.serving.conftest import make_release
 from tests.serving.support.processes import serving
+from tests.support.ray_driver import run_ray_driver
 
 TRACE = "job_id,submit,gpus,duration\n" + "".join(
     f"{i},{i % 7},{1 + i % 2},{10 + i % 5}\n" for i in range(40)
@@ -138,15 +139,12 @@ def test_a_sweep_on_ray_has_the_same_results(folder):
     script = (
         "import ray, json, sys; from pathlib import Path\n"
         "from presage.schedulers.simulator.sweep import *\n"
-        "ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\n"
+        "ray.init(address='local', num_cpus=2, include_dashboard=False, log_to_driver=False)\n"
         "found = run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=1, ray='auto',"
         " progress=lambda: None)\n"
         "print(json.dumps(found))\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script, str(folder / "sweep.yaml"), str(folder / "on-ray")],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+    result = run_ray_driver("-c", script, folder / "sweep.yaml", folder / "on-ray", timeout_s=300)
     assert json.loads(result.stdout.splitlines()[-1]) == swept(folder)[1]
 
 

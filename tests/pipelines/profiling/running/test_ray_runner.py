@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from presage.features.tables import schemas as tables
 from presage.pipelines.profiling.campaign.campaign import run_campaign
 from presage.pipelines.profiling.campaign.campaign_settings import CampaignSettings
 from presage.pipelines.profiling.running.ray_runner import ray_runner
+from tests.support.ray_driver import run_ray_driver
 
 pytestmark = pytest.mark.skipif(
     find_spec("ray") is None, reason="Ray is not installed: pip install presage[ray]"
@@ -25,10 +24,7 @@ SCRIPT = Path(__file__).with_name("ray_campaign.py")
 
 def campaign(folder: Path, what: str) -> tuple[dict[str, Any], str]:
     """Return the output of the campaign, and its log."""
-    ended = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder), what],
-        capture_output=True, text=True, timeout=280, check=True,
-    )  # fmt: skip
+    ended = run_ray_driver(SCRIPT, folder, what, timeout_s=280)
     result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return result, ended.stderr
 
