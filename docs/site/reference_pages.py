@@ -1,0 +1,79 @@
+"""Reference pages that are generated from the code: commands, protocols, metrics, settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+ROOT = Path(__file__).parents[2]
+PROTOS = ("serving/v1/prediction.proto", "schedulers/v1/cluster.proto", "collectives/v1/arbiter.proto")
+
+
+def pages() -> dict[str, str]:
+    """Return the generated pages by their names."""
+    return {
+        "reference/commands.md": commands_page(),
+        "reference/protocols.md": protocols_page(),
+        "reference/metrics.md": metrics_page(),
+        "reference/parameters.md": parameters_page(),
+    }
+
+
+def commands_page() -> str:
+    """Return the help of all commands."""
+    os.environ["COLUMNS"] = "80"
+    from presage.cli.app import app
+    from presage.cli.help_text import command_of, page_of
+
+    lines = ["# Commands", "", "The help of all commands, as `presage COMMAND --help` prints it.", ""]
+    for command, context in _commands(command_of(app), None, "presage"):
+        depth = min(context.command_path.count(" ") + 2, 4)
+        lines += ["#" * depth + f" {context.command_path}", "", "```text"]
+        lines += [page_of(command, context).strip("\n"), "```", ""]
+    return "\n".join(lines)
+
+
+def _commands(command: Any, parent: Any, name: str) -> Iterator[tuple[Any, Any]]:
+    context = command.make_context(name, [], parent=parent, resilient_parsing=True)
+    yield command, context
+    for child_name, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, context, child_name)
+
+
+def protocols_page() -> str:
+    """Return the protocol files."""
+    lines = ["# Protocols", "", "gRPC services and messages. Within a version, fields are only added.", ""]
+    for path in PROTOS:
+        lines += [f"## {path}", "", "```proto", (ROOT / path).read_text().strip("\n"), "```", ""]
+    return "\n".join(lines)
+
+
+def metrics_page() -> str:
+    """Return the Prometheus metrics of the prediction server and of the controller."""
+    from presage.schedulers.live.controller.cluster_metrics import ClusterMetrics
+    from presage.serving.server.prometheus_metrics import Metrics
+
+    controller = CollectorRegistry()
+    ClusterMetrics(controller)
+    lines = ["# Metrics", "", "Prometheus metrics. The port is the option `--metrics-port`.", ""]
+    for title, registry in (
+        ("Servers", Metrics().registry),
+        ("Controller of a live cluster", controller),
+    ):
+        lines += [f"## {title}", "", "| metric | type | meaning |", "|---|---|---|"]
+        lines += [
+            f"| `{metric.name}` | {metric.type} | {metric.documentation} |"
+            for metric in sorted(registry.collect(), key=lambda metric: metric.name)
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def parameters_page() -> str:
+    """Return the parameters of the pipeline."""
+    text = (ROOT / "params.yaml").read_text().strip("\n")
+    return f"# Parameters of the pipeline\n\n`params.yaml`:\n\n```yaml\n{text}\n```\n"
