@@ -39,7 +39,7 @@ licences: .venv/.installed ## an SBOM of what is installed (build/sbom.json), an
 serve: .venv/.installed ## serve the newest release on localhost:50051
 	presage serve
 
-pretrained: .venv/.installed ## make data/pretrained again, from public tables (docs/pretrained.md)
+pretrained: .venv/.installed ## make data/pretrained again, from public tables (docs/forecasts/pretrained.md)
 	python -m presage.pipelines.pretraining.pretrain
 
 clean: ## remove everything that `make` made, the measurements of this machine too

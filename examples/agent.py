@@ -1,7 +1,7 @@
 """Agent of a node in short: predict a job, run it, and report its outcome.
 
 ``python -m examples.agent --server localhost:50051 --rounds 3``. The reports name the release that
-predicted the job, so that drift of its forecasts can be detected (docs/drift.md).
+predicted the job, so that drift of its forecasts can be detected (docs/pipeline/drift.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A gang of eight is placed on 24 devices in three racks (gang_cluster.yaml); some of them have jobs
 already. The pretrained release predicts the slowdowns of co-located jobs. The plan of one optimiser
-is printed, and drawn on the tree of the topology (docs/gang_scheduling.md).
+is printed, and drawn on the tree of the topology (docs/schedulers/gang_scheduling.md).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def page(rows: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield "# Cost of elastic training"
     yield ""
-    yield "Pauses of [elastic jobs](../elastic.md) when their number of workers changes, also under"
+    yield "Pauses of [elastic jobs](../jobs/elastic.md) when their number of workers changes, also under"
     yield "torchrun and torchft, and the time of a step without changes. Written by"
     yield f"`python -m benchmarks.elastic` on {os.cpu_count()} CPU cores, without a GPU. Workers"
     yield "are processes of one machine; the network is loopback. The model has 400,000 parameters"

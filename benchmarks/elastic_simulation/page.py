@@ -35,7 +35,7 @@ jobs, and under `srtf`, which gives each job the requested devices. It uses thre
 loads, with {seeds} seeds each. Written by `python -m benchmarks.elastic_simulation`.
 
 - **Ground truth**: Pollux's measured steps of six models on T4s, {per_node} on a node
-  ([importing](../importing.md#pollux)), as `presage simulate --scaling measured` uses them. The
+  ([importing](../pipeline/importing.md#pollux)), as `presage simulate --scaling measured` uses them. The
   traced duration applies to the requested devices on the fewest nodes. The batch of all devices
   together is constant: a device that gets more of it than fits accumulates gradients. Sizes that
   were not measured follow the rules of `schedulers/simulator/ground_truth/scaling_curve.py`. Jobs

@@ -10,7 +10,7 @@ _BAR_US, _DECISION_BAR_US = 15.0, 5.0
 
 INTRODUCTION = """# The backend presage_inc against gloo
 
-Time that the [backend](../inc_torch.md) adds to an AllReduce of gloo. Written by
+Time that the [backend](../jobs/inc_torch.md) adds to an AllReduce of gloo. Written by
 `python -m benchmarks.inc_backend` for {ranks} ranks on {cores} CPU cores. All ways take turns, each
 as often at each place of the order. "Over gloo" is the median difference to the call of gloo in the
 same turn. The target is {bar:.0f} us.

@@ -15,7 +15,7 @@ _WORST, _SIMULATED, _RETURN_S = 0.99, 0.05, 2.0
 INTRODUCTION = """# Training jobs that share a switch, live
 
 Real DistributedDataParallel jobs on the backend `presage_inc`, whose AllReduces contend for one
-slot of the [software switch](../inc_switch.md). Written by `python -m benchmarks.inc_live` on
+slot of the [software switch](../jobs/inc_switch.md). Written by `python -m benchmarks.inc_live` on
 {cores} CPU cores. Every rank is a process in a network namespace with a link of {rate:g} Mbit/s in
 each direction; switch and arbiter run at the hub. Computation is a pause, as if a GPU did it;
 gradients, buckets and AllReduces are those of DDP.

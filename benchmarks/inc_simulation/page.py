@@ -46,7 +46,7 @@ def _introduction(name: str) -> Iterator[str]:
     yield from f"""\
 # Sharing a switch in time, simulated
 
-This benchmark measures the speed of four training jobs that share one [switch](../inc_switch.md)
+This benchmark measures the speed of four training jobs that share one [switch](../jobs/inc_switch.md)
 with one slot, under several rules. Written by `python -m benchmarks.inc_simulation`.
 
 Speed is iterations per second over those with the faster of ring and tree for each AllReduce.

@@ -13,10 +13,10 @@ _BAR = 0.1
 INTRODUCTION = """# AllReduce through the software switch
 
 Time of an AllReduce by a ring over that through the
-[software switch](../inc_switch.md), for 2, 3 and 4 ranks. Written by
+[software switch](../jobs/inc_switch.md), for 2, 3 and 4 ranks. Written by
 `python -m benchmarks.inc_switch` on {cores} CPU cores. Every rank is a process in a network
 namespace with one link to a bridge, at which the switch runs. `tbf` limits both directions of each
-link. The ring is that of [elastic jobs](../elastic.md), over TCP.
+link. The ring is that of [elastic jobs](../jobs/elastic.md), over TCP.
 
 A rank sends 2 (N - 1) / N of its buffer in a ring, and its buffer once to the switch. So the law
 is a ratio of 2 (N - 1) / N for large buffers. The target is a difference of at most {bar:.0f} %.

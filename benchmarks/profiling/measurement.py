@@ -60,7 +60,7 @@ def main() -> None:
         "# Accuracy of measurements",
         "",
         "This page has the overhead, noise and repeatability of profiling. Written by "
-        "`python -m benchmarks.profiling.measurement`; [measuring.md](../measuring.md) defines the "
+        "`python -m benchmarks.profiling.measurement`; [measuring.md](../pipeline/measuring.md) defines the "
         "terms.",
         "",
         f"Device {device.kind}, machine {machine_digest(device)}, {versions(device)}.",

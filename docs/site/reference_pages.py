@@ -10,17 +10,37 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 ROOT = Path(__file__).parents[2]
+GENERATED = (
+    "benchmarks/index.md",
+    "decisions/index.md",
+    "reference/commands.md",
+    "reference/metrics.md",
+    "reference/parameters.md",
+    "reference/protocols.md",
+)
 PROTOS = ("serving/v1/prediction.proto", "schedulers/v1/cluster.proto", "collectives/v1/arbiter.proto")
 
 
 def pages() -> dict[str, str]:
     """Return the generated pages by their names."""
-    return {
-        "reference/commands.md": commands_page(),
-        "reference/protocols.md": protocols_page(),
-        "reference/metrics.md": metrics_page(),
-        "reference/parameters.md": parameters_page(),
-    }
+    texts = (
+        index_page("benchmarks", "Benchmarks", "What was measured, by programs in `benchmarks/`."),
+        index_page("decisions", "Decisions", "Decisions with their reasons, alternatives and figures."),
+        commands_page(),
+        metrics_page(),
+        parameters_page(),
+        protocols_page(),
+    )
+    return dict(zip(GENERATED, texts, strict=True))
+
+
+def index_page(folder: str, title: str, text: str) -> str:
+    """Return a list of the pages of a folder by their titles."""
+    lines = [f"# {title}", "", text, ""]
+    for path in sorted((ROOT / "docs" / folder).glob("*.md")):
+        first = path.read_text().partition("\n")[0].removeprefix("# ")
+        lines.append(f"- [{first}]({path.name})")
+    return "\n".join(lines) + "\n"
 
 
 def commands_page() -> str:

@@ -1,7 +1,7 @@
 """Registry of the quantities that Presage predicts: the one place that lists them.
 
 Training, evaluation, the gate, releases, serving, drift and displays read it when they run. To
-predict another quantity, add it here (``docs/quantities.md``).
+predict another quantity, add it here (``docs/pipeline/quantities.md``).
 """
 
 from __future__ import annotations

@@ -404,7 +404,7 @@ def _suggest_removal(usage: TrainingUsage) -> str:
     if usage.through:
         return (
             f"they came with the networks of release {usage.through}, which have to be rebuilt "
-            "without them (docs/pretrained.md)"
+            "without them (docs/forecasts/pretrained.md)"
         )
     steps = [
         _REBUILT_CAMPAIGNS.get(folder, f"remove {folder} {_REMOVE_FROM}")

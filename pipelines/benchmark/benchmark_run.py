@@ -79,7 +79,7 @@ def run(
         if not np.isfinite(requested.measured).any():
             raise TrainingError(
                 f"--test: no row can be used for {task}; "
-                "docs/importing.md lists what each source measured"
+                "docs/pipeline/importing.md lists what each source measured"
             )
         _refuse_known(rows, requested)
         answers = known.forecast(rows, requested, seed=seed, progress=progress)

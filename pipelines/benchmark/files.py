@@ -180,7 +180,7 @@ def _layout(path: Path) -> Layout:
 
 def _columns(path: Path) -> frozenset[str]:
     if not path.exists():
-        raise TableError(f"{path}: no such file; docs/importing.md lists the supported files")
+        raise TableError(f"{path}: no such file; docs/pipeline/importing.md lists the supported files")
     try:
         if path.suffix == ".parquet":
             return frozenset(pq.read_schema(path).names)
@@ -188,5 +188,5 @@ def _columns(path: Path) -> frozenset[str]:
     except UNREADABLE as error:
         raise TableError(
             f"{path}: neither a folder of tables, nor CSV, nor parquet ({str(error)[:80]}); "
-            "docs/importing.md lists the supported files"
+            "docs/pipeline/importing.md lists the supported files"
         ) from error

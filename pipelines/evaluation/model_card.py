@@ -21,7 +21,7 @@ def model_card(
         "# The pretrained release",
         "",
         f"Release `{release.release_id}`, built by `make pretrained`; "
-        "[how to use it](../../docs/pretrained.md).",
+        "[how to use it](../../docs/forecasts/pretrained.md).",
         "",
         "## Training data",
         "",

@@ -17,7 +17,7 @@ import pandas as pd
 
 from presage.errors import TableError
 
-DOCS = "see docs/importing.md for upstream's location"
+DOCS = "see docs/pipeline/importing.md for upstream's location"
 UNREADABLE = (OSError, EOFError, zlib.error, ValueError, RecursionError)  # parsers' and gzip's
 
 

@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> None:
         "--datasets",
         type=Path,
         default=Path(os.environ.get("PRESAGE_DATASETS", "data/public/upstream")),
-        help="folder with a subfolder per source (docs/importing.md)",
+        help="folder with a subfolder per source (docs/pipeline/importing.md)",
     )
     parser.add_argument("--target", type=Path, default=Path("data/pretrained"))
     parser.add_argument("--work", type=Path, default=Path("data/.pretraining"))

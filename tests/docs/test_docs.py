@@ -7,19 +7,23 @@ import pytest
 from tests.support.command_lines import check_parses, shell_commands
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+SITE = runpy.run_path(str(ROOT / "docs/site/reference_pages.py"))
+GENERATED = {ROOT / "docs" / name for name in SITE["GENERATED"]}  # when the site is built
 
 
 def test_the_tables_page_is_what_the_schemas_say():
-    page = runpy.run_path(str(ROOT / "docs" / "make_tables_page.py"))["page"]()
+    page = runpy.run_path(str(ROOT / "docs/site/make_tables_page.py"))["page"]()
 
-    assert (ROOT / "docs" / "tables.md").read_text() == page
+    assert (ROOT / "docs/reference/tables.md").read_text() == page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_relative_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        is_generated = page.parent / target in GENERATED
+        assert is_generated or (page.parent / target).exists(), target
 
 
 README = (ROOT / "README.md").read_text()

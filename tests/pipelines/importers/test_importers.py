@@ -343,7 +343,7 @@ def test_the_error_of_a_missing_or_empty_folder_says_what_it_should_hold(source,
     for folder, word in ((tmp_path / "absent", "no such file"), (tmp_path, "holds no")):
         with pytest.raises(TableError, match=word) as raised:
             import_source(source, folder, tmp_path / "out", graphs=NoGraphs())
-        assert "docs/importing.md" in str(raised.value)
+        assert "docs/pipeline/importing.md" in str(raised.value)
 
 
 def test_a_truncated_gzip_log_is_rejected(tmp_path):

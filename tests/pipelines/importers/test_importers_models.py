@@ -551,7 +551,7 @@ def test_the_error_of_an_invalid_file_is_one_line_that_names_it(
 ):
     path = make(tmp_path)
 
-    with pytest.raises(TableError, match=r"docs/importing\.md") as refusal:
+    with pytest.raises(TableError, match=r"docs/pipeline/importing\.md") as refusal:
         imported(source, path)
 
     assert says in str(refusal.value)

@@ -196,7 +196,7 @@ def test_a_thousand_nodes_need_few_lines_and_little_time(tmp_path):
 
 
 def test_the_guides_example_is_right(tmp_path):
-    guide = (Path(__file__).parents[3] / "docs/topology.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/schedulers/topology.md").read_text()
     text, code = (guide.split(f"```{kind}\n")[1].split("```")[0] for kind in ("yaml", "python"))
     (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
     read(tmp_path, text)

@@ -84,7 +84,7 @@ def test_all_or_none_in_every_topology_of_three_levels(nodes, slots):
 
 
 def test_the_guides_example_is_right(tmp_path):
-    guide = (Path(__file__).parents[3] / "docs/topology.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs/schedulers/topology.md").read_text()
     (tmp_path / "v00.topo.txt").write_text(listing(CUBE_MESH))
     path = tmp_path / "cluster.yaml"
     path.write_text(guide.split("```yaml\n")[1].split("```")[0])

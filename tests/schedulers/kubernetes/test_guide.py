@@ -1,4 +1,4 @@
-"""The guide docs/kubernetes.md matches the code and the output of the commands."""
+"""The guide docs/schedulers/kubernetes.md matches the code and the output of the commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.schedulers.kubernetes.manifests import node, pod, pod_group
 from tests.schedulers.kubernetes.test_manifests import manifest
 
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs" / "kubernetes.md").read_text()
+GUIDE = (ROOT / "docs/schedulers/kubernetes.md").read_text()
 SOURCES = "\n".join(
     path.read_text() for path in sorted((ROOT / "schedulers" / "kubernetes").rglob("*.py"))
 )

@@ -23,7 +23,7 @@ def test_our_own_policies_keep_the_contract(name):
 
 
 class Plain(Policy):
-    """As docs/simulating.md has it."""
+    """As docs/schedulers/simulating.md has it."""
 
     def __init__(self, depth: int = 100) -> None:
         self._depth = depth

@@ -138,7 +138,7 @@ def test_tables_have_a_row_a_policy_and_job_and_a_row_an_interval(simulate, tmp_
          "compute_milli": 1000, "paused": False, "ended_by": "finish"}
         for i in range(2)
     ]  # fmt: skip
-    page = (Path(__file__).parents[3] / "docs" / "simulating.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/schedulers/simulating.md").read_text()
     for table in (jobs, intervals):
         assert all(f"`{column}`" in page for column in table.column_names)
 
