@@ -13,11 +13,13 @@ INTRODUCTION = """# The backend presage_inc against gloo
 Time that the [backend](../jobs/inc_torch.md) adds to an AllReduce of gloo. Written by
 `python -m benchmarks.inc_backend` for {ranks} ranks on {cores} CPU cores. All ways take turns, each
 as often at each place of the order. "Over gloo" is the median difference to the call of gloo in the
-same turn. The target is {bar:.0f} us.
+same turn. The target is {bar:.0f} us. The floor is a process group of three lines of Python that
+passes the call on to gloo.
 
 "With an arbiter" means that its address is set, so that AllReduces of 64 KiB and more are numbered,
 decided and reported, and epochs are exchanged; all run by ring. "busy" is the processor time of the
-calling thread over that with gloo, which other processes of the machine lengthen less.
+calling thread over that with gloo. The elapsed time varies more, because a rank sleeps until its
+peer has sent, and how soon the system wakes it depends on when it fell asleep.
 """
 
 DECISION = """
@@ -43,7 +45,12 @@ and less, and more often with larger ones, up to each of 4 MiB.
 [Decision 50](../decisions/0050-a-backend-that-counts-rings.md) has the reasons.
 
 Load average, other processes of the machine included: {low:.1f} to {high:.1f} on {cores} cores.
-At a load of 2 to 4 the time over gloo without an arbiter was 5 to 17 us for 1 KB and 80 KB.
+
+What was tried for the time without an arbiter: with checks inlined in the usual case, "busy" fell
+from 47 to 39 us. Holding the work of gloo until the next call costs nothing, and a lock 7 us. The
+same Python code takes about 10 us in a loop; after a sleep, in which the other rank used the core,
+its instructions and data are no longer in the caches. On a faster day of the same machine the time
+over gloo was 5 to 17 us for 1 KB and 80 KB.
 """
 
 
@@ -52,14 +59,12 @@ def page(unaddressed: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str
     cores = os.cpu_count()
     ranks = unaddressed["rows"][0]["ranks"]
     yield INTRODUCTION.format(ranks=ranks, cores=cores, bar=_BAR_US)
-    case = "over gloo us | ratio | busy us | |"
-    yield f"| KB | gloo us | no arbiter: {case} with one: {case}"
-    yield "|---:|---:|---:|---:|---:|---|---:|---:|---:|---|"
+    yield "| KB | gloo us | | over gloo us | ratio | busy us | |"
+    yield "|---:|---:|---|---:|---:|---:|---|"
     for one, other in zip(unaddressed["rows"], addressed["rows"], strict=True):
-        yield (
-            f"| {one['size'] / 1000:g} | {one['median_us']['gloo']:.0f} "
-            f"| {_over(one)} | {_over(other)} |"
-        )
+        yield _line(one, "floor", "floor")
+        yield _line(one, "backend", "no arbiter")
+        yield _line(other, "backend", "with an arbiter")
     yield DECISION.format(bar=_DECISION_BAR_US)
     names = {
         "lookup_us": "lookup in the view",
@@ -79,10 +84,11 @@ def page(unaddressed: dict[str, Any], addressed: dict[str, Any]) -> Iterator[str
     yield NOTES.format(low=min(loads), high=max(loads), cores=cores).rstrip()
 
 
-def _over(row: dict[str, Any]) -> str:
-    over = row["over_us"]["backend"]
-    ratio = 1 + over / row["median_us"]["gloo"]
+def _line(row: dict[str, Any], way: str, title: str) -> str:
+    gloo, over = row["median_us"]["gloo"], row["over_us"][way]
+    busy = row["busy_us"][way] - row["busy_us"]["gloo"]
+    verdict = "" if way == "floor" else "met" if over <= _BAR_US else "missed"
     return (
-        f"{over:+.1f} | {ratio:.2f} | {row['busy_us']:+.1f} "
-        f"| {'met' if over <= _BAR_US else 'missed'}"
+        f"| {row['size'] / 1000:g} | {gloo:.0f} | {title} | {over:+.1f} | {1 + over / gloo:.2f} "
+        f"| {busy:+.1f} | {verdict} |"
     )

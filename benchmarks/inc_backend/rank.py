@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo
-from torch.distributed import ReduceOp
+from torch.distributed import ProcessGroup, ReduceOp
 
 import presage.collectives.torch  # noqa: F401 - registers the backend
 from presage.collectives.core.in_band import InBandAgreement
@@ -30,6 +30,18 @@ _ONES = 8  # values that are appended, one for each epoch since the one in use
 Run = Callable[[Tensor], None]
 
 
+class _Floor(ProcessGroup):
+    """Smallest process group in Python: passes AllReduces on to gloo."""
+
+    def __init__(self, gloo: Any, rank: int, ranks: int) -> None:
+        super().__init__(rank, ranks)  # type: ignore[call-arg]
+        self._gloo = gloo
+
+    def allreduce(self, tensors: Any, options: Any = None, _: Any = None) -> Any:
+        """Pass it on."""
+        return self._gloo.allreduce(tensors, options)
+
+
 def main() -> None:
     """Print a row for each size, and the time of a decision."""
     torch.set_num_threads(1)
@@ -37,9 +49,17 @@ def main() -> None:
     group: Any = dist.group.WORLD
     rank, ranks = dist.get_rank(), dist.get_world_size()
     store = PrefixStore("benchmark", dist.distributed_c10d._get_default_store())
-    gloo: Any = ProcessGroupGloo(PrefixStore("a", store), rank, ranks, timedelta(seconds=60))
-    small: Any = ProcessGroupGloo(PrefixStore("b", store), rank, ranks, timedelta(seconds=60))
-    rows = [_row(size, ranks, _ways(group, gloo, small)) for size in SIZES]
+
+    def new_gloo(name: str) -> Any:
+        return ProcessGroupGloo(PrefixStore(name, store), rank, ranks, timedelta(seconds=60))
+
+    # A group for each way: one that is used more often has warmer threads.
+    floor = _Floor(new_gloo("floor"), rank, ranks)
+    ways = {
+        **_ways(group, new_gloo("gloo"), floor),
+        **_exchanges(new_gloo("data"), new_gloo("epochs")),
+    }
+    rows = [_row(size, ranks, ways) for size in SIZES]
     if rank == 0:
         load = os.getloadavg()[0]
         decision = _decision_us()
@@ -47,37 +67,35 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def _ways(group: Any, gloo: Any, small: Any) -> dict[str, Run]:
+def _ways(group: Any, gloo: Any, floor: Any) -> dict[str, Run]:
+    def by(one: Any) -> Run:
+        return lambda tensor: one.allreduce([tensor], AllreduceOptions()).wait()
+
+    return {"gloo": by(gloo), "floor": by(floor), "backend": by(group)}
+
+
+def _exchanges(data: Any, epochs: Any) -> dict[str, Run]:
+    """Return ways to exchange epochs with an AllReduce."""
     smallest = AllreduceOptions()
     smallest.reduceOp = ReduceOp.MIN  # type: ignore[assignment]
-
-    def by_gloo(tensor: Tensor) -> None:
-        gloo.allreduce([tensor], AllreduceOptions()).wait()
-
-    def by_backend(tensor: Tensor) -> None:
-        group.allreduce([tensor], AllreduceOptions()).wait()
 
     def appended(tensor: Tensor) -> None:
         values = torch.empty(tensor.numel() + _ONES)
         values[:-_ONES] = tensor
         values[-_ONES:] = 1
-        gloo.allreduce([values], AllreduceOptions()).wait()
+        data.allreduce([values], AllreduceOptions()).wait()
         tensor.copy_(values[:-_ONES])
 
-    def each_time(tensor: Tensor) -> None:
-        epoch = torch.zeros(5, dtype=torch.int64)
-        work = small.allreduce([epoch], smallest)
-        gloo.allreduce([tensor], AllreduceOptions()).wait()
+    def concurrent(tensor: Tensor) -> None:
+        work = epochs.allreduce([torch.zeros(5, dtype=torch.int64)], smallest)
+        data.allreduce([tensor], AllreduceOptions()).wait()
         work.wait()
 
     def after(tensor: Tensor) -> None:
-        gloo.allreduce([tensor], AllreduceOptions()).wait()
-        small.allreduce([torch.zeros(5, dtype=torch.int64)], smallest).wait()
+        data.allreduce([tensor], AllreduceOptions()).wait()
+        epochs.allreduce([torch.zeros(5, dtype=torch.int64)], smallest).wait()
 
-    return {
-        "gloo": by_gloo, "backend": by_backend, "appended": appended, "concurrent": each_time,
-        "after": after,
-    }  # fmt: skip
+    return {"appended": appended, "concurrent": concurrent, "after": after}
 
 
 def _row(size: int, ranks: int, ways: dict[str, Run]) -> dict[str, Any]:
@@ -102,7 +120,7 @@ def _row(size: int, ranks: int, ways: dict[str, Run]) -> dict[str, Any]:
         "ranks": ranks,
         "median_us": {name: median(found) for name, found in kept.items()},
         "over_us": differences,
-        "busy_us": median(busy["backend"][_WARM:]) - median(busy["gloo"][_WARM:]),
+        "busy_us": {name: median(found[_WARM:]) for name, found in busy.items()},
     }
 
 

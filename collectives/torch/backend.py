@@ -94,7 +94,7 @@ class IncProcessGroup(ProcessGroup):
 
     def allreduce(self, tensors: Any, options: Any = None, timeout: Any = None) -> Work:
         """Reduce tensors over the ranks, on the switch or by ring."""
-        if type(options) is not AllreduceOptions or isinstance(tensors, Tensor):
+        if type(options) is not AllreduceOptions or type(tensors) is not list:
             tensors, options = _arguments(tensors, options, timeout)
         tensor = tensors[0]
         if tensor.is_cuda:

@@ -94,9 +94,17 @@ class CollectiveQueue:
             An earlier collective failed, or the queue is closed.
         """
         with self._lock:
-            self._raise_if_failed()
-            if not self._is_idle() or (mask is not None and not can_start(mask)):
+            # The usual case without further calls: what was under way was such a collective.
+            is_usual = self._handle is self._collective is self._error is None
+            if not (is_usual and not self._pending and not self._is_starting):
+                self._raise_if_failed()
+                if not self._is_idle():
+                    return None
+            elif self._work is not None and not self._work.is_completed():
                 return None
+            if mask is not None and not can_start(mask):
+                return None
+            self._has_callback = False
             self._work = work = launch(tensors, options)
             return work
 

@@ -1,5 +1,7 @@
+import ast
 import re
 import runpy
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,33 @@ def test_every_command_in_the_readme_is_one_of_the_command_line():
     assert len(commands) >= 4
     for words in commands:
         check_parses(words)
+
+
+def blocks(page, *languages):
+    """Code blocks of a page in one of these languages."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for _, language, text in found if language in languages]
+
+
+GUIDES = [page for page in PAGES if page.parent.name not in ("decisions", "benchmarks")]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
+def test_every_command_of_a_guide_is_one_of_the_command_line(page):
+    for block in blocks(page, "console", "bash", "sh"):
+        for words in shell_commands(block):
+            if words and "..." not in words and "COMMAND" not in words:
+                check_parses(words)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
+def test_python_in_guides_compiles(page):
+    for block in blocks(page, "python"):
+        compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_lines_outside_of_tables_and_blocks_have_at_most_120_characters(page):
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+    assert not long, "\n".join(long)
