@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export DVC_NO_ANALYTICS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage lint licences serve pretrained clean
+.PHONY: help run test coverage lint docs licences serve pretrained clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -33,6 +33,10 @@ lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
 	mypy
 	lint-imports
 
+docs: .venv/.docs ## build the documentation site (build/site/index.html), and check spelling
+	mkdocs build --quiet
+	codespell
+
 licences: .venv/.installed ## an SBOM of what is installed (build/sbom.json), and which licences are allowed
 	python .ci/licences.py
 
@@ -46,6 +50,10 @@ clean: ## remove everything that `make` made, the measurements of this machine t
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	rm -rf .dvc/cache .dvc/tmp data/profiles/local data/features data/models data/evaluation
 	rm -rf data/release data/registry data/decision.json data/verdict.json data/.??* build src/*.egg-info
+
+.venv/.docs: .venv/.installed requirements-docs.lock
+	$(LOCKED) -r requirements-docs.lock
+	@touch $@
 
 # Each file of each package is one whose hash is in a lock file (.ci/lock writes them), and what a
 # package asks for is there too. torch is its build for CPUs where an index has that, else the one
