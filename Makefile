@@ -9,10 +9,10 @@ export MLFLOW_DISABLE_TELEMETRY = true
 export DVC_NO_ANALYTICS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test coverage lint docs licences serve pretrained clean
+.PHONY: help run test coverage lint docs docs-serve licences serve pretrained clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 run: .venv/.installed ## set up, measure this machine, train, promote, serve, ask, compare, simulate a cluster
 	dvc repro
@@ -35,7 +35,10 @@ lint: .venv/.installed ## the checks that run nothing: ruff, mypy, import-linter
 
 docs: .venv/.docs ## build the documentation site (build/site/index.html), and check spelling
 	mkdocs build --quiet
-	codespell
+	typos
+
+docs-serve: .venv/.docs ## serve the documentation site on localhost:8000, and rebuild it on changes
+	mkdocs serve
 
 licences: .venv/.installed ## an SBOM of what is installed (build/sbom.json), and which licences are allowed
 	python .ci/licences.py

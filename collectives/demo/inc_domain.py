@@ -21,6 +21,9 @@ from presage.errors import ServiceError
 from presage.serving.authentication.token_file import add_token
 
 _START_S = 60.0
+# At 50 Mbit/s a chunk takes 2.6 ms. Sixteen chunks of the default size fill the queue of a link,
+# which then drops packets: an AllReduce of 2 MiB took 0.39 s in the median instead of 0.36 s.
+_CHUNK_BYTES = 16 << 10
 _PRESAGE = (sys.executable, "-m", "presage", "inc")
 
 
@@ -124,7 +127,9 @@ def inc_domain(network: StarNetwork, folder: Path, *, slots: int = 1) -> Iterato
     secret = folder / "token"
     secret.touch(mode=0o600)
     secret.write_text(token)
-    options = SwitchOptions(host=network.hub_address, slots=slots, controlled=True)
+    options = SwitchOptions(
+        host=network.hub_address, slots=slots, controlled=True, chunk_bytes=_CHUNK_BYTES
+    )
     port = 20_000 + secrets.randbelow(10_000)
     with SwitchProcess(options, token=token, prefix=network.hub_prefix()) as switch:
         domain = IncDomain(network, f"{network.hub_address}:{port}", token, switch, folder)

@@ -21,7 +21,14 @@ import reference_pages
 ROOT = Path(__file__).parents[2]
 DOCS = PurePosixPath("docs")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".proto": "proto", ".json": "json"}
+LANGUAGES = {
+    ".md": "markdown",
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".proto": "proto",
+    ".json": "json",
+}
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -81,7 +88,5 @@ def source_page(target: str) -> str:
 def source_text(target: str) -> str:
     """Return the page of a source file."""
     text = (ROOT / target).read_text()
-    if target.endswith(".md"):
-        return text
     language = LANGUAGES.get(PurePosixPath(target).suffix, "text")
     return f"# {target}\n\n``````{language}\n{text}\n``````\n"

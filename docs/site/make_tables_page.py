@@ -14,7 +14,10 @@ PAGE = Path(__file__).parents[1] / "reference" / "tables.md"
 def page() -> str:
     """Return the text of the page."""
     lines = ["# Tables and features", ""]
-    lines += ["Written by `python docs/site/make_tables_page.py`; a test holds it to the schemas.", ""]
+    lines += [
+        "Written by `python docs/site/make_tables_page.py`; a test holds it to the schemas.",
+        "",
+    ]
     for table in TABLES.values():
         lines += [f"## `{table.name}`", "", f"One row per {', '.join(table.key)}.", ""]
         lines += ["| column | type | meaning |", "|---|---|---|"]

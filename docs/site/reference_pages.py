@@ -18,14 +18,20 @@ GENERATED = (
     "reference/parameters.md",
     "reference/protocols.md",
 )
-PROTOS = ("serving/v1/prediction.proto", "schedulers/v1/cluster.proto", "collectives/v1/arbiter.proto")
+PROTOS = (
+    "serving/v1/prediction.proto",
+    "schedulers/v1/cluster.proto",
+    "collectives/v1/arbiter.proto",
+)
 
 
 def pages() -> dict[str, str]:
     """Return the generated pages by their names."""
     texts = (
         index_page("benchmarks", "Benchmarks", "What was measured, by programs in `benchmarks/`."),
-        index_page("decisions", "Decisions", "Decisions with their reasons, alternatives and figures."),
+        index_page(
+            "decisions", "Decisions", "Decisions with their reasons, alternatives and figures."
+        ),
         commands_page(),
         metrics_page(),
         parameters_page(),
@@ -49,7 +55,12 @@ def commands_page() -> str:
     from presage.cli.app import app
     from presage.cli.help_text import command_of, page_of
 
-    lines = ["# Commands", "", "The help of all commands, as `presage COMMAND --help` prints it.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "The help of all commands, as `presage COMMAND --help` prints it.",
+        "",
+    ]
     for command, context in _commands(command_of(app), None, "presage"):
         depth = min(context.command_path.count(" ") + 2, 4)
         lines += ["#" * depth + f" {context.command_path}", "", "```text"]
@@ -66,7 +77,12 @@ def _commands(command: Any, parent: Any, name: str) -> Iterator[tuple[Any, Any]]
 
 def protocols_page() -> str:
     """Return the protocol files."""
-    lines = ["# Protocols", "", "gRPC services and messages. Within a version, fields are only added.", ""]
+    lines = [
+        "# Protocols",
+        "",
+        "gRPC services and messages. Within a version, fields are only added.",
+        "",
+    ]
     for path in PROTOS:
         lines += [f"## {path}", "", "```proto", (ROOT / path).read_text().strip("\n"), "```", ""]
     return "\n".join(lines)

@@ -2,10 +2,12 @@ import ast
 import re
 import runpy
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from presage.errors import ConfigError
 from tests.support.command_lines import check_parses, shell_commands
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +60,19 @@ GUIDES = [page for page in PAGES if page.parent.name not in ("decisions", "bench
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
 def test_every_command_of_a_guide_is_one_of_the_command_line(page):
     for block in blocks(page, "console", "bash", "sh"):
-        for words in shell_commands(block):
+        lines = [line for line in block.splitlines() if "# exit status" not in line]  # is wrong
+        for words in shell_commands("\n".join(lines)):
             if words and "..." not in words and "COMMAND" not in words:
-                check_parses(words)
+                with missing_files_allowed():
+                    check_parses(words)
+
+
+@contextmanager
+def missing_files_allowed():
+    try:
+        yield
+    except ConfigError as error:  # of an option that names a file
+        assert "No such file" in str(error), error
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
@@ -69,7 +81,9 @@ def test_python_in_guides_compiles(page):
         compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name != "benchmarks"], ids=lambda p: p.name
+)
 def test_lines_outside_of_tables_and_blocks_have_at_most_120_characters(page):
     text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     long = [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]

@@ -119,7 +119,7 @@ CLOGGED = 1.6  # what becomes of it meanwhile: on thirty held-out jobs a gate is
 
 @pytest.fixture(scope="module")
 def loop(workspace, server):
-    """What happened when the jobs of a device became slower: the loop that docs/pipeline/drift.md describes.
+    """What happened when the jobs of a device became slower: the loop of docs/pipeline/drift.md.
 
     Reports, drift, `dvc repro`, gate, promotion and hot reload, while a scheduler asks all along.
     """

@@ -28,7 +28,9 @@ def _until_operator(words: list[str]) -> Iterator[str]:
     for word in words:
         if word in ("|", "||", "&&", "&", ">", ";"):
             return
-        yield word
+        yield word.removesuffix(";")
+        if word.endswith(";"):
+            return
 
 
 def check_parses(words: list[str]) -> None:

@@ -80,7 +80,7 @@ METHODS = {
     for name, service in SERVICES.items()
     for method in service.methods
 }
-# What a request may end with, whatever is in it (docs/forecasts/serving.md). FAILED_PRECONDITION: features of
+# What a request may end with (docs/forecasts/serving.md). FAILED_PRECONDITION: features of
 # another version, or a release that was refused. RESOURCE_EXHAUSTED: a message too large.
 DOCUMENTED = {
     Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION,

@@ -69,7 +69,12 @@ def test_the_guide_shows_the_printed_output(shown):
 
 def test_the_guides_code_prints_the_shown_output(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    code = (ROOT / "docs/schedulers/gang_scheduling.md").read_text().split("```python\n")[1].split("```")[0]
+    code = (
+        (ROOT / "docs/schedulers/gang_scheduling.md")
+        .read_text()
+        .split("```python\n")[1]
+        .split("```")[0]
+    )
     exec(code, {})
     expected = [line.split("# ")[1] for line in code.splitlines() if line.startswith("print(")]
     printed = capsys.readouterr().out.splitlines()
@@ -78,7 +83,12 @@ def test_the_guides_code_prints_the_shown_output(monkeypatch, capsys):
 
 
 def test_the_guides_table_of_parameters_matches_the_policy():
-    table = (ROOT / "docs/schedulers/gang_scheduling.md").read_text().split("## Parameters")[1].split("##")[0]
+    table = (
+        (ROOT / "docs/schedulers/gang_scheduling.md")
+        .read_text()
+        .split("## Parameters")[1]
+        .split("##")[0]
+    )
     rows = [line.strip("| ").split(" | ")[:2] for line in table.splitlines() if "| `" in line]
     expected = {
         name: value
