@@ -332,6 +332,7 @@ MUTANTS = (
         wait_for_ranks_of_a_job_that_has_left,
         _two_phase((B, {"b": "II"}), A, sizes=SMALL, fault="rank", early=0),
         (7,),
+        is_slow=True,
     ),
     Mutant(
         "an update waits for the fence",
