@@ -123,9 +123,10 @@ def test_i7_a_lost_journal_is_said_and_splits_no_number(
 def test_i7_the_slot_of_a_dead_job_is_freed_after_its_lease(domain, start_job):
     _, arbiter = domain
     # Both count as soon. By scores the job with the larger AllReduces has the slot, though its
-    # name is the greater one.
-    large = start_job(arbiter.target, "z-large", seconds=60, is_predictable=False, sizes=(400_000,))
-    small = start_job(arbiter.target, "small", seconds=60, is_predictable=False)
+    # name is the greater one. Two ranks would save nothing.
+    soon = {"ranks": 3, "seconds": 60, "is_predictable": False}
+    large = start_job(arbiter.target, "z-large", sizes=(400_000,), **soon)
+    small = start_job(arbiter.target, "small", **soon)
     wait_until(lambda: state_of(arbiter, "small").startswith("arrivals"))
     wait_until(lambda: state_of(arbiter, "z-large").startswith("arrivals"))
     wait_for_inc(large, time.time())
